@@ -1,0 +1,5 @@
+//! The engine: rows in, rows out, by id. No SQL text, no sockets, no Arrow, no runtime.
+//!
+//! Modules stand in reading order; each uses only what stands above it.
+
+pub mod ids;
