@@ -3,3 +3,6 @@
 //! Modules stand in reading order; each uses only what stands above it.
 
 pub mod ids;
+pub mod sync;
+
+pub mod index;
