@@ -5,6 +5,8 @@
 pub mod catalog;
 pub mod engine;
 pub mod ids;
+pub mod index;
 pub mod mem;
 pub mod schema;
+pub mod sync;
 pub mod txn;
