@@ -3,3 +3,5 @@
 //! Modules stand in reading order; each uses only what stands above it.
 
 pub mod ids;
+pub mod io;
+pub mod log;

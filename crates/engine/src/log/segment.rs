@@ -1,0 +1,1 @@
+//! Which groups of the past are valid? (interim)
