@@ -239,3 +239,6 @@ pub enum ReserveError {
     Busy(StageWait),
     Refused(LogError),
 }
+
+#[cfg(test)]
+mod tests;
