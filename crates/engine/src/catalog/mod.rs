@@ -76,13 +76,17 @@ pub struct Index {
 }
 
 impl Index {
-    pub(crate) fn new(id: IndexId, def: IndexDef, table: &TableDef, layout: &Layout, seed: u64) -> Index {
+    /// The message says why a key of these columns is not possible.
+    pub(crate) fn new(id: IndexId, def: IndexDef, table: &TableDef, layout: &Layout, seed: u64) -> Result<Index, String> {
         let spec = KeySpec::new(&def.columns, layout, |c| !table.columns[usize::from(c)].not_null, seed);
+        if def.kind == IndexKind::BTree && spec.words() > BTreeIndex::WIDTH_MAX {
+            return Err(format!("index key of {} bytes exceeds {}", spec.words() * 8, BTreeIndex::WIDTH_MAX * 8));
+        }
         let tree = match def.kind {
             IndexKind::Hash => Tree::Hash(HashIndex::new()),
             IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
         };
-        Index { id, def, spec, tree }
+        Ok(Index { id, def, spec, tree })
     }
 
     /// Bytes that the structure takes.
@@ -124,9 +128,35 @@ pub struct Table {
     pub indexes: Vec<Arc<Index>>,
     pub(crate) store: Arc<Store>,
     pub(crate) gate: Arc<Gate>,
+    /// Record words that hold columns of any index, with their null bits: an update that leaves them alone moves no entry.
+    pub(crate) key_words: Vec<usize>,
+    /// Columns of variable length.
+    pub(crate) variable: Vec<usize>,
 }
 
 impl Table {
+    pub(crate) fn new(
+        id: TableId,
+        def: TableDef,
+        layout: Layout,
+        indexes: Vec<Arc<Index>>,
+        store: Arc<Store>,
+        gate: Arc<Gate>,
+    ) -> Table {
+        let keys = indexes.iter().flat_map(|i| i.def.columns.iter());
+        let mut key_words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
+        key_words.sort_unstable();
+        key_words.dedup();
+        let variable = (0..layout.columns()).filter(|&c| layout.column_type(c).is_variable()).collect();
+        Table { id, def, layout, indexes, store, gate, key_words, variable }
+    }
+
+    /// The same table and rows with other indexes.
+    pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Table {
+        let (def, layout) = (self.def.clone(), self.layout.clone());
+        Table::new(self.id, def, layout, indexes, self.store.clone(), self.gate.clone())
+    }
+
     pub fn column(&self, name: &str) -> Option<usize> {
         self.def.columns.iter().position(|c| c.name == name)
     }

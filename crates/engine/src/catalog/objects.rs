@@ -65,7 +65,7 @@ pub(crate) fn system_table(pages: &Arc<Pages>) -> Arc<Table> {
     let layout = Layout::new(&types).expect("three narrow columns");
     let store = Arc::new(Store::new(pages, SYSTEM_STORAGE, layout.words()));
     let def = TableDef { name: "freshet_objects".into(), columns };
-    Arc::new(Table { id: TableId(1), def, layout, indexes: Vec::new(), store, gate: Arc::new(Gate::default()) })
+    Arc::new(Table::new(TableId(1), def, layout, Vec::new(), store, Arc::new(Gate::default())))
 }
 
 impl Object {

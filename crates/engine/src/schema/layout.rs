@@ -93,4 +93,12 @@ impl Layout {
     pub fn header_words(&self) -> usize {
         self.header_words
     }
+
+    /// The record words that a column's value and null bit lie in.
+    pub(crate) fn words_of(&self, column: usize) -> impl Iterator<Item = usize> + use<> {
+        let field = self.fields[column];
+        let wide = field.ty.field_bytes() == 16;
+        let (word, null_word) = (usize::from(field.word), usize::from(field.null_word));
+        [Some(word), wide.then_some(word + 1), Some(null_word)].into_iter().flatten()
+    }
 }

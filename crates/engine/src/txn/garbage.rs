@@ -13,7 +13,7 @@ use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::mem::NodeRef;
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, Store};
+use crate::table::{Container, PRIMARY};
 use std::sync::Arc;
 
 /// What a write leaves behind.
@@ -49,20 +49,29 @@ impl Core {
         let Some(mut queue) = place.garbage.try_lock() else {
             return false;
         };
-        let mut last: Option<Arc<Store>> = None;
         let mut worked = false;
         for _ in 0..most {
             if queue.front().is_none_or(|g| g.cts() > floor) {
                 break;
             }
             let item = queue.pop_front().expect("just seen");
-            if let Some(again) = self.collect_one(item, floor, &mut last) {
+            if let Garbage::Storage { storage, .. } = item {
+                self.free_storage(storage);
+            } else if let Some(again) = self.collect_one(item, floor) {
                 queue.push_back(again);
-            } else {
-                worked = true;
+                continue;
             }
+            worked = true;
         }
         worked
+    }
+
+    /// Nobody else looks into a storage meanwhile: see `collect_one`.
+    fn free_storage(&self, storage: StorageId) {
+        let mut stores = self.stores.write();
+        if let Some(store) = stores.remove(&storage) {
+            store.containers().flat_map(Container::pages).for_each(|page| self.pages.free(page));
+        }
     }
 
     /// One round over all sessions.
@@ -75,19 +84,15 @@ impl Core {
         worked
     }
 
-    /// The item itself if it cannot be done yet.
-    fn collect_one(&self, item: Garbage, floor: Cts, last: &mut Option<Arc<Store>>) -> Option<Garbage> {
+    /// The item itself if it cannot be done yet. A storage that is still listed keeps its pages while the list is latched.
+    fn collect_one(&self, item: Garbage, floor: Cts) -> Option<Garbage> {
+        let stores = self.stores.read();
         match item {
-            Garbage::Row { leftover: Leftover::Undone, node, .. } => {
-                self.arena.free(node);
-                None
-            }
+            Garbage::Row { leftover: Leftover::Undone, node, .. } => self.arena.free(node),
             Garbage::Row { leftover, storage, container, row, node, .. } => {
-                if last.as_ref().is_none_or(|s| s.id != storage) {
-                    *last = self.store(storage);
-                }
-                if let Some(store) = last {
-                    let container = store.container(container).expect("invariant: a write names a container of its storage");
+                if let Some(store) = stores.get(&storage) {
+                    let container =
+                        store.container(container).expect("invariant: a write names a container of its storage");
                     if !self.cut(container, row, floor, leftover) {
                         return Some(item);
                     }
@@ -96,20 +101,15 @@ impl Core {
                     }
                 }
                 self.arena.free(node);
-                None
             }
-            Garbage::Key { ref table, ref index, ref key, row, .. } => {
-                remove_entry(self, table, index, key, row);
-                None
-            }
-            Garbage::Storage { storage, .. } => {
-                if let Some(store) = self.stores.write().remove(&storage) {
-                    *last = None;
-                    store.containers().flat_map(Container::pages).for_each(|page| self.pages.free(page));
+            Garbage::Key { table, index, key, row, .. } => {
+                if stores.contains_key(&table.store.id) {
+                    remove_entry(self, &table, &index, &key, row);
                 }
-                None
             }
+            Garbage::Storage { .. } => unreachable!("freed by the caller, without the latch"),
         }
+        None
     }
 
     /// Cuts the chain below the floor. False if the row is deleted and its lock still held or waited for: try again later.

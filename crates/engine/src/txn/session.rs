@@ -115,6 +115,8 @@ pub struct Session {
     pub(super) key_changes: Vec<KeyChange>,
     pub(super) ddl: Ddl,
     pending: Option<Pending>,
+    /// A queue may have this session in it.
+    waiting: bool,
     pub(super) cursor: ArenaCursor,
     fragments: Option<Fragments>,
     body: Vec<u8>,
@@ -148,6 +150,7 @@ impl Session {
             key_changes: Vec::new(),
             ddl: Ddl::default(),
             pending: None,
+            waiting: false,
             cursor: ArenaCursor::default(),
             fragments: None,
             body: Vec::new(),
@@ -172,7 +175,9 @@ impl Session {
         self.durable_read = false;
         self.command = 0;
         self.dependency = Cts::ZERO;
-        self.snapshot = self.place().register(&self.core.log, self.last_cts);
+        if isolation == Isolation::RepeatableRead {
+            self.snapshot = self.place().register(&self.core.log, self.last_cts);
+        }
         self.refresh_schema();
     }
 
@@ -303,10 +308,11 @@ impl Session {
     // ---- waiting
 
     /// Waits for a session's transaction to end (DDL).
-    pub(super) fn wait_for_session(&self, holder: SessionNo) -> Stop {
+    pub(super) fn wait_for_session(&mut self, holder: SessionNo) -> Stop {
         if self.nowait {
             return Error::LockNotAvailable.into();
         }
+        self.waiting = true;
         let place = self.core.sessions.place(holder);
         let serial = place.serial();
         let asked = self.core.locks.ask_end(self.no, holder, || {
@@ -331,6 +337,7 @@ impl Session {
         let slot = container(&table, held.container).slot(held.row);
         let asked = core.locks.ask_row(self.no, held.row, slot, want);
         if matches!(asked, Asked::Queued(_)) {
+            self.waiting = true;
             self.pending = Some(Pending { held, table });
         }
         stop_of_asked(asked)
@@ -338,6 +345,9 @@ impl Session {
 
     /// After a wait, or instead of one: leaves the queue, or takes note of the lock that was handed over.
     fn settle_wait(&mut self) {
+        if !std::mem::take(&mut self.waiting) {
+            return;
+        }
         let pending = self.pending.take();
         let core = self.core.clone();
         core.locks.leave(self.no, |row| {
@@ -404,7 +414,7 @@ impl Session {
         let header = commit_header(cts, base, self.fragments.as_ref());
         announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
         self.publish_schema();
-        self.stamp(cts);
+        let waited = self.stamp(cts);
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
@@ -412,7 +422,10 @@ impl Session {
         core.counts.record_bytes.fetch_add(self.last_record_bytes, Ordering::Relaxed);
         self.last_cts = cts;
         self.leave_garbage(cts);
-        self.hand_over_waited();
+        if waited {
+            self.hand_over_waited();
+        }
+        self.held.clear();
         Ok(cts)
     }
 
@@ -500,8 +513,10 @@ impl Session {
         }
     }
 
-    /// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it.
-    fn stamp(&mut self, cts: Cts) {
+    /// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
+    /// there is such a row.
+    fn stamp(&mut self, cts: Cts) -> bool {
+        let mut waited = false;
         for held in &self.held {
             let container = container(&self.tables[usize::from(held.table)], held.container);
             let mut latched = container.slot(held.row).latch();
@@ -515,9 +530,11 @@ impl Session {
                     node.set_stamp(cts);
                 }
             }
+            waited |= head.is_waited();
             let owner = if head.is_waited() { head.owner() } else { None };
             latched.set_head(head.with_dirty(false).with_owner(owner));
         }
+        waited
     }
 
     fn leave_garbage(&mut self, cts: Cts) {
@@ -532,7 +549,9 @@ impl Session {
             let KeyChange { table, index, row, old, .. } = change;
             garbage.push_back(Garbage::Key { cts, table, index, key: old, row });
         }
-        for storage in self.ddl.dropped.drain(..) {
+        // A DDL statement that waited and ran again left the storage of its first try.
+        let unused = self.ddl.created.drain(..).filter(|&c| !self.schema.tables().any(|t| t.store.id == c));
+        for storage in self.ddl.dropped.drain(..).chain(unused) {
             garbage.push_back(Garbage::Storage { cts, storage });
         }
     }
@@ -548,7 +567,6 @@ impl Session {
                 self.core.locks.hand_over(held.row, slot);
             }
         }
-        self.held.clear();
     }
 
     /// Releases locks of rows that were not written (or whose writes are undone).
@@ -559,7 +577,7 @@ impl Session {
         self.held.clear();
     }
 
-    fn release(&self, at: usize) {
+    pub(super) fn release(&self, at: usize) {
         let held = self.held[at];
         let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
         let mut latched = slot.latch();
@@ -573,18 +591,22 @@ impl Session {
     }
 
     fn end(&mut self) {
+        self.state = State::Idle;
+        self.nowait = false;
+        let place = self.core.sessions.place(self.no);
+        place.unregister();
+        if self.fragments.take().is_some() {
+            place.set_first_fragment(None);
+        }
+        if self.tables.is_empty() {
+            return;
+        }
         for table in self.ddl.gates.drain(..) {
             table.gate.exclusive.store(0, Ordering::SeqCst);
         }
         self.ddl = Ddl::default();
         self.tables.clear();
-        self.fragments = None;
-        self.nowait = false;
-        self.state = State::Idle;
-        let place = self.core.sessions.place(self.no);
-        place.set_first_fragment(None);
         place.tables.lock().clear();
-        place.unregister();
         if place.end() {
             self.core.locks.tell_end(self.no);
         }
@@ -663,7 +685,8 @@ impl Session {
         let dirty = node.prev_cts().is_none();
         latched.set_head(head.with_node(node.next()).with_dirty(dirty));
         drop(latched);
-        let cts = self.core.log.now();
+        // One above the clock: a reader that still has the node registered at or below the clock.
+        let cts = Cts(self.core.log.now().0 + 1);
         let Held { container, row, .. } = write.held;
         let undone =
             Garbage::Row { cts, leftover: Leftover::Undone, storage: table.store.id, container, row, node: write.node };
@@ -674,19 +697,9 @@ impl Session {
     fn free_inserted(&mut self, held: Held) {
         let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
         let at = at.expect("invariant: who inserts a row holds its lock");
-        let table = self.tables[usize::from(held.table)].clone();
-        let container = container(&table, held.container);
-        let slot = container.slot(held.row);
-        let waited = slot.latch().head().is_waited();
-        if waited {
-            self.core.locks.hand_over(held.row, slot);
-        } else {
-            let mut latched = slot.latch();
-            let head = latched.head().with_dirty(false).with_owner(None);
-            latched.set_head(head);
-        }
+        self.release(at);
         self.held.swap_remove(at);
-        container.free_slot(held.row);
+        container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
     }
 
     fn collect_sometimes(&mut self) {
