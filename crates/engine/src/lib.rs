@@ -2,6 +2,11 @@
 //!
 //! Modules stand in reading order; each uses only what stands above it.
 
+pub mod catalog;
+pub mod engine;
 pub mod ids;
 pub mod io;
 pub mod log;
+pub mod mem;
+pub mod schema;
+pub mod txn;

@@ -1,0 +1,321 @@
+//! Index keys: columns normalised so that comparing words compares keys.
+//!
+//! A key is `W` words, compared as unsigned big-endian numbers, word after word. Columns follow each other as bytes:
+//!
+//! | column | bytes |
+//! |---|---|
+//! | null tag, nullable columns only | 1 for a value, 2 for NULL (nulls sort last), then zeros |
+//! | bool, integers, dates, decimals | big-endian with the sign bit flipped |
+//! | floats | sign-flipped bits, one NaN, one zero |
+//! | uuid | as it is |
+//! | bytes | a prefix of at most [`PREFIX_BYTES`], zero-padded |
+//!
+//! A descending column is inverted. A key with a cut or NUL-ended byte string is not `exact`: keys that are equal in words may differ, and their
+//! order is decided by the rows.
+
+use super::layout::Layout;
+use super::row::Row;
+use super::types::{Type, Value};
+use std::cmp::Ordering;
+
+/// How much of a byte string a key holds.
+pub const PREFIX_BYTES: usize = 32;
+
+/// One column of an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyColumn {
+    /// Position in the table.
+    pub column: u16,
+    pub descending: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    column: KeyColumn,
+    ty: Type,
+    nullable: bool,
+    /// Where the part starts in the key, and its bytes with the null tag.
+    start: usize,
+    bytes: usize,
+}
+
+/// What an index is over, and how its keys are made.
+#[derive(Clone, Debug)]
+pub struct KeySpec {
+    parts: Vec<Part>,
+    words: usize,
+    seed: u64,
+}
+
+/// Room for a key; reuse it.
+#[derive(Clone, Default, Debug)]
+pub struct KeyBuf {
+    pub words: Vec<u64>,
+    bytes: Vec<u8>,
+    pub exact: bool,
+    /// A unique index takes any number of keys with a null.
+    pub has_null: bool,
+}
+
+/// One column of a search key: a value, or an end of the whole range.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyPart<'a> {
+    Value(Value<'a>),
+    /// Below every value of the column.
+    Lowest,
+    /// Above every value of the column, nulls included.
+    Highest,
+    /// Above every value, below the nulls.
+    AboveValues,
+}
+
+impl KeySpec {
+    /// `nullable` as the columns are declared; `seed` keys the hash.
+    pub fn new(
+        columns: &[KeyColumn],
+        layout: &Layout,
+        nullable: impl Fn(u16) -> bool,
+        seed: u64,
+    ) -> KeySpec {
+        let mut start = 0;
+        let parts: Vec<Part> = columns
+            .iter()
+            .map(|&column| {
+                let ty = layout.column_type(usize::from(column.column));
+                let nullable = nullable(column.column);
+                let bytes = key_width(ty) + usize::from(nullable);
+                start += bytes;
+                Part {
+                    column,
+                    ty,
+                    nullable,
+                    start: start - bytes,
+                    bytes,
+                }
+            })
+            .collect();
+        KeySpec {
+            parts,
+            words: start.div_ceil(8).max(1),
+            seed,
+        }
+    }
+
+    /// Words of a key.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = KeyColumn> + '_ {
+        self.parts.iter().map(|p| p.column)
+    }
+
+    /// The row's key. Long values of key columns must have been fetched.
+    pub fn of_row(&self, layout: &Layout, row: &Row, key: &mut KeyBuf) {
+        self.encode(key, |i| {
+            KeyPart::Value(row.get(layout, usize::from(self.parts[i].column.column)))
+        });
+    }
+
+    /// The key whose `i`-th column is `part(i)`.
+    pub fn encode<'a>(&self, key: &mut KeyBuf, part: impl Fn(usize) -> KeyPart<'a>) {
+        key.exact = true;
+        key.has_null = false;
+        key.bytes.clear();
+        key.bytes.resize(self.words * 8, 0);
+        for (i, spec) in self.parts.iter().enumerate() {
+            let out = &mut key.bytes[spec.start..spec.start + spec.bytes];
+            match part(i) {
+                KeyPart::Value(value) => {
+                    key.has_null |= value.is_null();
+                    key.exact &= encode_value(spec, &value, out);
+                }
+                // The ends are ends in the index's own direction, so they are not inverted.
+                KeyPart::Lowest => continue,
+                KeyPart::Highest => {
+                    out.fill(0xff);
+                    continue;
+                }
+                KeyPart::AboveValues => encode_above_values(spec, out),
+            }
+            if spec.column.descending {
+                out.iter_mut().for_each(|b| *b = !*b);
+            }
+        }
+        key.words.clear();
+        key.words.extend(
+            key.bytes
+                .chunks_exact(8)
+                .map(|c| u64::from_be_bytes(c.try_into().expect("8 bytes"))),
+        );
+    }
+
+    /// Fills the bytes after the last column with ones, so that the key is an upper end.
+    pub fn pad_high(&self, key: &mut KeyBuf) {
+        let end = self.parts.last().map_or(0, |p| p.start + p.bytes);
+        let spare = self.words * 8 - end;
+        if spare > 0 {
+            let last = key.words.last_mut().expect("a key has a word");
+            *last |= (1u64 << (spare * 8)) - 1;
+        }
+    }
+
+    /// A keyed hash of whole values: equal keys hash equally whatever their display form.
+    pub fn hash<'a>(&self, value: impl Fn(usize) -> Value<'a>) -> u64 {
+        let mut state = self.seed;
+        for (i, spec) in self.parts.iter().enumerate() {
+            match value(i) {
+                Value::Null => state = mix(state, 0x9e37_79b9),
+                Value::Bool(v) => state = mix(state, u64::from(v)),
+                Value::Int(v) => state = mix(state, v as u64),
+                Value::Float(v) => state = mix(state, ordered_float(v)),
+                Value::Decimal(v) => state = mix(mix(state, v as u64), (v >> 64) as u64),
+                Value::Uuid(v) => state = mix(mix(state, v as u64), (v >> 64) as u64),
+                Value::Bytes(v) => state = hash_bytes(state, spec.ty.key_bytes(v)),
+            }
+        }
+        state
+    }
+
+    /// The hash of the row's key.
+    pub fn hash_row(&self, layout: &Layout, row: &Row) -> u64 {
+        self.hash(|i| row.get(layout, usize::from(self.parts[i].column.column)))
+    }
+
+    /// Whether the row has exactly this key. A null equals nothing.
+    pub fn row_matches<'a>(
+        &self,
+        layout: &Layout,
+        row: &Row,
+        value: impl Fn(usize) -> Value<'a>,
+    ) -> bool {
+        self.parts.iter().enumerate().all(|(i, spec)| {
+            let (a, b) = (row.get(layout, usize::from(spec.column.column)), value(i));
+            !a.is_null() && !b.is_null() && spec.ty.compare(&a, &b) == Ordering::Equal
+        })
+    }
+
+    /// Whether two rows have the same key, nulls being equal to nulls.
+    pub fn rows_equal(&self, layout: &Layout, a: &Row, b: &Row) -> bool {
+        self.compare_rows(layout, a, b) == Ordering::Equal
+    }
+
+    /// The index's order of two rows.
+    pub fn compare_rows(&self, layout: &Layout, a: &Row, b: &Row) -> Ordering {
+        for spec in &self.parts {
+            let column = usize::from(spec.column.column);
+            let order = spec
+                .ty
+                .compare(&a.get(layout, column), &b.get(layout, column));
+            if order != Ordering::Equal {
+                return if spec.column.descending {
+                    order.reverse()
+                } else {
+                    order
+                };
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+fn key_width(ty: Type) -> usize {
+    match ty {
+        Type::Char(n) | Type::Varchar(n) => (n as usize * 4).clamp(1, PREFIX_BYTES),
+        Type::Numeric { .. } | Type::Text | Type::Bytea => PREFIX_BYTES,
+        fixed => fixed.field_bytes(),
+    }
+}
+
+/// Writes the value's bytes; false if the key became inexact.
+fn encode_value(spec: &Part, value: &Value<'_>, out: &mut [u8]) -> bool {
+    let out = if spec.nullable {
+        out[0] = if value.is_null() { 2 } else { 1 };
+        &mut out[1..]
+    } else {
+        out
+    };
+    match *value {
+        Value::Null => {}
+        Value::Bool(v) => out[0] = u8::from(v),
+        Value::Int(v) => put_signed(out, i128::from(v)),
+        Value::Decimal(v) => put_signed(out, v),
+        Value::Float(v) => {
+            let wide = ordered_float(v);
+            if out.len() == 4 {
+                out.copy_from_slice(&ordered_float4(v).to_be_bytes())
+            } else {
+                out.copy_from_slice(&wide.to_be_bytes())
+            }
+        }
+        Value::Uuid(v) => out.copy_from_slice(&v.to_be_bytes()),
+        Value::Bytes(v) => {
+            let v = spec.ty.key_bytes(v);
+            let taken = v.len().min(out.len());
+            out[..taken].copy_from_slice(&v[..taken]);
+            return v.len() <= out.len() && v.last() != Some(&0);
+        }
+    }
+    true
+}
+
+fn encode_above_values(spec: &Part, out: &mut [u8]) {
+    if spec.nullable {
+        out[0] = 2;
+    } else {
+        out.fill(0xff);
+    }
+}
+
+fn put_signed(out: &mut [u8], value: i128) {
+    let bytes = value.to_be_bytes();
+    let width = out.len();
+    out.copy_from_slice(&bytes[16 - width..]);
+    out[0] ^= 0x80;
+}
+
+/// Bits whose unsigned order is PostgreSQL's float order: NaN largest, -0 equal to 0.
+fn ordered_float(v: f64) -> u64 {
+    if v.is_nan() {
+        return u64::MAX;
+    }
+    let bits = if v == 0.0 { 0 } else { v.to_bits() };
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits | 1 << 63
+    }
+}
+
+fn ordered_float4(v: f64) -> u32 {
+    if v.is_nan() {
+        return u32::MAX;
+    }
+    let bits = if v == 0.0 { 0 } else { (v as f32).to_bits() };
+    if bits >> 31 == 1 {
+        !bits
+    } else {
+        bits | 1 << 31
+    }
+}
+
+/// One step of a keyed multiply-fold hash (the construction of wyhash): the high and low halves of a 128-bit product.
+fn mix(state: u64, word: u64) -> u64 {
+    let product =
+        u128::from(state ^ 0xa076_1d64_78bd_642f) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
+    let folded = product as u64 ^ (product >> 64) as u64;
+    folded.wrapping_add(state.rotate_left(23))
+}
+
+fn hash_bytes(mut state: u64, bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        state = mix(
+            state,
+            u64::from_le_bytes(chunk.try_into().expect("8 bytes")),
+        );
+    }
+    let mut tail = [0u8; 8];
+    tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    mix(mix(state, u64::from_le_bytes(tail)), bytes.len() as u64)
+}

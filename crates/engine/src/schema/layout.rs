@@ -1,0 +1,96 @@
+//! Where each column lies in a record.
+
+use super::types::Type;
+
+/// The most bytes of fields a record can have: a slot must fit a page together with its header.
+pub const FIELD_BYTES_MAX: usize = 32 * 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LayoutError {
+    /// The fields need this many bytes, more than [`FIELD_BYTES_MAX`].
+    TooWide(usize),
+}
+
+/// A column's place: word, shift within the word, null bit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    pub ty: Type,
+    /// The container (column group). One today: 0.
+    #[allow(
+        dead_code,
+        reason = "column groups are the scan issue's; records carry their place from the start"
+    )]
+    pub container: u8,
+    pub word: u16,
+    pub shift: u8,
+    pub null_word: u16,
+    pub null_bit: u8,
+}
+
+/// Offsets of every column in a record's persistent part.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub(super) fields: Vec<Field>,
+    words: usize,
+    header_words: usize,
+}
+
+impl Layout {
+    pub fn new(types: &[Type]) -> Result<Layout, LayoutError> {
+        let field_bytes: usize = types.iter().map(|t| t.field_bytes()).sum();
+        if field_bytes > FIELD_BYTES_MAX {
+            return Err(LayoutError::TooWide(field_bytes));
+        }
+        let header_words = 2 + types.len().saturating_sub(56).div_ceil(64);
+        let mut order: Vec<usize> = (0..types.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(types[i].field_bytes()));
+        let mut byte = header_words * 8;
+        let mut places = vec![0usize; types.len()];
+        for i in order {
+            places[i] = byte;
+            byte += types[i].field_bytes();
+        }
+        let fields = types
+            .iter()
+            .zip(&places)
+            .enumerate()
+            .map(|(i, (&ty, &at))| {
+                let (null_word, null_bit) = if i < 56 {
+                    (1, 8 + i)
+                } else {
+                    (2 + (i - 56) / 64, (i - 56) % 64)
+                };
+                Field {
+                    ty,
+                    container: 0,
+                    word: (at / 8) as u16,
+                    shift: (at % 8 * 8) as u8,
+                    null_word: null_word as u16,
+                    null_bit: null_bit as u8,
+                }
+            });
+        Ok(Layout {
+            fields: fields.collect(),
+            words: byte.div_ceil(8),
+            header_words,
+        })
+    }
+
+    pub fn columns(&self) -> usize {
+        self.fields.len()
+    }
+
+    pub fn column_type(&self, column: usize) -> Type {
+        self.fields[column].ty
+    }
+
+    /// Words of the persistent part.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Words before the first field: `cts`, flags and null bits.
+    pub fn header_words(&self) -> usize {
+        self.header_words
+    }
+}

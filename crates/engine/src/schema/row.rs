@@ -1,0 +1,234 @@
+//! A row as a private copy of a record: what readers get and writers give.
+
+use super::layout::{Field, Layout};
+use super::types::{Type, Value};
+use crate::ids::{Cts, RowId};
+use crate::mem::bytes_of;
+
+/// Flag in word 1: the version exists. A deleted or never inserted record has it clear.
+pub const LIVE: u64 = 1;
+/// In a descriptor's second word of a private copy: the long value lies in the row's own heap, at this offset.
+const HEAP_BIT: u64 = 1 << 63;
+const INLINE_MAX: usize = 12;
+
+/// A private copy of a record's persistent part, with the long values fetched or set so far on its heap.
+/// Reuse one across reads: it keeps its memory.
+#[derive(Clone, Default, Debug)]
+pub struct Row {
+    pub(crate) words: Vec<u64>,
+    pub(crate) heap: Vec<u8>,
+    /// Long values fetched so far: the descriptor's word and the heap offset. The descriptor itself keeps the row id,
+    /// so that a copy given back for an update differs only where it was set.
+    fetched: Vec<(u16, usize)>,
+}
+
+impl Row {
+    /// A live row with every column null.
+    pub fn new(layout: &Layout) -> Row {
+        let mut row = Row::default();
+        row.reset(layout);
+        row
+    }
+
+    /// Makes it a live row with every column null, keeping its memory.
+    pub fn reset(&mut self, layout: &Layout) {
+        self.words.clear();
+        self.words.resize(layout.words(), 0);
+        self.heap.clear();
+        self.fetched.clear();
+        for field in &layout.fields {
+            self.words[usize::from(field.null_word)] |= 1 << field.null_bit;
+        }
+        self.words[1] |= LIVE;
+    }
+
+    /// The commit timestamp of the version that was read.
+    pub fn cts(&self) -> Cts {
+        Cts(self.words[0])
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.words.get(1).is_some_and(|w| w & LIVE != 0)
+    }
+
+    pub fn is_null(&self, layout: &Layout, column: usize) -> bool {
+        let field = &layout.fields[column];
+        self.words[usize::from(field.null_word)] >> field.null_bit & 1 == 1
+    }
+
+    /// The column's value. A long value must have been fetched (`Txn::fetch_long`) or set before.
+    pub fn get<'a>(&'a self, layout: &Layout, column: usize) -> Value<'a> {
+        let field = &layout.fields[column];
+        if self.words[usize::from(field.null_word)] >> field.null_bit & 1 == 1 {
+            return Value::Null;
+        }
+        let at = usize::from(field.word);
+        let raw = self.words[at] >> field.shift;
+        match field.ty {
+            Type::Bool => Value::Bool(raw & 1 == 1),
+            Type::Int2 => Value::Int(i64::from(raw as i16)),
+            Type::Int4 | Type::Date => Value::Int(i64::from(raw as i32)),
+            Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz => Value::Int(raw as i64),
+            Type::Float4 => Value::Float(f64::from(f32::from_bits(raw as u32))),
+            Type::Float8 => Value::Float(f64::from_bits(raw)),
+            Type::Decimal { .. } => Value::Decimal(match field.ty.field_bytes() {
+                4 => i128::from(raw as i32),
+                8 => i128::from(raw as i64),
+                _ => self.wide(at) as i128,
+            }),
+            Type::Uuid => Value::Uuid(self.wide(at)),
+            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => {
+                Value::Bytes(self.bytes(at))
+            }
+        }
+    }
+
+    fn wide(&self, at: usize) -> u128 {
+        u128::from(self.words[at]) | u128::from(self.words[at + 1]) << 64
+    }
+
+    fn bytes(&self, at: usize) -> &[u8] {
+        let length = self.words[at] as u32 as usize;
+        if length <= INLINE_MAX {
+            return &bytes_of(&self.words[at..at + 2])[4..4 + length];
+        }
+        let start = self
+            .heap_offset(at)
+            .expect("invariant: a long value is fetched before it is read");
+        &self.heap[start..start + length]
+    }
+
+    fn heap_offset(&self, at: usize) -> Option<usize> {
+        let high = self.words[at + 1];
+        if high & HEAP_BIT != 0 {
+            return Some((high & !HEAP_BIT) as usize);
+        }
+        self.fetched
+            .iter()
+            .find(|(word, _)| usize::from(*word) == at)
+            .map(|&(_, offset)| offset)
+    }
+
+    /// Sets a column. The value must have the form of the column's type; text is given as it is to be stored.
+    pub fn set(&mut self, layout: &Layout, column: usize, value: &Value<'_>) {
+        let field = layout.fields[column];
+        let null = &mut self.words[usize::from(field.null_word)];
+        if value.is_null() {
+            *null |= 1 << field.null_bit;
+            self.set_raw(&field, 0, 0);
+            return;
+        }
+        *null &= !(1 << field.null_bit);
+        match *value {
+            Value::Bool(v) => self.set_raw(&field, u64::from(v), 0),
+            Value::Int(v) => self.set_raw(&field, v as u64, 0),
+            Value::Float(v) if field.ty == Type::Float4 => {
+                self.set_raw(&field, u64::from((v as f32).to_bits()), 0)
+            }
+            Value::Float(v) => self.set_raw(&field, v.to_bits(), 0),
+            Value::Decimal(v) => self.set_raw(&field, v as u64, (v >> 64) as u64),
+            Value::Uuid(v) => self.set_raw(&field, v as u64, (v >> 64) as u64),
+            Value::Bytes(v) => {
+                let (low, high) = self.descriptor(v);
+                self.set_raw(&field, low, high);
+            }
+            Value::Null => unreachable!("handled above"),
+        }
+    }
+
+    fn descriptor(&mut self, value: &[u8]) -> (u64, u64) {
+        let mut bytes = [0u8; 16];
+        bytes[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        let head = value.len().min(if value.len() <= INLINE_MAX {
+            INLINE_MAX
+        } else {
+            4
+        });
+        bytes[4..4 + head].copy_from_slice(&value[..head]);
+        let low = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+        let mut high = u64::from_le_bytes(bytes[8..].try_into().expect("8 bytes"));
+        if value.len() > INLINE_MAX {
+            high = HEAP_BIT | self.heap.len() as u64;
+            self.heap.extend_from_slice(value);
+        }
+        (low, high)
+    }
+
+    fn set_raw(&mut self, field: &Field, low: u64, high: u64) {
+        let at = usize::from(field.word);
+        self.fetched.retain(|(word, _)| usize::from(*word) != at);
+        let bits = field.ty.field_bytes().min(8) * 8;
+        let mask = if bits == 64 {
+            u64::MAX
+        } else {
+            ((1 << bits) - 1) << field.shift
+        };
+        self.words[at] = self.words[at] & !mask | low << field.shift & mask;
+        if field.ty.field_bytes() == 16 {
+            self.words[at + 1] = high;
+        }
+    }
+
+    /// Takes `from`'s content, keeping this row's memory.
+    pub fn copy_from(&mut self, from: &Row) {
+        self.words.clear();
+        self.words.extend_from_slice(&from.words);
+        self.heap.clear();
+        self.heap.extend_from_slice(&from.heap);
+        self.fetched.clear();
+        self.fetched.extend_from_slice(&from.fetched);
+    }
+
+    /// Makes room for a copy of `words` words; the caller fills them.
+    pub(crate) fn start_copy(&mut self, words: usize) -> &mut [u64] {
+        self.words.clear();
+        self.words.resize(words, 0);
+        self.heap.clear();
+        self.fetched.clear();
+        &mut self.words
+    }
+
+    /// A stored long value of this column that is not on the heap yet: its length and row id.
+    pub(crate) fn unfetched(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
+        let (length, row) = self.stored(layout, column)?;
+        self.heap_offset(usize::from(layout.fields[column].word))
+            .is_none()
+            .then_some((length, row))
+    }
+
+    /// A stored long value of this column: its length and row id.
+    pub(crate) fn stored(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
+        let (length, high) = self.long_descriptor(layout, column)?;
+        (high & HEAP_BIT == 0).then_some((length, RowId(high)))
+    }
+
+    /// A long value of this column that was set and is not stored yet.
+    pub(crate) fn unstored(&self, layout: &Layout, column: usize) -> Option<&[u8]> {
+        let (length, high) = self.long_descriptor(layout, column)?;
+        let start = (high & !HEAP_BIT) as usize;
+        (high & HEAP_BIT != 0).then(|| &self.heap[start..start + length])
+    }
+
+    fn long_descriptor(&self, layout: &Layout, column: usize) -> Option<(usize, u64)> {
+        let field = &layout.fields[column];
+        if !field.ty.is_variable() || self.is_null(layout, column) {
+            return None;
+        }
+        let at = usize::from(field.word);
+        let length = self.words[at] as u32 as usize;
+        (length > INLINE_MAX).then(|| (length, self.words[at + 1]))
+    }
+
+    /// Points a long value's descriptor at where it was stored.
+    pub(crate) fn set_stored(&mut self, layout: &Layout, column: usize, row: RowId) {
+        let at = usize::from(layout.fields[column].word);
+        let offset = (self.words[at + 1] & !HEAP_BIT) as usize;
+        self.fetched.push((at as u16, offset));
+        self.words[at + 1] = row.0;
+    }
+
+    /// Notes that the column's stored long value, just appended to the heap, starts at `offset` there.
+    pub(crate) fn set_fetched(&mut self, layout: &Layout, column: usize, offset: usize) {
+        self.fetched.push((layout.fields[column].word, offset));
+    }
+}

@@ -1,0 +1,117 @@
+//! Column types and the values the engine stores.
+
+use std::cmp::Ordering;
+
+/// A column's type, with PostgreSQL's meaning. The engine knows how each is stored and ordered, never how it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Type {
+    Bool,
+    Int2,
+    Int4,
+    Int8,
+    Float4,
+    Float8,
+    /// `numeric(p,s)` with p <= 38: an unscaled integer of 4 (p <= 9), 8 (p <= 18) or 16 bytes.
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
+    /// `numeric` without precision, or with one beyond 38 or a negative scale: order-preserving bytes whose last two
+    /// hold the display scale, see `freshet_sql::value::numeric`. The type modifier is checked above the engine.
+    Numeric {
+        typmod: Option<(u16, i16)>,
+    },
+    /// `char(n)`: stored without trailing blanks.
+    Char(u32),
+    Varchar(u32),
+    Text,
+    Bytea,
+    /// Days since 2000-01-01.
+    Date,
+    /// Microseconds since midnight.
+    Time,
+    /// Microseconds since 2000-01-01.
+    Timestamp,
+    /// Microseconds since 2000-01-01 UTC.
+    Timestamptz,
+    Uuid,
+}
+
+/// A value in the form the engine stores: `Int` for every integer, date and time type, `Bytes` for every
+/// variable-length type, `Decimal` unscaled at its column's scale.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Decimal(i128),
+    Uuid(u128),
+    Bytes(&'a [u8]),
+}
+
+impl Value<'_> {
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+}
+
+impl Type {
+    /// Bytes of the field in a record.
+    pub fn field_bytes(self) -> usize {
+        match self {
+            Type::Bool => 1,
+            Type::Int2 => 2,
+            Type::Int4 | Type::Float4 | Type::Date => 4,
+            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => 8,
+            Type::Decimal { precision, .. } => match precision {
+                0..=9 => 4,
+                10..=18 => 8,
+                _ => 16,
+            },
+            Type::Uuid => 16,
+            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => {
+                16
+            }
+        }
+    }
+
+    /// Whether the field is a 16-byte descriptor of bytes.
+    pub fn is_variable(self) -> bool {
+        matches!(
+            self,
+            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea
+        )
+    }
+
+    /// The bytes of a stored variable-length value that take part in equality and order: a numeric's display scale
+    /// does not.
+    pub fn key_bytes(self, stored: &[u8]) -> &[u8] {
+        match self {
+            Type::Numeric { .. } => &stored[..stored.len().saturating_sub(2)],
+            _ => stored,
+        }
+    }
+
+    /// PostgreSQL's order of two non-null values of this type: NaN is largest and equal to itself, -0 equals 0, text by bytes
+    /// (the "C" collation).
+    pub fn compare(self, a: &Value<'_>, b: &Value<'_>) -> Ordering {
+        match (a, b) {
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (Value::Int(a), Value::Int(b)) => a.cmp(b),
+            (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
+            (Value::Uuid(a), Value::Uuid(b)) => a.cmp(b),
+            (Value::Float(a), Value::Float(b)) => match (a.is_nan(), b.is_nan()) {
+                (true, true) => Ordering::Equal,
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                (false, false) => a.partial_cmp(b).expect("neither is NaN"),
+            },
+            (Value::Bytes(a), Value::Bytes(b)) => self.key_bytes(a).cmp(self.key_bytes(b)),
+            (Value::Null, Value::Null) => Ordering::Equal,
+            (Value::Null, _) => Ordering::Greater,
+            (_, Value::Null) => Ordering::Less,
+            _ => panic!("invariant: values of one column have one form: {a:?}, {b:?}"),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! How are values written and computed? Text and binary forms as PostgreSQL has them, casts, arithmetic.
+
+use crate::error::SqlError;
+use freshet_engine::schema::{Type, Value};
+
+/// An owned value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Datum {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Decimal(i128),
+    Uuid(u128),
+    Bytes(Box<[u8]>),
+}
+
+impl Datum {
+    pub fn as_value(&self) -> Value<'_> {
+        match self {
+            Datum::Null => Value::Null,
+            Datum::Bool(v) => Value::Bool(*v),
+            Datum::Int(v) => Value::Int(*v),
+            Datum::Float(v) => Value::Float(*v),
+            Datum::Decimal(v) => Value::Decimal(*v),
+            Datum::Uuid(v) => Value::Uuid(*v),
+            Datum::Bytes(v) => Value::Bytes(v),
+        }
+    }
+}
+
+/// Reads PostgreSQL's text form (input function of the type).
+pub fn from_text(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
+    let _ = (ty, text);
+    unimplemented!()
+}
+
+/// Reads PostgreSQL's binary form (receive function of the type).
+pub fn from_binary(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
+    let _ = (ty, bytes);
+    unimplemented!()
+}
+
+/// Appends PostgreSQL's text form. The value is not null.
+pub fn to_text(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+    let _ = (ty, value, out);
+    unimplemented!()
+}
+
+/// Appends PostgreSQL's binary form. The value is not null.
+pub fn to_binary(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+    let _ = (ty, value, out);
+    unimplemented!()
+}
