@@ -20,14 +20,13 @@
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
 
-
 pub mod ids;
 pub mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
 #[cfg(not(any(loom, shuttle)))]
-mod mem;
+pub mod mem;
 
 pub mod index;
 

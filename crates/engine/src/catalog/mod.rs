@@ -5,7 +5,7 @@
 
 mod objects;
 
-pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, TableObject, system_table};
+pub(crate) use objects::{BadObject, Counters, Object, TableObject, system_table};
 
 use crate::index::{BTreeIndex, HashIndex};
 use crate::schema::{KeyColumn, KeySpec, Layout, Type};
@@ -53,10 +53,18 @@ pub struct IndexDef {
 }
 
 /// The structure behind an index, shared by all schema versions that have it.
-#[derive(Debug)]
 pub(crate) enum Tree {
     Hash(HashIndex),
     BTree(BTreeIndex),
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Tree::Hash(tree) => write!(f, "hash of {} entries", tree.len()),
+            Tree::BTree(tree) => write!(f, "btree of {} entries", tree.len()),
+        }
+    }
 }
 
 /// An index's key in the form its structure takes.
@@ -77,7 +85,13 @@ pub struct Index {
 
 impl Index {
     /// The message says why a key of these columns is not possible.
-    pub(crate) fn new(id: IndexId, def: IndexDef, table: &TableDef, layout: &Layout, seed: u64) -> Result<Index, String> {
+    pub(crate) fn new(
+        id: IndexId,
+        def: IndexDef,
+        table: &TableDef,
+        layout: &Layout,
+        seed: u64,
+    ) -> Result<Index, String> {
         let spec = KeySpec::new(&def.columns, layout, |c| !table.columns[usize::from(c)].not_null, seed);
         if def.kind == IndexKind::BTree && spec.words() > BTreeIndex::WIDTH_MAX {
             return Err(format!("index key of {} bytes exceeds {}", spec.words() * 8, BTreeIndex::WIDTH_MAX * 8));

@@ -23,7 +23,7 @@ use crate::schema::{KeyColumn, Layout, Row, Type, Value};
 use crate::table::Store;
 use std::sync::Arc;
 
-pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
+const SYSTEM_STORAGE: StorageId = StorageId(1);
 const VERSION: u8 = 1;
 
 /// Where the next ids come from.

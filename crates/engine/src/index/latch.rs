@@ -36,11 +36,7 @@ pub fn latch(version: &AtomicU64) -> u64 {
     let mut spin = Spin::new();
     loop {
         let seen = version.load(Relaxed);
-        if seen & 1 == 0
-            && version
-                .compare_exchange(seen, seen + 1, Acquire, Relaxed)
-                .is_ok()
-        {
+        if seen & 1 == 0 && version.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok() {
             fence(Release);
             return seen;
         }

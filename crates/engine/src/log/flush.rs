@@ -36,10 +36,7 @@ use super::scan::{DeviceScan, LogDamage, Scan};
 use super::segment::{self, FileError, InUse, Preparer, Segments, Spare};
 use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker};
 use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
-use super::{
-    DEVICES_MAX, DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart,
-    SegmentNo,
-};
+use super::{DEVICES_MAX, DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
 /// One process per log directory.
 pub(super) const LOCK_NAME: &str = "lock";
@@ -194,66 +191,37 @@ fn validate(options: &LogOptions) -> Result<usize, LogError> {
     let refuse = |reason: String| Err(LogError::Options { reason });
     let devices = options.dirs.len();
     if devices == 0 || devices > DEVICES_MAX {
-        return refuse(format!(
-            "1 to {DEVICES_MAX} log directories are supported, {devices} given"
-        ));
+        return refuse(format!("1 to {DEVICES_MAX} log directories are supported, {devices} given"));
     }
     let all: Vec<_> = options.dirs.iter().chain(&options.fence_dirs).collect();
     if let Some(twice) = (1..all.len()).find(|&i| all[..i].contains(&all[i])) {
         return refuse(format!("{} is given twice", all[twice].display()));
     }
-    if !options.segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || options.segment_bytes > 1 << 31
-    {
-        return refuse(format!(
-            "segments are multiples of {BLOCK_BYTES} bytes up to 2 GiB"
-        ));
+    if !options.segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || options.segment_bytes > 1 << 31 {
+        return refuse(format!("segments are multiples of {BLOCK_BYTES} bytes up to 2 GiB"));
     }
     // Every unsealed epoch may cost a header and a last block beyond its frames.
     let overhead = LIVE_EPOCHS as u64 * (HEADER_BYTES_MAX + BLOCK_BYTES) as u64;
-    if options.stage_limit_bytes == 0
-        || options.stage_limit_bytes + overhead > options.segment_bytes
-    {
+    if options.stage_limit_bytes == 0 || options.stage_limit_bytes + overhead > options.segment_bytes {
         let least = options.stage_limit_bytes + overhead;
-        return refuse(format!(
-            "with this staging limit, segments must have at least {least} bytes"
-        ));
+        return refuse(format!("with this staging limit, segments must have at least {least} bytes"));
     }
     let files = options.log_size_bytes / devices as u64 / options.segment_bytes;
     if files < 4 {
-        return refuse(format!(
-            "the log size must allow 4 segments on each device, it allows {files}"
-        ));
+        return refuse(format!("the log size must allow 4 segments on each device, it allows {files}"));
     }
     Ok(files as usize)
 }
 
-pub(super) fn lock_dirs(
-    io: &dyn Io,
-    dirs: &[PathBuf],
-) -> Result<Vec<Box<dyn Lock>>, (PathBuf, io::Error)> {
-    dirs.iter()
-        .map(|dir| {
-            io.lock(&dir.join(LOCK_NAME))
-                .map_err(|error| (dir.clone(), error))
-        })
-        .collect()
+pub(super) fn lock_dirs(io: &dyn Io, dirs: &[PathBuf]) -> Result<Vec<Box<dyn Lock>>, (PathBuf, io::Error)> {
+    dirs.iter().map(|dir| io.lock(&dir.join(LOCK_NAME)).map_err(|error| (dir.clone(), error))).collect()
 }
 
 impl From<LogDamage> for LogError {
     fn from(damage: LogDamage) -> LogError {
         match damage {
-            LogDamage::Io {
-                action,
-                path,
-                source,
-            } => LogError::Io {
-                action,
-                path,
-                source,
-            },
-            other => LogError::Options {
-                reason: other.to_string(),
-            },
+            LogDamage::Io { action, path, source } => LogError::Io { action, path, source },
+            other => LogError::Options { reason: other.to_string() },
         }
     }
 }
@@ -288,8 +256,7 @@ impl Log {
     ) -> Result<Arc<Log>, LogError> {
         let files_max = validate(options)?;
         for dir in &options.dirs {
-            io.create_dir_all(dir)
-                .map_err(|error| LogError::io("create", dir, error))?;
+            io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
         }
         let locks = lock_dirs(&*io, &options.dirs).map_err(lock_error)?;
         for dir in &options.dirs {
@@ -305,21 +272,10 @@ impl Log {
         };
         FenceList::found(&*io, options, record)?;
         let device = |(i, dir): (usize, &PathBuf)| {
-            let segments = Segments::new(
-                options.segment_bytes,
-                files_max,
-                Vec::new(),
-                Vec::new(),
-                SegmentNo(1),
-            );
+            let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
             Device::new(&*io, DeviceId(i as u16), dir, options, segments)
         };
-        let devices = options
-            .dirs
-            .iter()
-            .enumerate()
-            .map(device)
-            .collect::<Result<Vec<_>, _>>()?;
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
         let beginning = Beginning {
             database,
             incarnation: record.incarnation,
@@ -361,12 +317,7 @@ impl Log {
             let segments = adopt(&*io, dir, options, files_max, found)?;
             Device::new(&*io, DeviceId(i as u16), dir, options, segments)
         };
-        let devices = options
-            .dirs
-            .iter()
-            .enumerate()
-            .map(device)
-            .collect::<Result<Vec<_>, _>>()?;
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
         let beginning = Beginning {
             database: record.database,
             incarnation: record.incarnation,
@@ -374,11 +325,7 @@ impl Log {
             chain: scan.chain().clone(),
             horizon: record.horizon,
             wall_us: record.wall_us,
-            next_group: scan
-                .devices()
-                .iter()
-                .map(|found| GroupNo(found.last_group.0 + 1))
-                .collect(),
+            next_group: scan.devices().iter().map(|found| GroupNo(found.last_group.0 + 1)).collect(),
             start_epoch: scan.start().epoch,
             locks: scan.locks(),
         };
@@ -492,17 +439,12 @@ impl Log {
 
     pub fn capacity_bytes(&self) -> u64 {
         let devices = self.devices.len() as u64;
-        self.options.log_size_bytes / devices / self.options.segment_bytes
-            * self.options.segment_bytes
-            * devices
+        self.options.log_size_bytes / devices / self.options.segment_bytes * self.options.segment_bytes * devices
     }
 
     /// Bytes of segments that hold groups not recycled yet; a checkpoint is worth it long before the capacity.
     pub fn used_bytes(&self) -> u64 {
-        self.devices
-            .iter()
-            .map(|device| device.segments.lock().used_bytes())
-            .sum()
+        self.devices.iter().map(|device| device.segments.lock().used_bytes()).sum()
     }
 
     pub fn stats(&self) -> LogStats {
@@ -513,29 +455,14 @@ impl Log {
     pub fn log_start(&self, horizon: Epoch) -> LogStart {
         let mut sealer = self.sealer.lock();
         // Images rely on durable epochs only; beyond them nothing may be given up.
-        let epoch = horizon
-            .min(Epoch(self.durable().0 + 1))
-            .max(sealer.start_epoch);
+        let epoch = horizon.min(Epoch(self.durable().0 + 1)).max(sealer.start_epoch);
         sealer.start_epoch = epoch;
         let device = |(device, &next_group): (&Device, &GroupNo)| {
             let (segment, group) = device.segments.lock().start(epoch, next_group);
-            DeviceStart {
-                device: device.id,
-                segment,
-                group,
-            }
+            DeviceStart { device: device.id, segment, group }
         };
-        let devices = self
-            .devices
-            .iter()
-            .zip(&sealer.next_group)
-            .map(device)
-            .collect();
-        LogStart {
-            epoch,
-            prev: sealer.chain.before(epoch),
-            devices,
-        }
+        let devices = self.devices.iter().zip(&sealer.next_group).map(device).collect();
+        LogStart { epoch, prev: sealer.chain.before(epoch), devices }
     }
 
     /// Recycles the segments below `start`, which the caller has saved durably.
@@ -572,18 +499,14 @@ impl Log {
     }
 
     pub(super) fn unreserve(&self, device: DeviceId, bytes: u64) {
-        self.device(device)
-            .unsealed
-            .fetch_sub(bytes, Ordering::SeqCst);
+        self.device(device).unsealed.fetch_sub(bytes, Ordering::SeqCst);
         self.stage_waiters.wake_if_waiting();
     }
 
     /// Whether `device` may hold `unsealed` bytes.
     pub(super) fn room(&self, device: DeviceId, unsealed: u64) -> Room {
         let device = self.device(device);
-        if unsealed > self.options.stage_limit_bytes
-            || self.now().epoch().0 > self.open_epoch().0 + 1
-        {
+        if unsealed > self.options.stage_limit_bytes || self.now().epoch().0 > self.open_epoch().0 + 1 {
             return Room::Later;
         }
         if device.spares.load(Ordering::SeqCst) > 0 {
@@ -604,10 +527,7 @@ impl Log {
     }
 
     pub(super) fn full(&self) -> LogError {
-        LogError::Full {
-            used_bytes: self.used_bytes(),
-            capacity_bytes: self.capacity_bytes(),
-        }
+        LogError::Full { used_bytes: self.used_bytes(), capacity_bytes: self.capacity_bytes() }
     }
 
     /// Someone waits for `epoch`.
@@ -630,8 +550,7 @@ impl Log {
                 decided => return decided,
             }
         }
-        if self.prepare_due.swap(false, Ordering::SeqCst) && self.prepare_step() == Progress::Worked
-        {
+        if self.prepare_due.swap(false, Ordering::SeqCst) && self.prepare_step() == Progress::Worked {
             return Progress::Worked;
         }
         match self.seal_step() {
@@ -769,9 +688,8 @@ impl Log {
         if self.poison.get().is_some() {
             return false;
         }
-        let waits_for_writer = |device: &Device| {
-            device.outstanding.load(Ordering::SeqCst) > 0 && !device.writer.is_locked()
-        };
+        let waits_for_writer =
+            |device: &Device| device.outstanding.load(Ordering::SeqCst) > 0 && !device.writer.is_locked();
         let writes = match device {
             Some(id) => waits_for_writer(self.device(id)),
             None => self.devices.iter().any(waits_for_writer),
@@ -783,10 +701,7 @@ impl Log {
             }
         };
         writes
-            || self
-                .sealer
-                .try_lock()
-                .is_some_and(|sealer| sealer.closing || self.wants_close().is_some())
+            || self.sealer.try_lock().is_some_and(|sealer| sealer.closing || self.wants_close().is_some())
             || device.is_none() && self.devices.iter().any(prepares)
     }
 
@@ -825,9 +740,9 @@ impl Log {
         if in_flight >= IN_FLIGHT_MAX {
             return None;
         }
-        let staged_on_idle = self.scanned_slots().any(|(slot, device)| {
-            slot.staged(epoch) > 0 && device.outstanding.load(Ordering::SeqCst) == 0
-        });
+        let staged_on_idle = self
+            .scanned_slots()
+            .any(|(slot, device)| slot.staged(epoch) > 0 && device.outstanding.load(Ordering::SeqCst) == 0);
         if staged_on_idle {
             return Some(Close::Staged);
         }
@@ -848,10 +763,7 @@ impl Log {
     /// Worker slots ever claimed, with the device of each.
     fn scanned_slots(&self) -> impl Iterator<Item = (&StageSlot, &Device)> {
         let slots = &self.slots[..self.commit.high_water()];
-        slots
-            .iter()
-            .enumerate()
-            .map(|(i, slot)| (slot, &self.devices[i % self.devices.len()]))
+        slots.iter().enumerate().map(|(i, slot)| (slot, &self.devices[i % self.devices.len()]))
     }
 
     /// Where an epoch without frames writes its group: the devices take turns, so that a witness is not always beside
@@ -861,10 +773,7 @@ impl Log {
     }
 
     fn has_room_for_empty(&self, epoch: Epoch) -> bool {
-        self.empty_device(epoch)
-            .segments
-            .lock()
-            .has_room(group_bytes(1, 0))
+        self.empty_device(epoch).segments.lock().has_room(group_bytes(1, 0))
     }
 
     /// When the last acknowledgement deserves a witness of its own; none if it has one.
@@ -902,21 +811,12 @@ impl Log {
             .collect();
         // The chain's horizon, not the void epochs that `durable` starts with: a witness names what was acknowledged.
         let durable = self.durable();
-        let witness = if durable < self.first_epoch {
-            sealer.chain.before(self.first_epoch)
-        } else {
-            durable
-        };
+        let witness = if durable < self.first_epoch { sealer.chain.before(self.first_epoch) } else { durable };
         sealer.wall_us = sealer.wall_us.max(self.clock.wall_us());
         let pending = groups.len();
         {
             let mut in_flight = self.in_flight.lock();
-            in_flight.epochs.push_back(EpochInFlight {
-                epoch,
-                pending,
-                has_content,
-                witness,
-            });
+            in_flight.epochs.push_back(EpochInFlight { epoch, pending, has_content, witness });
             in_flight.stats.epochs += 1;
         }
         for ((device, buf), participant) in groups.into_iter().zip(&participants) {
@@ -945,8 +845,7 @@ impl Log {
 
     /// The devices with frames in `epoch`, ascending, each with room for a header and then its frames.
     fn gather(&self, epoch: Epoch) -> Vec<(&Device, AlignedBuf)> {
-        let mut staged: Vec<Vec<(&StageSlot, Vec<u8>)>> =
-            self.devices.iter().map(|_| Vec::new()).collect();
+        let mut staged: Vec<Vec<(&StageSlot, Vec<u8>)>> = self.devices.iter().map(|_| Vec::new()).collect();
         for (slot, device) in self.scanned_slots() {
             if slot.staged(epoch) > 0 {
                 staged[usize::from(device.id.0)].push((slot, slot.take(epoch)));
@@ -974,14 +873,9 @@ impl Log {
         let unpadded = buf.len();
         buf.pad_to_block();
         let bytes = buf.len() as u64;
-        let place = device
-            .segments
-            .lock()
-            .place(bytes, header.group, header.epoch);
+        let place = device.segments.lock().place(bytes, header.group, header.epoch);
         device.note_spares();
-        device
-            .unsealed
-            .fetch_sub(header.body_bytes, Ordering::SeqCst);
+        device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
         device.last_group_bytes.store(bytes, Ordering::Relaxed);
         (header.segment, header.offset) = (place.segment, place.offset);
         header.encode(&mut buf);
@@ -994,13 +888,7 @@ impl Log {
         }
         device.outstanding.fetch_add(1, Ordering::SeqCst);
         let (segment, offset) = (place.segment, place.offset);
-        device.queue.lock().push_back(SealedGroup {
-            epoch: header.epoch,
-            file: place.file,
-            segment,
-            offset,
-            buf,
-        });
+        device.queue.lock().push_back(SealedGroup { epoch: header.epoch, file: place.file, segment, offset, buf });
     }
 
     // ---- writing ----
@@ -1018,10 +906,7 @@ impl Log {
             };
             writer.current = Some((next, false));
         }
-        let (group, written) = writer
-            .current
-            .as_mut()
-            .expect("a group was just made current");
+        let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
         if !*written {
             if let Err(error) = group.file.write_at(&group.buf, group.offset) {
@@ -1035,10 +920,7 @@ impl Log {
             self.poison("sync", &path(), error);
             return Progress::Poisoned;
         }
-        let (group, _) = writer
-            .current
-            .take()
-            .expect("the current group was just synced");
+        let (group, _) = writer.current.take().expect("the current group was just synced");
         device.outstanding.fetch_sub(1, Ordering::SeqCst);
         device.buffers.lock().push(group.buf);
         drop(writer);
@@ -1056,8 +938,7 @@ impl Log {
             in_flight.stats.syncs += 1;
             in_flight.last_completion_us = self.clock.monotonic_us();
             let done = in_flight.epochs.iter_mut().find(|e| e.epoch == epoch);
-            done.expect("a group being written belongs to an epoch in flight")
-                .pending -= 1;
+            done.expect("a group being written belongs to an epoch in flight").pending -= 1;
             let mut advanced = None;
             while let Some(front) = in_flight.epochs.pop_front_if(|front| front.pending == 0) {
                 in_flight.witnessed = in_flight.witnessed.max(front.witness);
@@ -1085,11 +966,7 @@ impl Log {
         {
             let _acknowledging = self.in_flight.lock();
             // The first failure is the one to report; later ones follow from it.
-            let _ = self.poison.set(LogError::Poisoned {
-                action,
-                path,
-                source: Arc::new(error),
-            });
+            let _ = self.poison.set(LogError::Poisoned { action, path, source: Arc::new(error) });
         }
         self.durable_waiters.wake_all();
         self.stage_waiters.wake();
@@ -1120,13 +997,10 @@ impl Device {
         segments: Segments,
     ) -> Result<Device, LogError> {
         let segments = Mutex::new(segments);
-        let mut preparer =
-            Preparer::new(dir.to_path_buf(), options.direct_io, options.segment_bytes);
+        let mut preparer = Preparer::new(dir.to_path_buf(), options.direct_io, options.segment_bytes);
         // One spare at once, so that the first reservation need not wait. A recovered log may be full: then a
         // checkpoint comes first.
-        while segments.lock().spares() == 0
-            && segment::prepare(io, &segments, &mut preparer, PREPARE_BYTES_MAX)?
-        {}
+        while segments.lock().spares() == 0 && segment::prepare(io, &segments, &mut preparer, PREPARE_BYTES_MAX)? {}
         let direct = segments.lock().is_direct().unwrap_or(options.direct_io);
         let device = Device {
             id,
@@ -1171,39 +1045,24 @@ fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
 fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
     let fence = fence::read(io, dir)?;
     if fence.records.len() > 1 {
-        return Err(LogError::Exists {
-            path: dir.to_path_buf(),
-        });
+        return Err(LogError::Exists { path: dir.to_path_buf() });
     }
-    let names = io
-        .list(dir)
-        .map_err(|error| LogError::io("list", dir, error))?;
-    let files = names
-        .iter()
-        .filter(|name| *name == segment::PREPARE_NAME || segment::parse_name(name).is_some());
+    let names = io.list(dir).map_err(|error| LogError::io("list", dir, error))?;
+    let files = names.iter().filter(|name| *name == segment::PREPARE_NAME || segment::parse_name(name).is_some());
     let paths: Vec<_> = files.map(|name| dir.join(name)).collect();
     for path in &paths {
-        let file = io
-            .open(path, OpenOptions::default())
-            .map_err(|error| LogError::io("open", path, error))?;
-        let len = file
-            .len()
-            .map_err(|error| LogError::io("measure", path, error))?;
+        let file = io.open(path, OpenOptions::default()).map_err(|error| LogError::io("open", path, error))?;
+        let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
         let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
-        file.read_at(&mut block, 0)
-            .map_err(|error| LogError::io("read", path, error))?;
+        file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
         if block.iter().any(|&byte| byte != 0) {
-            return Err(LogError::Exists {
-                path: dir.to_path_buf(),
-            });
+            return Err(LogError::Exists { path: dir.to_path_buf() });
         }
     }
     for path in &paths {
-        io.remove(path)
-            .map_err(|error| LogError::io("remove", path, error))?;
+        io.remove(path).map_err(|error| LogError::io("remove", path, error))?;
     }
-    io.sync_dir(dir)
-        .map_err(|error| LogError::io("sync", dir, error))
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
 }
 
 /// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers.
@@ -1218,18 +1077,10 @@ fn adopt(
     let mut spares = Vec::new();
     let mut next = SegmentNo(found.last_segment.0 + 1);
     let prepare = dir.join(segment::PREPARE_NAME);
-    if io
-        .exists(&prepare)
-        .map_err(|error| LogError::io("look for", &prepare, error))?
-    {
-        io.remove(&prepare)
-            .map_err(|error| LogError::io("remove", &prepare, error))?;
+    if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
+        io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
     }
-    let needed = found
-        .segments
-        .iter()
-        .filter(|segment| segment.needed.is_some())
-        .count();
+    let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
     for segment in &found.segments {
         if let Some((first_group, last_epoch)) = segment.needed {
             in_use.push(InUse {
@@ -1244,25 +1095,13 @@ fn adopt(
         let from = dir.join(segment::file_name(segment.number));
         if segment.bytes == options.segment_bytes && needed + spares.len() < files_max {
             let to = dir.join(segment::file_name(next));
-            io.rename(&from, &to)
-                .map_err(|error| LogError::io("rename", &from, error))?;
-            spares.push(Spare {
-                number: next,
-                file: segment.file.clone(),
-            });
+            io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+            spares.push(Spare { number: next, file: segment.file.clone() });
             next = SegmentNo(next.0 + 1);
         } else {
-            io.remove(&from)
-                .map_err(|error| LogError::io("remove", &from, error))?;
+            io.remove(&from).map_err(|error| LogError::io("remove", &from, error))?;
         }
     }
-    io.sync_dir(dir)
-        .map_err(|error| LogError::io("sync", dir, error))?;
-    Ok(Segments::new(
-        options.segment_bytes,
-        files_max,
-        in_use,
-        spares,
-        next,
-    ))
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
+    Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))
 }

@@ -144,9 +144,7 @@ impl GroupHeader {
         }
         let participant = |i| Participant::decode(&bytes[header_bytes(i)..header_bytes(i + 1)]);
         Ok(GroupHeader {
-            database: DatabaseId(u128::from_le_bytes(
-                bytes[16..32].try_into().expect("16 bytes"),
-            )),
+            database: DatabaseId(u128::from_le_bytes(bytes[16..32].try_into().expect("16 bytes"))),
             incarnation: Incarnation(u64_at(bytes, 32)),
             group: GroupNo(u64_at(bytes, 40)),
             epoch: Epoch(u64_at(bytes, 48)),
@@ -288,10 +286,7 @@ mod tests {
         header().encode(&mut bytes);
         for bit in 0..header().len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                GroupHeader::decode(&bytes).is_err(),
-                "bit {bit} flipped unnoticed"
-            );
+            assert!(GroupHeader::decode(&bytes).is_err(), "bit {bit} flipped unnoticed");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -311,10 +306,7 @@ mod tests {
         let body = [3, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0];
         let found: Vec<_> = frames(&body).collect();
         assert_eq!(found, [Ok(&b"abc"[..]), Ok(&b""[..])]);
-        assert_eq!(
-            frames(&body[..6]).collect::<Vec<_>>(),
-            [Err(BadFrame { offset: 0 })]
-        );
+        assert_eq!(frames(&body[..6]).collect::<Vec<_>>(), [Err(BadFrame { offset: 0 })]);
         assert_eq!(frames(&body[..9]).last(), Some(Err(BadFrame { offset: 7 })));
     }
 }

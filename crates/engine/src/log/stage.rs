@@ -58,9 +58,7 @@ impl StageSlot {
         // The epoch at the draw is this or the next one, unless the reservation is kept for long.
         for ahead in 0..2 {
             let buffer = &mut buffers[index(Epoch(now.0 + ahead))];
-            buffer
-                .try_reserve(bytes as usize)
-                .map_err(|_| LogError::OutOfMemory { bytes })?;
+            buffer.try_reserve(bytes as usize).map_err(|_| LogError::OutOfMemory { bytes })?;
         }
         Ok(())
     }
@@ -88,10 +86,7 @@ impl StageSlot {
         buffer.clear();
         let mut buffers = self.buffers.lock();
         if !wasteful && buffers[index(epoch)].capacity() < buffer.capacity() {
-            debug_assert!(
-                buffers[index(epoch)].is_empty(),
-                "log stage invariant 2: the epoch's buffer is not in use"
-            );
+            debug_assert!(buffers[index(epoch)].is_empty(), "log stage invariant 2: the epoch's buffer is not in use");
             buffers[index(epoch)] = buffer;
         }
     }
@@ -106,16 +101,9 @@ pub struct Worker {
 
 impl Worker {
     pub(super) fn claim(log: &Arc<Log>) -> Result<Worker, LogError> {
-        let slot = log
-            .commit
-            .claim()
-            .ok_or(LogError::NoWorkerSlot { limit: WORKERS_MAX })?;
+        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: WORKERS_MAX })?;
         let device = DeviceId((slot % log.devices.len()) as u16);
-        Ok(Worker {
-            log: log.clone(),
-            slot,
-            device,
-        })
+        Ok(Worker { log: log.clone(), slot, device })
     }
 
     pub fn log(&self) -> &Arc<Log> {
@@ -132,10 +120,7 @@ impl Worker {
     pub fn reserve(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
         let limit_bytes = self.log.frame_limit_bytes();
         if bytes > limit_bytes {
-            return Err(ReserveError::Refused(LogError::FrameTooLarge {
-                bytes,
-                limit_bytes,
-            }));
+            return Err(ReserveError::Refused(LogError::FrameTooLarge { bytes, limit_bytes }));
         }
         let cost = bytes + FRAME_PREFIX_BYTES;
         let seen = self.log.stage_waiters.changes();
@@ -143,15 +128,11 @@ impl Worker {
         // Counted first, then the room looked at: the sealer counts down only after it has taken its room.
         let unsealed = device.unsealed.fetch_add(cost, Ordering::SeqCst) + cost;
         let slot = &self.log.slots[self.slot];
-        let granted = self.check_room(unsealed, cost, seen).and_then(|()| {
-            slot.grow(self.log.now().epoch(), cost)
-                .map_err(ReserveError::Refused)
-        });
+        let granted = self
+            .check_room(unsealed, cost, seen)
+            .and_then(|()| slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused));
         match granted {
-            Ok(()) => Ok(Reserved {
-                worker: self,
-                budget: cost,
-            }),
+            Ok(()) => Ok(Reserved { worker: self, budget: cost }),
             Err(refused) => {
                 device.unsealed.fetch_sub(cost, Ordering::SeqCst);
                 Err(refused)
@@ -169,12 +150,7 @@ impl Worker {
             Room::Granted => Ok(()),
             Room::Later => {
                 log.wake_if_parked();
-                Err(ReserveError::Busy(StageWait::new(
-                    log,
-                    self.device,
-                    cost,
-                    seen,
-                )))
+                Err(ReserveError::Busy(StageWait::new(log, self.device, cost, seen)))
             }
             Room::Full => Err(ReserveError::Refused(log.full())),
         }
@@ -209,13 +185,7 @@ impl<'a> Reserved<'a> {
         let budget = std::mem::take(&mut self.budget);
         let bound = self.worker.log.commit.announce(self.worker.slot);
         // The promise lives on in the announcement; its own drop has nothing to give back.
-        Announced {
-            reserved: self,
-            budget,
-            bound,
-            drawn: None,
-            quiet: false,
-        }
+        Announced { reserved: self, budget, bound, drawn: None, quiet: false }
     }
 }
 
@@ -243,10 +213,7 @@ impl Announced<'_> {
 
     /// Draws the next cts; once per announcement.
     pub fn draw(&mut self) -> Cts {
-        assert!(
-            self.drawn.is_none(),
-            "log stage invariant 2: one draw per announcement"
-        );
+        assert!(self.drawn.is_none(), "log stage invariant 2: one draw per announcement");
         let cts = self.log().commit.draw();
         debug_assert!(cts > self.bound);
         self.drawn = Some(cts);
@@ -255,8 +222,7 @@ impl Announced<'_> {
 
     /// The epoch to stage under: that of the cts drawn, or the current one for frames without a cts (fragments).
     pub fn epoch(&self) -> Epoch {
-        self.drawn
-            .map_or_else(|| self.log().commit.announced_epoch(), Cts::epoch)
+        self.drawn.map_or_else(|| self.log().commit.announced_epoch(), Cts::epoch)
     }
 
     /// Appends one frame, the concatenation of `parts`, to this worker's part of `epoch` (from [`Announced::epoch`] or
@@ -264,11 +230,7 @@ impl Announced<'_> {
     pub fn stage(&mut self, epoch: Epoch, parts: &[&[u8]]) {
         let frame_bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = frame_bytes + FRAME_PREFIX_BYTES;
-        assert!(
-            cost <= self.budget,
-            "log invariant 4: {cost} bytes staged with {} reserved",
-            self.budget
-        );
+        assert!(cost <= self.budget, "log invariant 4: {cost} bytes staged with {} reserved", self.budget);
         assert!(
             epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
             "log stage invariant 3: staged for an epoch that the announcement does not hold open"

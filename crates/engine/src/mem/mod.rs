@@ -15,7 +15,7 @@ mod pages;
 mod space;
 
 pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
-pub(crate) use pages::{PageMeta, Pages, PAGE_WORDS};
+pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,9 +57,5 @@ impl Budget {
     /// Notes a size that is measured rather than taken (indexes): the new value replaces the old one.
     pub fn adjust(&self, before: u64, now: u64) {
         self.used_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-    }
-
-    pub fn is_exhausted(&self) -> bool {
-        self.used_bytes.load(Ordering::Relaxed) >= self.limit_bytes
     }
 }

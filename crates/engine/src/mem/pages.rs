@@ -69,7 +69,13 @@ impl Pages {
     }
 
     /// Takes a free page and gives it a new generation. `None`: the memory limit is reached. Its words are zero.
-    pub fn allocate(&self, storage: StorageId, container: u16, slot_words: u16, ordinal: u32) -> Option<(PageNo, PageMeta)> {
+    pub fn allocate(
+        &self,
+        storage: StorageId,
+        container: u16,
+        slot_words: u16,
+        ordinal: u32,
+    ) -> Option<(PageNo, PageMeta)> {
         if !self.budget.take(PAGE_BYTES as u64) {
             return None;
         }
@@ -94,9 +100,7 @@ impl Pages {
 
     /// Returns a page. Nothing may reach it any more. Its generation stays, its words become zero.
     pub fn free(&self, page: PageNo) {
-        self.space.discard(page.0 as usize * PAGE_WORDS, PAGE_WORDS);
-        let generation = self.generation(page);
-        self.meta[page.0 as usize].identity.store(u64::from(generation), Ordering::Release);
+        self.forget(page);
         self.free.lock().returned.push(page);
         self.used.fetch_sub(1, Ordering::Relaxed);
         self.budget.give(PAGE_BYTES as u64);
@@ -141,6 +145,13 @@ impl Pages {
         let mut free = self.free.lock();
         free.next = free.next.max(page.0 + 1);
         true
+    }
+
+    /// Empties a page that nothing can reach: only its generation stays.
+    pub fn forget(&self, page: PageNo) {
+        self.space.discard(page.0 as usize * PAGE_WORDS, PAGE_WORDS);
+        let generation = self.generation(page);
+        self.meta[page.0 as usize].identity.store(u64::from(generation), Ordering::Release);
     }
 
     /// Recovery, after every `restore`: pages below the highest that belong to nothing are free. False if the pages in use

@@ -11,10 +11,11 @@
 
 mod slot;
 
-pub(crate) use slot::{Head, Latched, SessionNo, Slot, VOLATILE_WORDS};
+pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
 
-use crate::ids::{PageNo, RowId, StorageId};
+use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::schema::LIVE;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,10 +69,6 @@ impl Container {
             high_water: AtomicU64::new(0),
             space,
         }
-    }
-
-    pub fn slot_words(&self) -> usize {
-        self.slot_words
     }
 
     /// Words of a slot's persistent part.
@@ -133,32 +130,33 @@ impl Container {
         self.pages.read().clone()
     }
 
-    /// Recovery: takes the pages in order of ordinal, and finds the free slots: those whose record is not live and has no meaning
-    /// to any snapshot, which after recovery is every one that is not live.
-    pub fn restore(&self, pages: Vec<PageNo>) {
+    /// Recovery: takes the pages in order of ordinal and finds the free slots, which now are all that are not live. No slot's
+    /// timestamp may be above the durable `horizon`: the row that has one is the error.
+    pub fn restore(&self, pages: Vec<PageNo>, horizon: Cts) -> Result<(), (RowId, Cts)> {
         let mut free = Vec::new();
         let mut high_water = 0;
         for (ordinal, &page) in pages.iter().enumerate() {
             for slot in 0..self.slots_per_page {
                 let row = RowId::new(page, slot as u16);
                 let place = self.slot(row);
-                let used = place.word(0).load(Ordering::Relaxed) != 0;
-                let live = place.word(1).load(Ordering::Relaxed) & crate::schema::LIVE != 0;
-                if used {
-                    high_water = ordinal as u64 * self.slots_per_page + slot + 1;
+                let cts = Cts(place.word(0).load(Ordering::Relaxed));
+                if cts > horizon {
+                    return Err((row, cts));
                 }
-                if !live {
-                    free.push(row);
+                let position = ordinal as u64 * self.slots_per_page + slot;
+                if cts != Cts::ZERO {
+                    high_water = position + 1;
+                }
+                if place.word(1).load(Ordering::Relaxed) & LIVE == 0 {
+                    free.push((position, row));
                 }
             }
         }
+        free.retain(|(position, _)| *position < high_water);
+        self.allocation.lock().free = free.into_iter().rev().map(|(_, row)| row).collect();
         *self.pages.write() = pages;
-        let ordinals: std::collections::HashMap<PageNo, u64> =
-            self.pages.read().iter().enumerate().map(|(i, &p)| (p, i as u64)).collect();
-        free.retain(|r| ordinals[&r.page()] * self.slots_per_page + u64::from(r.slot()) < high_water);
-        free.reverse();
-        self.allocation.lock().free = free;
         self.high_water.store(high_water, Ordering::Release);
+        Ok(())
     }
 
     /// What a new page of this container is allocated with.
@@ -208,7 +206,7 @@ impl Store {
 
     /// Whether a page with this metadata can belong here: a damaged log must not lead outside a slot.
     pub fn accepts(&self, meta: &PageMeta) -> bool {
-        self.container(meta.container).is_some_and(|c| c.slot_words() == usize::from(meta.slot_words))
+        self.container(meta.container).is_some_and(|c| c.slot_words == usize::from(meta.slot_words))
     }
 }
 

@@ -129,11 +129,7 @@ impl Latched<'_> {
         self.words[1].store(head.pack(), Ordering::Relaxed);
     }
 
-    /// A word of the persistent part.
-    pub fn get(&self, at: usize) -> u64 {
-        self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)
-    }
-
+    /// Stores a word of the persistent part.
     pub fn set(&mut self, at: usize, word: u64) {
         self.changed = true;
         self.words[VOLATILE_WORDS + at].store(word, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use super::locks::LockTable;
 use super::sessions::Sessions;
 use super::{Error, Stop};
 use crate::catalog::{Schema, Table};
-use crate::ids::{Cts, StorageId};
+use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::table::{Container, NoSlot, Store};
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     /// The largest commit that was acknowledged before it was durable.
     pub(super) deferred: AtomicU64,
     pub(super) large_txn: AtomicU64,
+    /// Commits with fragments that may not be durable yet: the first fragment's epoch and the commit's cts.
+    pub(super) fragmented: Mutex<Vec<(Epoch, Cts)>>,
     pub counts: CommitCounts,
     /// Keys the hash indexes.
     pub hash_seed: u64,
@@ -50,19 +52,51 @@ std::thread_local! {
     static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Workers of the log: threads share them when there are more threads.
+const WORKERS: usize = 32;
+/// Places beyond the configured sessions: the checkpoint's.
+const OWN_SESSIONS: u32 = 2;
+
 impl Core {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
+    pub fn new(
+        pages: Arc<Pages>,
+        arena: Arena,
+        budget: Arc<Budget>,
+        log: Arc<Log>,
+        sessions_max: u32,
+        system: Arc<Table>,
+        hash_seed: u64,
+        stores: HashMap<StorageId, Arc<Store>>,
+    ) -> Result<Core, LogError> {
+        let workers = (0..WORKERS).map(|_| log.worker().map(Mutex::new)).collect::<Result<_, _>>()?;
+        Ok(Core {
+            pages,
+            arena,
+            budget,
+            log,
+            workers,
+            sessions: Sessions::new(sessions_max + OWN_SESSIONS),
+            locks: LockTable::default(),
+            stores: RwLock::new(stores),
+            system,
+            schema: ArcSwap::default(),
+            deferred: AtomicU64::new(0),
+            large_txn: AtomicU64::new(0),
+            fragmented: Mutex::default(),
+            counts: CommitCounts::default(),
+            hash_seed,
+        })
+    }
+
     /// This thread's worker. Held from announce to leave; nothing waits meanwhile.
     pub(super) fn worker(&self) -> MutexGuard<'_, Worker> {
         let thread = THREAD.with(|t| *t);
         self.workers[thread % self.workers.len()].lock()
     }
 
-    pub fn store(&self, storage: StorageId) -> Option<Arc<Store>> {
-        self.stores.read().get(&storage).cloned()
-    }
-
     /// A slot for a new row; takes and logs a page where the container has no room.
-    pub(super) fn take_slot(&self, container: &Container) -> Result<crate::ids::RowId, Stop> {
+    pub(super) fn take_slot(&self, container: &Container) -> Result<RowId, Stop> {
         loop {
             match container.take_slot() {
                 Ok(row) => return Ok(row),
@@ -92,6 +126,23 @@ impl Core {
         announced.leave();
         container.add_page(page);
         Ok(())
+    }
+
+    /// The first epoch with fragments of a commit above `durable`, or of one that is not drawn yet.
+    pub fn first_fragment_after(&self, durable: Cts) -> Option<Epoch> {
+        // A commit enters the list before its session's place is cleared: looking in this order misses none.
+        let active = self.sessions.first_fragment();
+        let mut fragmented = self.fragmented.lock();
+        fragmented.retain(|(_, cts)| *cts > durable);
+        fragmented.iter().map(|(epoch, _)| *epoch).chain(active).min()
+    }
+
+    /// Copies a record's persistent part as of `snapshot`, dead ones' residue included.
+    pub fn read_raw(&self, container: &Container, row: RowId, snapshot: Cts, record: &mut [u64]) {
+        let head = container.slot(row).copy(record);
+        if head.is_dirty() || Cts(record[0]) > snapshot {
+            super::version::rewind(&self.arena, record, head, None, snapshot);
+        }
     }
 
     pub fn failure(&self) -> Option<String> {

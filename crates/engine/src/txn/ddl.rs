@@ -24,7 +24,7 @@ const COLUMNS_MAX: usize = 1600;
 const KEY_COLUMNS_MAX: usize = 32;
 
 /// The counters' row: the first of the system table, there since creation.
-pub(crate) fn counters_row(system: &Table) -> RowId {
+fn counters_row(system: &Table) -> RowId {
     system.store.primary.nth(0).expect("invariant: the system table has its counters")
 }
 

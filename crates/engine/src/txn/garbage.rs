@@ -28,11 +28,27 @@ pub(super) enum Leftover {
 }
 
 pub(super) enum Garbage {
-    Row { cts: Cts, leftover: Leftover, storage: StorageId, container: u16, row: RowId, node: NodeRef },
+    Row {
+        cts: Cts,
+        leftover: Leftover,
+        storage: StorageId,
+        container: u16,
+        row: RowId,
+        node: NodeRef,
+    },
     /// A key that the row had before `cts`.
-    Key { cts: Cts, table: Arc<Table>, index: Arc<Index>, key: TreeKey, row: RowId },
+    Key {
+        cts: Cts,
+        table: Arc<Table>,
+        index: Arc<Index>,
+        key: TreeKey,
+        row: RowId,
+    },
     /// A storage that no schema names any more.
-    Storage { cts: Cts, storage: StorageId },
+    Storage {
+        cts: Cts,
+        storage: StorageId,
+    },
 }
 
 impl Garbage {
@@ -150,7 +166,9 @@ impl Core {
                 container.slot(row).copy(record.start_copy(container.persistent_words()));
                 for index in &table.indexes {
                     self.fetch_key_columns(table, index, &mut record);
-                    remove_exactly(index, &key_of(index, &table.layout, &record, &mut KeyBuf::default()), row, || false);
+                    remove_exactly(index, &key_of(index, &table.layout, &record, &mut KeyBuf::default()), row, || {
+                        false
+                    });
                 }
             }
         }

@@ -35,10 +35,9 @@ mod session;
 mod rows;
 mod ddl;
 
-pub(crate) use ddl::counters_row;
-pub(crate) use garbage::key_of;
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
+pub(crate) use values::fetch_stored;
 pub use wait::{WaitToken, block_on};
 
 use crate::ids::Cts;
@@ -77,6 +76,10 @@ pub enum Error {
     LimitExceeded(String),
     /// 25006.
     ReadOnly,
+    /// 53300.
+    TooManySessions,
+    /// 58030: a checkpoint could not be written; commits go on until the log is full.
+    Checkpoint(String),
 }
 
 impl std::fmt::Display for Error {
@@ -93,6 +96,8 @@ impl std::fmt::Display for Error {
             Error::UndefinedTable(name) => write!(f, "table \"{name}\" does not exist"),
             Error::UndefinedIndex(name) => write!(f, "index \"{name}\" does not exist"),
             Error::LimitExceeded(what) => f.write_str(what),
+            Error::TooManySessions => f.write_str("too many sessions"),
+            Error::Checkpoint(reason) => f.write_str(reason),
             Error::ReadOnly => f.write_str("cannot execute in a read-only transaction"),
         }
     }

@@ -83,7 +83,8 @@ fn put_masked(out: &mut Vec<u8>, delta: &[u64]) {
 
 pub(super) fn put_page(out: &mut Vec<u8>, page: PageNo, meta: &PageMeta) {
     out.push(PAGE);
-    for field in [page.0, meta.generation, meta.storage.0, meta.container.into(), meta.slot_words.into(), meta.ordinal] {
+    for field in [page.0, meta.generation, meta.storage.0, meta.container.into(), meta.slot_words.into(), meta.ordinal]
+    {
         put_varint(out, u64::from(field));
     }
 }

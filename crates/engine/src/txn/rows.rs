@@ -155,7 +155,13 @@ impl Session {
     }
 
     /// The next visible row of the range in exact key order, each row once.
-    pub fn range_next(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor, row: &mut Row) -> Option<RowId> {
+    pub fn range_next(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &mut RangeCursor,
+        row: &mut Row,
+    ) -> Option<RowId> {
         loop {
             if let Some((id, tie)) = cursor.ties.get(cursor.tie_at) {
                 row.copy_from(tie);
@@ -189,7 +195,15 @@ impl Session {
     }
 
     /// Whether the entry's key is the key of the version that the statement sees; leaves that key in `self.key`.
-    fn entry_holds(&mut self, table: &Table, index: &Index, cursor: &RangeCursor, at: usize, id: RowId, row: &mut Row) -> bool {
+    fn entry_holds(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &RangeCursor,
+        at: usize,
+        id: RowId,
+        row: &mut Row,
+    ) -> bool {
         if !self.read(table, id, row) {
             return false;
         }
@@ -268,7 +282,9 @@ impl Session {
     pub fn written_by_statement(&mut self, table: &Table, id: RowId) -> bool {
         let primary = &table.store.primary;
         let head = primary.slot(id).copy(&mut []);
-        head.is_dirty() && head.owner() == Some(self.no) && Node::new(&self.core.arena, head.node).command() == self.command
+        head.is_dirty()
+            && head.owner() == Some(self.no)
+            && Node::new(&self.core.arena, head.node).command() == self.command
     }
 
     pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
@@ -361,19 +377,16 @@ impl Session {
         }
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
         let prev_cts = (!head.is_dirty()).then_some(Cts(old[0]));
-        let mut latched_node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, old: &old, new };
-        let node = version::write(&self.core.arena, &mut self.cursor, &latched_node);
+        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, old: &old, new };
+        let node = version::write(&self.core.arena, &mut self.cursor, &node);
         let Some(node) = node else {
             self.old_words = old;
             return Err(Error::OutOfMemory("a version").into());
         };
         let mut latched = slot.latch();
+        // Garbage collection may have cut the chain since the copy: what it cut must not be linked again.
         let head = latched.head();
-        if head.node != latched_node.next {
-            // Garbage collection cut the chain above; a node below would be stale.
-            latched_node.next = head.node;
-            Node::new(&self.core.arena, node).set_next(head.node);
-        }
+        Node::new(&self.core.arena, node).set_next(head.node);
         for (i, &word) in new.iter().enumerate().skip(1) {
             if word != old[i] {
                 latched.set(i, word);
@@ -389,7 +402,14 @@ impl Session {
     // ---- index entries
 
     /// Enters a row that is in place into an index, after the unique check.
-    fn add_entry(&mut self, number: u16, table: &Arc<Table>, index: &Arc<Index>, id: RowId, row: &mut Row) -> Result<TreeKey, Stop> {
+    fn add_entry(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        index: &Arc<Index>,
+        id: RowId,
+        row: &mut Row,
+    ) -> Result<TreeKey, Stop> {
         self.core.fetch_key_columns(table, index, row);
         let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
         let unique = index.def.unique && !has_null;
@@ -419,7 +439,14 @@ impl Session {
     }
 
     /// Enters an updated row under its new keys. Old entries stay for older snapshots.
-    fn move_entries(&mut self, number: u16, table: &Arc<Table>, id: RowId, old: &Row, new: &mut Row) -> Result<(), Stop> {
+    fn move_entries(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        id: RowId,
+        old: &Row,
+        new: &mut Row,
+    ) -> Result<(), Stop> {
         let mut before = std::mem::take(&mut self.row_b);
         before.copy_from(old);
         let mut moved = Ok(());
@@ -543,7 +570,7 @@ fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowI
     let primary = &table.store.primary;
     let mut newest = Row::default();
     let mut below = None;
-    let head = {
+    {
         let latched = primary.slot(other).latch();
         latched.copy(newest.start_copy(primary.persistent_words()));
         let head = latched.head();
@@ -552,21 +579,22 @@ fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowI
             version::undo_uncommitted(&core.arena, &mut committed.words, head.node);
             below = Some(committed);
         }
-        head
-    };
-    let mut same_key = |version: &mut Row| {
+    }
+    let same_key = |version: &mut Row| {
         version.is_live() && {
             core.fetch_key_columns(table, index, version);
             index.spec.rows_equal(&table.layout, version, row)
         }
     };
     match below {
-        Some(mut committed) if same_key(&mut newest) || same_key(&mut committed) => Probe::Wait,
-        Some(_) => Probe::Ignore,
-        None if same_key(&mut newest) => Probe::Duplicate,
-        None => {
-            debug_assert!(!head.is_dirty() || head.owner() == Some(me));
-            Probe::Ignore
+        Some(mut committed) => {
+            if same_key(&mut newest) || same_key(&mut committed) {
+                Probe::Wait
+            } else {
+                Probe::Ignore
+            }
         }
+        None if same_key(&mut newest) => Probe::Duplicate,
+        None => Probe::Ignore,
     }
 }

@@ -17,7 +17,7 @@ use super::version::Node;
 use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
 use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
-use crate::ids::{Cts, RowId, StorageId};
+use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{ArenaCursor, NodeRef};
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, SessionNo};
@@ -78,6 +78,7 @@ struct Pending {
 #[derive(Default)]
 struct Fragments {
     txn: u64,
+    first_epoch: Epoch,
     /// Held rows already staged.
     done: usize,
     count: u64,
@@ -126,12 +127,16 @@ pub struct Session {
     pub(super) row_a: Row,
     pub(super) row_b: Row,
     commits_since_collect: u32,
+    /// The engine with its threads.
+    _keep: Option<Arc<dyn Send + Sync>>,
 }
 
 impl Session {
-    pub(crate) fn new(core: &Arc<Core>) -> Option<Session> {
+    /// `None`: every place is taken. `keep` stays alive as long as the session.
+    pub(crate) fn new(core: &Arc<Core>, keep: Option<Arc<dyn Send + Sync>>) -> Option<Session> {
         Some(Session {
             core: core.clone(),
+            _keep: keep,
             no: core.sessions.claim()?,
             state: State::Idle,
             isolation: Isolation::ReadCommitted,
@@ -421,6 +426,9 @@ impl Session {
         core.counts.records.fetch_add(1, Ordering::Relaxed);
         core.counts.record_bytes.fetch_add(self.last_record_bytes, Ordering::Relaxed);
         self.last_cts = cts;
+        if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
+            core.fragmented.lock().push((first, cts));
+        }
         self.leave_garbage(cts);
         if waited {
             self.hand_over_waited();
@@ -495,6 +503,7 @@ impl Session {
         let mut announced = reserved.announce();
         let epoch = announced.epoch();
         if fragments.count == 0 {
+            fragments.first_epoch = epoch;
             core.sessions.place(self.no).set_first_fragment(Some(epoch));
         }
         announced.stage(epoch, &[&header, &self.body]);
@@ -657,7 +666,12 @@ impl Session {
     }
 
     /// The entries that an inserted row's own version has in its table's indexes.
-    fn entries_of(&mut self, table: &Arc<Table>, row: RowId, entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>) {
+    fn entries_of(
+        &mut self,
+        table: &Arc<Table>,
+        row: RowId,
+        entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>,
+    ) {
         let primary = &table.store.primary;
         primary.slot(row).copy(self.row_a.start_copy(primary.persistent_words()));
         for index in &table.indexes {

@@ -42,13 +42,18 @@ fn read_slot(store: &Store, row: RowId, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&crate::mem::bytes_of(&words[PAYLOAD..])[..length]);
 }
 
+/// Brings a long value of a private copy onto its heap.
+pub(crate) fn fetch_stored(table: &Table, row: &mut Row, column: usize) {
+    if let Some((length, id)) = row.unfetched(&table.layout, column) {
+        let offset = row.heap.len();
+        read(&table.store, id, length, &mut row.heap);
+        row.set_fetched(&table.layout, column, offset);
+    }
+}
+
 impl Core {
     pub(crate) fn fetch_long(&self, table: &Table, row: &mut Row, column: usize) {
-        if let Some((length, id)) = row.unfetched(&table.layout, column) {
-            let offset = row.heap.len();
-            read(&table.store, id, length, &mut row.heap);
-            row.set_fetched(&table.layout, column, offset);
-        }
+        fetch_stored(table, row, column);
     }
 
     pub(crate) fn fetch_key_columns(&self, table: &Table, index: &Index, row: &mut Row) {
