@@ -5,8 +5,44 @@ use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Error, Isolation, Locked, Session, Stop, TableCursor};
+use freshet_engine::txn::{Committed, Error, Isolation, Locked, Stop, TableCursor};
 use std::sync::Arc;
+
+/// A session that lets the background work happen before each of its own steps, as it would beside it.
+struct Session {
+    engine: Engine,
+    session: freshet_engine::txn::Session,
+}
+
+impl Session {
+    fn begin(&mut self, isolation: Isolation, read_only: bool) {
+        while self.engine.step() {}
+        self.session.begin(isolation, read_only);
+    }
+
+    fn commit(&mut self) -> Result<Committed, Stop> {
+        loop {
+            while self.engine.step() {}
+            match self.session.commit() {
+                Err(Stop::Wait(_)) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for Session {
+    type Target = freshet_engine::txn::Session;
+    fn deref(&self) -> &Self::Target {
+        &self.session
+    }
+}
+
+impl std::ops::DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.session
+    }
+}
 
 struct World {
     io: MemIo,
@@ -25,7 +61,7 @@ impl World {
     }
 
     fn session(&self) -> Session {
-        self.engine.connect().expect("a place")
+        Session { engine: self.engine.clone(), session: self.engine.connect().expect("a place") }
     }
 
     /// Flushes everything, then closes and opens again without what was not flushed.
@@ -73,6 +109,7 @@ fn begin(session: &mut Session, isolation: Isolation) {
 }
 
 fn insert(session: &mut Session, id: i64, n: i64, note: &str) -> Result<RowId, Stop> {
+    while session.engine.step() {}
     let table = table(session);
     session.insert(&table, &mut row(&table, id, n, note))
 }
@@ -348,9 +385,11 @@ fn dropped_and_truncated_tables_stay_so_after_a_crash_and_their_pages_are_reused
     let mut world = World::new();
     let mut session = world.session();
     create(&mut session, IndexKind::Hash);
-    for id in 0..500 {
-        commit_insert(&mut session, id, id, LONG);
+    begin(&mut session, Isolation::ReadCommitted);
+    for id in 0..3000 {
+        insert(&mut session, id, id, LONG).expect("inserts");
     }
+    session.commit().expect("commits");
     while world.engine.step() {}
     let full = world.engine.stats().page_bytes;
     begin(&mut session, Isolation::ReadCommitted);
@@ -414,13 +453,7 @@ fn a_transaction_larger_than_a_frame_is_whole_or_not_there() {
     for id in 0..2000 {
         insert(&mut session, id, id, &long).expect("inserts");
     }
-    loop {
-        match session.commit() {
-            Ok(_) => break,
-            Err(Stop::Wait(_)) => while world.engine.step() {},
-            Err(Stop::Error(error)) => panic!("{error}"),
-        }
-    }
+    session.commit().expect("commits");
     begin(&mut session, Isolation::ReadCommitted);
     for id in 2000..4000 {
         insert(&mut session, id, id, &long).expect("inserts");
@@ -441,13 +474,7 @@ fn a_value_of_many_pieces_comes_back_whole() {
     let huge: String = (0..300_000).map(|i| char::from(b'a' + (i % 23) as u8)).collect();
     begin(&mut session, Isolation::ReadCommitted);
     insert(&mut session, 1, 1, &huge).expect("inserts");
-    loop {
-        match session.commit() {
-            Ok(_) => break,
-            Err(Stop::Wait(_)) => while world.engine.step() {},
-            Err(Stop::Error(error)) => panic!("{error}"),
-        }
-    }
+    session.commit().expect("commits");
     assert_eq!(read(&mut session, 1), Some((1, huge.clone())));
     drop(session);
     world.reopen();
