@@ -7,14 +7,14 @@ use crate::catalog::{Schema, Table};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
-use crate::table::{Container, NoSlot, Store};
+use crate::table::{Container, NoSlot, SessionNo, Store};
 use crate::txn::record;
 use crate::txn::wait::WaitToken;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Counters of what commits logged.
 #[derive(Default)]
@@ -44,6 +44,15 @@ pub(crate) struct Core {
     pub counts: CommitCounts,
     /// Keys the hash indexes.
     pub hash_seed: u64,
+    /// The next storage id. Not undone by rollback: pages of a storage that never was are in the log all the same.
+    pub(super) next_storage: AtomicU32,
+    /// The commit that published the current schema: whoever looks a table up depends on it.
+    pub(super) schema_cts: AtomicU64,
+    /// The session place that the checkpoint reads with.
+    pub checkpoint_reader: SessionNo,
+    /// The clock as garbage collection last saw it, and the last epoch that it asked for.
+    pub(super) seen_by_garbage: AtomicU64,
+    pub(super) requested_by_garbage: AtomicU64,
 }
 
 /// Threads take workers by their number, so that one thread meets its own.
@@ -55,7 +64,7 @@ std::thread_local! {
 /// Workers of the log: threads share them when there are more threads.
 const WORKERS: usize = 32;
 /// Places beyond the configured sessions: the checkpoint's.
-const OWN_SESSIONS: u32 = 2;
+const OWN_SESSIONS: u32 = 1;
 
 impl Core {
     #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
@@ -68,7 +77,10 @@ impl Core {
         system: Arc<Table>,
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
+        next_storage: u32,
     ) -> Result<Core, LogError> {
+        let sessions = Sessions::new(sessions_max + OWN_SESSIONS);
+        let checkpoint_reader = sessions.claim().expect("the first claim of at least one place");
         let workers = (0..WORKERS).map(|_| log.worker().map(Mutex::new)).collect::<Result<_, _>>()?;
         Ok(Core {
             pages,
@@ -76,7 +88,7 @@ impl Core {
             budget,
             log,
             workers,
-            sessions: Sessions::new(sessions_max + OWN_SESSIONS),
+            sessions,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,
@@ -86,6 +98,11 @@ impl Core {
             fragmented: Mutex::default(),
             counts: CommitCounts::default(),
             hash_seed,
+            next_storage: AtomicU32::new(next_storage),
+            schema_cts: AtomicU64::new(0),
+            checkpoint_reader,
+            seen_by_garbage: AtomicU64::new(0),
+            requested_by_garbage: AtomicU64::new(0),
         })
     }
 
@@ -123,6 +140,8 @@ impl Core {
         let mut announced = reserved.announce();
         let epoch = announced.epoch();
         announced.stage(epoch, &[&frame]);
+        // Before leaving: a checkpoint that finds the epoch durable finds the page allocated in it.
+        self.pages.set_allocated_in(page, epoch);
         announced.leave();
         container.add_page(page);
         Ok(())
@@ -143,6 +162,10 @@ impl Core {
         if head.is_dirty() || Cts(record[0]) > snapshot {
             super::version::rewind(&self.arena, record, head, None, snapshot);
         }
+    }
+
+    pub(super) fn schema_cts(&self) -> Cts {
+        Cts(self.schema_cts.load(Ordering::SeqCst))
     }
 
     pub fn failure(&self) -> Option<String> {
