@@ -22,8 +22,8 @@
 use super::super::latch;
 use super::super::words::Words;
 use crate::ids::RowId;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{Mutex, step};
 use std::cmp::Ordering;
 
 const VERSION: usize = 0;
@@ -482,6 +482,7 @@ impl Nodes {
             id != 0,
             "node 0 is no node: a link was followed before it was validated"
         );
+        step();
         let chunk = id.ilog2() as usize;
         let within = (id - (1 << chunk)) as usize * self.shape.words;
         let base = self.chunks[chunk].load(Acquire);

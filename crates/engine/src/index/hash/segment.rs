@@ -24,8 +24,8 @@
 
 use super::super::words::{LINE_WORDS, Words, prefetch};
 use crate::ids::RowId;
-use crate::sync::Spin;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use crate::sync::{Spin, step};
 use std::ptr::NonNull;
 
 pub const FRAGMENT_BITS: u32 = 24;
@@ -119,6 +119,7 @@ impl Piece {
     }
 
     fn words(&self) -> &[AtomicU64] {
+        step();
         // SAFETY: `of` took the pointer from a slice of this length, whose owner is alive.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines * LINE_WORDS) }
     }

@@ -428,7 +428,7 @@ const ONE_BUCKET: Geometry = Geometry {
     unit_lines: 3,
 };
 
-/// Every interleaving with up to three preemptions of the smallest index. Each model keeps to few operations: its loads
+/// Every interleaving with up to two preemptions of the smallest index. Each model keeps to few operations: its loads
 /// multiply.
 #[cfg(loom)]
 mod loom_models {
@@ -437,7 +437,7 @@ mod loom_models {
 
     fn model(body: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(2);
         builder.max_branches = 20_000;
         builder.check(body);
     }
