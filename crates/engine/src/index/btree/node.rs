@@ -20,7 +20,7 @@
 //!    old, finds every entry that ever was in it by going right.
 
 use super::super::latch;
-use super::super::words::Words;
+use super::super::words::{LINE_WORDS, Words, prefetch};
 use crate::ids::RowId;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use crate::sync::{Mutex, step};
@@ -120,12 +120,15 @@ impl<'a> Node<'a> {
         self.words[at].store(value, Relaxed);
     }
 
+    /// Starts loading what a search will read: the header and, of narrow keys, all; the lines of a binary search
+    /// depend on each other, fetched ahead they do not.
+    #[inline]
     pub fn prefetch(self) {
-        // The header and the middle keys: the first things a search reads.
-        super::super::words::prefetch(&self.words[0]);
-        super::super::words::prefetch(
-            &self.words[self.shape.keys + self.shape.capacity * self.shape.width / 2],
-        );
+        const LINES_MAX: usize = 9;
+        let lines = self.words[..self.shape.rows]
+            .chunks(LINE_WORDS)
+            .take(LINES_MAX);
+        lines.for_each(|line| prefetch(&line[0]));
     }
 
     #[inline]
@@ -201,14 +204,13 @@ impl<'a> Node<'a> {
     /// The first of `count` entries that is not below `at`.
     #[inline]
     pub fn lower_bound(self, count: usize, at: At<'_>) -> usize {
-        let (mut low, mut size) = (0, count);
-        while size > 0 {
-            let half = size / 2;
-            let below = self.compare_entry(low + half, at) == Ordering::Less;
-            low = if below { low + half + 1 } else { low };
-            size = if below { size - half - 1 } else { half };
+        match *at.key {
+            [key] => first_not_below(count, |i| {
+                let word = self.get(self.shape.keys + i);
+                word < key || word == key && self.row(i) < at.row
+            }),
+            _ => first_not_below(count, |i| self.compare_entry(i, at) == Ordering::Less),
         }
-        low
     }
 
     /// Which of `count` children covers `at`.
@@ -241,6 +243,18 @@ impl<'a> Node<'a> {
             changed: false,
         }
     }
+}
+
+#[inline]
+fn first_not_below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut size) = (0, count);
+    while size > 0 {
+        let half = size / 2;
+        let below = is_below(low + half);
+        low = if below { low + half + 1 } else { low };
+        size = if below { size - half - 1 } else { half };
+    }
+    low
 }
 
 /// A node under its latch, which goes when this is dropped; and then the version, if anything was changed.

@@ -284,6 +284,14 @@ pub struct Hits {
 }
 
 impl Hits {
+    pub fn new() -> Hits {
+        Hits {
+            words: [0; HITS_MAX],
+            count: 0,
+            posted: false,
+        }
+    }
+
     pub fn rows(&self) -> impl Iterator<Item = RowId> {
         self.words[..self.count].iter().map(|&word| row_of(word))
     }
@@ -361,16 +369,15 @@ impl Segment {
         self.retired.load(Acquire)
     }
 
-    /// What a reader without a latch finds; nothing if the segment had been replaced by the time it finished.
+    /// What a reader without a latch finds; false, and anything in `hits`, if the segment had been replaced by the time
+    /// it finished.
     #[inline]
-    pub fn read(&self, hash: u64, fragment: u64) -> Option<Hits> {
+    #[must_use]
+    pub fn read(&self, hash: u64, fragment: u64, hits: &mut Hits) -> bool {
         let bucket = self.bucket(hash);
         let header = bucket.header().load(Acquire);
-        let mut hits = Hits {
-            words: [0; HITS_MAX],
-            count: 0,
-            posted: header & POSTED != 0,
-        };
+        hits.count = 0;
+        hits.posted = header & POSTED != 0;
         for place in bucket.entries() {
             hits.keep(place.load(Relaxed), fragment);
         }
@@ -383,7 +390,7 @@ impl Segment {
         }
         // A word written after these pieces went to another segment carries `retired` with it.
         fence(Acquire);
-        (!self.retired.load(Relaxed)).then_some(hits)
+        !self.retired.load(Relaxed)
     }
 
     /// The inserts that the bucket of `hash` has seen, its predecessors' included.
