@@ -58,10 +58,7 @@ impl BTreeIndex {
 
     /// An empty index over keys of `width` words.
     pub fn new(width: usize) -> BTreeIndex {
-        assert!(
-            (1..=Self::WIDTH_MAX).contains(&width),
-            "a key has 1 to 64 words"
-        );
+        assert!((1..=Self::WIDTH_MAX).contains(&width), "a key has 1 to 64 words");
         BTreeIndex::with_shapes(Shape::leaf(width), Shape::inner(width))
     }
 
@@ -79,10 +76,7 @@ impl BTreeIndex {
     }
 
     /// An index of entries that come in ascending order, in full leaves. Repeated entries count once.
-    pub fn bulk_build<K: AsRef<[u64]>>(
-        width: usize,
-        entries: impl IntoIterator<Item = (K, RowId)>,
-    ) -> BTreeIndex {
+    pub fn bulk_build<K: AsRef<[u64]>>(width: usize, entries: impl IntoIterator<Item = (K, RowId)>) -> BTreeIndex {
         let mut tree = BTreeIndex::new(width);
         tree.fill(entries);
         tree
@@ -90,20 +84,14 @@ impl BTreeIndex {
 
     fn fill<K: AsRef<[u64]>>(&mut self, entries: impl IntoIterator<Item = (K, RowId)>) {
         let (_, first) = self.root.load();
-        let mut level = LevelBuilder {
-            nodes: &self.leaves,
-            node: self.leaves.node(first).latch(first),
-            ends: Vec::new(),
-        };
+        let mut level =
+            LevelBuilder { nodes: &self.leaves, node: self.leaves.node(first).latch(first), ends: Vec::new() };
         let mut last: Vec<u64> = Vec::new();
         for (key, row) in entries {
             let at = self.at(key.as_ref(), row);
             if !last.is_empty() {
                 let order = last.iter().copied().cmp(at.words());
-                assert!(
-                    order != Ordering::Greater,
-                    "bulk_build is given entries in ascending order"
-                );
+                assert!(order != Ordering::Greater, "bulk_build is given entries in ascending order");
                 if order == Ordering::Equal {
                     continue;
                 }
@@ -118,11 +106,7 @@ impl BTreeIndex {
         let mut top = first;
         while !ends.is_empty() {
             // `ends` lacks the last node of the level below, which ends nowhere.
-            let mut level = LevelBuilder {
-                nodes: &self.inners,
-                node: self.inners.add(),
-                ends: Vec::new(),
-            };
+            let mut level = LevelBuilder { nodes: &self.inners, node: self.inners.add(), ends: Vec::new() };
             let mut last: Vec<u64> = Vec::new();
             let children = std::mem::take(&mut ends);
             let edge = children.last().map_or(0, |end| end.right);
@@ -140,32 +124,18 @@ impl BTreeIndex {
     }
 
     fn at<'a>(&self, key: &'a [u64], row: RowId) -> At<'a> {
-        assert_eq!(
-            key.len(),
-            self.width,
-            "a key has as many words as its index"
-        );
+        assert_eq!(key.len(), self.width, "a key has as many words as its index");
         At { key, row: row.0 }
     }
 
     fn nodes(&self, level: usize) -> &Nodes {
-        if level == 0 {
-            &self.leaves
-        } else {
-            &self.inners
-        }
+        if level == 0 { &self.leaves } else { &self.inners }
     }
 
     /// The node of `level` that covers `at`, or one to the left of it that links to it. `path` learns the inner nodes met,
     /// and `low`, if given, the entry above which the node begins: empty if it is the first.
     #[inline]
-    fn descend(
-        &self,
-        level: usize,
-        at: At<'_>,
-        path: &mut Path,
-        mut low: Option<&mut Vec<u64>>,
-    ) -> u32 {
+    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> u32 {
         let (mut here, mut id) = self.root.load();
         debug_assert!(here >= level, "a tree does not shrink");
         if let Some(low) = low.as_deref_mut() {
@@ -178,11 +148,7 @@ impl BTreeIndex {
             let goes_right = node.is_below(at);
             let count = node.count();
             let child = node.child_for(count, at);
-            let next = if goes_right {
-                node.right()
-            } else {
-                node.child(child)
-            };
+            let next = if goes_right { node.right() } else { node.child(child) };
             let mut narrows = false;
             if low.is_some() {
                 narrows = goes_right || child > 0;
@@ -277,10 +243,7 @@ impl BTreeIndex {
             let leaf = self.leaves.node(id);
             let seen = leaf.begin_read();
             rows.clear();
-            let (from, to) = (
-                leaf.lower_bound(leaf.count(), start),
-                leaf.lower_bound(leaf.count(), last),
-            );
+            let (from, to) = (leaf.lower_bound(leaf.count(), start), leaf.lower_bound(leaf.count(), last));
             rows.extend((from..to).map(|i| leaf.row(i)));
             let next = if leaf.is_below(last) { leaf.right() } else { 0 };
             if leaf.end_read(seen) {
@@ -304,10 +267,7 @@ impl BTreeIndex {
         }
         let mut new = self.leaves.add();
         let high = leaf.split_leaf(&mut new, i, at);
-        Placed::Split {
-            high,
-            right: new.id,
-        }
+        Placed::Split { high, right: new.id }
     }
 
     /// Tells the inner nodes of `level` that a child now ends at `high` and that `right` has the rest of it.
@@ -386,11 +346,7 @@ impl BTreeIndex {
     }
 
     /// Calls `found` with each row that has an entry of this key, in order, until it breaks.
-    pub fn lookup<B>(
-        &self,
-        key: &[u64],
-        mut found: impl FnMut(RowId) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
+    pub fn lookup<B>(&self, key: &[u64], mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
         /// Rows copied at once; most keys have one.
         const CHUNK: usize = 16;
         let mut from = self.at(key, RowId(0));
@@ -411,9 +367,7 @@ impl BTreeIndex {
             if !leaf.end_read(seen) {
                 continue;
             }
-            rows[..copied]
-                .iter()
-                .try_for_each(|&row| found(row_id(row)))?;
+            rows[..copied].iter().try_for_each(|&row| found(row_id(row)))?;
             if copied == CHUNK {
                 from.row = rows[CHUNK - 1] + 1;
             } else {
@@ -429,11 +383,7 @@ impl BTreeIndex {
         let nothing = vec![0; self.width];
         for bound in [lower, upper] {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                assert_eq!(
-                    key.len(),
-                    self.width,
-                    "a bound has as many words as the index's keys"
-                );
+                assert_eq!(key.len(), self.width, "a bound has as many words as the index's keys");
             }
         }
         let lower = match lower {
@@ -456,10 +406,7 @@ impl BTreeIndex {
             direction,
             leaf: 0,
             done,
-            stamp: LeafStamp {
-                leaf: 0,
-                inserts: 0,
-            },
+            stamp: LeafStamp { leaf: 0, inserts: 0 },
         }
     }
 
@@ -533,11 +480,7 @@ impl<'a> LevelBuilder<'a> {
         if self.node.is_full() {
             let new = self.nodes.add();
             self.node.link(new.id, At::of(last));
-            self.ends.push(End {
-                id: self.node.id,
-                high: last.to_vec(),
-                right: new.id,
-            });
+            self.ends.push(End { id: self.node.id, high: last.to_vec(), right: new.id });
             self.node = new;
         }
         self.node.append(at, child);
@@ -694,9 +637,7 @@ impl Cursor {
             } else {
                 let (from, to) = self.range(leaf);
                 out.words.clear();
-                (from..to)
-                    .rev()
-                    .for_each(|i| leaf.append_entry(i, &mut out.words));
+                (from..to).rev().for_each(|i| leaf.append_entry(i, &mut out.words));
             }
             if !leaf.end_read(seen) {
                 continue;

@@ -30,9 +30,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use self::segment::{
-    FRAGMENT_BITS, Geometry, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry,
-};
+use self::segment::{FRAGMENT_BITS, Geometry, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry};
 use super::btree::{BTreeIndex, Direction, Entries};
 use super::tally::Tally;
 use super::words::{LINE_WORDS, Words};
@@ -115,17 +113,14 @@ impl Pool {
         self.bytes += words.len() * 8;
         let firsts = (0..lines).step_by(piece_lines).rev();
         // SAFETY: `owned` keeps the words until the pool is dropped, with the index and after its segments.
-        let pieces = firsts
-            .map(|first| unsafe { Piece::of(&words, first, piece_lines) })
-            .collect();
+        let pieces = firsts.map(|first| unsafe { Piece::of(&words, first, piece_lines) }).collect();
         self.owned.push(words);
         pieces
     }
 
     fn give(&mut self, pieces: impl Iterator<Item = Piece>, geometry: Geometry) {
         // Smaller ones are never asked for again: together they are no larger than what replaced them.
-        self.free
-            .extend(pieces.filter(|piece| piece.lines() == geometry.unit_lines));
+        self.free.extend(pieces.filter(|piece| piece.lines() == geometry.unit_lines));
     }
 }
 
@@ -169,27 +164,15 @@ impl HashIndex {
             tally: Tally::new(),
         };
         let segments: Vec<_> = (0..first.segments as u64)
-            .map(|at| {
-                if first.depth == 0 {
-                    0
-                } else {
-                    at << (64 - first.depth)
-                }
-            })
+            .map(|at| if first.depth == 0 { 0 } else { at << (64 - first.depth) })
             .map(|prefix| {
                 let segment = index.new_segment(&first, prefix);
                 segment.open(0);
                 Box::into_raw(Box::new(segment))
             })
             .collect();
-        let named = segments
-            .iter()
-            .map(|&segment| AtomicPtr::new(segment))
-            .collect();
-        let directory = Box::into_raw(Box::new(Directory {
-            depth: first.depth,
-            segments: named,
-        }));
+        let named = segments.iter().map(|&segment| AtomicPtr::new(segment)).collect();
+        let directory = Box::into_raw(Box::new(Directory { depth: first.depth, segments: named }));
         index.directory.store(directory, Release);
         let mut growth = index.growth.lock();
         growth.segments = segments;
@@ -200,9 +183,7 @@ impl HashIndex {
 
     fn new_segment(&self, plan: &Plan, prefix: u64) -> Segment {
         let mut pool = self.pool.lock();
-        let pieces: Vec<Piece> = (0..plan.pieces)
-            .map(|_| pool.take(plan.lines, self.geometry))
-            .collect();
+        let pieces: Vec<Piece> = (0..plan.pieces).map(|_| pool.take(plan.lines, self.geometry)).collect();
         drop(pool);
         Segment::new(plan.depth, prefix, &pieces)
     }
@@ -234,11 +215,7 @@ impl HashIndex {
 
     /// Calls `found` with each row that has an entry of this hash, until it breaks.
     #[inline]
-    pub fn lookup<B>(
-        &self,
-        hash: u64,
-        mut found: impl FnMut(RowId) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
+    pub fn lookup<B>(&self, hash: u64, mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
         let hash = hash & self.known;
         let mut hits = Hits::new();
         self.read(hash, &mut hits);
@@ -248,11 +225,7 @@ impl HashIndex {
         }
         // An entry may have moved there by a removal and an insert since we read the bucket.
         self.postings.lookup(&[hash], |row| {
-            if hits.rows().any(|hit| hit == row) {
-                ControlFlow::Continue(())
-            } else {
-                found(row)
-            }
+            if hits.rows().any(|hit| hit == row) { ControlFlow::Continue(()) } else { found(row) }
         })
     }
 
@@ -291,8 +264,7 @@ impl HashIndex {
 
     /// Adds an entry; false if it was there.
     pub fn insert(&self, hash: u64, row: RowId) -> bool {
-        self.insert_checked(hash, row, |_| Ok(()))
-            .expect("a check that accepts everything")
+        self.insert_checked(hash, row, |_| Ok(())).expect("a check that accepts everything")
     }
 
     /// Adds an entry unless the `probe` objects to one of equal hash; false if it was there. The probe sees every such
@@ -304,13 +276,7 @@ impl HashIndex {
         row: RowId,
         mut probe: impl FnMut(RowId) -> Probe,
     ) -> Result<bool, Conflict> {
-        self.insert_checked(hash, row, |other| {
-            if other == row {
-                Ok(())
-            } else {
-                probe(other).verdict(other)
-            }
-        })
+        self.insert_checked(hash, row, |other| if other == row { Ok(()) } else { probe(other).verdict(other) })
     }
 
     fn insert_checked(
@@ -361,11 +327,7 @@ impl HashIndex {
         self.tally.add((hash >> 32) as usize);
     }
 
-    fn check_postings(
-        &self,
-        hash: u64,
-        check: impl FnMut(RowId) -> Result<(), Conflict>,
-    ) -> Result<(), Conflict> {
+    fn check_postings(&self, hash: u64, check: impl FnMut(RowId) -> Result<(), Conflict>) -> Result<(), Conflict> {
         let mut check = check;
         let verdict = self.postings.lookup(&[hash], |row| match check(row) {
             Ok(()) => ControlFlow::Continue(()),
@@ -428,11 +390,7 @@ impl HashIndex {
         let segments = growth.segments.len() * size_of::<Segment>();
         let directory = self.directory().segments.len() * 2 * size_of::<usize>();
         drop(growth);
-        size_of::<Self>()
-            + segments
-            + directory
-            + self.pool.lock().bytes
-            + self.postings.memory_bytes()
+        size_of::<Self>() + segments + directory + self.pool.lock().bytes + self.postings.memory_bytes()
     }
 
     /// Every entry's row, for checks: all of them, and no other, while nobody inserts or removes.
@@ -449,9 +407,7 @@ impl HashIndex {
             }
         }
         drop(growth);
-        let mut cursor = self
-            .postings
-            .scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut cursor = self.postings.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let mut entries = Entries::new();
         while cursor.next_batch(&self.postings, &mut entries) {
             entries.iter().for_each(|(_, row)| each(row));
@@ -467,14 +423,9 @@ impl HashIndex {
             old.set_stuck();
             return false;
         };
-        let half = if plan.segments == 2 {
-            1 << (64 - plan.depth)
-        } else {
-            0
-        };
-        let new: Vec<Segment> = (0..plan.segments as u64)
-            .map(|side| self.new_segment(&plan, old.prefix + side * half))
-            .collect();
+        let half = if plan.segments == 2 { 1 << (64 - plan.depth) } else { 0 };
+        let new: Vec<Segment> =
+            (0..plan.segments as u64).map(|side| self.new_segment(&plan, old.prefix + side * half)).collect();
         let target = |hash: u64| &new[usize::from(hash & half != 0)];
         let inserts = old.drain(self.window, |hash, word| {
             let segment = target(hash);
@@ -503,11 +454,7 @@ impl HashIndex {
         let mut next = Some(segment.prefix);
         let mut entries = Entries::new();
         while let Some(low) = next {
-            let mut cursor = self.postings.scan(
-                Bound::Included(&[low]),
-                Bound::Included(&[last]),
-                Direction::Forward,
-            );
+            let mut cursor = self.postings.scan(Bound::Included(&[low]), Bound::Included(&[last]), Direction::Forward);
             if !cursor.next_batch(&self.postings, &mut entries) {
                 return;
             }
@@ -524,13 +471,8 @@ impl HashIndex {
         let depth = new[0].depth;
         if depth > self.directory().depth {
             let segments = &self.directory().segments;
-            let doubled = (0..segments.len() * 2)
-                .map(|at| AtomicPtr::new(segments[at / 2].load(Acquire)))
-                .collect();
-            let directory = Box::into_raw(Box::new(Directory {
-                depth,
-                segments: doubled,
-            }));
+            let doubled = (0..segments.len() * 2).map(|at| AtomicPtr::new(segments[at / 2].load(Acquire))).collect();
+            let directory = Box::into_raw(Box::new(Directory { depth, segments: doubled }));
             growth.directories.push(directory);
             self.directory.store(directory, Release);
         }
@@ -557,12 +499,7 @@ impl Plan {
         }
         let units = buckets.div_ceil(buckets_in(lines)).max(1);
         let segments = units.div_ceil(PIECES_MAX).next_power_of_two();
-        Plan {
-            depth: segments.ilog2(),
-            lines,
-            pieces: units.div_ceil(segments),
-            segments,
-        }
+        Plan { depth: segments.ilog2(), lines, pieces: units.div_ceil(segments), segments }
     }
 
     /// What replaces a full segment; nothing if two buckets could then have the same hashes.
@@ -570,26 +507,11 @@ impl Plan {
         let lines = old.pieces().next().map_or(0, Piece::lines);
         let pieces = old.pieces().count();
         let plan = if lines < geometry.unit_lines {
-            Plan {
-                depth: old.depth,
-                lines: lines * 2,
-                pieces: 1,
-                segments: 1,
-            }
+            Plan { depth: old.depth, lines: lines * 2, pieces: 1, segments: 1 }
         } else if pieces < PIECES_MAX {
-            Plan {
-                depth: old.depth,
-                lines,
-                pieces: pieces + 1,
-                segments: 1,
-            }
+            Plan { depth: old.depth, lines, pieces: pieces + 1, segments: 1 }
         } else {
-            Plan {
-                depth: old.depth + 1,
-                lines,
-                pieces: SPLIT_PIECES,
-                segments: 2,
-            }
+            Plan { depth: old.depth + 1, lines, pieces: SPLIT_PIECES, segments: 2 }
         };
         let buckets = (plan.pieces * buckets_in(plan.lines)) as u128;
         (buckets << plan.depth <= 1 << (window + FRAGMENT_BITS)).then_some(plan)

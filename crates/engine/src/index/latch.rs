@@ -36,11 +36,7 @@ pub fn latch(version: &AtomicU64) -> u64 {
     let mut spin = Spin::new();
     loop {
         let seen = version.load(Relaxed);
-        if seen & 1 == 0
-            && version
-                .compare_exchange(seen, seen + 1, Acquire, Relaxed)
-                .is_ok()
-        {
+        if seen & 1 == 0 && version.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok() {
             fence(Release);
             return seen;
         }
@@ -66,9 +62,7 @@ mod tests {
 
     fn write(pair: &Pair, value: u64) {
         let seen = latch(&pair.version);
-        pair.words
-            .iter()
-            .for_each(|word| word.store(value, Relaxed));
+        pair.words.iter().for_each(|word| word.store(value, Relaxed));
         unlatch(&pair.version, seen, true);
     }
 
@@ -79,10 +73,7 @@ mod tests {
     }
 
     fn pair() -> Arc<Pair> {
-        Arc::new(Pair {
-            version: AtomicU64::new(0),
-            words: [AtomicU64::new(0), AtomicU64::new(0)],
-        })
+        Arc::new(Pair { version: AtomicU64::new(0), words: [AtomicU64::new(0), AtomicU64::new(0)] })
     }
 
     /// No copy that validates mixes two writes, and none is older than what happened before it.

@@ -42,7 +42,7 @@
 
 use crate::ids::RowId;
 
-mod latch;
+pub(crate) mod latch;
 mod tally;
 mod words;
 

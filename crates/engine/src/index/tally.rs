@@ -25,10 +25,7 @@ impl Tally {
 
     /// Exact when nothing changes meanwhile.
     pub fn total(&self) -> usize {
-        let sum = self
-            .0
-            .iter()
-            .fold(0u64, |sum, stripe| sum.wrapping_add(stripe.0.load(Relaxed)));
+        let sum = self.0.iter().fold(0u64, |sum, stripe| sum.wrapping_add(stripe.0.load(Relaxed)));
         sum.cast_signed().max(0) as usize
     }
 }

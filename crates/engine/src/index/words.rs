@@ -41,33 +41,23 @@ impl Words {
         // SAFETY: the layout is not empty (asserted in `layout`), and zero bytes are valid `AtomicU64`s.
         let base = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<AtomicU64>();
         match std::ptr::NonNull::new(base) {
-            Some(base) => Words {
-                base,
-                len,
-                mapped: false,
-            },
+            Some(base) => Words { base, len, mapped: false },
             None => std::alloc::handle_alloc_error(layout),
         }
     }
 
     fn layout(len: usize) -> std::alloc::Layout {
         assert!(len > 0, "an array of words is not empty");
-        std::alloc::Layout::from_size_align(len * 8, 64)
-            .expect("index arrays are far below isize::MAX bytes")
+        std::alloc::Layout::from_size_align(len * 8, 64).expect("index arrays are far below isize::MAX bytes")
     }
 
     #[cfg(not(miri))]
     fn mapped(len: usize) -> Words {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
         let bytes = (len * 8).next_multiple_of(4096);
-        let (prot, flags) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        );
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new anonymous mapping at an address of the system's choice touches no existing memory.
-        let raw = match unsafe {
-            mmap_anonymous(std::ptr::null_mut(), bytes + HUGE_BYTES, prot, flags)
-        } {
+        let raw = match unsafe { mmap_anonymous(std::ptr::null_mut(), bytes + HUGE_BYTES, prot, flags) } {
             Ok(raw) => raw.cast::<u8>(),
             Err(_) => std::alloc::handle_alloc_error(Self::layout(len)),
         };
@@ -82,11 +72,7 @@ impl Words {
             let _ = munmap(base.add(bytes).cast(), HUGE_BYTES - head);
             base.cast::<AtomicU64>()
         };
-        Words {
-            base: std::ptr::NonNull::new(base).expect("a mapping is not at address zero"),
-            len,
-            mapped: true,
-        }
+        Words { base: std::ptr::NonNull::new(base).expect("a mapping is not at address zero"), len, mapped: true }
     }
 
     /// Asks for huge pages. Not done by itself: the first touch of a huge page makes all of it resident, which an
@@ -96,11 +82,7 @@ impl Words {
         if self.mapped {
             // SAFETY: the range is ours (invariant 2), and this advice does not change what it holds.
             let _ = unsafe {
-                rustix::mm::madvise(
-                    self.base.as_ptr().cast(),
-                    self.len * 8,
-                    rustix::mm::Advice::LinuxHugepage,
-                )
+                rustix::mm::madvise(self.base.as_ptr().cast(), self.len * 8, rustix::mm::Advice::LinuxHugepage)
             };
         }
     }
@@ -122,12 +104,7 @@ impl Drop for Words {
         if self.mapped {
             #[cfg(not(miri))]
             // SAFETY: this is the range that `mapped` kept; the index is going, so nobody uses it (invariant 2).
-            let _ = unsafe {
-                rustix::mm::munmap(
-                    self.base.as_ptr().cast(),
-                    (self.len * 8).next_multiple_of(4096),
-                )
-            };
+            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), (self.len * 8).next_multiple_of(4096)) };
         } else {
             // SAFETY: allocated in `zeroed` with this same layout.
             unsafe { std::alloc::dealloc(self.base.as_ptr().cast(), Self::layout(self.len)) }
@@ -163,9 +140,7 @@ pub fn prefetch(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
     // SAFETY: a prefetch reads nothing architecturally; any address is allowed, and this one is valid.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-            std::ptr::from_ref(word).cast(),
-        );
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(word).cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
     let _ = word;

@@ -64,9 +64,7 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0
-            .lock()
-            .expect("a thread of the model panicked; the model has failed already")
+        self.0.lock().expect("a thread of the model panicked; the model has failed already")
     }
 
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -74,9 +72,7 @@ impl<T> Mutex<T> {
     }
 
     pub fn get_mut(&mut self) -> &mut T {
-        self.0
-            .get_mut()
-            .expect("a thread of the model panicked; the model has failed already")
+        self.0.get_mut().expect("a thread of the model panicked; the model has failed already")
     }
 }
 

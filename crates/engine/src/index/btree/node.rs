@@ -85,20 +85,8 @@ impl Shape {
         let keys = HIGH + width + 1;
         let rows = keys + capacity * width;
         let children = rows + capacity;
-        let words = if is_inner {
-            children + capacity
-        } else {
-            children
-        };
-        Shape {
-            width,
-            capacity,
-            words: words.next_multiple_of(8),
-            keys,
-            rows,
-            children,
-            is_inner,
-        }
+        let words = if is_inner { children + capacity } else { children };
+        Shape { width, capacity, words: words.next_multiple_of(8), keys, rows, children, is_inner }
     }
 }
 
@@ -125,9 +113,7 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn prefetch(self) {
         const LINES_MAX: usize = 9;
-        let lines = self.words[..self.shape.rows]
-            .chunks(LINE_WORDS)
-            .take(LINES_MAX);
+        let lines = self.words[..self.shape.rows].chunks(LINE_WORDS).take(LINES_MAX);
         lines.for_each(|line| prefetch(&line[0]));
     }
 
@@ -180,19 +166,12 @@ impl<'a> Node<'a> {
 
     #[inline]
     pub fn compare_entry(self, i: usize, at: At<'_>) -> Ordering {
-        self.compare(
-            self.shape.keys + i * self.shape.width,
-            self.shape.rows + i,
-            at,
-        )
+        self.compare(self.shape.keys + i * self.shape.width, self.shape.rows + i, at)
     }
 
     pub fn key_equals(self, i: usize, key: &[u64]) -> bool {
         let words = &self.words[self.shape.keys + i * self.shape.width..][..self.shape.width];
-        words
-            .iter()
-            .zip(key)
-            .all(|(word, sought)| word.load(Relaxed) == *sought)
+        words.iter().zip(key).all(|(word, sought)| word.load(Relaxed) == *sought)
     }
 
     /// Whether `at` is above all that this node may hold, so that it is to be sought to the right.
@@ -236,12 +215,7 @@ impl<'a> Node<'a> {
     }
 
     pub fn latch(self, id: u32) -> Latched<'a> {
-        Latched {
-            node: self,
-            id,
-            version: latch::latch(&self.words[VERSION]),
-            changed: false,
-        }
+        Latched { node: self, id, version: latch::latch(&self.words[VERSION]), changed: false }
     }
 }
 
@@ -325,12 +299,7 @@ impl<'a> Latched<'a> {
     /// Makes place for an entry at `i`; the caller fills it and sets the count.
     fn open(&mut self, i: usize) {
         let (shape, rest) = (self.shape(), self.count() - i);
-        self.shift(
-            shape.keys + i * shape.width,
-            rest * shape.width,
-            shape.width,
-            true,
-        );
+        self.shift(shape.keys + i * shape.width, rest * shape.width, shape.width, true);
         self.shift(shape.rows + i, rest, 1, true);
         if shape.is_inner {
             self.shift(shape.children + i, rest, 1, true);
@@ -343,11 +312,7 @@ impl<'a> Latched<'a> {
         let (count, last, streak) = (meta & 0xffff, meta >> 16 & 0xffff, meta >> 32 & STREAK_MAX);
         self.open(i);
         self.set_entry(i, at);
-        let streak = if i as u64 == last + 1 {
-            (streak + 1).min(STREAK_MAX)
-        } else {
-            0
-        };
+        let streak = if i as u64 == last + 1 { (streak + 1).min(STREAK_MAX) } else { 0 };
         self.set(META, streak << 32 | (i as u64) << 16 | (count + 1));
         self.count_insert();
     }
@@ -366,12 +331,7 @@ impl<'a> Latched<'a> {
     pub fn remove(&mut self, i: usize) {
         let (shape, count) = (self.shape(), self.count());
         let rest = count - i - 1;
-        self.shift(
-            shape.keys + (i + 1) * shape.width,
-            rest * shape.width,
-            shape.width,
-            false,
-        );
+        self.shift(shape.keys + (i + 1) * shape.width, rest * shape.width, shape.width, false);
         self.shift(shape.rows + i + 1, rest, 1, false);
         self.set(META, count as u64 - 1);
     }
@@ -492,34 +452,22 @@ impl Nodes {
     /// Chunk k has the 2^k nodes from number 2^k on.
     #[inline]
     pub fn node(&self, id: u32) -> Node<'_> {
-        assert!(
-            id != 0,
-            "node 0 is no node: a link was followed before it was validated"
-        );
+        assert!(id != 0, "node 0 is no node: a link was followed before it was validated");
         step();
         let chunk = id.ilog2() as usize;
         let within = (id - (1 << chunk)) as usize * self.shape.words;
         let base = self.chunks[chunk].load(Acquire);
-        assert!(
-            !base.is_null(),
-            "a node's number is known only once its chunk exists"
-        );
+        assert!(!base.is_null(), "a node's number is known only once its chunk exists");
         // SAFETY: the chunk has 2^chunk nodes of `words` words, initialised atomics that `owned` keeps until the tree is
         // dropped (invariant 2; `words` invariant 1), and `within` is the start of one of them.
         let words = unsafe { std::slice::from_raw_parts(base.add(within), self.shape.words) };
-        Node {
-            words,
-            shape: &self.shape,
-        }
+        Node { words, shape: &self.shape }
     }
 
     /// A new, empty node, latched; nobody else knows it until its number is stored somewhere.
     pub fn add(&self) -> Latched<'_> {
         let id = self.next.fetch_add(1, Relaxed);
-        assert!(
-            id != u32::MAX,
-            "a tree has fewer than 2^32 nodes: their keys alone would fill terabytes"
-        );
+        assert!(id != u32::MAX, "a tree has fewer than 2^32 nodes: their keys alone would fill terabytes");
         let chunk = id.ilog2() as usize;
         if self.chunks[chunk].load(Acquire).is_null() {
             let mut owned = self.owned.lock();

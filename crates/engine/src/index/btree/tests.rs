@@ -6,26 +6,14 @@ fn tiny(width: usize) -> BTreeIndex {
     BTreeIndex::with_shapes(Shape::new(width, 3, false), Shape::new(width, 4, true))
 }
 
-fn collect(
-    tree: &BTreeIndex,
-    lower: Bound<&[u64]>,
-    upper: Bound<&[u64]>,
-    direction: Direction,
-) -> Vec<Vec<u64>> {
+fn collect(tree: &BTreeIndex, lower: Bound<&[u64]>, upper: Bound<&[u64]>, direction: Direction) -> Vec<Vec<u64>> {
     let mut cursor = tree.scan(lower, upper, direction);
     let mut entries = Entries::new();
     let mut all = Vec::new();
     while cursor.next_batch(tree, &mut entries) {
-        all.extend(
-            entries
-                .iter()
-                .map(|(key, row)| At { key, row: row.0 }.words().collect::<Vec<_>>()),
-        );
+        all.extend(entries.iter().map(|(key, row)| At { key, row: row.0 }.words().collect::<Vec<_>>()));
     }
-    assert!(
-        !cursor.next_batch(tree, &mut entries) && entries.is_empty(),
-        "a finished cursor stays finished"
-    );
+    assert!(!cursor.next_batch(tree, &mut entries) && entries.is_empty(), "a finished cursor stays finished");
     all
 }
 
@@ -63,10 +51,7 @@ fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64
     let mut own_high = Vec::new();
     node.copy_high(&mut own_high);
     if node.right() != 0 {
-        assert_eq!(
-            own_high, high,
-            "node {id} of level {level} ends where its parent says"
-        );
+        assert_eq!(own_high, high, "node {id} of level {level} ends where its parent says");
     }
     if level == 0 {
         let entries: Vec<Vec<u64>> = (0..count)
@@ -78,15 +63,11 @@ fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64
             .collect();
         assert!(entries.is_sorted(), "leaf {id} is in order");
         assert!(
-            entries
-                .iter()
-                .all(|entry| low.is_empty() || entry.as_slice() > low),
+            entries.iter().all(|entry| low.is_empty() || entry.as_slice() > low),
             "leaf {id} keeps its lower bound"
         );
         assert!(
-            entries
-                .iter()
-                .all(|entry| high.is_empty() || entry.as_slice() <= high),
+            entries.iter().all(|entry| high.is_empty() || entry.as_slice() <= high),
             "leaf {id} keeps its high entry"
         );
         return;
@@ -155,22 +136,14 @@ mod model {
         for op in ops {
             match op {
                 Op::Insert(key, row) => {
-                    assert_eq!(
-                        tree.insert(key, RowId(*row)),
-                        model.insert((key.clone(), *row))
-                    );
+                    assert_eq!(tree.insert(key, RowId(*row)), model.insert((key.clone(), *row)));
                 }
                 Op::Remove(key, row) => {
-                    assert_eq!(
-                        tree.remove(key, RowId(*row), || false),
-                        model.remove(&(key.clone(), *row))
-                    );
+                    assert_eq!(tree.remove(key, RowId(*row), || false), model.remove(&(key.clone(), *row)));
                 }
                 Op::Lookup(key) => {
-                    let expected: Vec<u64> = model
-                        .range((key.clone(), 0)..=(key.clone(), u64::MAX))
-                        .map(|entry| entry.1)
-                        .collect();
+                    let expected: Vec<u64> =
+                        model.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|entry| entry.1).collect();
                     assert_eq!(rows_of(tree, key), expected);
                 }
                 Op::Scan(lower, upper) => {
@@ -192,10 +165,7 @@ mod model {
                         .filter(|(key, _)| within(key))
                         .map(|(key, row)| At { key, row: *row }.words().collect())
                         .collect();
-                    let (lower, upper) = (
-                        lower.as_ref().map(Vec::as_slice),
-                        upper.as_ref().map(Vec::as_slice),
-                    );
+                    let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
                     assert_eq!(collect(tree, lower, upper, Direction::Forward), expected);
                     expected.reverse();
                     assert_eq!(collect(tree, lower, upper, Direction::Backward), expected);
@@ -281,8 +251,7 @@ mod plain {
         let fill = |keys: &mut dyn Iterator<Item = u64>| {
             let tree = BTreeIndex::new(1);
             keys.for_each(|key| assert!(tree.insert(&[key], RowId(key & 0xffff))));
-            tree.len() as f64
-                / (tree.leaves.memory_bytes() as f64 / 1024.0 * Shape::leaf(1).capacity as f64)
+            tree.len() as f64 / (tree.leaves.memory_bytes() as f64 / 1024.0 * Shape::leaf(1).capacity as f64)
         };
         let ascending = fill(&mut (0..20_000));
         assert!(ascending > 0.98, "ascending: {ascending}");
@@ -310,18 +279,14 @@ mod plain {
             assert_eq!(result, Ok(own == 50));
             assert_eq!(seen, (0..50).filter(|&row| row != own).collect::<Vec<_>>());
         }
-        let objection =
-            |at: u64, probe| move |row: RowId| if row.0 == at { probe } else { Probe::Ignore };
+        let objection = |at: u64, probe| move |row: RowId| if row.0 == at { probe } else { Probe::Ignore };
         let duplicate = tree.insert_unique(&[5], RowId(99), objection(30, Probe::Duplicate));
         assert_eq!(duplicate, Err(Conflict::Duplicate(RowId(30))));
         let wait = tree.insert_unique(&[5], RowId(99), objection(0, Probe::Wait));
         assert_eq!(wait, Err(Conflict::Wait(RowId(0))));
         assert!(!tree.contains(&[5], RowId(99)));
         // The latch went with the refusal.
-        assert_eq!(
-            tree.insert_unique(&[5], RowId(99), |_| Probe::Ignore),
-            Ok(true)
-        );
+        assert_eq!(tree.insert_unique(&[5], RowId(99), |_| Probe::Ignore), Ok(true));
         check_structure(&tree);
     }
 
@@ -330,9 +295,7 @@ mod plain {
         let tree = BTreeIndex::new(1);
         tree.insert(&[1], RowId(1));
         assert!(!tree.remove(&[1], RowId(1), || true));
-        assert!(!tree.remove(&[1], RowId(2), || panic!(
-            "asked only of entries that are there"
-        )));
+        assert!(!tree.remove(&[1], RowId(2), || panic!("asked only of entries that are there")));
         assert!(tree.remove(&[1], RowId(1), || false));
         assert!(!tree.contains(&[1], RowId(1)));
     }
@@ -341,9 +304,7 @@ mod plain {
     fn a_panicking_probe_leaves_no_latch_behind() {
         let tree = BTreeIndex::new(1);
         tree.insert(&[1], RowId(1));
-        let attempt = std::panic::AssertUnwindSafe(|| {
-            tree.insert_unique(&[1], RowId(2), |_| panic!("from the probe"))
-        });
+        let attempt = std::panic::AssertUnwindSafe(|| tree.insert_unique(&[1], RowId(2), |_| panic!("from the probe")));
         assert!(std::panic::catch_unwind(attempt).is_err());
         assert!(tree.insert(&[1], RowId(3)));
     }
@@ -366,10 +327,7 @@ mod plain {
         assert!(!tree.stamp_holds(first));
         let full = stamp();
         tree.insert(&[35], RowId(1));
-        assert!(
-            !tree.stamp_holds(full),
-            "what was split off had room for phantoms"
-        );
+        assert!(!tree.stamp_holds(full), "what was split off had room for phantoms");
     }
 
     #[test]
@@ -381,12 +339,7 @@ mod plain {
             let mut entries = Entries::new();
             let mut met = Vec::new();
             while cursor.next_batch(&tree, &mut entries) {
-                met.extend(
-                    entries
-                        .iter()
-                        .map(|(key, _)| key[0])
-                        .filter(|key| key % 10 == 0),
-                );
+                met.extend(entries.iter().map(|(key, _)| key[0]).filter(|key| key % 10 == 0));
                 // Split where the scan is and where it will come.
                 let here = entries.get(entries.len() - 1).0[0] / 10 * 10;
                 for key in [here + 1, here + 11, here.saturating_sub(9), here + 21] {
@@ -399,35 +352,14 @@ mod plain {
             }
             assert_eq!(met, expected);
         }
-        let all = collect(
-            &tree,
-            Bound::Unbounded,
-            Bound::Unbounded,
-            Direction::Forward,
-        );
+        let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         for entry in &all {
             assert!(tree.remove(&entry[..1], RowId(entry[1]), || false));
         }
         assert!(tree.is_empty());
-        assert!(
-            collect(
-                &tree,
-                Bound::Unbounded,
-                Bound::Unbounded,
-                Direction::Backward
-            )
-            .is_empty()
-        );
+        assert!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward).is_empty());
         assert!(tree.insert(&[500], RowId(7)));
-        assert_eq!(
-            collect(
-                &tree,
-                Bound::Unbounded,
-                Bound::Unbounded,
-                Direction::Backward
-            ),
-            [[500, 7]]
-        );
+        assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward), [[500, 7]]);
     }
 
     /// Even keys are always there; odd ones come and go. No reader ever misses an even key, by lookup or by scan.
@@ -450,11 +382,7 @@ mod plain {
                             let key = scattered(i) | 1;
                             tree.insert(&[key], RowId(i));
                             if i >= 50 {
-                                assert!(tree.remove(
-                                    &[scattered(i - 50) | 1],
-                                    RowId(i - 50),
-                                    || false
-                                ));
+                                assert!(tree.remove(&[scattered(i - 50) | 1], RowId(i - 50), || false));
                             }
                         }
                     }
@@ -473,23 +401,13 @@ mod plain {
                             assert_eq!(rows_of(tree, &[scattered(i) & !1]), [i]);
                         }
                         round += 1;
-                        let direction = if round % 2 == 0 {
-                            Direction::Forward
-                        } else {
-                            Direction::Backward
-                        };
+                        let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
                         let all = collect(tree, Bound::Unbounded, Bound::Unbounded, direction);
-                        let mut rows: Vec<u64> = all
-                            .iter()
-                            .filter(|entry| entry[0] % 2 == 0)
-                            .map(|entry| entry[1])
-                            .collect();
+                        let mut rows: Vec<u64> =
+                            all.iter().filter(|entry| entry[0] % 2 == 0).map(|entry| entry[1]).collect();
                         rows.sort_unstable();
                         assert!(rows.len() as u64 >= there);
-                        assert!(
-                            rows.iter().copied().eq(0..rows.len() as u64),
-                            "each even key once"
-                        );
+                        assert!(rows.iter().copied().eq(0..rows.len() as u64), "each even key once");
                     }
                 });
             }
@@ -511,26 +429,16 @@ mod plain {
                 let tree = Arc::clone(&tree);
                 thread::spawn(move || {
                     let probe = |row: RowId| {
-                        if row.0 >= dead && row.0.is_multiple_of(100) {
-                            Probe::Ignore
-                        } else {
-                            Probe::Duplicate
-                        }
+                        if row.0 >= dead && row.0.is_multiple_of(100) { Probe::Ignore } else { Probe::Duplicate }
                     };
                     (0..KEYS)
                         // Rows before, between and after the dead ones.
-                        .filter(|key| {
-                            tree.insert_unique(&[*key], RowId(dead - 250 + thread * 251), probe)
-                                == Ok(true)
-                        })
+                        .filter(|key| tree.insert_unique(&[*key], RowId(dead - 250 + thread * 251), probe) == Ok(true))
                         .count()
                 })
             })
             .collect();
-        let won: usize = winners
-            .into_iter()
-            .map(|thread| thread.join().expect("no thread panics"))
-            .sum();
+        let won: usize = winners.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
         assert_eq!(won as u64, KEYS);
         check_structure(&tree);
     }
@@ -554,20 +462,10 @@ mod plain {
             }
         });
         check_structure(&tree);
-        let mut expected: Vec<Vec<u64>> = (0..3 * PER_THREAD)
-            .filter(|n| n / 3 % 3 != 0)
-            .map(|n| vec![scattered(n) >> 40, n])
-            .collect();
+        let mut expected: Vec<Vec<u64>> =
+            (0..3 * PER_THREAD).filter(|n| n / 3 % 3 != 0).map(|n| vec![scattered(n) >> 40, n]).collect();
         expected.sort_unstable();
-        assert_eq!(
-            collect(
-                &tree,
-                Bound::Unbounded,
-                Bound::Unbounded,
-                Direction::Forward
-            ),
-            expected
-        );
+        assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward), expected);
         assert_eq!(tree.len(), expected.len());
     }
 }
@@ -586,10 +484,7 @@ mod loom_models {
     }
 
     fn smallest() -> Arc<BTreeIndex> {
-        Arc::new(BTreeIndex::with_shapes(
-            Shape::new(1, 2, false),
-            Shape::new(1, 2, true),
-        ))
+        Arc::new(BTreeIndex::with_shapes(Shape::new(1, 2, false), Shape::new(1, 2, true)))
     }
 
     /// The leaf with 10 and 20 splits, and a root appears above it.
@@ -620,12 +515,7 @@ mod loom_models {
                 let tree = Arc::clone(&tree);
                 thread::spawn(move || assert!(tree.insert(&[15], RowId(3))))
             };
-            let mut met = collect(
-                &tree,
-                Bound::Unbounded,
-                Bound::Unbounded,
-                Direction::Backward,
-            );
+            let mut met = collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward);
             met.retain(|entry| entry[0] != 15);
             assert_eq!(met, [[20, 2], [10, 1]]);
             writer.join().expect("the writer does not panic");
@@ -645,12 +535,7 @@ mod loom_models {
             assert!(tree.insert(&[15], RowId(4)));
             other.join().expect("the other does not panic");
             check_structure(&tree);
-            let all = collect(
-                &tree,
-                Bound::Unbounded,
-                Bound::Unbounded,
-                Direction::Forward,
-            );
+            let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
             assert_eq!(all, [[10, 1], [15, 4], [20, 2], [30, 3]]);
         });
     }
@@ -664,11 +549,7 @@ mod loom_models {
             tree.insert(&[5], RowId(11));
             let insert = |tree: &BTreeIndex, row| {
                 let probe = |other: RowId| {
-                    if other.0 < 20 {
-                        Probe::Ignore
-                    } else {
-                        Probe::Duplicate
-                    }
+                    if other.0 < 20 { Probe::Ignore } else { Probe::Duplicate }
                 };
                 tree.insert_unique(&[5], RowId(row), probe) == Ok(true)
             };
@@ -717,20 +598,14 @@ mod shuttle_schedules {
             expected.sort_by_key(|&i| scattered(i));
             for direction in [Direction::Forward, Direction::Backward] {
                 let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, direction);
-                let met: Vec<u64> = all
-                    .iter()
-                    .map(|entry| entry[1])
-                    .filter(|&row| row < CONSTANT)
-                    .collect();
+                let met: Vec<u64> = all.iter().map(|entry| entry[1]).filter(|&row| row < CONSTANT).collect();
                 assert_eq!(met, expected, "{direction:?}");
                 expected.reverse();
                 for i in 0..CONSTANT {
                     assert_eq!(rows_of(&tree, &[scattered(i)]), [i]);
                 }
             }
-            threads
-                .into_iter()
-                .for_each(|thread| thread.join().expect("no thread panics"));
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
             check_structure(&tree);
             assert_eq!(tree.len() as u64, CONSTANT + 2 * 5);
         };
@@ -751,23 +626,14 @@ mod shuttle_schedules {
                     let tree = Arc::clone(&tree);
                     thread::spawn(move || {
                         let probe = |row: RowId| {
-                            if row.0 % 10 == 0 {
-                                Probe::Ignore
-                            } else {
-                                Probe::Duplicate
-                            }
+                            if row.0 % 10 == 0 { Probe::Ignore } else { Probe::Duplicate }
                         };
                         let row = RowId(thread * 21 + 3);
-                        (0..KEYS)
-                            .filter(|key| tree.insert_unique(&[*key], row, probe) == Ok(true))
-                            .count() as u64
+                        (0..KEYS).filter(|key| tree.insert_unique(&[*key], row, probe) == Ok(true)).count() as u64
                     })
                 })
                 .collect();
-            let won: u64 = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("no thread panics"))
-                .sum();
+            let won: u64 = threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
             assert_eq!(won, KEYS);
             check_structure(&tree);
         };

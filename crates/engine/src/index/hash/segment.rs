@@ -46,10 +46,7 @@ pub const INSERTS_SHIFT: u32 = 13;
 
 /// A word of a bucket for `row` under a fragment.
 pub fn entry(fragment: u64, row: RowId) -> u64 {
-    assert!(
-        row < RowId::MAX,
-        "the largest row id is the mark of an empty entry"
-    );
+    assert!(row < RowId::MAX, "the largest row id is the mark of an empty entry");
     fragment << RowId::BITS | (row.0 + 1)
 }
 
@@ -72,10 +69,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// 4 KiB, and eight of 256 KiB: a huge page.
-    pub const REAL: Geometry = Geometry {
-        first_lines: 64,
-        unit_lines: 4096,
-    };
+    pub const REAL: Geometry = Geometry { first_lines: 64, unit_lines: 4096 };
 }
 
 /// Buckets in a piece of so many lines.
@@ -104,10 +98,7 @@ impl Piece {
     /// `owner` outlives the piece, and every copy of it: the index's pool keeps both.
     pub unsafe fn of(owner: &Words, first_line: usize, lines: usize) -> Piece {
         let words = &owner[first_line * LINE_WORDS..(first_line + lines) * LINE_WORDS];
-        Piece {
-            base: NonNull::from(&words[0]),
-            lines,
-        }
+        Piece { base: NonNull::from(&words[0]), lines }
     }
 
     pub fn lines(&self) -> usize {
@@ -125,10 +116,7 @@ impl Piece {
     }
 
     fn bucket(&self, at: usize) -> Bucket<'_> {
-        Bucket {
-            piece: self.words(),
-            header: (1 + at) * LINE_WORDS,
-        }
+        Bucket { piece: self.words(), header: (1 + at) * LINE_WORDS }
     }
 
     /// Makes every bucket empty and locked, every node free. The words may be those of a retired segment, whose stale
@@ -176,10 +164,7 @@ impl NodeState {
 
 impl<'a> Nodes<'a> {
     fn of(piece: &'a [AtomicU64]) -> Nodes<'a> {
-        Nodes {
-            piece,
-            count: nodes_in(piece.len() / LINE_WORDS) as u64,
-        }
+        Nodes { piece, count: nodes_in(piece.len() / LINE_WORDS) as u64 }
     }
 
     fn words(&self, node: u64) -> &'a [AtomicU64] {
@@ -194,16 +179,10 @@ impl<'a> Nodes<'a> {
         loop {
             let (node, next) = match seen.first_free() {
                 0 if seen.fresh() == self.count => return None,
-                0 => (
-                    seen.fresh() + 1,
-                    NodeState::new(seen, seen.used() + 1, 0, seen.fresh() + 1),
-                ),
+                0 => (seen.fresh() + 1, NodeState::new(seen, seen.used() + 1, 0, seen.fresh() + 1)),
                 free => {
                     let rest = self.words(free)[0].load(Relaxed) & 0xfff;
-                    (
-                        free,
-                        NodeState::new(seen, seen.used() + 1, rest, seen.fresh()),
-                    )
+                    (free, NodeState::new(seen, seen.used() + 1, rest, seen.fresh()))
                 }
             };
             match state.compare_exchange_weak(seen.0, next.0, AcqRel, Acquire) {
@@ -269,9 +248,7 @@ impl<'a> Bucket<'a> {
 
     /// Every entry's word, the bucket's first.
     fn places(self, header: u64) -> impl Iterator<Item = &'a AtomicU64> {
-        self.entries()
-            .iter()
-            .chain(self.nodes(header).flat_map(|(_, entries)| entries))
+        self.entries().iter().chain(self.nodes(header).flat_map(|(_, entries)| entries))
     }
 }
 
@@ -285,11 +262,7 @@ pub struct Hits {
 
 impl Hits {
     pub fn new() -> Hits {
-        Hits {
-            words: [0; HITS_MAX],
-            count: 0,
-            posted: false,
-        }
+        Hits { words: [0; HITS_MAX], count: 0, posted: false }
     }
 
     pub fn rows(&self) -> impl Iterator<Item = RowId> {
@@ -353,10 +326,7 @@ impl Segment {
     #[inline]
     fn bucket(&self, hash: u64) -> Bucket<'_> {
         let (piece, at) = self.locate(hash);
-        self.pieces[piece]
-            .as_ref()
-            .expect("locate stays below the piece count")
-            .bucket(at)
+        self.pieces[piece].as_ref().expect("locate stays below the piece count").bucket(at)
     }
 
     #[inline]
@@ -408,16 +378,9 @@ impl Segment {
         let mut spin = Spin::new();
         loop {
             let seen = word.load(Relaxed);
-            if seen & LOCKED == 0
-                && word
-                    .compare_exchange(seen, seen | LOCKED, Acquire, Relaxed)
-                    .is_ok()
-            {
+            if seen & LOCKED == 0 && word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed).is_ok() {
                 fence(Release);
-                let locked = Locked {
-                    bucket,
-                    header: seen,
-                };
+                let locked = Locked { bucket, header: seen };
                 return (!self.is_retired()).then_some(locked);
             }
             if self.is_retired() {
@@ -481,10 +444,7 @@ impl Segment {
             for at in 0..piece.buckets() {
                 let header = piece.bucket(at).header();
                 let word = header.load(Relaxed) & !LOCKED;
-                header.store(
-                    word & ((1 << INSERTS_SHIFT) - 1) | inserts << INSERTS_SHIFT,
-                    Release,
-                );
+                header.store(word & ((1 << INSERTS_SHIFT) - 1) | inserts << INSERTS_SHIFT, Release);
             }
         }
     }
@@ -500,11 +460,7 @@ impl Segment {
                 let mut spin = Spin::new();
                 let header = loop {
                     let seen = word.load(Relaxed);
-                    if seen & LOCKED == 0
-                        && word
-                            .compare_exchange(seen, seen | LOCKED, Acquire, Relaxed)
-                            .is_ok()
-                    {
+                    if seen & LOCKED == 0 && word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed).is_ok() {
                         break seen;
                     }
                     spin.turn();
@@ -533,11 +489,7 @@ impl Segment {
     /// `window` on (from the top). A bucket is narrower than a cell of `window` bits, so that of the hashes that have this
     /// fragment only one, in the cell where the bucket begins or in the next, lives in this bucket.
     fn restore(&self, low: u64, piece: usize, at: usize, window: u32, fragment: u64) -> u64 {
-        let cell = if window == 0 {
-            0
-        } else {
-            low >> (64 - window) << (64 - window)
-        };
+        let cell = if window == 0 { 0 } else { low >> (64 - window) << (64 - window) };
         let hash = cell | fragment << (64 - window - FRAGMENT_BITS);
         let lives_here = |hash: u64| {
             let same_prefix = self.depth == 0 || (hash ^ self.prefix) >> (64 - self.depth) == 0;
@@ -546,15 +498,9 @@ impl Segment {
         if lives_here(hash) {
             return hash;
         }
-        debug_assert!(
-            window > 0,
-            "with no bits before the fragment there is one cell"
-        );
+        debug_assert!(window > 0, "with no bits before the fragment there is one cell");
         let hash = hash.wrapping_add(1 << (64 - window));
-        debug_assert!(
-            lives_here(hash),
-            "an entry's fragment and bucket give its hash"
-        );
+        debug_assert!(lives_here(hash), "an entry's fragment and bucket give its hash");
         hash
     }
 
@@ -641,9 +587,7 @@ impl Locked<'_> {
     }
 
     pub fn contains(&self, entry: u64) -> bool {
-        self.bucket
-            .places(self.header)
-            .any(|place| place.load(Relaxed) == entry)
+        self.bucket.places(self.header).any(|place| place.load(Relaxed) == entry)
     }
 
     pub fn rows(&self, fragment: u64) -> impl Iterator<Item = RowId> {
@@ -655,11 +599,7 @@ impl Locked<'_> {
     }
 
     pub fn place(&mut self, entry: u64) -> Room {
-        if let Some(place) = self
-            .bucket
-            .places(self.header)
-            .find(|place| place.load(Relaxed) == 0)
-        {
+        if let Some(place) = self.bucket.places(self.header).find(|place| place.load(Relaxed) == 0) {
             // Release: who finds the entry finds the row as it was when its key was inserted.
             place.store(entry, Release);
             return Room::Placed;
@@ -667,11 +607,7 @@ impl Locked<'_> {
         match self.bucket.extend(self.header, entry) {
             Some(header) => {
                 self.header = header;
-                if Nodes::of(self.bucket.piece).nearly_all_used() {
-                    Room::PlacedTight
-                } else {
-                    Room::Placed
-                }
+                if Nodes::of(self.bucket.piece).nearly_all_used() { Room::PlacedTight } else { Room::Placed }
             }
             None if self.bucket.nodes(self.header).count() == CHAIN_NODES => Room::ChainFull,
             None => Room::PieceFull,
@@ -680,11 +616,7 @@ impl Locked<'_> {
 
     /// Removes an entry that is in the bucket or its chain; false if it is not.
     pub fn remove(&mut self, entry: u64) -> bool {
-        let Some(place) = self
-            .bucket
-            .places(self.header)
-            .find(|place| place.load(Relaxed) == entry)
-        else {
+        let Some(place) = self.bucket.places(self.header).find(|place| place.load(Relaxed) == entry) else {
             return false;
         };
         place.store(0, Release);

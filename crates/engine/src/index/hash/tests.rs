@@ -2,16 +2,10 @@ use super::*;
 
 /// Twelve buckets at first, at most eight pieces of 26: every kind of growth within two thousand entries.
 #[cfg(not(any(loom, shuttle)))]
-const SMALL: Geometry = Geometry {
-    first_lines: 16,
-    unit_lines: 32,
-};
+const SMALL: Geometry = Geometry { first_lines: 16, unit_lines: 32 };
 /// Pieces with fewer overflow nodes than one chain may have: growth soon exhausts the bits that are kept of a hash.
 #[cfg(not(any(loom, shuttle)))]
-const CRAMPED: Geometry = Geometry {
-    first_lines: 4,
-    unit_lines: 8,
-};
+const CRAMPED: Geometry = Geometry { first_lines: 4, unit_lines: 8 };
 
 fn rows_of(index: &HashIndex, hash: u64) -> Vec<u64> {
     let mut rows = Vec::new();
@@ -72,26 +66,15 @@ mod model {
         for op in ops {
             match *op {
                 Op::Insert(hash, row) => {
-                    assert_eq!(
-                        index.insert(hash, RowId(row)),
-                        model.insert((hash & known, row)),
-                        "{op:?}"
-                    );
+                    assert_eq!(index.insert(hash, RowId(row)), model.insert((hash & known, row)), "{op:?}");
                 }
                 Op::Remove(hash, row) => {
-                    assert_eq!(
-                        index.remove(hash, RowId(row), || false),
-                        model.remove(&(hash & known, row)),
-                        "{op:?}"
-                    );
+                    assert_eq!(index.remove(hash, RowId(row), || false), model.remove(&(hash & known, row)), "{op:?}");
                 }
                 Op::Lookup(hash) => check_lookup(index, &model, hash),
                 Op::Flood(count) => {
                     for i in flood..flood + count {
-                        assert_eq!(
-                            index.insert(scattered(i), RowId(i)),
-                            model.insert((scattered(i) & known, i))
-                        );
+                        assert_eq!(index.insert(scattered(i), RowId(i)), model.insert((scattered(i) & known, i)));
                     }
                     flood += count;
                 }
@@ -99,9 +82,7 @@ mod model {
             assert_eq!(index.len(), model.len());
         }
         let hashes: BTreeSet<u64> = model.iter().map(|entry| entry.0).collect();
-        hashes
-            .iter()
-            .for_each(|&hash| check_lookup(index, &model, hash));
+        hashes.iter().for_each(|&hash| check_lookup(index, &model, hash));
         let mut rows = Vec::new();
         index.for_each(|row| rows.push(row.0));
         rows.sort_unstable();
@@ -114,10 +95,7 @@ mod model {
         let hash = hash & index.known;
         let mut rows = rows_of(index, hash);
         rows.sort_unstable();
-        let expected: Vec<u64> = model
-            .range((hash, 0)..=(hash, u64::MAX))
-            .map(|entry| entry.1)
-            .collect();
+        let expected: Vec<u64> = model.range((hash, 0)..=(hash, u64::MAX)).map(|entry| entry.1).collect();
         assert_eq!(rows, expected, "hash {hash:x}");
     }
 
@@ -156,25 +134,13 @@ mod plain {
         const ENTRIES: u64 = 300_000;
         index.bulk_insert((0..ENTRIES).map(|i| (scattered(i), RowId(i))));
         assert_eq!(index.len() as u64, ENTRIES);
-        assert!(
-            index.directory().depth >= 1,
-            "one segment does not hold them"
-        );
+        assert!(index.directory().depth >= 1, "one segment does not hold them");
         for i in 0..ENTRIES {
             assert!(rows_of(&index, scattered(i)).contains(&i), "{i}");
         }
-        let strangers: usize = (ENTRIES..2 * ENTRIES)
-            .map(|i| rows_of(&index, scattered(i)).len())
-            .sum();
-        assert!(
-            strangers < ENTRIES as usize / 100,
-            "{strangers} foreign rows met"
-        );
-        assert!(
-            index.postings.len() < ENTRIES as usize / 1000,
-            "{} in the posting tree",
-            index.postings.len()
-        );
+        let strangers: usize = (ENTRIES..2 * ENTRIES).map(|i| rows_of(&index, scattered(i)).len()).sum();
+        assert!(strangers < ENTRIES as usize / 100, "{strangers} foreign rows met");
+        assert!(index.postings.len() < ENTRIES as usize / 1000, "{} in the posting tree", index.postings.len());
     }
 
     #[test]
@@ -228,32 +194,13 @@ mod plain {
     #[test]
     fn a_unique_insert_is_refused_by_its_probe() {
         let index = HashIndex::new();
-        assert_eq!(
-            index.insert_unique(7, RowId(1), |_| Probe::Duplicate),
-            Ok(true)
-        );
-        assert_eq!(
-            index.insert_unique(7, RowId(1), |_| Probe::Duplicate),
-            Ok(false),
-            "a row does not rival itself"
-        );
-        assert_eq!(
-            index.insert_unique(7, RowId(2), |_| Probe::Duplicate),
-            Err(Conflict::Duplicate(RowId(1)))
-        );
-        assert_eq!(
-            index.insert_unique(7, RowId(2), |_| Probe::Wait),
-            Err(Conflict::Wait(RowId(1)))
-        );
+        assert_eq!(index.insert_unique(7, RowId(1), |_| Probe::Duplicate), Ok(true));
+        assert_eq!(index.insert_unique(7, RowId(1), |_| Probe::Duplicate), Ok(false), "a row does not rival itself");
+        assert_eq!(index.insert_unique(7, RowId(2), |_| Probe::Duplicate), Err(Conflict::Duplicate(RowId(1))));
+        assert_eq!(index.insert_unique(7, RowId(2), |_| Probe::Wait), Err(Conflict::Wait(RowId(1))));
         assert_eq!(rows_of(&index, 7), [1]);
-        assert_eq!(
-            index.insert_unique(7, RowId(2), |_| Probe::Ignore),
-            Ok(true)
-        );
-        assert_eq!(
-            index.insert_unique(8 << 40, RowId(3), |row| panic!("{row:?} has another hash")),
-            Ok(true)
-        );
+        assert_eq!(index.insert_unique(7, RowId(2), |_| Probe::Ignore), Ok(true));
+        assert_eq!(index.insert_unique(8 << 40, RowId(3), |row| panic!("{row:?} has another hash")), Ok(true));
     }
 
     #[test]
@@ -261,9 +208,7 @@ mod plain {
         let index = HashIndex::new();
         index.insert(7, RowId(1));
         assert!(!index.remove(7, RowId(1), || true));
-        assert!(!index.remove(7, RowId(2), || panic!(
-            "asked only of entries that are there"
-        )));
+        assert!(!index.remove(7, RowId(2), || panic!("asked only of entries that are there")));
         assert!(index.remove(7, RowId(1), || false));
         assert!(rows_of(&index, 7).is_empty());
     }
@@ -272,9 +217,7 @@ mod plain {
     fn a_panicking_probe_leaves_no_lock_behind() {
         let index = HashIndex::new();
         index.insert(7, RowId(1));
-        let attempt = std::panic::AssertUnwindSafe(|| {
-            index.insert_unique(7, RowId(2), |_| panic!("from the probe"))
-        });
+        let attempt = std::panic::AssertUnwindSafe(|| index.insert_unique(7, RowId(2), |_| panic!("from the probe")));
         assert!(std::panic::catch_unwind(attempt).is_err());
         assert!(index.insert(7, RowId(3)));
     }
@@ -351,21 +294,14 @@ mod plain {
                         for _ in 0..500.min(there) {
                             at = scattered(at);
                             let i = at % there;
-                            assert!(
-                                rows_of(index, scattered(i)).contains(&i),
-                                "{i} of {there} missed"
-                            );
+                            assert!(rows_of(index, scattered(i)).contains(&i), "{i} of {there} missed");
                         }
                     }
                 });
             }
         });
         assert_eq!(index.len() as u64, KEYS + 300);
-        assert!(
-            (0..KEYS)
-                .chain(2 * KEYS - 300..2 * KEYS)
-                .all(|i| rows_of(&index, scattered(i)).contains(&i))
-        );
+        assert!((0..KEYS).chain(2 * KEYS - 300..2 * KEYS).all(|i| rows_of(&index, scattered(i)).contains(&i)));
     }
 
     #[test]
@@ -381,11 +317,7 @@ mod plain {
                             let row = RowId(thread * KEYS + i);
                             // A foreign row of like hash is no rival.
                             let rival = |row: RowId| {
-                                if row.0 % KEYS == *i {
-                                    Probe::Duplicate
-                                } else {
-                                    Probe::Ignore
-                                }
+                                if row.0 % KEYS == *i { Probe::Duplicate } else { Probe::Ignore }
                             };
                             index.insert_unique(scattered(*i), row, rival) == Ok(true)
                         };
@@ -393,10 +325,7 @@ mod plain {
                     })
                 })
                 .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().expect("no thread panics"))
-                .sum()
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
         });
         assert_eq!(won as u64, KEYS);
         assert_eq!(index.len() as u64, KEYS);
@@ -410,9 +339,7 @@ mod plain {
             for thread in 0..3 {
                 let index = &index;
                 scope.spawn(move || {
-                    index.bulk_insert(
-                        (thread * EACH..(thread + 1) * EACH).map(|i| (scattered(i), RowId(i))),
-                    )
+                    index.bulk_insert((thread * EACH..(thread + 1) * EACH).map(|i| (scattered(i), RowId(i))))
                 });
             }
         });
@@ -423,10 +350,7 @@ mod plain {
 
 /// One bucket and two overflow nodes in a piece; growth is called for, not waited for.
 #[cfg(any(loom, shuttle))]
-const ONE_BUCKET: Geometry = Geometry {
-    first_lines: 3,
-    unit_lines: 3,
-};
+const ONE_BUCKET: Geometry = Geometry { first_lines: 3, unit_lines: 3 };
 
 /// Every interleaving with up to two preemptions of the smallest index. Each model keeps to few operations: its loads
 /// multiply.
@@ -476,11 +400,7 @@ mod loom_models {
                 thread::spawn(move || assert!(index.grow(index.segment(0))))
             };
             assert!(index.insert(1 << 62, RowId(1)));
-            assert_eq!(
-                rows_of(&index, 1 << 62),
-                [1],
-                "an inserter finds its own entry"
-            );
+            assert_eq!(rows_of(&index, 1 << 62), [1], "an inserter finds its own entry");
             grower.join().expect("growth does not panic");
             assert_eq!(rows_of(&index, 1 << 62), [1]);
             assert_eq!(index.len(), 1);
@@ -491,9 +411,7 @@ mod loom_models {
     fn loom_one_of_two_unique_inserters_wins() {
         model(|| {
             let index = index();
-            let insert = |index: &HashIndex, row| {
-                index.insert_unique(5 << 40, RowId(row), |_| Probe::Duplicate)
-            };
+            let insert = |index: &HashIndex, row| index.insert_unique(5 << 40, RowId(row), |_| Probe::Duplicate);
             let other = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || insert(&index, 1))
@@ -524,10 +442,7 @@ mod loom_models {
             };
             let mut rows = rows_of(&index, 0);
             rows.sort_unstable();
-            assert!(
-                rows.starts_with(&[0, 1, 2, 3, 4, 5, 6]) && rows.len() <= 9,
-                "{rows:?}"
-            );
+            assert!(rows.starts_with(&[0, 1, 2, 3, 4, 5, 6]) && rows.len() <= 9, "{rows:?}");
             rows.dedup();
             assert!(rows[7..].iter().all(|row| [7, 8].contains(row)), "{rows:?}");
             writer.join().expect("the writer does not panic");
@@ -589,23 +504,15 @@ mod shuttle_schedules {
             for i in (0..CONSTANT).chain(0..CONSTANT) {
                 let rows = rows_of(&index, hash(i));
                 assert!(rows.contains(&i), "{i} missed");
-                assert!(
-                    rows.iter().filter(|&&row| row == i).count() == 1,
-                    "{i} met twice"
-                );
+                assert!(rows.iter().filter(|&&row| row == i).count() == 1, "{i} met twice");
             }
-            threads
-                .into_iter()
-                .for_each(|thread| thread.join().expect("no thread panics"));
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
             assert_eq!(index.len() as u64, CONSTANT + 2 * 5);
             let mut rows = Vec::new();
             index.for_each(|row| rows.push(row.0));
             rows.sort_unstable();
             let late = |thread: u64| thread * 1000 + 20..thread * 1000 + 25;
-            assert!(
-                rows.into_iter()
-                    .eq((0..CONSTANT).chain(late(1)).chain(late(2)))
-            );
+            assert!(rows.into_iter().eq((0..CONSTANT).chain(late(1)).chain(late(2))));
         };
         shuttle::check_random(body, 2_000);
         shuttle::check_pct(body, 500, 3);
@@ -622,23 +529,15 @@ mod shuttle_schedules {
                     thread::spawn(move || {
                         let wins = |key: &u64| {
                             let rival = |row: RowId| {
-                                if row.0 % KEYS == *key {
-                                    Probe::Duplicate
-                                } else {
-                                    Probe::Ignore
-                                }
+                                if row.0 % KEYS == *key { Probe::Duplicate } else { Probe::Ignore }
                             };
-                            index.insert_unique(hash(*key), RowId(thread * KEYS + key), rival)
-                                == Ok(true)
+                            index.insert_unique(hash(*key), RowId(thread * KEYS + key), rival) == Ok(true)
                         };
                         (0..KEYS).filter(wins).count() as u64
                     })
                 })
                 .collect();
-            let won: u64 = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("no thread panics"))
-                .sum();
+            let won: u64 = threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
             assert_eq!((won, index.len() as u64), (KEYS, KEYS));
         };
         shuttle::check_random(body, 2_000);
