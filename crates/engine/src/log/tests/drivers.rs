@@ -142,7 +142,7 @@ fn without_a_driver_the_waiters_drive() {
     drop(log);
     assert_eq!(
         recovered(&scan_all(&io.crash(2), &options).unwrap()).len(),
-        150
+        90
     );
 }
 
