@@ -29,10 +29,7 @@ impl AlignedBuf {
     }
 
     pub fn with_capacity(bytes: usize) -> AlignedBuf {
-        AlignedBuf {
-            blocks: vec![Block([0; BLOCK_BYTES]); bytes.div_ceil(BLOCK_BYTES)],
-            len: 0,
-        }
+        AlignedBuf { blocks: vec![Block([0; BLOCK_BYTES]); bytes.div_ceil(BLOCK_BYTES)], len: 0 }
     }
 
     pub fn zeroed(bytes: usize) -> AlignedBuf {

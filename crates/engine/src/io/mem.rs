@@ -96,9 +96,7 @@ impl MemIo {
     }
 
     fn with_world(world: World) -> MemIo {
-        MemIo {
-            world: Arc::new(Mutex::new(world)),
-        }
+        MemIo { world: Arc::new(Mutex::new(world)) }
     }
 
     /// Operations so far: writes, syncs, length changes, creations, renames, removals, directory syncs.
@@ -136,11 +134,7 @@ impl MemIo {
         for (path, inode) in names {
             let bytes = world.inodes[inode].after_crash(&mut dice, keep);
             let number = after.inodes.len();
-            after.inodes.push(Inode {
-                durable: bytes.clone(),
-                bytes,
-                changes: Vec::new(),
-            });
+            after.inodes.push(Inode { durable: bytes.clone(), bytes, changes: Vec::new() });
             after.names.insert(path.clone(), number);
             after.durable_names.insert(path, number);
         }
@@ -170,11 +164,7 @@ impl MemIo {
     pub fn replace(&self, path: &Path, bytes: &[u8]) {
         let mut world = self.world.lock();
         let inode = world.inodes.len();
-        world.inodes.push(Inode {
-            bytes: bytes.to_vec(),
-            durable: bytes.to_vec(),
-            changes: Vec::new(),
-        });
+        world.inodes.push(Inode { bytes: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() });
         world.names.insert(path.to_path_buf(), inode);
         world.durable_names.insert(path.to_path_buf(), inode);
     }
@@ -247,10 +237,7 @@ impl World {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.names
-            .values()
-            .map(|&inode| self.inodes[inode].bytes.len() as u64)
-            .sum()
+        self.names.values().map(|&inode| self.inodes[inode].bytes.len() as u64).sum()
     }
 
     fn change_name(&mut self, change: NameChange) -> io::Result<()> {
@@ -300,12 +287,8 @@ impl NameChange {
 
     fn concerns(&self, dir: &Path) -> bool {
         match self {
-            NameChange::Create { path, .. } | NameChange::Remove { path } => {
-                path.parent() == Some(dir)
-            }
-            NameChange::Rename { from, to } => {
-                from.parent() == Some(dir) || to.parent() == Some(dir)
-            }
+            NameChange::Create { path, .. } | NameChange::Remove { path } => path.parent() == Some(dir),
+            NameChange::Rename { from, to } => from.parent() == Some(dir) || to.parent() == Some(dir),
         }
     }
 }
@@ -313,10 +296,7 @@ impl NameChange {
 impl Inode {
     fn change(&mut self, kind: ChangeKind) {
         kind.apply(&mut self.bytes, |_| true);
-        self.changes.push(Change {
-            kind,
-            abandoned: false,
-        });
+        self.changes.push(Change { kind, abandoned: false });
     }
 
     fn sync(&mut self) {
@@ -395,9 +375,7 @@ impl Io for MemIo {
             return Err(not_found(dir));
         }
         let inside = world.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(inside
-            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
-            .collect())
+        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -419,35 +397,23 @@ impl Io for MemIo {
                 }
                 let inode = world.inodes.len();
                 world.inodes.push(Inode::default());
-                world.change_name(NameChange::Create {
-                    path: path.to_path_buf(),
-                    inode,
-                })?;
+                world.change_name(NameChange::Create { path: path.to_path_buf(), inode })?;
                 inode
             }
         };
-        Ok(Arc::new(MemFile {
-            world: self.world.clone(),
-            inode,
-            direct: options.direct,
-        }))
+        Ok(Arc::new(MemFile { world: self.world.clone(), inode, direct: options.direct }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
         world.lookup(from)?;
-        world.change_name(NameChange::Rename {
-            from: from.to_path_buf(),
-            to: to.to_path_buf(),
-        })
+        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf() })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
         world.lookup(path)?;
-        world.change_name(NameChange::Remove {
-            path: path.to_path_buf(),
-        })
+        world.change_name(NameChange::Remove { path: path.to_path_buf() })
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -455,8 +421,7 @@ impl Io for MemIo {
         let power = world.operate()?;
         power.check()?;
         let changes = std::mem::take(&mut world.name_changes);
-        let (covered, rest): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|change| change.concerns(dir));
+        let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
         world.name_changes = rest;
         for change in covered {
             change.apply(&mut world.durable_names);
@@ -470,10 +435,7 @@ impl Io for MemIo {
         if !world.locks.insert(path.to_path_buf()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(MemLock {
-            world: self.world.clone(),
-            path: path.to_path_buf(),
-        }))
+        Ok(Box::new(MemLock { world: self.world.clone(), path: path.to_path_buf() }))
     }
 }
 
@@ -486,15 +448,8 @@ struct MemFile {
 impl MemFile {
     fn check_aligned(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let aligned = |n: usize| n.is_multiple_of(BLOCK_BYTES);
-        if self.direct
-            && !(aligned(bytes.as_ptr() as usize)
-                && aligned(bytes.len())
-                && aligned(offset as usize))
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "unaligned direct transfer",
-            ));
+        if self.direct && !(aligned(bytes.as_ptr() as usize) && aligned(bytes.len()) && aligned(offset as usize)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "unaligned direct transfer"));
         }
         Ok(())
     }
@@ -527,15 +482,10 @@ impl File for MemFile {
             None => (bytes.len(), None),
             Some(Fault::Eio) => (bytes.len() / 2, Some(eio())),
             Some(Fault::Enospc) => (0, Some(enospc())),
-            Some(Fault::Short(done)) => {
-                (done.min(bytes.len()), Some(io::ErrorKind::WriteZero.into()))
-            }
+            Some(Fault::Short(done)) => (done.min(bytes.len()), Some(io::ErrorKind::WriteZero.into())),
         };
         if done > 0 {
-            world.inodes[self.inode].change(ChangeKind::Write {
-                offset,
-                bytes: bytes[..done].to_vec(),
-            });
+            world.inodes[self.inode].change(ChangeKind::Write { offset, bytes: bytes[..done].to_vec() });
         }
         power.check()?;
         error.map_or(Ok(()), Err)
@@ -552,11 +502,7 @@ impl File for MemFile {
             }
             Some(fault) => {
                 world.inodes[self.inode].abandon();
-                Err(if fault == Fault::Enospc {
-                    enospc()
-                } else {
-                    eio()
-                })
+                Err(if fault == Fault::Enospc { enospc() } else { eio() })
             }
         }
     }
@@ -664,14 +610,7 @@ mod tests {
 
     fn file(io: &MemIo, name: &str) -> Arc<dyn File> {
         io.create_dir_all(Path::new("d")).unwrap();
-        io.open(
-            &Path::new("d").join(name),
-            OpenOptions {
-                create: true,
-                direct: false,
-            },
-        )
-        .unwrap()
+        io.open(&Path::new("d").join(name), OpenOptions { create: true, direct: false }).unwrap()
     }
 
     #[test]
@@ -687,10 +626,7 @@ mod tests {
             let after = io.crash(seed).contents(Path::new("d/f")).unwrap();
             assert!(after[..512].iter().chain(&after[1536..]).all(|&b| b == 1));
             let sectors: Vec<u8> = after.chunks(512).map(|s| s[0]).collect();
-            assert!(
-                after.chunks(512).all(|s| s.iter().all(|&b| b == s[0])),
-                "a sector is torn"
-            );
+            assert!(after.chunks(512).all(|s| s.iter().all(|&b| b == s[0])), "a sector is torn");
             kinds.insert((sectors[1], sectors[2]));
         }
         assert_eq!(kinds.len(), 4, "lost, torn both ways, and kept: all happen");
@@ -723,10 +659,7 @@ mod tests {
             io.plan_fault(Call::Sync, 0, Fault::Eio);
             assert!(f.sync().is_err());
             f.sync().unwrap();
-            io.crash(seed)
-                .contents(Path::new("d/f"))
-                .unwrap()
-                .is_empty()
+            io.crash(seed).contents(Path::new("d/f")).unwrap().is_empty()
         });
         assert!(lost.count() > 0);
     }
@@ -737,16 +670,10 @@ mod tests {
         let f = file(&io, "f");
         io.plan_fault(Call::Write, 1, Fault::Short(3));
         f.write_at(b"abcdef", 0).unwrap();
-        assert_eq!(
-            f.write_at(b"ABCDEF", 0).unwrap_err().kind(),
-            io::ErrorKind::WriteZero
-        );
+        assert_eq!(f.write_at(b"ABCDEF", 0).unwrap_err().kind(), io::ErrorKind::WriteZero);
         assert_eq!(io.contents(Path::new("d/f")).unwrap(), b"ABCdef");
         io.set_space_bytes(6);
-        assert_eq!(
-            f.write_at(b"x", 6).unwrap_err().kind(),
-            io::ErrorKind::StorageFull
-        );
+        assert_eq!(f.write_at(b"x", 6).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
@@ -764,22 +691,11 @@ mod tests {
     fn locks_exclude_and_direct_files_demand_alignment() {
         let io = MemIo::new();
         let held = io.lock(Path::new("d/lock")).unwrap();
-        assert_eq!(
-            io.lock(Path::new("d/lock")).err().unwrap().kind(),
-            io::ErrorKind::WouldBlock
-        );
+        assert_eq!(io.lock(Path::new("d/lock")).err().unwrap().kind(), io::ErrorKind::WouldBlock);
         drop(held);
         io.lock(Path::new("d/lock")).unwrap();
         io.create_dir_all(Path::new("d")).unwrap();
-        let f = io
-            .open(
-                Path::new("d/g"),
-                OpenOptions {
-                    create: true,
-                    direct: true,
-                },
-            )
-            .unwrap();
+        let f = io.open(Path::new("d/g"), OpenOptions { create: true, direct: true }).unwrap();
         let buf = AlignedBuf::zeroed(2 * BLOCK_BYTES);
         f.write_at(&buf, 0).unwrap();
         assert!(f.write_at(&buf[1..], 0).is_err() && f.write_at(&buf, 512).is_err());

@@ -56,20 +56,14 @@ impl Io for OsIo {
         if options.direct {
             match rustix::fs::open(path, flags | OFlags::DIRECT, mode) {
                 Ok(fd) => {
-                    return Ok(Arc::new(OsFile {
-                        file: fd.into(),
-                        direct: true,
-                    }));
+                    return Ok(Arc::new(OsFile { file: fd.into(), direct: true }));
                 }
                 Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let fd = rustix::fs::open(path, flags, mode)?;
-        Ok(Arc::new(OsFile {
-            file: fd.into(),
-            direct: false,
-        }))
+        Ok(Arc::new(OsFile { file: fd.into(), direct: false }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -101,10 +95,7 @@ fn parent_of(path: &Path) -> &Path {
 
 fn missing_ancestors(dir: &Path) -> Vec<PathBuf> {
     let real = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    dir.ancestors()
-        .take_while(real)
-        .map(Path::to_path_buf)
-        .collect()
+    dir.ancestors().take_while(real).map(Path::to_path_buf).collect()
 }
 
 struct OsFile {
@@ -156,9 +147,7 @@ pub struct OsClock {
 
 impl OsClock {
     pub fn new() -> OsClock {
-        OsClock {
-            start: Instant::now(),
-        }
+        OsClock { start: Instant::now() }
     }
 }
 
@@ -175,8 +164,6 @@ impl Clock for OsClock {
 
     fn wall_us(&self) -> u64 {
         // A clock set before 1970 reads as 1970; the log keeps its own times monotone.
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_micros() as u64)
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
     }
 }

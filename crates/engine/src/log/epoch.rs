@@ -50,12 +50,7 @@ impl CommitClock {
     pub fn new(first: Epoch, workers_max: usize) -> CommitClock {
         assert!(first.0 > 0, "epoch 0 is older than every commit");
         let start = Cts::first_of(first).0;
-        let slot = || {
-            Padded(Slot {
-                bound: AtomicU64::new(IDLE),
-                claimed: AtomicBool::new(false),
-            })
-        };
+        let slot = || Padded(Slot { bound: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) });
         CommitClock {
             word: Padded(AtomicU64::new(start)),
             floor: Padded(AtomicU64::new(start)),
@@ -79,10 +74,7 @@ impl CommitClock {
     /// Takes a free slot, the lowest first so that scans stay short.
     pub fn claim(&self) -> Option<usize> {
         let free = |slot: &Padded<Slot>| {
-            slot.0
-                .claimed
-                .compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            slot.0.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let index = self.slots.iter().position(free)?;
         self.high_water.fetch_max(index + 1, Ordering::SeqCst);
@@ -90,11 +82,7 @@ impl CommitClock {
     }
 
     pub fn release(&self, slot: usize) {
-        debug_assert_eq!(
-            self.slots[slot].0.bound.load(Ordering::Relaxed),
-            IDLE,
-            "released while announced"
-        );
+        debug_assert_eq!(self.slots[slot].0.bound.load(Ordering::Relaxed), IDLE, "released while announced");
         self.slots[slot].0.claimed.store(false, Ordering::Release);
     }
 
@@ -129,9 +117,7 @@ impl CommitClock {
     /// Ends `epoch` unless a carry out of the sequence has done so: later draws lie above it. The first cts of the next
     /// epoch is then never drawn, which keeps every later bound inside that epoch.
     pub fn close(&self, epoch: Epoch) {
-        self.word
-            .0
-            .fetch_max(Cts::first_of(Epoch(epoch.0 + 1)).0, Ordering::SeqCst);
+        self.word.0.fetch_max(Cts::first_of(Epoch(epoch.0 + 1)).0, Ordering::SeqCst);
     }
 
     /// Whether every worker that may hold a cts of `epoch`, which is closed, or of an earlier one has left.
@@ -139,19 +125,13 @@ impl CommitClock {
         if self.lowest_bound() <= Cts::last_of(epoch).0 {
             return false;
         }
-        self.floor
-            .0
-            .fetch_max(Cts::last_of(epoch).0, Ordering::AcqRel);
+        self.floor.0.fetch_max(Cts::last_of(epoch).0, Ordering::AcqRel);
         true
     }
 
     fn lowest_bound(&self) -> u64 {
         let scanned = &self.slots[..self.high_water.load(Ordering::SeqCst)];
-        scanned
-            .iter()
-            .map(|slot| slot.0.bound.load(Ordering::SeqCst))
-            .min()
-            .unwrap_or(IDLE)
+        scanned.iter().map(|slot| slot.0.bound.load(Ordering::SeqCst)).min().unwrap_or(IDLE)
     }
 }
 
@@ -181,10 +161,7 @@ mod tests {
     #[test]
     fn slots_are_exclusive_and_reused_lowest_first() {
         let clock = CommitClock::new(Epoch(1), 2);
-        assert_eq!(
-            (clock.claim(), clock.claim(), clock.claim()),
-            (Some(0), Some(1), None)
-        );
+        assert_eq!((clock.claim(), clock.claim(), clock.claim()), (Some(0), Some(1), None));
         clock.release(0);
         assert_eq!((clock.claim(), clock.high_water()), (Some(0), 2));
     }

@@ -59,12 +59,7 @@ impl FenceRecord {
         block[0..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         block[16..32].copy_from_slice(&self.database.0.to_le_bytes());
-        let words = [
-            self.incarnation.0,
-            self.horizon.0,
-            self.first_epoch.0,
-            self.wall_us,
-        ];
+        let words = [self.incarnation.0, self.horizon.0, self.first_epoch.0, self.wall_us];
         for (i, word) in words.iter().enumerate() {
             block[32 + 8 * i..40 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
@@ -96,9 +91,7 @@ fn decode(block: &[u8]) -> Block {
     }
     let u16_at = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
     let record = FenceRecord {
-        database: DatabaseId(u128::from_le_bytes(
-            block[16..32].try_into().expect("16 bytes"),
-        )),
+        database: DatabaseId(u128::from_le_bytes(block[16..32].try_into().expect("16 bytes"))),
         incarnation: Incarnation(u64_at(block, 32)),
         horizon: Epoch(u64_at(block, 40)),
         first_epoch: Epoch(u64_at(block, 48)),
@@ -121,12 +114,7 @@ pub(super) struct FenceFile {
 pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
-    let mut found = FenceFile {
-        path: path.clone(),
-        records: Vec::new(),
-        device: None,
-        reach: 0,
-    };
+    let mut found = FenceFile { path: path.clone(), records: Vec::new(), device: None, reach: 0 };
     let file = match io.open(&path, OpenOptions::default()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -137,8 +125,7 @@ pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
     let blocks = file.len().map_err(|error| damage("measure", error))? / BLOCK_BYTES as u64;
     let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
     for number in 0..blocks as usize {
-        file.read_at(&mut block, (number * BLOCK_BYTES) as u64)
-            .map_err(|error| damage("read", error))?;
+        file.read_at(&mut block, (number * BLOCK_BYTES) as u64).map_err(|error| damage("read", error))?;
         match decode(&block) {
             Block::Record(record, device) => {
                 if found.records.len() == number {
@@ -163,17 +150,8 @@ pub struct FenceList {
 
 /// Every directory that carries the fence, with the device it holds.
 fn places(options: &LogOptions) -> impl Iterator<Item = (&Path, u16)> {
-    let devices = options
-        .dirs
-        .iter()
-        .enumerate()
-        .map(|(i, dir)| (dir.as_path(), i as u16));
-    devices.chain(
-        options
-            .fence_dirs
-            .iter()
-            .map(|dir| (dir.as_path(), NO_DEVICE)),
-    )
+    let devices = options.dirs.iter().enumerate().map(|(i, dir)| (dir.as_path(), i as u16));
+    devices.chain(options.fence_dirs.iter().map(|dir| (dir.as_path(), NO_DEVICE)))
 }
 
 impl FenceList {
@@ -182,14 +160,9 @@ impl FenceList {
         for (dir, _) in places(options) {
             files.push(read(io, dir)?);
         }
-        let longest = files
-            .iter()
-            .max_by_key(|file| file.records.len())
-            .expect("there is a device");
+        let longest = files.iter().max_by_key(|file| file.records.len()).expect("there is a device");
         if longest.records.is_empty() {
-            return Err(LogDamage::Absent {
-                path: options.dirs[0].clone(),
-            });
+            return Err(LogDamage::Absent { path: options.dirs[0].clone() });
         }
         let list = FenceList {
             records: longest.records.clone(),
@@ -212,11 +185,7 @@ impl FenceList {
             let offset = (file.records.len() * BLOCK_BYTES) as u64;
             return Err(LogDamage::FenceDamaged { path, offset });
         }
-        if file
-            .records
-            .iter()
-            .any(|record| record.database != self.records[0].database)
-        {
+        if file.records.iter().any(|record| record.database != self.records[0].database) {
             return Err(LogDamage::OtherDatabase { path });
         }
         if !self.records.starts_with(&file.records) {
@@ -228,15 +197,8 @@ impl FenceList {
         let (expected, path) = (DeviceId(device), dir.to_path_buf());
         match file.device {
             Some(found) if found == expected => Ok(()),
-            None if file.records.is_empty() => Err(LogDamage::MissingDevice {
-                device: expected,
-                path,
-            }),
-            found => Err(LogDamage::WrongDevice {
-                path,
-                expected,
-                found,
-            }),
+            None if file.records.is_empty() => Err(LogDamage::MissingDevice { device: expected, path }),
+            found => Err(LogDamage::WrongDevice { path, expected, found }),
         }
     }
 
@@ -250,24 +212,13 @@ impl FenceList {
 
     /// The epochs of `incarnation` that may be valid, both ends included; none if it is not in the list.
     pub fn valid_epochs(&self, incarnation: Incarnation) -> Option<(Epoch, Epoch)> {
-        let at = self
-            .records
-            .iter()
-            .position(|record| record.incarnation == incarnation)?;
-        let last = self
-            .records
-            .get(at + 1)
-            .map_or(Epoch(u64::MAX), |next| next.horizon);
+        let at = self.records.iter().position(|record| record.incarnation == incarnation)?;
+        let last = self.records.get(at + 1).map_or(Epoch(u64::MAX), |next| next.horizon);
         Some((self.records[at].first_epoch, last))
     }
 
     /// Appends `record` everywhere, with what a directory lacks before it, durably.
-    pub(super) fn extend(
-        &self,
-        io: &dyn Io,
-        options: &LogOptions,
-        record: FenceRecord,
-    ) -> Result<(), LogDamage> {
+    pub(super) fn extend(&self, io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
         let mut records = self.records.clone();
         records.push(record);
         for ((dir, device), &present) in places(options).zip(&self.present) {
@@ -277,11 +228,7 @@ impl FenceList {
     }
 
     /// The first record of a new database.
-    pub(super) fn found(
-        io: &dyn Io,
-        options: &LogOptions,
-        record: FenceRecord,
-    ) -> Result<(), LogDamage> {
+    pub(super) fn found(io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
         for (dir, device) in places(options) {
             append(io, dir, device, 0, &[record])?;
         }
@@ -289,32 +236,15 @@ impl FenceList {
     }
 }
 
-fn append(
-    io: &dyn Io,
-    dir: &Path,
-    device: u16,
-    at: usize,
-    records: &[FenceRecord],
-) -> Result<(), LogDamage> {
+fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecord]) -> Result<(), LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
-    io.create_dir_all(dir)
-        .map_err(|error| damage("create the directory of", error))?;
-    let file = io
-        .open(
-            &path,
-            OpenOptions {
-                create: true,
-                direct: false,
-            },
-        )
-        .map_err(|error| damage("open", error))?;
+    io.create_dir_all(dir).map_err(|error| damage("create the directory of", error))?;
+    let file = io.open(&path, OpenOptions { create: true, direct: false }).map_err(|error| damage("open", error))?;
     for (i, record) in records.iter().enumerate() {
         let offset = ((at + i) * BLOCK_BYTES) as u64;
-        file.write_at(&record.encode(device), offset)
-            .map_err(|error| damage("write", error))?;
+        file.write_at(&record.encode(device), offset).map_err(|error| damage("write", error))?;
     }
     file.sync().map_err(|error| damage("sync", error))?;
-    io.sync_dir(dir)
-        .map_err(|error| damage("sync the directory of", error))
+    io.sync_dir(dir).map_err(|error| damage("sync the directory of", error))
 }

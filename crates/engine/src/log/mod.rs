@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`group`] the bytes of a group; [`fence`] the bytes of the fence; `segment` the files of a device;
 //! [`epoch`] the clock and the announcements; `stage` where workers leave their frames; `wait` who is told; `flush` the
-//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads.
+//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads; `open` how a log begins.
 //!
 //! The formats byte by byte and the argument for each invariant: `docs/internals/log.md`. After Silo (SOSP 2013) for
 //! epochs, P*TIME (VLDB 2004) for parallel differential streams.
@@ -30,14 +30,20 @@
 //! 5. The fence is durable in every directory before the first group of its incarnation is written.
 //! 6. A failed write or sync ends acknowledgement for ever.
 
-pub mod epoch;
-pub mod fence;
-mod flush;
 pub mod group;
-pub mod scan;
+
+pub mod fence;
 mod segment;
+
+pub mod epoch;
 mod stage;
 mod wait;
+
+mod flush;
+
+pub mod scan;
+
+mod open;
 
 use std::fmt;
 use std::io;
@@ -134,16 +140,9 @@ pub struct DeviceStart {
 #[derive(Clone, Debug)]
 pub enum LogError {
     /// A write or a flush failed, now or earlier: nothing more is acknowledged until the database is opened again.
-    Poisoned {
-        action: &'static str,
-        path: PathBuf,
-        source: Arc<io::Error>,
-    },
+    Poisoned { action: &'static str, path: PathBuf, source: Arc<io::Error> },
     /// The configured size, or the file system, is used up; a checkpoint frees space (SQLSTATE 53100).
-    Full {
-        used_bytes: u64,
-        capacity_bytes: u64,
-    },
+    Full { used_bytes: u64, capacity_bytes: u64 },
     /// The caller must split what it logs.
     FrameTooLarge { bytes: u64, limit_bytes: u64 },
     /// Memory for staging could not be had (SQLSTATE 53200).
@@ -157,51 +156,26 @@ pub enum LogError {
     /// Another process uses the directory.
     Locked { path: PathBuf },
     /// Opening or creating failed; the log was not used yet.
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: Arc<io::Error>,
-    },
+    Io { action: &'static str, path: PathBuf, source: Arc<io::Error> },
 }
 
 impl LogError {
     fn io(action: &'static str, path: &Path, error: io::Error) -> LogError {
-        LogError::Io {
-            action,
-            path: path.to_path_buf(),
-            source: Arc::new(error),
-        }
+        LogError::Io { action, path: path.to_path_buf(), source: Arc::new(error) }
     }
 }
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogError::Poisoned {
-                action,
-                path,
-                source,
-            } => {
-                write!(
-                    f,
-                    "the log failed ({action} {}: {source}); nothing more is acknowledged",
-                    path.display()
-                )
+            LogError::Poisoned { action, path, source } => {
+                write!(f, "the log failed ({action} {}: {source}); nothing more is acknowledged", path.display())
             }
-            LogError::Full {
-                used_bytes,
-                capacity_bytes,
-            } => {
-                write!(
-                    f,
-                    "the log is full: {used_bytes} of {capacity_bytes} bytes in use"
-                )
+            LogError::Full { used_bytes, capacity_bytes } => {
+                write!(f, "the log is full: {used_bytes} of {capacity_bytes} bytes in use")
             }
             LogError::FrameTooLarge { bytes, limit_bytes } => {
-                write!(
-                    f,
-                    "a log frame of {bytes} bytes exceeds the limit of {limit_bytes}"
-                )
+                write!(f, "a log frame of {bytes} bytes exceeds the limit of {limit_bytes}")
             }
             LogError::OutOfMemory { bytes } => write!(f, "no memory to stage {bytes} bytes of log"),
             LogError::NoWorkerSlot { limit } => {
@@ -212,11 +186,7 @@ impl fmt::Display for LogError {
             LogError::Locked { path } => {
                 write!(f, "{} is in use by another process", path.display())
             }
-            LogError::Io {
-                action,
-                path,
-                source,
-            } => write!(f, "cannot {action} {}: {source}", path.display()),
+            LogError::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
         }
     }
 }
@@ -224,9 +194,7 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            LogError::Poisoned { source, .. } | LogError::Io { source, .. } => {
-                Some(source.as_ref())
-            }
+            LogError::Poisoned { source, .. } | LogError::Io { source, .. } => Some(source.as_ref()),
             _ => None,
         }
     }

@@ -27,8 +27,9 @@ use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
 
 use super::fence::FenceList;
-use super::flush::{Chain, lock_dirs};
+use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
+use super::open::lock_dirs;
 use super::segment;
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
@@ -77,19 +78,8 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
-            path,
-            offset,
-            device,
-            epoch,
-        } = self;
-        write!(
-            f,
-            "{} at offset {offset} (device {}, epoch {})",
-            path.display(),
-            device.0,
-            epoch.0
-        )
+        let Place { path, offset, device, epoch } = self;
+        write!(f, "{} at offset {offset} (device {}, epoch {})", path.display(), device.0, epoch.0)
     }
 }
 
@@ -176,71 +166,32 @@ pub enum LogDamage {
 
 impl LogDamage {
     pub(super) fn io(action: &'static str, path: &Path, error: io::Error) -> LogDamage {
-        LogDamage::Io {
-            action,
-            path: path.to_path_buf(),
-            source: Arc::new(error),
-        }
+        LogDamage::Io { action, path: path.to_path_buf(), source: Arc::new(error) }
     }
 }
 
 impl fmt::Display for LogDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogDamage::Io {
-                action,
-                path,
-                source,
-            } => write!(f, "cannot {action} {}: {source}", path.display()),
+            LogDamage::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
             LogDamage::Locked { path } => {
                 write!(f, "{} is in use by another process", path.display())
             }
             LogDamage::Absent { path } => write!(f, "there is no log in {}", path.display()),
             LogDamage::UnknownVersion { path, version } => {
-                write!(
-                    f,
-                    "{} has log format version {version}, which this program does not know",
-                    path.display()
-                )
+                write!(f, "{} has log format version {version}, which this program does not know", path.display())
             }
             LogDamage::MissingDevice { device, path } => {
-                write!(
-                    f,
-                    "log device {} is missing from {}",
-                    device.0,
-                    path.display()
-                )
+                write!(f, "log device {} is missing from {}", device.0, path.display())
             }
-            LogDamage::WrongDevice {
-                path,
-                expected,
-                found: Some(found),
-            } => {
-                write!(
-                    f,
-                    "{} holds log device {}, not {}",
-                    path.display(),
-                    found.0,
-                    expected.0
-                )
+            LogDamage::WrongDevice { path, expected, found: Some(found) } => {
+                write!(f, "{} holds log device {}, not {}", path.display(), found.0, expected.0)
             }
-            LogDamage::WrongDevice {
-                path,
-                expected,
-                found: None,
-            } => {
-                write!(
-                    f,
-                    "{} holds no log device; device {} is expected there",
-                    path.display(),
-                    expected.0
-                )
+            LogDamage::WrongDevice { path, expected, found: None } => {
+                write!(f, "{} holds no log device; device {} is expected there", path.display(), expected.0)
             }
             LogDamage::DeviceCount { expected, given } => {
-                write!(
-                    f,
-                    "the log has {expected} devices, {given} directories are given"
-                )
+                write!(f, "the log has {expected} devices, {given} directories are given")
             }
             LogDamage::OtherDatabase { path } => {
                 write!(f, "{} belongs to another database", path.display())
@@ -252,18 +203,9 @@ impl fmt::Display for LogDamage {
                 write!(f, "{} is damaged at offset {offset}", path.display())
             }
             LogDamage::UnknownIncarnation { place, incarnation } => {
-                write!(
-                    f,
-                    "{place} belongs to incarnation {}, which no fence announces",
-                    incarnation.0
-                )
+                write!(f, "{place} belongs to incarnation {}, which no fence announces", incarnation.0)
             }
-            LogDamage::Lost {
-                place,
-                durable,
-                acknowledged,
-                proof,
-            } => {
+            LogDamage::Lost { place, durable, acknowledged, proof } => {
                 let by = match proof {
                     Proof::Fence => "the fence".to_owned(),
                     Proof::Witness(witness) => format!("the witness in {witness}"),
@@ -281,11 +223,7 @@ impl fmt::Display for LogDamage {
                 write!(f, "the log is damaged: {place} cannot be read any more")
             }
             LogDamage::Frame { place, bad } => {
-                write!(
-                    f,
-                    "the log is damaged: {place} has a bad frame at byte {} of its body",
-                    bad.offset
-                )
+                write!(f, "the log is damaged: {place} has a bad frame at byte {} of its body", bad.offset)
             }
         }
     }
@@ -326,60 +264,23 @@ pub struct Scan {
 
 /// Reads and judges the whole log. `start` is what the caller's manifest saved (or the default), `relied_on` the largest
 /// epoch in which any image named by the manifest was taken.
-pub fn scan(
-    io: &Arc<dyn Io>,
-    options: &LogOptions,
-    start: &LogStart,
-    relied_on: Epoch,
-) -> Result<Scan, LogDamage> {
+pub fn scan(io: &Arc<dyn Io>, options: &LogOptions, start: &LogStart, relied_on: Epoch) -> Result<Scan, LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options)?;
     let files = open_segments(&**io, options, start)?;
     let mut found = read_segments(&files, fence.database(), options.scan_threads)?;
-    found.sort_by_key(|group| {
-        (
-            group.header.device,
-            group.header.segment,
-            group.header.offset,
-        )
-    });
-    let judge = Judge {
-        fence: &fence,
-        start,
-        files: &files,
-        found: &found,
-        dirs: &options.dirs,
-    };
+    found.sort_by_key(|group| (group.header.device, group.header.segment, group.header.offset));
+    let judge = Judge { fence: &fence, start, files: &files, found: &found, dirs: &options.dirs };
     judge.incarnations()?;
     let (chain, chain_end) = judge.follow_chain();
     judge.horizon(chain_end, relied_on)?;
     let largest_epoch = judge.largest_epoch(relied_on);
     let (groups, discarded) = judge.split(chain_end);
-    let last_wall_us = found
-        .iter()
-        .map(|group| group.header.wall_us)
-        .max()
-        .unwrap_or(0)
-        .max(fence.newest().wall_us);
+    let last_wall_us = found.iter().map(|group| group.header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
     let devices = summarise(&files, &found, &groups, start, options.dirs.len());
-    let files = files
-        .into_iter()
-        .map(|f| ((f.device, f.number), (f.file, f.path)))
-        .collect();
+    let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
     let (start, locks) = (start.clone(), Arc::new(locks));
-    Ok(Scan {
-        fence,
-        start,
-        chain,
-        chain_end,
-        largest_epoch,
-        last_wall_us,
-        discarded,
-        groups,
-        devices,
-        files,
-        locks,
-    })
+    Ok(Scan { fence, start, chain, chain_end, largest_epoch, last_wall_us, discarded, groups, devices, files, locks })
 }
 
 impl Scan {
@@ -389,8 +290,7 @@ impl Scan {
 
     /// The horizon D. An epoch of the newest incarnation's void range counts as durable: nothing can be missing there.
     pub fn durable(&self) -> Epoch {
-        self.chain_end
-            .max(Epoch(self.fence.newest().first_epoch.0 - 1))
+        self.chain_end.max(Epoch(self.fence.newest().first_epoch.0 - 1))
     }
 
     /// The last epoch of the chain that is complete.
@@ -421,41 +321,25 @@ impl Scan {
 
     /// Reads one group and checks it again; the result is its body, for [`super::frames`]. Any number of threads, each
     /// with a buffer of its own.
-    pub fn read_group<'b>(
-        &self,
-        group: &GroupRef,
-        buf: &'b mut AlignedBuf,
-    ) -> Result<&'b [u8], LogDamage> {
-        let (file, path) = self
-            .files
-            .get(&(group.device, group.segment))
-            .expect("the group is one of this scan");
+    pub fn read_group<'b>(&self, group: &GroupRef, buf: &'b mut AlignedBuf) -> Result<&'b [u8], LogDamage> {
+        let (file, path) = self.files.get(&(group.device, group.segment)).expect("the group is one of this scan");
         buf.resize(group.bytes() as usize);
-        file.read_at(buf, group.offset)
-            .map_err(|error| LogDamage::io("read", path, error))?;
+        file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
         let start = group.header_bytes as usize;
         let body = &buf[start..start + group.body_bytes as usize];
         if crc32c::crc32c(body) != group.body_crc {
-            return Err(LogDamage::Unreadable {
-                place: self.place(group),
-            });
+            return Err(LogDamage::Unreadable { place: self.place(group) });
         }
         Ok(body)
     }
 
     /// Names a bad frame of `group`, for the caller that iterates over [`super::frames`].
     pub fn bad_frame(&self, group: &GroupRef, bad: BadFrame) -> LogDamage {
-        LogDamage::Frame {
-            place: self.place(group),
-            bad,
-        }
+        LogDamage::Frame { place: self.place(group), bad }
     }
 
     fn place(&self, group: &GroupRef) -> Place {
-        let path = self
-            .files
-            .get(&(group.device, group.segment))
-            .map(|(_, path)| path.clone());
+        let path = self.files.get(&(group.device, group.segment)).map(|(_, path)| path.clone());
         Place {
             path: path.expect("the group is one of this scan"),
             offset: group.offset,
@@ -483,17 +367,11 @@ impl Scan {
 
 fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, LogDamage> {
     for (i, dir) in options.dirs.iter().enumerate() {
-        if !io
-            .exists(dir)
-            .map_err(|error| LogDamage::io("look for", dir, error))?
-        {
+        if !io.exists(dir).map_err(|error| LogDamage::io("look for", dir, error))? {
             // A directory that is not there cannot even be locked. Only the first may mean that nothing was created.
             return Err(match i {
                 0 => LogDamage::Absent { path: dir.clone() },
-                _ => LogDamage::MissingDevice {
-                    device: DeviceId(i as u16),
-                    path: dir.clone(),
-                },
+                _ => LogDamage::MissingDevice { device: DeviceId(i as u16), path: dir.clone() },
             });
         }
     }
@@ -514,50 +392,27 @@ struct SegmentFile {
 }
 
 /// Opens and syncs every segment. Each device has at least one from its creation on.
-fn open_segments(
-    io: &dyn Io,
-    options: &LogOptions,
-    start: &LogStart,
-) -> Result<Vec<SegmentFile>, LogDamage> {
+fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<Vec<SegmentFile>, LogDamage> {
     let mut files = Vec::new();
     for (i, dir) in options.dirs.iter().enumerate() {
         let device = DeviceId(i as u16);
         let damage = |action, error| LogDamage::io(action, dir, error);
-        let first = start
-            .devices
-            .iter()
-            .find(|start| start.device == device)
-            .map(|start| start.segment);
+        let first = start.devices.iter().find(|start| start.device == device).map(|start| start.segment);
         io.sync_dir(dir).map_err(|error| damage("sync", error))?;
         let names = io.list(dir).map_err(|error| damage("list", error))?;
         let before = files.len();
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
             let path = dir.join(segment::file_name(number));
             let damage = |action, error| LogDamage::io(action, &path, error);
-            let open = OpenOptions {
-                create: false,
-                direct: options.direct_io,
-            };
-            let file = io
-                .open(&path, open)
-                .map_err(|error| damage("open", error))?;
+            let open = OpenOptions { create: false, direct: options.direct_io };
+            let file = io.open(&path, open).map_err(|error| damage("open", error))?;
             file.sync().map_err(|error| damage("sync", error))?;
             let bytes = file.len().map_err(|error| damage("measure", error))?;
             let is_read = first.is_none_or(|first| number >= first);
-            files.push(SegmentFile {
-                device,
-                number,
-                path,
-                file,
-                bytes,
-                is_read,
-            });
+            files.push(SegmentFile { device, number, path, file, bytes, is_read });
         }
         if files.len() == before {
-            return Err(LogDamage::MissingDevice {
-                device,
-                path: dir.clone(),
-            });
+            return Err(LogDamage::MissingDevice { device, path: dir.clone() });
         }
     }
     Ok(files)
@@ -568,21 +423,13 @@ struct Found {
     header: GroupHeader,
 }
 
-fn read_segments(
-    files: &[SegmentFile],
-    database: DatabaseId,
-    threads: usize,
-) -> Result<Vec<Found>, LogDamage> {
+fn read_segments(files: &[SegmentFile], database: DatabaseId, threads: usize) -> Result<Vec<Found>, LogDamage> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let failed = Mutex::new(None);
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match if file.is_read {
-                read_segment(file, database)
-            } else {
-                Ok(Vec::new())
-            } {
+            match if file.is_read { read_segment(file, database) } else { Ok(Vec::new()) } {
                 Ok(groups) => found.lock().extend(groups),
                 Err(damage) => {
                     failed.lock().get_or_insert(damage);
@@ -631,11 +478,7 @@ impl Window<'_> {
 
 fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, LogDamage> {
     let mut found = Vec::new();
-    let mut window = Window {
-        file,
-        buf: AlignedBuf::new(),
-        start: 0,
-    };
+    let mut window = Window { file, buf: AlignedBuf::new(), start: 0 };
     let block = BLOCK_BYTES as u64;
     let mut offset = 0;
     while offset + block <= file.bytes {
@@ -643,7 +486,7 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
         match GroupHeader::decode(window.get(offset, block)?) {
             Ok(header) if is_at_home(&header, file, database, offset) => {
                 let bytes = group_bytes(header.participants.len(), header.body_bytes);
-                let start = header.len();
+                let start = header.bytes();
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
                 if crc32c::crc32c(body) == header.body_crc {
                     next = offset + bytes;
@@ -652,10 +495,7 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
             }
             Ok(_) | Err(NoHeader::Absent | NoHeader::Damaged) => {}
             Err(NoHeader::Version(version)) => {
-                return Err(LogDamage::UnknownVersion {
-                    path: file.path.clone(),
-                    version,
-                });
+                return Err(LogDamage::UnknownVersion { path: file.path.clone(), version });
             }
         }
         offset = next;
@@ -668,12 +508,7 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
 fn is_at_home(header: &GroupHeader, file: &SegmentFile, database: DatabaseId, offset: u64) -> bool {
     let own = |p: &&super::group::Participant| {
         (p.device, p.group, p.body_bytes, p.body_crc)
-            == (
-                header.device,
-                header.group,
-                header.body_bytes,
-                header.body_crc,
-            )
+            == (header.device, header.group, header.body_bytes, header.body_crc)
     };
     header.database == database
         && (header.device, header.segment, header.offset) == (file.device, file.number, offset)
@@ -695,11 +530,7 @@ impl Judge<'_> {
     /// (3) Every group is of an incarnation that the fence knows.
     fn incarnations(&self) -> Result<(), LogDamage> {
         let newest = self.fence.newest().incarnation;
-        match self
-            .found
-            .iter()
-            .find(|group| group.header.incarnation > newest)
-        {
+        match self.found.iter().find(|group| group.header.incarnation > newest) {
             None => Ok(()),
             Some(group) => Err(LogDamage::UnknownIncarnation {
                 place: self.place_of(&group.header),
@@ -711,22 +542,14 @@ impl Judge<'_> {
     /// Not below the log's start, and not voided by the fence.
     fn is_valid(&self, header: &GroupHeader) -> bool {
         let in_fence = self.fence.valid_epochs(header.incarnation);
-        let in_fence =
-            in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
+        let in_fence = in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
         in_fence && header.epoch >= self.start.epoch
     }
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
         let mut epochs: BTreeMap<Epoch, Vec<&GroupHeader>> = BTreeMap::new();
-        for group in self
-            .found
-            .iter()
-            .filter(|group| self.is_valid(&group.header))
-        {
-            epochs
-                .entry(group.header.epoch)
-                .or_default()
-                .push(&group.header);
+        for group in self.found.iter().filter(|group| self.is_valid(&group.header)) {
+            epochs.entry(group.header.epoch).or_default().push(&group.header);
         }
         epochs
     }
@@ -752,22 +575,13 @@ impl Judge<'_> {
         let newest = self.fence.newest();
         let lost = |acknowledged, proof| {
             let place = self.place_after(end);
-            Err(LogDamage::Lost {
-                place,
-                durable: end,
-                acknowledged,
-                proof,
-            })
+            Err(LogDamage::Lost { place, durable: end, acknowledged, proof })
         };
         if end < newest.horizon {
             return lost(newest.horizon, Proof::Fence);
         }
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
-        if let Some(witness) = self
-            .found
-            .iter()
-            .map(|group| &group.header)
-            .max_by_key(|header| header.witness)
+        if let Some(witness) = self.found.iter().map(|group| &group.header).max_by_key(|header| header.witness)
             && witness.witness > durable
         {
             return lost(witness.witness, Proof::Witness(self.place_of(witness)));
@@ -776,14 +590,9 @@ impl Judge<'_> {
             return lost(relied_on, Proof::Images);
         }
         // Epochs are consecutive: the first incomplete one is durable + 1, and only one more can have been submitted.
-        let beyond = |header: &&GroupHeader| {
-            header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2
-        };
+        let beyond = |header: &&GroupHeader| header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2;
         match self.found.iter().map(|group| &group.header).find(beyond) {
-            Some(header) => lost(
-                Epoch(header.epoch.0 - 2),
-                Proof::Successor(self.place_of(header)),
-            ),
+            Some(header) => lost(Epoch(header.epoch.0 - 2), Proof::Successor(self.place_of(header))),
             None => Ok(()),
         }
     }
@@ -791,13 +600,7 @@ impl Judge<'_> {
     fn largest_epoch(&self, relied_on: Epoch) -> Epoch {
         let newest = self.fence.newest();
         let groups = self.found.iter().map(|group| group.header.epoch);
-        let known = [
-            newest.horizon,
-            newest.first_epoch,
-            relied_on,
-            self.start.epoch,
-            self.start.prev,
-        ];
+        let known = [newest.horizon, newest.first_epoch, relied_on, self.start.epoch, self.start.prev];
         groups.chain(known).max().expect("the list is not empty")
     }
 
@@ -808,12 +611,7 @@ impl Judge<'_> {
         let mut groups = Vec::new();
         let mut discarded = Discarded::default();
         let mut epochs = BTreeSet::new();
-        for header in self
-            .found
-            .iter()
-            .map(|group| &group.header)
-            .filter(|header| self.is_valid(header))
-        {
+        for header in self.found.iter().map(|group| &group.header).filter(|header| self.is_valid(header)) {
             if header.epoch > end {
                 discarded.groups += 1;
                 discarded.body_bytes += header.body_bytes;
@@ -827,10 +625,7 @@ impl Judge<'_> {
     }
 
     fn place_of(&self, header: &GroupHeader) -> Place {
-        let file = self
-            .files
-            .iter()
-            .find(|f| (f.device, f.number) == (header.device, header.segment));
+        let file = self.files.iter().find(|f| (f.device, f.number) == (header.device, header.segment));
         Place {
             path: file.map_or_else(PathBuf::new, |file| file.path.clone()),
             offset: header.offset,
@@ -844,47 +639,28 @@ impl Judge<'_> {
         let epochs = self.epochs();
         let next = epochs.range(Epoch(end.0 + 1)..).next();
         let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
-        let (epoch, (device, group)) =
-            missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
+        let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
         let before = self.found.iter().map(|found| &found.header);
         let before = before.filter(|header| header.device == device && header.group < group);
         match before.max_by_key(|header| header.group) {
             Some(header) => {
                 let bytes = group_bytes(header.participants.len(), header.body_bytes);
                 let place = self.place_of(header);
-                Place {
-                    offset: place.offset + bytes,
-                    epoch,
-                    ..place
-                }
+                Place { offset: place.offset + bytes, epoch, ..place }
             }
             None => {
-                let path = self
-                    .files
-                    .iter()
-                    .find(|file| file.device == device && file.is_read);
+                let path = self.files.iter().find(|file| file.device == device && file.is_read);
                 let dir = self.dirs[usize::from(device.0)].clone();
-                Place {
-                    path: path.map_or(dir, |file| file.path.clone()),
-                    offset: 0,
-                    device,
-                    epoch,
-                }
+                Place { path: path.map_or(dir, |file| file.path.clone()), offset: 0, device, epoch }
             }
         }
     }
 
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
     fn expected_after(&self, end: Epoch) -> (DeviceId, GroupNo) {
-        let last = self
-            .found
-            .iter()
-            .map(|found| &found.header)
-            .filter(|header| header.epoch <= end);
+        let last = self.found.iter().map(|found| &found.header).filter(|header| header.epoch <= end);
         let last = last.max_by_key(|header| header.epoch);
-        last.map_or((DeviceId(0), GroupNo(0)), |header| {
-            (header.device, GroupNo(header.group.0 + 1))
-        })
+        last.map_or((DeviceId(0), GroupNo(0)), |header| (header.device, GroupNo(header.group.0 + 1)))
     }
 }
 
@@ -894,8 +670,7 @@ fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
     let named = first.participants.iter().find(|participant| {
         !groups.iter().any(|group| {
             (group.device, group.group) == (participant.device, participant.group)
-                && (group.body_bytes, group.body_crc)
-                    == (participant.body_bytes, participant.body_crc)
+                && (group.body_bytes, group.body_crc) == (participant.body_bytes, participant.body_crc)
                 && group.incarnation == first.incarnation
                 && group.participants == first.participants
         })
@@ -911,7 +686,7 @@ fn group_ref(header: &GroupHeader) -> GroupRef {
         epoch: header.epoch,
         segment: header.segment,
         offset: header.offset,
-        header_bytes: header.len() as u32,
+        header_bytes: header.bytes() as u32,
         body_bytes: header.body_bytes,
         body_crc: header.body_crc,
         wall_us: header.wall_us,
@@ -927,9 +702,7 @@ fn summarise(
 ) -> Vec<DeviceScan> {
     let mut needed: HashMap<(DeviceId, SegmentNo), (GroupNo, Epoch)> = HashMap::new();
     for group in groups {
-        let entry = needed
-            .entry((group.device, group.segment))
-            .or_insert((group.group, group.epoch));
+        let entry = needed.entry((group.device, group.segment)).or_insert((group.group, group.epoch));
         *entry = (entry.0.min(group.group), entry.1.max(group.epoch));
     }
     let device = |device: DeviceId| {
@@ -941,20 +714,10 @@ fn summarise(
             needed: needed.get(&(device, file.number)).copied(),
         };
         let saved = start.devices.iter().find(|start| start.device == device);
-        let seen = found
-            .iter()
-            .filter(|found| found.header.device == device)
-            .map(|found| found.header.group);
+        let seen = found.iter().filter(|found| found.header.device == device).map(|found| found.header.group);
         DeviceScan {
-            last_segment: files
-                .clone()
-                .map(|file| file.number)
-                .max()
-                .unwrap_or_default(),
-            last_group: seen
-                .max()
-                .unwrap_or_default()
-                .max(saved.map_or(GroupNo(0), |start| start.group)),
+            last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
+            last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),
             segments: files.map(segment).collect(),
         }
     };

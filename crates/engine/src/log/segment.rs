@@ -82,9 +82,7 @@ impl Segments {
         spares: Vec<Spare>,
         next_number: SegmentNo,
     ) -> Segments {
-        debug_assert!(
-            in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted_by_key(|s| s.number)
-        );
+        debug_assert!(in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted_by_key(|s| s.number));
         Segments {
             segment_bytes,
             files_max,
@@ -113,38 +111,31 @@ impl Segments {
     /// Whether the files bypass the page cache; unknown while there is none.
     pub fn is_direct(&self) -> Option<bool> {
         let spare = self.spares.front().map(|spare| &spare.file);
-        Some(
-            spare
-                .or(self.in_use.front().map(|segment| &segment.file))?
-                .is_direct(),
-        )
+        Some(spare.or(self.in_use.front().map(|segment| &segment.file))?.is_direct())
     }
 
     pub fn wants_spare(&self) -> bool {
         self.spares.len() < SPARES_WANTED && self.may_grow()
     }
 
-    /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.spares.len() >= SPARES_WANTED
-            || self
-                .filled
-                .is_some_and(|filled| filled + bytes <= self.segment_bytes)
+    /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised: a spare
+    /// segment, or, when the last one has just been taken for them, up to `promised` bytes of the current one.
+    pub fn has_room(&self, bytes: u64, promised: u64) -> bool {
+        let current = self.filled.map_or(0, |filled| self.segment_bytes - filled);
+        match self.spares.len() {
+            0 => bytes + promised <= current,
+            1 => bytes <= current,
+            _ => true,
+        }
     }
 
     /// Takes the next `bytes` of the stream for `group` of `epoch`.
     pub fn place(&mut self, bytes: u64, group: GroupNo, epoch: Epoch) -> Place {
-        assert!(
-            bytes <= self.segment_bytes,
-            "a group fits a segment (the staging limit is below it)"
-        );
+        assert!(bytes <= self.segment_bytes, "a group fits a segment (the staging limit is below it)");
         let offset = match self.filled {
             Some(filled) if filled + bytes <= self.segment_bytes => filled,
             _ => {
-                let spare = self
-                    .spares
-                    .pop_front()
-                    .expect("log invariant 4: a reservation holds a spare segment");
+                let spare = self.spares.pop_front().expect("log invariant 4: a reservation holds a spare segment");
                 self.in_use.push_back(InUse {
                     number: spare.number,
                     file: spare.file,
@@ -156,16 +147,9 @@ impl Segments {
             }
         };
         self.filled = Some(offset + bytes);
-        let current = self
-            .in_use
-            .back_mut()
-            .expect("a segment was just made current");
+        let current = self.in_use.back_mut().expect("a segment was just made current");
         current.last_epoch = epoch;
-        Place {
-            segment: current.number,
-            file: current.file.clone(),
-            offset,
-        }
+        Place { segment: current.number, file: current.file.clone(), offset }
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -175,18 +159,11 @@ impl Segments {
 
     /// The first segment and group needed when everything below `epoch` is not.
     pub fn start(&self, epoch: Epoch, next_group: GroupNo) -> (SegmentNo, GroupNo) {
-        if let Some(needed) = self
-            .in_use
-            .iter()
-            .find(|segment| segment.last_epoch >= epoch)
-        {
+        if let Some(needed) = self.in_use.iter().find(|segment| segment.last_epoch >= epoch) {
             return (needed.number, needed.first_group);
         }
         // Nothing needed so far: the next group goes to the current segment or to the first spare.
-        let current = self
-            .filled
-            .and_then(|_| self.in_use.back())
-            .map(|segment| segment.number);
+        let current = self.filled.and_then(|_| self.in_use.back()).map(|segment| segment.number);
         let spare = self.spares.front().map(|spare| spare.number);
         (current.or(spare).unwrap_or(self.next_number), next_group)
     }
@@ -224,19 +201,12 @@ pub struct FileError {
 
 impl FileError {
     fn new(action: &'static str, path: &Path, error: io::Error) -> FileError {
-        FileError {
-            action,
-            path: path.to_path_buf(),
-            error,
-        }
+        FileError { action, path: path.to_path_buf(), error }
     }
 
     /// The file system is full, which a checkpoint or the operator can mend; anything else is a failing device.
     pub fn is_no_space(&self) -> bool {
-        matches!(
-            self.error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        )
+        matches!(self.error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 }
 
@@ -251,13 +221,7 @@ pub struct Preparer {
 
 impl Preparer {
     pub fn new(dir: PathBuf, direct: bool, segment_bytes: u64) -> Preparer {
-        Preparer {
-            dir,
-            direct,
-            segment_bytes,
-            zeros: AlignedBuf::new(),
-            filling: None,
-        }
+        Preparer { dir, direct, segment_bytes, zeros: AlignedBuf::new(), filling: None }
     }
 
     /// Whether a file is half made.
@@ -271,13 +235,8 @@ impl Preparer {
         let (file, written) = match self.filling.take() {
             Some(filling) => filling,
             None => {
-                let options = OpenOptions {
-                    create: true,
-                    direct: self.direct,
-                };
-                let file = io
-                    .open(&path, options)
-                    .map_err(|error| FileError::new("create", &path, error))?;
+                let options = OpenOptions { create: true, direct: self.direct };
+                let file = io.open(&path, options).map_err(|error| FileError::new("create", &path, error))?;
                 (file, 0)
             }
         };
@@ -310,34 +269,20 @@ impl Preparer {
     /// Gives the complete file its name.
     pub fn finish(&mut self, io: &dyn Io, number: SegmentNo) -> Result<Arc<dyn File>, FileError> {
         let (file, written) = self.filling.take().expect("finish follows a complete fill");
-        assert_eq!(
-            written, self.segment_bytes,
-            "a segment is complete before it gets its name"
-        );
-        let (from, to) = (
-            self.dir.join(PREPARE_NAME),
-            self.dir.join(file_name(number)),
-        );
-        io.rename(&from, &to)
-            .map_err(|error| FileError::new("rename", &from, error))?;
-        io.sync_dir(&self.dir)
-            .map_err(|error| FileError::new("sync", &self.dir, error))?;
+        assert_eq!(written, self.segment_bytes, "a segment is complete before it gets its name");
+        let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
+        io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
+        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
         Ok(file)
     }
 
     /// Gives used files new numbers.
-    pub fn renumber(
-        &self,
-        io: &dyn Io,
-        files: impl Iterator<Item = (SegmentNo, SegmentNo)>,
-    ) -> Result<(), FileError> {
+    pub fn renumber(&self, io: &dyn Io, files: impl Iterator<Item = (SegmentNo, SegmentNo)>) -> Result<(), FileError> {
         for (from, to) in files {
             let (from, to) = (self.dir.join(file_name(from)), self.dir.join(file_name(to)));
-            io.rename(&from, &to)
-                .map_err(|error| FileError::new("rename", &from, error))?;
+            io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
         }
-        io.sync_dir(&self.dir)
-            .map_err(|error| FileError::new("sync", &self.dir, error))
+        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))
     }
 }
 
@@ -385,15 +330,12 @@ pub fn recycle(
     if taken.is_empty() {
         return Ok(0);
     }
-    let (keep, odd): (Vec<_>, Vec<_>) = taken
-        .into_iter()
-        .zip(numbers)
-        .partition(|(segment, _)| segment.bytes == preparer.segment_bytes);
+    let (keep, odd): (Vec<_>, Vec<_>) =
+        taken.into_iter().zip(numbers).partition(|(segment, _)| segment.bytes == preparer.segment_bytes);
     // Files of another size, from before the option was changed, cannot be reused.
     for (segment, _) in &odd {
         let path = preparer.dir.join(file_name(segment.number));
-        io.remove(&path)
-            .map_err(|error| FileError::new("remove", &path, error))?;
+        io.remove(&path).map_err(|error| FileError::new("remove", &path, error))?;
     }
     preparer.renumber(io, keep.iter().map(|(segment, to)| (segment.number, *to)))?;
     let mut segments = segments.lock();
@@ -412,13 +354,7 @@ mod tests {
     #[test]
     fn names_are_parsed_strictly() {
         assert_eq!(parse_name(&file_name(SegmentNo(17))), Some(SegmentNo(17)));
-        for other in [
-            "log-17.seg",
-            "log-.seg",
-            "fence",
-            PREPARE_NAME,
-            "log-00000000001x.seg",
-        ] {
+        for other in ["log-17.seg", "log-.seg", "fence", PREPARE_NAME, "log-00000000001x.seg"] {
             assert_eq!(parse_name(other), None, "{other}");
         }
     }

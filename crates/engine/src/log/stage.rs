@@ -12,7 +12,9 @@
 //!    limit: so one group never exceeds it, nor do all unsealed epochs of the device together.
 //! 2. At most four epochs are unsealed: reservations are granted only while the clock is at most one epoch ahead of the
 //!    sealer, and an epoch has room for more draws than there are workers; so buffers go by epoch modulo 4.
-//! 3. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
+//! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
+//!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
+//! 4. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
 //!    only after e has been left.
 
 use std::sync::Arc;
@@ -21,11 +23,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::ids::{Cts, DeviceId, Epoch};
+use crate::io::BLOCK_BYTES;
 
-use super::group::FRAME_PREFIX_BYTES;
-use super::{Log, LogError, ReserveError, StageWait};
+use super::group::{FRAME_PREFIX_BYTES, header_bytes};
+use super::{Log, LogError, LogOptions, ReserveError, StageWait};
 
-/// Worker slots. More than the sequence has numbers would break invariant 2.
+/// Worker slots at most; small segments allow fewer ([`workers_per_device`]). More than the sequence has numbers would break invariant 2.
 pub const WORKERS_MAX: usize = 1024;
 const _: () = assert!(WORKERS_MAX < 1 << (Cts::SEQUENCE_BITS - 1));
 
@@ -34,6 +37,18 @@ pub const LIVE_EPOCHS: usize = 4;
 
 /// A buffer that grew beyond this and was hardly used is given back to the allocator.
 const KEPT_BYTES: usize = 1 << 20;
+
+/// How many workers one device can serve, so that all they may have reserved and staged fits a fresh segment, each
+/// reservation in a group of its own at the worst (invariant 3).
+pub fn workers_per_device(options: &LogOptions) -> u64 {
+    let room = options.segment_bytes.saturating_sub(options.stage_limit_bytes);
+    (room / group_overhead_bytes(options)).saturating_sub(LIVE_EPOCHS as u64)
+}
+
+/// What a group needs beyond its frames, at most: a header that names every device, and padding.
+pub fn group_overhead_bytes(options: &LogOptions) -> u64 {
+    (header_bytes(options.dirs.len()) + BLOCK_BYTES) as u64
+}
 
 /// One worker's frames.
 #[derive(Default)]
@@ -58,9 +73,7 @@ impl StageSlot {
         // The epoch at the draw is this or the next one, unless the reservation is kept for long.
         for ahead in 0..2 {
             let buffer = &mut buffers[index(Epoch(now.0 + ahead))];
-            buffer
-                .try_reserve(bytes as usize)
-                .map_err(|_| LogError::OutOfMemory { bytes })?;
+            buffer.try_reserve(bytes as usize).map_err(|_| LogError::OutOfMemory { bytes })?;
         }
         Ok(())
     }
@@ -88,10 +101,7 @@ impl StageSlot {
         buffer.clear();
         let mut buffers = self.buffers.lock();
         if !wasteful && buffers[index(epoch)].capacity() < buffer.capacity() {
-            debug_assert!(
-                buffers[index(epoch)].is_empty(),
-                "log stage invariant 2: the epoch's buffer is not in use"
-            );
+            debug_assert!(buffers[index(epoch)].is_empty(), "log stage invariant 2: the epoch's buffer is not in use");
             buffers[index(epoch)] = buffer;
         }
     }
@@ -106,16 +116,9 @@ pub struct Worker {
 
 impl Worker {
     pub(super) fn claim(log: &Arc<Log>) -> Result<Worker, LogError> {
-        let slot = log
-            .commit
-            .claim()
-            .ok_or(LogError::NoWorkerSlot { limit: WORKERS_MAX })?;
+        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: log.slots.len() })?;
         let device = DeviceId((slot % log.devices.len()) as u16);
-        Ok(Worker {
-            log: log.clone(),
-            slot,
-            device,
-        })
+        Ok(Worker { log: log.clone(), slot, device })
     }
 
     pub fn log(&self) -> &Arc<Log> {
@@ -132,10 +135,7 @@ impl Worker {
     pub fn reserve(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
         let limit_bytes = self.log.frame_limit_bytes();
         if bytes > limit_bytes {
-            return Err(ReserveError::Refused(LogError::FrameTooLarge {
-                bytes,
-                limit_bytes,
-            }));
+            return Err(ReserveError::Refused(LogError::FrameTooLarge { bytes, limit_bytes }));
         }
         let cost = bytes + FRAME_PREFIX_BYTES;
         let seen = self.log.stage_waiters.changes();
@@ -143,15 +143,11 @@ impl Worker {
         // Counted first, then the room looked at: the sealer counts down only after it has taken its room.
         let unsealed = device.unsealed.fetch_add(cost, Ordering::SeqCst) + cost;
         let slot = &self.log.slots[self.slot];
-        let granted = self.check_room(unsealed, cost, seen).and_then(|()| {
-            slot.grow(self.log.now().epoch(), cost)
-                .map_err(ReserveError::Refused)
-        });
+        let granted = self
+            .check_room(unsealed, cost, seen)
+            .and_then(|()| slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused));
         match granted {
-            Ok(()) => Ok(Reserved {
-                worker: self,
-                budget: cost,
-            }),
+            Ok(()) => Ok(Reserved { worker: self, budget: cost }),
             Err(refused) => {
                 device.unsealed.fetch_sub(cost, Ordering::SeqCst);
                 Err(refused)
@@ -169,12 +165,7 @@ impl Worker {
             Room::Granted => Ok(()),
             Room::Later => {
                 log.wake_if_parked();
-                Err(ReserveError::Busy(StageWait::new(
-                    log,
-                    self.device,
-                    cost,
-                    seen,
-                )))
+                Err(ReserveError::Busy(StageWait::new(log, self.device, cost, seen)))
             }
             Room::Full => Err(ReserveError::Refused(log.full())),
         }
@@ -209,13 +200,7 @@ impl<'a> Reserved<'a> {
         let budget = std::mem::take(&mut self.budget);
         let bound = self.worker.log.commit.announce(self.worker.slot);
         // The promise lives on in the announcement; its own drop has nothing to give back.
-        Announced {
-            reserved: self,
-            budget,
-            bound,
-            drawn: None,
-            quiet: false,
-        }
+        Announced { reserved: self, budget, bound, drawn: None, staged: None, quiet: false }
     }
 }
 
@@ -233,6 +218,7 @@ pub struct Announced<'a> {
     budget: u64,
     bound: Cts,
     drawn: Option<Cts>,
+    staged: Option<Epoch>,
     quiet: bool,
 }
 
@@ -243,10 +229,7 @@ impl Announced<'_> {
 
     /// Draws the next cts; once per announcement.
     pub fn draw(&mut self) -> Cts {
-        assert!(
-            self.drawn.is_none(),
-            "log stage invariant 2: one draw per announcement"
-        );
+        assert!(self.drawn.is_none(), "log stage invariant 2: one draw per announcement");
         let cts = self.log().commit.draw();
         debug_assert!(cts > self.bound);
         self.drawn = Some(cts);
@@ -255,23 +238,20 @@ impl Announced<'_> {
 
     /// The epoch to stage under: that of the cts drawn, or the current one for frames without a cts (fragments).
     pub fn epoch(&self) -> Epoch {
-        self.drawn
-            .map_or_else(|| self.log().commit.announced_epoch(), Cts::epoch)
+        let current = || self.log().commit.announced_epoch();
+        self.drawn.map(Cts::epoch).or(self.staged).unwrap_or_else(current)
     }
 
     /// Appends one frame, the concatenation of `parts`, to this worker's part of `epoch` (from [`Announced::epoch`] or
-    /// the drawn cts). Cannot fail.
+    /// the drawn cts; the same for all frames of an announcement). Cannot fail.
     pub fn stage(&mut self, epoch: Epoch, parts: &[&[u8]]) {
         let frame_bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = frame_bytes + FRAME_PREFIX_BYTES;
-        assert!(
-            cost <= self.budget,
-            "log invariant 4: {cost} bytes staged with {} reserved",
-            self.budget
-        );
+        assert!(cost <= self.budget, "log invariant 4: {cost} bytes staged with {} reserved", self.budget);
+        assert_eq!(*self.staged.get_or_insert(epoch), epoch, "log stage invariant 3: one epoch per announcement");
         assert!(
             epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
-            "log stage invariant 3: staged for an epoch that the announcement does not hold open"
+            "log stage invariant 4: staged for an epoch that the announcement does not hold open"
         );
         self.budget -= cost;
         self.log().slots[self.reserved.worker.slot].append(epoch, frame_bytes, parts);

@@ -58,11 +58,7 @@ pub struct DurableWait {
 impl DurableWait {
     pub(super) fn new(log: &Arc<Log>, cts: Cts) -> DurableWait {
         let durable = log.durable() >= cts.epoch();
-        DurableWait {
-            log: (!durable).then(|| log.clone()),
-            cts,
-            registered: None,
-        }
+        DurableWait { log: (!durable).then(|| log.clone()), cts, registered: None }
     }
 
     /// What a poll would say, without registering: none while undecided.
@@ -107,15 +103,11 @@ impl Future for DurableWait {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
-        if let (Some(log), false) = (
-            self.log.clone(),
-            self.registered
-                .as_ref()
-                .is_some_and(|w| w.will_wake(cx.waker())),
-        ) {
+        if let (Some(log), false) =
+            (self.log.clone(), self.registered.as_ref().is_some_and(|w| w.will_wake(cx.waker())))
+        {
             log.request(self.cts.epoch());
-            log.durable_waiters
-                .register(self.cts.epoch(), cx.waker().clone());
+            log.durable_waiters.register(self.cts.epoch(), cx.waker().clone());
             self.registered = Some(cx.waker().clone());
             if let Some(outcome) = self.outcome() {
                 return Poll::Ready(outcome);
@@ -178,22 +170,14 @@ pub struct StageWait {
 
 impl StageWait {
     pub(super) fn new(log: &Arc<Log>, device: DeviceId, cost: u64, seen: u64) -> StageWait {
-        StageWait {
-            log: log.clone(),
-            device,
-            cost,
-            seen,
-        }
+        StageWait { log: log.clone(), device, cost, seen }
     }
 
     fn is_over(&self) -> bool {
         // Room is looked at too: space that was given back unused is told only to those who are registered.
         self.log.stage_waiters.changes() != self.seen
             || self.log.poisoned().is_some()
-            || self
-                .log
-                .room(self.device, self.log.unsealed(self.device) + self.cost)
-                == Room::Granted
+            || self.log.room(self.device, self.log.unsealed(self.device) + self.cost) == Room::Granted
     }
 
     /// Blocks; some other thread drives the log.
@@ -210,6 +194,7 @@ impl StageWait {
                 block_for(waiting.as_mut(), Duration::from_millis(1));
             }
         }
+        log.wake_for_rest();
     }
 }
 
@@ -227,11 +212,7 @@ impl Future for StageWait {
             return Poll::Ready(());
         }
         self.log.stage_waiters.register(cx.waker().clone());
-        if self.is_over() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -32,43 +32,18 @@ impl History {
     fn check(&mut self, scan: &Scan) {
         let found = recovered(scan);
         let acknowledged = self.acknowledged.last().map_or(Epoch(0), |batch| batch.1);
-        assert!(
-            scan.durable() >= acknowledged,
-            "the horizon is below what was acknowledged"
-        );
-        assert!(
-            found.values().all(|batch| batch.1 >= self.start.epoch),
-            "a group below the log's start is replayed"
-        );
+        assert!(scan.durable() >= acknowledged, "the horizon is below what was acknowledged");
+        assert!(found.values().all(|batch| batch.1 >= self.start.epoch), "a group below the log's start is replayed");
         let known: BTreeSet<u64> = self.epochs.values().flatten().copied().collect();
-        assert!(
-            found.keys().all(|number| known.contains(number)),
-            "a frame that was never staged"
-        );
-        for (&batch, numbers) in self
-            .epochs
-            .iter()
-            .filter(|((_, epoch), _)| *epoch >= self.start.epoch)
-        {
-            let present = numbers
-                .iter()
-                .filter(|number| found.get(number) == Some(&batch))
-                .count();
-            assert!(
-                present == 0 || present == numbers.len(),
-                "{batch:?} is half there"
-            );
+        assert!(found.keys().all(|number| known.contains(number)), "a frame that was never staged");
+        for (&batch, numbers) in self.epochs.iter().filter(|((_, epoch), _)| *epoch >= self.start.epoch) {
+            let present = numbers.iter().filter(|number| found.get(number) == Some(&batch)).count();
+            assert!(present == 0 || present == numbers.len(), "{batch:?} is half there");
             if present == 0 {
-                assert!(
-                    !self.acknowledged.contains(&batch),
-                    "acknowledged {batch:?} is lost"
-                );
+                assert!(!self.acknowledged.contains(&batch), "acknowledged {batch:?} is lost");
                 self.discarded.insert(batch);
             }
-            assert!(
-                present == 0 || !self.discarded.contains(&batch),
-                "discarded {batch:?} came back"
-            );
+            assert!(present == 0 || !self.discarded.contains(&batch), "discarded {batch:?} came back");
         }
     }
 
@@ -76,17 +51,13 @@ impl History {
     fn acknowledge(&mut self, log: &Log) {
         let incarnation = log.incarnation();
         let durable = (incarnation, Epoch(0))..=(incarnation, log.durable());
-        self.acknowledged
-            .extend(self.epochs.range(durable).map(|(batch, _)| *batch));
+        self.acknowledged.extend(self.epochs.range(durable).map(|(batch, _)| *batch));
     }
 
     fn commit(&mut self, worker: &mut Worker) -> Result<(), ReserveError> {
         let cts = try_commit(worker, self.next_number)?;
         let batch = (worker.log().incarnation(), cts.epoch());
-        self.epochs
-            .entry(batch)
-            .or_default()
-            .insert(self.next_number);
+        self.epochs.entry(batch).or_default().insert(self.next_number);
         self.next_number += 1;
         Ok(())
     }
@@ -115,10 +86,7 @@ fn begin(
     match scan(&dynamic(io), options, &history.start, history.relied_on()) {
         Ok(scan) => {
             history.check(&scan);
-            Some((
-                Log::open(dynamic(io), clock.clone(), options, &scan).ok()?,
-                clock,
-            ))
+            Some((Log::open(dynamic(io), clock.clone(), options, &scan).ok()?, clock))
         }
         Err(LogDamage::Io { .. }) => None,
         Err(damage) => panic!("a crash is no damage: {damage}"),
@@ -180,12 +148,7 @@ fn live(
         }
         history.acknowledge(log);
     }
-    let newest = history
-        .start
-        .devices
-        .iter()
-        .map(|start| start.segment.0)
-        .max();
+    let newest = history.start.devices.iter().map(|start| start.segment.0).max();
     coverage.reused_segments += newest.unwrap_or(0).saturating_sub(6);
 }
 
@@ -210,10 +173,7 @@ fn lives(devices: usize, seed: u64, cut: Option<u64>, coverage: &mut Coverage) -
         operations = operations.max(if life == 0 { io.operations() } else { 0 });
         io = io.crash(seed ^ cut.unwrap_or(0) << 8 ^ life);
     }
-    assert!(
-        begin(&io, &options, &mut history, &mut created).is_some(),
-        "with power it opens"
-    );
+    assert!(begin(&io, &options, &mut history, &mut created).is_some(), "with power it opens");
     coverage.discarded += history.discarded.len();
     coverage.acknowledged += history.acknowledged.len();
     operations
@@ -223,25 +183,13 @@ fn every_operation(devices: usize, seeds: std::ops::Range<u64>) {
     let mut coverage = Coverage::default();
     for seed in seeds {
         let operations = lives(devices, seed, None, &mut coverage);
-        assert!(
-            operations > 200,
-            "the scenario does little: {operations} operations"
-        );
+        assert!(operations > 200, "the scenario does little: {operations} operations");
         for cut in 0..operations {
             lives(devices, seed, Some(cut), &mut coverage);
         }
     }
-    let Coverage {
-        discarded,
-        acknowledged,
-        reused_segments,
-        witnesses,
-        ..
-    } = coverage;
-    assert!(
-        discarded > 100 && acknowledged > 1000 && reused_segments > 100 && witnesses > 100,
-        "{coverage:?}"
-    );
+    let Coverage { discarded, acknowledged, reused_segments, witnesses, .. } = coverage;
+    assert!(discarded > 100 && acknowledged > 1000 && reused_segments > 100 && witnesses > 100, "{coverage:?}");
 }
 
 #[test]

@@ -25,8 +25,7 @@ impl Driver {
             let (stop, log) = (stop.clone(), log.clone());
             move || {
                 while !stop.load(Ordering::SeqCst) {
-                    let progress =
-                        device.map_or_else(|| log.step(), |device| log.device_step(device));
+                    let progress = device.map_or_else(|| log.step(), |device| log.device_step(device));
                     let idle = Duration::from_millis(50);
                     match (progress, device) {
                         (Progress::Worked, _) => {}
@@ -39,11 +38,7 @@ impl Driver {
                 }
             }
         });
-        Driver {
-            stop,
-            log: log.clone(),
-            thread: Some(thread),
-        }
+        Driver { stop, log: log.clone(), thread: Some(thread) }
     }
 }
 
@@ -85,17 +80,12 @@ fn commit_many(log: &Arc<Log>, thread: u64, count: u64) -> BTreeMap<u64, Epoch> 
 fn threads_commit(devices: usize, drivers: &[Option<DeviceId>]) {
     let (io, options) = (MemIo::new(), options(devices));
     let log = create(&io, &options);
-    let running: Vec<_> = drivers
-        .iter()
-        .map(|device| Driver::start(&log, *device))
-        .collect();
+    let running: Vec<_> = drivers.iter().map(|device| Driver::start(&log, *device)).collect();
     let committed = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (log, committed) = (&log, &committed);
-            scope.spawn(move || {
-                committed.fetch_add(commit_many(log, thread, 400).len(), Ordering::SeqCst)
-            });
+            scope.spawn(move || committed.fetch_add(commit_many(log, thread, 400).len(), Ordering::SeqCst));
         }
     });
     let last = log.now();
@@ -116,10 +106,7 @@ fn one_driver_serves_many_workers() {
 
 #[test]
 fn a_thread_per_device_serves_many_workers() {
-    threads_commit(
-        3,
-        &[Some(DeviceId(0)), Some(DeviceId(1)), Some(DeviceId(2))],
-    );
+    threads_commit(3, &[Some(DeviceId(0)), Some(DeviceId(1)), Some(DeviceId(2))]);
 }
 
 #[test]
@@ -140,10 +127,7 @@ fn without_a_driver_the_waiters_drive() {
         }
     });
     drop(log);
-    assert_eq!(
-        recovered(&scan_all(&io.crash(2), &options).unwrap()).len(),
-        90
-    );
+    assert_eq!(recovered(&scan_all(&io.crash(2), &options).unwrap()).len(), 90);
 }
 
 #[derive(Default)]
@@ -164,29 +148,15 @@ fn a_thousand_waiters_are_woken_once_each() {
     let waker = Waker::from(count.clone());
     let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(log.wait_durable(cts))).collect();
     for wait in &mut waits {
-        assert!(
-            wait.as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
-        assert!(
-            wait.as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     drive(&log);
     assert_eq!(count.0.load(Ordering::SeqCst), 1000);
     for wait in &mut waits {
-        assert!(matches!(
-            wait.as_mut().poll(&mut Context::from_waker(&waker)),
-            Poll::Ready(Ok(()))
-        ));
+        assert!(matches!(wait.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(()))));
     }
-    assert!(matches!(
-        pin!(log.wait_durable(cts)).poll(&mut Context::from_waker(&waker)),
-        Poll::Ready(Ok(()))
-    ));
+    assert!(matches!(pin!(log.wait_durable(cts)).poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(()))));
 }
 
 #[test]
@@ -200,11 +170,7 @@ fn a_wait_for_an_empty_epoch_closes_it_and_idleness_leaves_one_witness() {
     assert_eq!((log.stats().groups, log.stats().body_bytes), (1, 0));
     clock.advance_us(1_000_000);
     drive(&log);
-    assert_eq!(
-        log.stats().groups,
-        1,
-        "without content there is nothing to witness"
-    );
+    assert_eq!(log.stats().groups, 1, "without content there is nothing to witness");
     let cts = commit(&mut log.worker().unwrap(), 1);
     drive(&log);
     assert!(log.durable() >= cts.epoch());
@@ -248,20 +214,14 @@ fn everything_up_to_the_watermark_is_installed() {
         for epoch in (1..=EPOCHS).map(Epoch) {
             let watermark = clock.watermark();
             for uninstalled in pending.iter().map(|cts| cts.load(Ordering::SeqCst)) {
-                assert!(
-                    uninstalled == 0 || uninstalled > watermark.0,
-                    "{uninstalled} below {watermark:?}"
-                );
+                assert!(uninstalled == 0 || uninstalled > watermark.0, "{uninstalled} below {watermark:?}");
             }
             clock.close(epoch);
             while !clock.has_left(epoch) {
                 std::thread::yield_now();
             }
             for uninstalled in pending.iter().map(|cts| cts.load(Ordering::SeqCst)) {
-                assert!(
-                    uninstalled == 0 || Cts(uninstalled).epoch() > epoch,
-                    "{epoch:?} is not left"
-                );
+                assert!(uninstalled == 0 || Cts(uninstalled).epoch() > epoch, "{epoch:?} is not left");
             }
             assert!(clock.watermark() >= Cts::last_of(epoch));
             closed.store(epoch.0, Ordering::SeqCst);
@@ -285,10 +245,7 @@ fn real_files_carry_the_log() {
     log.wait_durable(log.now()).wait().unwrap();
     drop(driver);
     log.finish().unwrap();
-    assert!(matches!(
-        scan(&io, &options, &LogStart::default(), Epoch(0)),
-        Err(LogDamage::Locked { .. })
-    ));
+    assert!(matches!(scan(&io, &options, &LogStart::default(), Epoch(0)), Err(LogDamage::Locked { .. })));
     drop(log);
     let again = scan(&io, &options, &LogStart::default(), Epoch(0)).unwrap();
     let found = recovered(&again);

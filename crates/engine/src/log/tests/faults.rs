@@ -33,19 +33,9 @@ fn poisons(call: Call, fault: Fault) {
         assert_eq!(log.step(), Progress::Poisoned);
         assert_eq!(log.device_step(crate::ids::DeviceId(1)), Progress::Poisoned);
         assert!(log.finish().is_err() && log.flush_inline(log.now()).is_err());
-        assert!(
-            log.wait_durable(log.now()).wait().is_err(),
-            "waiters get the error"
-        );
-        assert!(
-            log.wait_durable(Cts::last_of(durable)).wait().is_ok(),
-            "what was durable stays so"
-        );
-        assert_eq!(
-            (io.operations(), log.durable()),
-            (syncs, durable),
-            "nothing is tried again"
-        );
+        assert!(log.wait_durable(log.now()).wait().is_err(), "waiters get the error");
+        assert!(log.wait_durable(Cts::last_of(durable)).wait().is_ok(), "what was durable stays so");
+        assert_eq!((io.operations(), log.durable()), (syncs, durable), "nothing is tried again");
         drop((workers, log));
         let scan = scan_all(&io.crash(nth), &options).unwrap();
         let found = recovered(&scan);
@@ -72,13 +62,7 @@ fn a_group_that_finds_no_space_poisons() {
     drive(&log);
     let cts = commit(&mut log.worker().unwrap(), 1);
     io.plan_fault(Call::Write, 0, Fault::Enospc);
-    assert!(matches!(
-        log.wait_durable(cts).wait_inline(),
-        Err(LogError::Poisoned {
-            action: "write",
-            ..
-        })
-    ));
+    assert!(matches!(log.wait_durable(cts).wait_inline(), Err(LogError::Poisoned { action: "write", .. })));
 }
 
 #[test]
@@ -97,10 +81,7 @@ fn waiters_of_a_flush_that_fails_get_the_error() {
     while log.step() != Progress::Poisoned {}
     for waiter in waiting {
         let error = waiter.join().unwrap().unwrap_err();
-        assert!(
-            matches!(error, LogError::Poisoned { action: "sync", .. }),
-            "{error}"
-        );
+        assert!(matches!(error, LogError::Poisoned { action: "sync", .. }), "{error}");
     }
 }
 
@@ -113,10 +94,7 @@ fn an_unreadable_log_is_an_error_not_a_loss() {
     drop(log);
     for nth in 0..3 {
         io.plan_fault(Call::Read, nth, Fault::Eio);
-        assert!(
-            matches!(scan_all(&io, &options), Err(LogDamage::Io { .. })),
-            "read {nth}"
-        );
+        assert!(matches!(scan_all(&io, &options), Err(LogDamage::Io { .. })), "read {nth}");
     }
     assert_eq!(recovered(&scan_all(&io, &options).unwrap()).len(), 1);
 }

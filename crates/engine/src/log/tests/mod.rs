@@ -21,9 +21,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 
 fn options(devices: usize) -> LogOptions {
     LogOptions {
-        dirs: (0..devices)
-            .map(|i| PathBuf::from(format!("log{i}")))
-            .collect(),
+        dirs: (0..devices).map(|i| PathBuf::from(format!("log{i}"))).collect(),
         fence_dirs: vec![PathBuf::from("backup")],
         segment_bytes: SEGMENT_BYTES,
         log_size_bytes: devices as u64 * 6 * SEGMENT_BYTES,
@@ -48,20 +46,13 @@ fn scan_all(io: &MemIo, options: &LogOptions) -> Result<Scan, LogDamage> {
 
 fn reopen(io: &MemIo, options: &LogOptions) -> (Arc<Log>, Scan) {
     let scan = scan_all(io, options).unwrap();
-    (
-        Log::open(dynamic(io), MemClock::new(), options, &scan).unwrap(),
-        scan,
-    )
+    (Log::open(dynamic(io), MemClock::new(), options, &scan).unwrap(), scan)
 }
 
 /// A frame that can be recognised: its number, then bytes that follow from it.
 fn frame(number: u64) -> Vec<u8> {
     let len = Dice(number).below(600) as usize;
-    number
-        .to_le_bytes()
-        .into_iter()
-        .chain((0..len).map(|i| (number as usize + i) as u8))
-        .collect()
+    number.to_le_bytes().into_iter().chain((0..len).map(|i| (number as usize + i) as u8)).collect()
 }
 
 /// Commits one frame without flushing; none when the log has no room now.
@@ -101,11 +92,7 @@ fn recovered(scan: &Scan) -> BTreeMap<u64, Batch> {
             let bytes = found.unwrap();
             let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
             assert_eq!(bytes, frame(number), "frame {number} has other bytes");
-            assert_eq!(
-                numbers.insert(number, (group.incarnation, group.epoch)),
-                None,
-                "frame {number} is there twice"
-            );
+            assert_eq!(numbers.insert(number, (group.incarnation, group.epoch)), None, "frame {number} is there twice");
         }
     }
     numbers

@@ -9,10 +9,7 @@ fn fill(log: &Arc<Log>, first: u64) -> u64 {
         match try_commit(&mut workers[number as usize % 3], number) {
             Ok(_) => {}
             Err(ReserveError::Busy(wait)) => wait.wait_inline(),
-            Err(ReserveError::Refused(LogError::Full {
-                used_bytes,
-                capacity_bytes,
-            })) => {
+            Err(ReserveError::Refused(LogError::Full { used_bytes, capacity_bytes })) => {
                 assert!(used_bytes <= capacity_bytes);
                 return number - first;
             }
@@ -39,27 +36,55 @@ fn a_full_log_refuses_and_what_was_promised_still_fits() {
         for round in 0..5 {
             let count = fill(&log, first);
             first += count + 1;
-            assert!(
-                count > 50,
-                "round {round}: {count} commits into an empty log"
-            );
+            assert!(count > 50, "round {round}: {count} commits into an empty log");
             drive(&log);
-            assert!(
-                log.durable() >= Epoch(log.now().epoch().0 - 1),
-                "everything promised was written"
-            );
+            assert!(log.durable() >= Epoch(log.now().epoch().0 - 1), "everything promised was written");
             assert!(files(&io, &options) <= 6 * devices);
             assert!(log.used_bytes() <= log.capacity_bytes());
             // A witness may have no room; nothing else is impossible.
             log.finish().unwrap();
             let start = log.log_start(Epoch(log.durable().0 + 1));
             log.recycle_below(&start).unwrap();
-            assert!(
-                log.used_bytes() <= SEGMENT_BYTES * devices as u64,
-                "only current segments are left"
-            );
+            assert!(log.used_bytes() <= SEGMENT_BYTES * devices as u64, "only current segments are left");
         }
     }
+}
+
+#[test]
+fn reservations_kept_for_long_still_fit_one_by_one() {
+    let (io, options) = (MemIo::new(), options(1));
+    let log = create(&io, &options);
+    let mut workers: Vec<_> = std::iter::from_fn(|| log.worker().ok()).collect();
+    assert_eq!(workers.len(), 7, "as many as the segment size allows");
+    let bytes = [7; 2000];
+    let (mut rounds, mut number) = (0, 0);
+    loop {
+        let mut held = Vec::new();
+        for worker in &mut workers {
+            match worker.reserve(bytes.len() as u64) {
+                Ok(reserved) => held.push(reserved),
+                Err(ReserveError::Refused(LogError::Full { .. })) => {}
+                Err(refused) => panic!("{refused:?}"),
+            }
+        }
+        rounds += 1;
+        let done = held.is_empty();
+        // Each in an epoch of its own, with an epoch that nobody reserved after it, as long as there is room.
+        for reserved in held {
+            let mut announced = reserved.announce();
+            let cts = announced.draw();
+            announced.stage(cts.epoch(), &[&bytes]);
+            announced.leave();
+            assert!(log.flush_inline(cts).unwrap());
+            log.flush_inline(log.now()).unwrap();
+            number += 1;
+        }
+        if done {
+            break;
+        }
+    }
+    assert!(rounds > 5 && number > 30, "{rounds} rounds, {number} commits");
+    assert!(files(&io, &options) == 6 && log.poisoned().is_none());
 }
 
 #[test]
@@ -84,10 +109,7 @@ fn recycling_keeps_what_is_needed_and_hides_what_is_stale() {
     assert_eq!(recovered(&again), expected);
     drop(again);
     // With an older start, what was recycled is missed.
-    assert!(matches!(
-        scan_all(&io, &options),
-        Err(LogDamage::Lost { .. })
-    ));
+    assert!(matches!(scan_all(&io, &options), Err(LogDamage::Lost { .. })));
 }
 
 #[test]
@@ -99,10 +121,7 @@ fn a_full_log_opens_and_is_freed_by_a_checkpoint() {
     drop(log);
     let (log, scan) = reopen(&io.crash(3), &options);
     let mut worker = log.worker().unwrap();
-    assert!(matches!(
-        try_commit(&mut worker, 5000),
-        Err(ReserveError::Refused(LogError::Full { .. }))
-    ));
+    assert!(matches!(try_commit(&mut worker, 5000), Err(ReserveError::Refused(LogError::Full { .. }))));
     // The horizon covers everything recovered, so a checkpoint needs no flush.
     assert!(log.durable() >= scan.durable());
     let start = log.log_start(Epoch(log.durable().0 + 1));
@@ -123,10 +142,7 @@ fn a_full_file_system_is_a_full_log_until_there_is_space() {
     assert_eq!(files(&io, &options), 2);
     io.set_space_bytes(u64::MAX);
     clock.advance_us(2_000_000);
-    assert!(
-        fill(&log, count + 1) > count,
-        "it grows on once the disk does"
-    );
+    assert!(fill(&log, count + 1) > count, "it grows on once the disk does");
 }
 
 #[test]
@@ -136,10 +152,7 @@ fn staging_is_bounded_and_large_frames_are_refused() {
     let mut workers: Vec<_> = (0..5).map(|_| log.worker().unwrap()).collect();
     let limit = log.frame_limit_bytes();
     let refused = workers[0].reserve(limit + 1).err();
-    assert!(matches!(
-        refused,
-        Some(ReserveError::Refused(LogError::FrameTooLarge { .. }))
-    ));
+    assert!(matches!(refused, Some(ReserveError::Refused(LogError::FrameTooLarge { .. }))));
     let mut held = Vec::new();
     let (first, last) = workers.split_at_mut(3);
     for worker in first {
@@ -147,13 +160,8 @@ fn staging_is_bounded_and_large_frames_are_refused() {
     }
     // Three quarters and prefixes are promised, a fourth does not fit beside them.
     let (fourth, fifth) = last.split_at_mut(1);
-    assert!(matches!(
-        fourth[0].reserve(limit),
-        Err(ReserveError::Busy(_))
-    ));
-    let Err(ReserveError::Busy(wait)) = fifth[0].reserve(limit) else {
-        panic!("no room is left")
-    };
+    assert!(matches!(fourth[0].reserve(limit), Err(ReserveError::Busy(_))));
+    let Err(ReserveError::Busy(wait)) = fifth[0].reserve(limit) else { panic!("no room is left") };
     let waiter = std::thread::spawn(move || wait.wait());
     drop(held);
     waiter.join().unwrap();
