@@ -347,19 +347,29 @@ impl Log {
         Epoch(self.open.load(Ordering::SeqCst))
     }
 
-    pub(super) fn unsealed(&self, device: DeviceId) -> u64 {
-        self.device(device).unsealed.load(Ordering::SeqCst)
+    /// What a worker may hold in advance: all of them together at most a quarter of the staging limit.
+    pub(super) fn credit_bytes(&self) -> u64 {
+        self.options.stage_limit_bytes / (4 * self.slots.len() as u64)
     }
 
     pub(super) fn unreserve(&self, device: DeviceId, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         self.device(device).unsealed.fetch_sub(bytes, Ordering::SeqCst);
         self.stage_waiters.wake_if_waiting();
     }
 
-    /// Whether `device` may hold `unsealed` bytes.
-    pub(super) fn room(&self, device: DeviceId, unsealed: u64) -> Room {
+    /// Whether a reservation of `missing` more bytes on `device` would succeed now.
+    pub(super) fn has_room(&self, device: DeviceId, missing: u64) -> bool {
+        let unsealed = self.device(device).unsealed.load(Ordering::SeqCst);
+        unsealed + missing <= self.options.stage_limit_bytes && self.room(device) == Room::Granted
+    }
+
+    /// Whether the segments of `device` and the epochs in use allow another reservation.
+    pub(super) fn room(&self, device: DeviceId) -> Room {
         let device = self.device(device);
-        if unsealed > self.options.stage_limit_bytes || self.now().epoch().0 > self.open_epoch().0 + 1 {
+        if self.now().epoch().0 > self.open_epoch().0 + 1 {
             return Room::Later;
         }
         if device.spares.load(Ordering::SeqCst) > 0 {
