@@ -258,7 +258,7 @@ impl Log {
     }
 
     /// Resolves when everything up to `cts` is durable. An epoch for which nothing is staged is closed for it, which
-    /// writes one empty group.
+    /// writes one empty group; in a full log that has to wait for the next recycling.
     pub fn wait_durable(self: &Arc<Self>, cts: Cts) -> DurableWait {
         DurableWait::new(self, cts)
     }
