@@ -26,7 +26,8 @@ fn main() {
     let _ = std::fs::remove_dir_all(&dir);
     let engine = Engine::open(Options::new(&dir)).expect("opens");
     let mut session = engine.connect().expect("a place");
-    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u"];
+    let names =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u"];
     let columns = names
         .iter()
         .map(|n| ColumnDef { name: n.to_string(), ty: Type::Int8, not_null: true, default: None })
