@@ -527,7 +527,7 @@ impl Inner {
             match self.core.log.prepare_step() {
                 log::Progress::Worked => {}
                 log::Progress::Poisoned => return,
-                _ => self.core.log.park(Duration::from_millis(10)),
+                _ => self.core.log.prepare_park(Duration::from_millis(10)),
             }
         }
     }
