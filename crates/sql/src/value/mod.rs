@@ -5,6 +5,7 @@ pub mod cast;
 mod datetime;
 mod fault;
 mod float;
+pub mod function;
 pub mod numeric;
 pub mod operator;
 pub mod pattern;

@@ -99,6 +99,33 @@ impl Numeric {
         }
     }
 
+    /// The quotient cut off to an integer.
+    pub fn div_whole(&self, other: &Numeric) -> Result<Numeric, SqlError> {
+        match (self, other) {
+            (Numeric::Finite(_), Numeric::Finite(b)) if !b.unscaled.is_zero() => {
+                let rest = self.rem(other)?;
+                self.sub(&rest)?.div(other)?.round(0)
+            }
+            _ => self.div(other),
+        }
+    }
+
+    /// The same number without zeros at the end of its places.
+    pub fn trim_scale(&self) -> Numeric {
+        let Numeric::Finite(finite) = self else {
+            return self.clone();
+        };
+        let zeros = finite.unscaled.with_digits(|digits| match digits {
+            b"" => finite.scale,
+            _ => digits.iter().rev().take_while(|d| **d == b'0').count() as u16,
+        });
+        let dropped = zeros.min(finite.scale);
+        Numeric::Finite(Finite {
+            unscaled: finite.unscaled.cut_down(dropped.into()),
+            scale: finite.scale - dropped,
+        })
+    }
+
     pub fn neg(self) -> Numeric {
         match self {
             Numeric::NaN => Numeric::NaN,
@@ -178,14 +205,13 @@ impl Numeric {
     }
 
     pub fn sqrt(&self) -> Result<Numeric, SqlError> {
-        let negative = || SqlError::new("2201F", "cannot take square root of a negative number");
         let finite = match self {
             Numeric::NaN | Numeric::Infinity => return Ok(self.clone()),
-            Numeric::NegativeInfinity => return Err(negative()),
+            Numeric::NegativeInfinity => return Err(fault::root_of_negative()),
             Numeric::Finite(finite) => finite,
         };
         if finite.unscaled.is_negative() {
-            return Err(negative());
+            return Err(fault::root_of_negative());
         }
         let (weight, _) = leading(finite);
         // Digits before the point of the root.

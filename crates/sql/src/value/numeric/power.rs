@@ -201,7 +201,8 @@ fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> 
     };
     // PostgreSQL chooses the scale by a logarithm of about nine digits; powers of ten show the difference.
     let unit = 10f64.powi((8 - ln_exponent(&magnitude)).max(0) as i32);
-    let round = |value: f64| (value * unit).round() / unit;
+    // The millionth lifts a half that the float holds a little too small.
+    let round = |value: f64| (value * unit + value.signum() * 1e-6).round() / unit;
     let ln = round(approximate(power) * round(approximate_ln(&magnitude)));
     if ln.abs() >= POWER_LN_MAX {
         return beyond(ln, DISPLAY_SCALE_MAX);
