@@ -118,7 +118,7 @@ signatures! {
     }
     Ascii: "ascii" { (Text) -> Int4 }
     BitLength: "bit_length" { (Text) -> Int4, (Bytea) -> Int4 }
-    Btrim: "btrim" "trim" { (Text) -> Text, (Text, Text) -> Text }
+    Btrim: "btrim" "trim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
     Cbrt: "cbrt" { (Float8) -> Float8 }
     Ceil: "ceil" "ceiling" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
     Chr: "chr" { (Int4) -> Text }
@@ -142,7 +142,7 @@ signatures! {
     Log: "log10" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
     Lower: "lower" { (Text) -> Text }
     Lpad: "lpad" { (Text, Int4) -> Text, (Text, Int4, Text) -> Text }
-    Ltrim: "ltrim" { (Text) -> Text, (Text, Text) -> Text }
+    Ltrim: "ltrim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
     MakeDate: "make_date" { (Int4, Int4, Int4) -> Date }
     MinScale: "min_scale" { (NUMERIC) -> Int4 }
     Mod: "mod" { (Int2, Int2) -> Int2, (Int4, Int4) -> Int4, (Int8, Int8) -> Int8, (NUMERIC, NUMERIC) -> NUMERIC }
@@ -155,7 +155,7 @@ signatures! {
     Right: "right" { (Text, Int4) -> Text }
     Round: "round" { (NUMERIC) -> NUMERIC, (Float8) -> Float8, (NUMERIC, Int4) -> NUMERIC }
     Rpad: "rpad" { (Text, Int4) -> Text, (Text, Int4, Text) -> Text }
-    Rtrim: "rtrim" { (Text) -> Text, (Text, Text) -> Text }
+    Rtrim: "rtrim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
     Scale: "scale" { (NUMERIC) -> Int4 }
     Sign: "sign" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
     SplitPart: "split_part" { (Text, Text, Int4) -> Text }
@@ -283,7 +283,7 @@ impl Function {
             FunctionId::Floor => x.floor(),
             FunctionId::Round => x.round_ties_even(),
             FunctionId::Trunc => x.trunc(),
-            FunctionId::Sign if x == 0.0 || x.is_nan() => x.abs(),
+            FunctionId::Sign if x == 0.0 || x.is_nan() => 0.0,
             FunctionId::Sign => x.signum(),
             FunctionId::Sqrt if x < 0.0 => return Err(fault::root_of_negative()),
             FunctionId::Sqrt => x.sqrt(),

@@ -12,6 +12,9 @@ pub mod pattern;
 pub mod pgtype;
 mod text;
 
+#[cfg(test)]
+mod tests;
+
 pub use numeric::Numeric;
 
 use crate::error::SqlError;

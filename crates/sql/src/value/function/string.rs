@@ -117,6 +117,19 @@ fn trim(function: &Function, value: &[u8], set: &[u8]) -> Datum {
     )
 }
 
+fn trim_bytes(function: &Function, value: &[u8], set: &[u8]) -> Datum {
+    let kept = |b: &u8| !set.contains(b);
+    let start = match function.id {
+        FunctionId::Rtrim => 0,
+        _ => value.iter().position(kept).unwrap_or(value.len()),
+    };
+    let end = match function.id {
+        FunctionId::Ltrim => value.len(),
+        _ => value.iter().rposition(kept).map_or(start, |i| i + 1),
+    };
+    datum(&value[start..end])
+}
+
 fn initcap(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let mut in_word = false;
@@ -169,6 +182,9 @@ fn bytes(function: &Function, value: &[u8], rest: &[Value<'_>]) -> Result<Datum,
     Ok(match (function.id, rest) {
         (FunctionId::Length | FunctionId::OctetLength, []) => count(value.len()),
         (FunctionId::BitLength, []) => count(value.len() * 8),
+        (FunctionId::Btrim | FunctionId::Ltrim | FunctionId::Rtrim, [Value::Bytes(set)]) => {
+            trim_bytes(function, value, set)
+        }
         (FunctionId::Substr, [Value::Int(from), length @ ..]) => {
             let length = match length {
                 [Value::Int(length)] => Some(*length),
@@ -240,12 +256,16 @@ fn split_part(value: &[u8], separator: &[u8], n: i64) -> Result<Datum, SqlError>
             b""
         }));
     }
-    let at = (n.unsigned_abs() - 1) as usize;
     let separator = as_str(separator);
-    let part = match n > 0 {
-        true => value.split(separator).nth(at),
-        false => value.rsplit(separator).nth(at),
+    let at = match n > 0 {
+        true => Some(n as usize - 1),
+        // Counted from the end, but cut from the start: "aaa" by "aa" is "" and "a".
+        false => value
+            .split(separator)
+            .count()
+            .checked_sub(n.unsigned_abs() as usize),
     };
+    let part = at.and_then(|at| value.split(separator).nth(at));
     Ok(datum(part.unwrap_or("").as_bytes()))
 }
 

@@ -1,6 +1,8 @@
 //! Sums, products, quotients and roots, each with PostgreSQL's scale of the result.
 
-use super::{Finite, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient};
+use super::{
+    Finite, INTEGER_DIGITS_MAX, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient,
+};
 use crate::error::SqlError;
 use crate::value::fault;
 use num_bigint::BigInt;
@@ -9,8 +11,6 @@ use num_bigint::BigInt;
 const SIGNIFICANT_DIGITS_MIN: i64 = 16;
 /// A computed scale is at most this, unless an operand's is larger.
 const DISPLAY_SCALE_MAX: i64 = 1000;
-/// `round` and `trunc` take the places from this range.
-const ROUND_PLACES_MAX: i64 = 2000;
 
 impl Numeric {
     pub fn add(&self, other: &Numeric) -> Result<Numeric, SqlError> {
@@ -172,7 +172,7 @@ impl Numeric {
         let Numeric::Finite(finite) = self else {
             return Ok(self.clone());
         };
-        let places = places.clamp(-ROUND_PLACES_MAX, ROUND_PLACES_MAX);
+        let places = places.clamp(-INTEGER_DIGITS_MAX - 1, SCALE_MAX);
         let own = i64::from(finite.scale);
         let moved = if places < own {
             down(&finite.unscaled, (own - places) as u32)

@@ -19,10 +19,9 @@ const POWER_LN_MAX: f64 = 6_020.0;
 impl Numeric {
     /// The natural logarithm.
     pub fn ln(&self) -> Result<Numeric, SqlError> {
-        let finite = match self {
-            Numeric::NaN | Numeric::Infinity => return Ok(self.clone()),
-            Numeric::NegativeInfinity => return Err(fault::logarithm("a negative number")),
-            Numeric::Finite(finite) => check_logarithm(finite)?,
+        check_logarithm(self)?;
+        let Numeric::Finite(finite) = self else {
+            return Ok(self.clone());
         };
         let scale = display_scale(ln_exponent(finite), &[finite]);
         let places = scale + GUARD_DIGITS;
@@ -31,17 +30,16 @@ impl Numeric {
 
     /// The logarithm to a base.
     pub fn log(&self, base: &Numeric) -> Result<Numeric, SqlError> {
+        if matches!(self, Numeric::NaN) || matches!(base, Numeric::NaN) {
+            return Ok(Numeric::NaN);
+        }
+        check_logarithm(base)?;
+        check_logarithm(self)?;
         let (number, base) = match (self, base) {
-            (Numeric::NaN, _) | (_, Numeric::NaN) => return Ok(Numeric::NaN),
-            (Numeric::Finite(number), Numeric::Finite(base)) => {
-                (check_logarithm(number)?, check_logarithm(base)?)
-            }
-            (Numeric::NegativeInfinity, _) | (_, Numeric::NegativeInfinity) => {
-                return Err(fault::logarithm("a negative number"));
-            }
-            (Numeric::Infinity, Numeric::Infinity) => return Ok(Numeric::NaN),
-            (Numeric::Infinity, _) => return Ok(Numeric::Infinity),
-            _ => return Ok(Numeric::zero()),
+            (Numeric::Finite(number), Numeric::Finite(base)) => (number, base),
+            (Numeric::Finite(_), _) => return Ok(Numeric::zero()),
+            (_, Numeric::Finite(_)) => return Ok(Numeric::Infinity),
+            _ => return Ok(Numeric::NaN),
         };
         let scale = display_scale(ln_exponent(number) - ln_exponent(base), &[number, base]);
         // A logarithm close to zero begins late: its first digits must be there too.
@@ -221,14 +219,12 @@ fn absolute(unscaled: &Unscaled) -> Unscaled {
     unscaled.to_big().abs().into()
 }
 
-fn check_logarithm(number: &Finite) -> Result<&Finite, SqlError> {
-    if number.unscaled.is_zero() {
-        return Err(fault::logarithm("zero"));
+fn check_logarithm(number: &Numeric) -> Result<(), SqlError> {
+    match (number, number.signum()) {
+        (Numeric::NaN, _) | (_, 1) => Ok(()),
+        (_, 0) => Err(fault::logarithm("zero")),
+        _ => Err(fault::logarithm("a negative number")),
     }
-    if number.unscaled.is_negative() {
-        return Err(fault::logarithm("a negative number"));
-    }
-    Ok(number)
 }
 
 /// An exponential beyond the limits.
