@@ -88,7 +88,7 @@ fn answer(result: Result<String, SqlError>) -> String {
         let (detail, hint) = (part("DETAIL", error.detail), part("HINT", error.hint));
         format!("ERROR {} {}{detail}{hint}", error.sqlstate, error.message)
     });
-    text.replace('\n', "\\n")
+    text.replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// A value cast to text, and its type.
