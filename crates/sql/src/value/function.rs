@@ -45,6 +45,7 @@ pub enum FunctionId {
     Lpad,
     Ltrim,
     MakeDate,
+    Md5,
     MinScale,
     Mod,
     OctetLength,
@@ -108,9 +109,7 @@ macro_rules! signatures {
     };
 }
 
-use Type::{
-    Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Text, Time, Timestamp, Timestamptz,
-};
+use Type::{Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Text, Time, Timestamp, Timestamptz};
 
 signatures! {
     Abs: "abs" {
@@ -144,6 +143,7 @@ signatures! {
     Lpad: "lpad" { (Text, Int4) -> Text, (Text, Int4, Text) -> Text }
     Ltrim: "ltrim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
     MakeDate: "make_date" { (Int4, Int4, Int4) -> Date }
+    Md5: "md5" { (Text) -> Text, (Bytea) -> Text }
     MinScale: "min_scale" { (NUMERIC) -> Int4 }
     Mod: "mod" { (Int2, Int2) -> Int2, (Int4, Int4) -> Int4, (Int8, Int8) -> Int8, (NUMERIC, NUMERIC) -> NUMERIC }
     OctetLength: "octet_length" { (Text) -> Int4, (BPCHAR) -> Int4, (Bytea) -> Int4 }
@@ -177,23 +177,13 @@ impl Function {
         if let Some(function) = resolve_variadic(name, arguments) {
             return Ok(function);
         }
-        let candidates: Vec<&Signature> = SIGNATURES
-            .iter()
-            .filter(|s| s.name == name && s.accepts(arguments))
-            .collect();
+        let candidates: Vec<&Signature> =
+            SIGNATURES.iter().filter(|s| s.name == name && s.accepts(arguments)).collect();
         match choose(candidates, arguments).as_slice() {
-            [one] => Ok(Function {
-                id: one.id,
-                arguments: one.parameters(arguments),
-                result: one.result_for(arguments),
-            }),
-            [] => Err(unresolved(
-                "42883",
-                name,
-                arguments,
-                "does not exist",
-                "No function matches",
-            )),
+            [one] => {
+                Ok(Function { id: one.id, arguments: one.parameters(arguments), result: one.result_for(arguments) })
+            }
+            [] => Err(unresolved("42883", name, arguments, "does not exist", "No function matches")),
             _ => Err(unresolved(
                 "42725",
                 name,
@@ -221,13 +211,9 @@ impl Function {
             (Some(Type::Numeric { .. }), [Value::Bytes(first), rest @ ..]) => {
                 self.call_numeric(&Numeric::from_stored(first), rest)
             }
-            (Some(Type::Float8 | Type::Float4), [Value::Float(first), rest @ ..]) => {
-                self.call_float(*first, rest)
-            }
+            (Some(Type::Float8 | Type::Float4), [Value::Float(first), rest @ ..]) => self.call_float(*first, rest),
             (Some(Int2 | Int4 | Int8), [Value::Int(_), ..]) => self.call_integer(values),
-            (Some(Type::Decimal { .. }), [Value::Decimal(first)]) => {
-                Ok(Datum::Decimal(first.abs()))
-            }
+            (Some(Type::Decimal { .. }), [Value::Decimal(first)]) => Ok(Datum::Decimal(first.abs())),
             _ if calendar::is_own(self.id) => calendar::call(self, values),
             (None, _) => Ok(Datum::Float(std::f64::consts::PI)),
             _ => string::call(self, values),
@@ -307,15 +293,11 @@ impl Function {
     fn call_integer(&self, values: &[Value<'_>]) -> Result<Datum, SqlError> {
         match (self.id, values) {
             (FunctionId::Abs, [Value::Int(v)]) => {
-                let magnitude = v
-                    .checked_abs()
-                    .ok_or_else(|| fault::out_of_range(self.result))?;
+                let magnitude = v.checked_abs().ok_or_else(|| fault::out_of_range(self.result))?;
                 cast::check_integer(magnitude, self.result).map(Datum::Int)
             }
             (FunctionId::Mod, [Value::Int(_), Value::Int(0)]) => Err(fault::division_by_zero()),
-            (FunctionId::Mod, [Value::Int(a), Value::Int(b)]) => {
-                Ok(Datum::Int(a.checked_rem(*b).unwrap_or(0)))
-            }
+            (FunctionId::Mod, [Value::Int(a), Value::Int(b)]) => Ok(Datum::Int(a.checked_rem(*b).unwrap_or(0))),
             (FunctionId::Chr, [Value::Int(code)]) => string::chr(*code),
             (FunctionId::MakeDate, [Value::Int(year), Value::Int(month), Value::Int(day)]) => {
                 calendar::make_date(*year, *month, *day).map(Datum::Int)
@@ -326,13 +308,7 @@ impl Function {
 
     /// A function reached the code for types that it has no overload for.
     fn misplaced(&self) -> SqlError {
-        SqlError::new(
-            "XX000",
-            format!(
-                "function {:?} has no form for {:?}",
-                self.id, self.arguments
-            ),
-        )
+        SqlError::new("XX000", format!("function {:?} has no form for {:?}", self.id, self.arguments))
     }
 }
 
@@ -354,9 +330,7 @@ impl Signature {
             _ => parameter,
         };
         let pairs = self.arguments.iter().zip(arguments);
-        pairs
-            .map(|(parameter, argument)| keep(*parameter, *argument))
-            .collect()
+        pairs.map(|(parameter, argument)| keep(*parameter, *argument)).collect()
     }
 
     fn result_for(&self, arguments: &[Option<Type>]) -> Type {
@@ -369,9 +343,7 @@ impl Signature {
     /// In how many places `good` holds of parameter and known argument.
     fn count(&self, arguments: &[Option<Type>], good: impl Fn(Type, Type) -> bool) -> usize {
         let pairs = self.arguments.iter().zip(arguments);
-        pairs
-            .filter(|(parameter, argument)| argument.is_some_and(|ty| good(**parameter, ty)))
-            .count()
+        pairs.filter(|(parameter, argument)| argument.is_some_and(|ty| good(**parameter, ty))).count()
     }
 }
 
@@ -379,8 +351,7 @@ impl Signature {
 fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec<&'a Signature> {
     let exact = |parameter, argument| same_base(parameter, argument);
     let preferred = |parameter: Type, argument| {
-        exact(parameter, argument)
-            || is_preferred(parameter) && category(parameter) == category(argument)
+        exact(parameter, argument) || is_preferred(parameter) && category(parameter) == category(argument)
     };
     let left = best_by(candidates, |s| s.count(arguments, exact));
     let mut left = best_by(left, |s| s.count(arguments, preferred));
@@ -410,10 +381,7 @@ fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec
     left
 }
 
-fn best_by<'a>(
-    mut candidates: Vec<&'a Signature>,
-    score: impl Fn(&Signature) -> usize,
-) -> Vec<&'a Signature> {
+fn best_by(mut candidates: Vec<&Signature>, score: impl Fn(&Signature) -> usize) -> Vec<&Signature> {
     let best = candidates.iter().map(|s| score(s)).max().unwrap_or(0);
     candidates.retain(|s| score(s) == best);
     candidates
@@ -423,29 +391,14 @@ fn best_by<'a>(
 fn resolve_variadic(name: &str, arguments: &[Option<Type>]) -> Option<Function> {
     let id = match (name, arguments) {
         ("concat", [_, ..]) => FunctionId::Concat,
-        ("concat_ws", [separator, _, ..]) if separator.is_none_or(cast::is_text) => {
-            FunctionId::ConcatWs
-        }
+        ("concat_ws", [separator, _, ..]) if separator.is_none_or(cast::is_text) => FunctionId::ConcatWs,
         _ => return None,
     };
-    Some(Function {
-        id,
-        arguments: arguments.iter().map(|a| a.unwrap_or(Text)).collect(),
-        result: Text,
-    })
+    Some(Function { id, arguments: arguments.iter().map(|a| a.unwrap_or(Text)).collect(), result: Text })
 }
 
-fn unresolved(
-    sqlstate: &'static str,
-    name: &str,
-    arguments: &[Option<Type>],
-    what: &str,
-    hint: &str,
-) -> SqlError {
-    let types: Vec<&str> = arguments
-        .iter()
-        .map(|a| a.map_or("unknown", pgtype::name))
-        .collect();
+fn unresolved(sqlstate: &'static str, name: &str, arguments: &[Option<Type>], what: &str, hint: &str) -> SqlError {
+    let types: Vec<&str> = arguments.iter().map(|a| a.map_or("unknown", pgtype::name)).collect();
     let types = types.join(", ");
     let mut error = SqlError::new(sqlstate, format!("function {name}({types}) {what}"));
     let hint = match sqlstate {
@@ -484,11 +437,7 @@ pub fn greatest_or_least(ty: Type, values: &[Value<'_>], greatest: bool) -> Opti
         }
         let wins = chosen.is_none_or(|c| {
             let order = ty.compare(value, &values[c]);
-            if greatest {
-                order.is_gt()
-            } else {
-                order.is_lt()
-            }
+            if greatest { order.is_gt() } else { order.is_lt() }
         });
         if wins {
             chosen = Some(i);

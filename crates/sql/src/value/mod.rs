@@ -10,6 +10,7 @@ pub mod numeric;
 pub mod operator;
 pub mod pattern;
 pub mod pgtype;
+pub mod search;
 mod text;
 
 #[cfg(test)]

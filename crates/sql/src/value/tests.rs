@@ -14,11 +14,7 @@ use proptest::prelude::*;
 fn type_of(name: &str) -> Option<Type> {
     let modifiers = |prefix: &str| -> Option<Vec<i32>> {
         let list = name.strip_prefix(prefix)?.strip_suffix(')')?;
-        Some(
-            list.split(',')
-                .map(|n| n.parse().expect("a modifier is a number"))
-                .collect(),
-        )
+        Some(list.split(',').map(|n| n.parse().expect("a modifier is a number")).collect())
     };
     if let Some(m) = modifiers("numeric(") {
         return Some(pgtype::numeric(m[0] as u16, m[1] as i16));
@@ -83,8 +79,7 @@ fn text(ty: Type, value: &Value<'_>) -> String {
 /// An answer as the tables have it.
 fn answer(result: Result<String, SqlError>) -> String {
     let text = result.unwrap_or_else(|error| {
-        let part =
-            |name, text: Option<String>| text.map_or(String::new(), |t| format!(" {name} {t}"));
+        let part = |name, text: Option<String>| text.map_or(String::new(), |t| format!(" {name} {t}"));
         let (detail, hint) = (part("DETAIL", error.detail), part("HINT", error.hint));
         format!("ERROR {} {}{detail}{hint}", error.sqlstate, error.message)
     });
@@ -116,12 +111,7 @@ fn check(table: &str, ours: impl Fn(&[&str]) -> String) {
         cases += 1;
     }
     assert!(cases > 100, "the table is read");
-    assert!(
-        differences.is_empty(),
-        "{} of {cases} differ:\n{}",
-        differences.len(),
-        differences.join("\n")
-    );
+    assert!(differences.is_empty(), "{} of {cases} differ:\n{}", differences.len(), differences.join("\n"));
 }
 
 #[test]
@@ -132,11 +122,7 @@ fn texts_and_bytes_are_as_recorded() {
             let mut bytes = Vec::new();
             to_binary(ty, &datum.as_value(), &mut bytes);
             let back = from_binary(ty, &bytes).expect("sent bytes are received");
-            assert_eq!(
-                text(ty, &back.as_value()),
-                text(ty, &datum.as_value()),
-                "{fields:?}"
-            );
+            assert_eq!(text(ty, &back.as_value()), text(ty, &datum.as_value()), "{fields:?}");
             let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
             format!("{} {hex}", text(ty, &datum.as_value()))
         }))
@@ -146,16 +132,9 @@ fn texts_and_bytes_are_as_recorded() {
 #[test]
 fn casts_are_as_recorded() {
     check(include_str!("recorded/cast.tsv"), |fields| {
-        let (from, to) = (
-            type_of(fields[0]).expect("typed"),
-            type_of(fields[2]).expect("typed"),
-        );
-        let result =
-            value(from, fields[1]).and_then(|datum| cast::cast(from, &datum.as_value(), to, true));
-        assert!(
-            cast::context(from, to).is_some() || matches!(&result, Err(e) if e.sqlstate == "42846"),
-            "{fields:?}"
-        );
+        let (from, to) = (type_of(fields[0]).expect("typed"), type_of(fields[2]).expect("typed"));
+        let result = value(from, fields[1]).and_then(|datum| cast::cast(from, &datum.as_value(), to, true));
+        assert!(cast::context(from, to).is_some() || matches!(&result, Err(e) if e.sqlstate == "42846"), "{fields:?}");
         typed(to, result)
     });
 }
@@ -163,12 +142,10 @@ fn casts_are_as_recorded() {
 fn operator_of(symbol: &str) -> BinaryOp {
     use BinaryOp::*;
     let all = [
-        Add, Sub, Mul, Div, Mod, Power, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight, Concat, Eq,
-        Ne, Lt, Le, Gt, Ge, Like, NotLike, ILike, NotILike,
+        Add, Sub, Mul, Div, Mod, Power, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight, Concat, Eq, Ne, Lt, Le, Gt, Ge,
+        Like, NotLike, ILike, NotILike,
     ];
-    all.into_iter()
-        .find(|op| op.symbol() == symbol)
-        .expect("the symbol is an operator's")
+    all.into_iter().find(|op| op.symbol() == symbol).expect("the symbol is an operator's")
 }
 
 #[test]
@@ -179,12 +156,9 @@ fn operators_are_as_recorded() {
         match found {
             Err(error) => answer(Err(error)),
             Ok(operator) => {
-                let sides = value(operator.left, fields[2])
-                    .and_then(|left| Ok((left, value(operator.right, fields[4])?)));
-                typed(
-                    operator.result,
-                    sides.and_then(|(l, r)| operator.apply(&l.as_value(), &r.as_value())),
-                )
+                let sides =
+                    value(operator.left, fields[2]).and_then(|left| Ok((left, value(operator.right, fields[4])?)));
+                typed(operator.result, sides.and_then(|(l, r)| operator.apply(&l.as_value(), &r.as_value())))
             }
         }
     });
@@ -193,10 +167,7 @@ fn operators_are_as_recorded() {
 #[test]
 fn functions_are_as_recorded() {
     check(include_str!("recorded/function.tsv"), |fields| {
-        let pairs: Vec<(Option<Type>, &str)> = fields[1..]
-            .chunks(2)
-            .map(|pair| (type_of(pair[0]), pair[1]))
-            .collect();
+        let pairs: Vec<(Option<Type>, &str)> = fields[1..].chunks(2).map(|pair| (type_of(pair[0]), pair[1])).collect();
         let types: Vec<Option<Type>> = pairs.iter().map(|(ty, _)| *ty).collect();
         let function = match Function::resolve(fields[0], &types) {
             Ok(function) => function,
@@ -230,10 +201,7 @@ fn char_stores_no_blanks_and_shows_them() {
 fn text_that_is_too_long_is_refused_unless_blanks_or_a_cast() {
     let refused = from_text(Type::Varchar(3), b"abcd").expect_err("four characters");
     assert_eq!(refused.sqlstate, "22001");
-    assert_eq!(
-        refused.message,
-        "value too long for type character varying(3)"
-    );
+    assert_eq!(refused.message, "value too long for type character varying(3)");
     let blanks = from_text(Type::Varchar(3), "aé    ".as_bytes()).expect("the excess is blank");
     assert_eq!(blanks, Datum::Bytes("aé ".as_bytes().into()));
     let long = Value::Bytes(b"abcd");
@@ -244,23 +212,13 @@ fn text_that_is_too_long_is_refused_unless_blanks_or_a_cast() {
 
 #[test]
 fn text_must_be_utf8_without_nul() {
-    let cases: [(&[u8], &str); 4] = [
-        (b"a\0b", "0x00"),
-        (b"ab\xff", "0xff"),
-        (b"\xc3(", "0xc3 0x28"),
-        (b"\xe2\x82", "0xe2 0x82"),
-    ];
+    let cases: [(&[u8], &str); 4] =
+        [(b"a\0b", "0x00"), (b"ab\xff", "0xff"), (b"\xc3(", "0xc3 0x28"), (b"\xe2\x82", "0xe2 0x82")];
     for (bytes, shown) in cases {
         let error = from_text(Type::Text, bytes).expect_err("not text");
         assert_eq!(error.sqlstate, "22021");
-        assert_eq!(
-            error.message,
-            format!("invalid byte sequence for encoding \"UTF8\": {shown}")
-        );
-        assert_eq!(
-            from_binary(Type::Varchar(9), bytes).expect_err("not text"),
-            error
-        );
+        assert_eq!(error.message, format!("invalid byte sequence for encoding \"UTF8\": {shown}"));
+        assert_eq!(from_binary(Type::Varchar(9), bytes).expect_err("not text"), error);
     }
 }
 
@@ -321,12 +279,7 @@ fn casts_know_their_context() {
 fn decimals_stay_integers_while_they_surely_fit() {
     let decimal = |precision, scale| Type::Decimal { precision, scale };
     let cases = [
-        (
-            BinaryOp::Add,
-            decimal(12, 2),
-            decimal(10, 4),
-            decimal(15, 4),
-        ),
+        (BinaryOp::Add, decimal(12, 2), decimal(10, 4), decimal(15, 4)),
         (BinaryOp::Mul, decimal(12, 2), Type::Int4, decimal(22, 2)),
         (BinaryOp::Mul, decimal(20, 2), Type::Int8, NUMERIC),
         (BinaryOp::Sub, decimal(38, 0), Type::Int2, NUMERIC),
@@ -335,11 +288,7 @@ fn decimals_stay_integers_while_they_surely_fit() {
     ];
     for (op, left, right, expected) in cases {
         let result = operator::binary_result_type(op, Some(left), Some(right));
-        assert_eq!(
-            result.expect("numbers"),
-            expected,
-            "{op:?} {left:?} {right:?}"
-        );
+        assert_eq!(result.expect("numbers"), expected, "{op:?} {left:?} {right:?}");
     }
 }
 
@@ -353,10 +302,7 @@ fn sums_outgrow_their_integer() {
     sum.add_decimal(15, 1).expect("fits");
     sum.add_decimal(1, 3).expect("fits");
     let mut out = Vec::new();
-    sum.sum()
-        .expect("fits")
-        .expect("five were added")
-        .write(&mut out);
+    sum.sum().expect("fits").expect("five were added").write(&mut out);
     let expected: BigInt = BigInt::from(i128::MAX) * 30 + 1501;
     let expected = expected.to_string();
     let (whole, places) = expected.split_at(expected.len() - 3);
@@ -384,20 +330,13 @@ fn three_valued_logic() {
 
 #[test]
 fn like_with_escapes() {
-    let like = |value: &str, pattern: &str, escape| {
-        pattern::like(value.as_bytes(), pattern.as_bytes(), escape, false)
-    };
+    let like = |value: &str, pattern: &str, escape| pattern::like(value.as_bytes(), pattern.as_bytes(), escape, false);
     assert_eq!(like("a%c", "a\\%c", Some('\\')), Ok(true));
     assert_eq!(like("abc", "a\\%c", Some('\\')), Ok(false));
     assert_eq!(like("a\\bc", "a\\%c", None), Ok(true));
     assert_eq!(like("a_c", "aé_c", Some('é')), Ok(true));
     assert_eq!(like("日本", "_本", Some('\\')), Ok(true));
-    assert_eq!(
-        like("x", "abc\\", Some('\\'))
-            .expect_err("ends with escape")
-            .sqlstate,
-        "22025"
-    );
+    assert_eq!(like("x", "abc\\", Some('\\')).expect_err("ends with escape").sqlstate, "22025");
     assert_eq!(pattern::like_prefix(b"ab\\%c_d%", Some('\\')), b"ab%c");
 }
 
@@ -406,27 +345,9 @@ fn literals_take_the_smallest_type() {
     let ty = |digits| cast::number_literal(digits).expect("a number").0;
     assert_eq!(ty("2147483647"), Type::Int4);
     assert_eq!(ty("2147483648"), Type::Int8);
-    assert_eq!(
-        ty("9223372036854775808"),
-        Type::Decimal {
-            precision: 19,
-            scale: 0
-        }
-    );
-    assert_eq!(
-        ty("1.50"),
-        Type::Decimal {
-            precision: 3,
-            scale: 2
-        }
-    );
-    assert_eq!(
-        ty("0.001"),
-        Type::Decimal {
-            precision: 3,
-            scale: 3
-        }
-    );
+    assert_eq!(ty("9223372036854775808"), Type::Decimal { precision: 19, scale: 0 });
+    assert_eq!(ty("1.50"), Type::Decimal { precision: 3, scale: 2 });
+    assert_eq!(ty("0.001"), Type::Decimal { precision: 3, scale: 3 });
     assert_eq!(ty("1e100"), NUMERIC);
 }
 

@@ -2,9 +2,7 @@
 
 use super::{Function, FunctionId};
 use crate::error::SqlError;
-use crate::value::datetime::{
-    self, Civil, DAY_US, EPOCH_DAYS, INFINITY, NEGATIVE_INFINITY, civil_of, days_of,
-};
+use crate::value::datetime::{self, Civil, DAY_US, EPOCH_DAYS, INFINITY, NEGATIVE_INFINITY, civil_of, days_of};
 use crate::value::numeric::Numeric;
 use crate::value::{Datum, pgtype};
 use freshet_engine::schema::{Type, Value};
@@ -22,9 +20,7 @@ pub(super) fn is_own(id: FunctionId) -> bool {
 
 pub(super) fn call(function: &Function, values: &[Value<'_>]) -> Result<Datum, SqlError> {
     match (function.id, values) {
-        (FunctionId::IsFinite, [Value::Int(v)]) => {
-            Ok(Datum::Bool(is_finite(function.arguments[0], *v)))
-        }
+        (FunctionId::IsFinite, [Value::Int(v)]) => Ok(Datum::Bool(is_finite(function.arguments[0], *v))),
         (id, [Value::Bytes(unit), Value::Int(v)]) => {
             let ty = function.arguments[1];
             let unit = Unit::of(unit, ty)?;
@@ -32,9 +28,7 @@ pub(super) fn call(function: &Function, values: &[Value<'_>]) -> Result<Datum, S
                 FunctionId::DateTrunc => date_trunc(unit, *v, ty).map(Datum::Int),
                 _ => field(unit, *v, ty).map(|number| match (number, id) {
                     (None, _) => Datum::Null,
-                    (Some(number), FunctionId::Extract) => {
-                        Datum::Bytes(number.to_numeric().to_stored())
-                    }
+                    (Some(number), FunctionId::Extract) => Datum::Bytes(number.to_numeric().to_stored()),
                     (Some(number), _) => Datum::Float(number.to_float()),
                 }),
             }
@@ -86,34 +80,31 @@ struct Unit {
 impl Unit {
     fn of(text: &[u8], ty: Type) -> Result<Unit, SqlError> {
         let spelling = String::from_utf8_lossy(text).to_ascii_lowercase();
-        let field =
-            match spelling.as_str() {
-                "microseconds" | "microsecond" | "us" | "usec" | "usecs" | "usecond"
-                | "useconds" => Field::Microseconds,
-                "milliseconds" | "millisecond" | "ms" | "msec" | "msecs" | "msecond"
-                | "mseconds" => Field::Milliseconds,
-                "second" | "seconds" | "sec" | "secs" | "s" => Field::Second,
-                "minute" | "minutes" | "min" | "mins" | "m" => Field::Minute,
-                "hour" | "hours" | "hr" | "hrs" | "h" => Field::Hour,
-                "day" | "days" | "d" => Field::Day,
-                "week" | "weeks" | "w" => Field::Week,
-                "month" | "months" | "mon" | "mons" => Field::Month,
-                "quarter" | "qtr" => Field::Quarter,
-                "year" | "years" | "yr" | "yrs" | "y" => Field::Year,
-                "decade" | "decades" | "dec" | "decs" => Field::Decade,
-                "century" | "centuries" | "cent" | "c" => Field::Century,
-                "millennium" | "millennia" | "mil" | "mils" => Field::Millennium,
-                "epoch" => Field::Epoch,
-                "dow" => Field::Dow,
-                "isodow" => Field::IsoDow,
-                "doy" => Field::Doy,
-                "isoyear" => Field::IsoYear,
-                "julian" | "jd" | "j" => Field::Julian,
-                "timezone" => Field::Timezone,
-                "timezone_hour" | "timezone_h" => Field::TimezoneHour,
-                "timezone_minute" | "timezone_m" => Field::TimezoneMinute,
-                _ => return Err(refuse("22023", "not recognized", &spelling, ty)),
-            };
+        let field = match spelling.as_str() {
+            "microseconds" | "microsecond" | "us" | "usec" | "usecs" | "usecond" | "useconds" => Field::Microseconds,
+            "milliseconds" | "millisecond" | "ms" | "msec" | "msecs" | "msecond" | "mseconds" => Field::Milliseconds,
+            "second" | "seconds" | "sec" | "secs" | "s" => Field::Second,
+            "minute" | "minutes" | "min" | "mins" | "m" => Field::Minute,
+            "hour" | "hours" | "hr" | "hrs" | "h" => Field::Hour,
+            "day" | "days" | "d" => Field::Day,
+            "week" | "weeks" | "w" => Field::Week,
+            "month" | "months" | "mon" | "mons" => Field::Month,
+            "quarter" | "qtr" => Field::Quarter,
+            "year" | "years" | "yr" | "yrs" | "y" => Field::Year,
+            "decade" | "decades" | "dec" | "decs" => Field::Decade,
+            "century" | "centuries" | "cent" | "c" => Field::Century,
+            "millennium" | "millennia" | "mil" | "mils" => Field::Millennium,
+            "epoch" => Field::Epoch,
+            "dow" => Field::Dow,
+            "isodow" => Field::IsoDow,
+            "doy" => Field::Doy,
+            "isoyear" => Field::IsoYear,
+            "julian" | "jd" | "j" => Field::Julian,
+            "timezone" => Field::Timezone,
+            "timezone_hour" | "timezone_h" => Field::TimezoneHour,
+            "timezone_minute" | "timezone_m" => Field::TimezoneMinute,
+            _ => return Err(refuse("22023", "not recognized", &spelling, ty)),
+        };
         Ok(Unit { field, spelling })
     }
 
@@ -142,8 +133,7 @@ impl Number {
                 // The quotient shows 20 places.
                 let part = Numeric::from_i64(time).div(&Numeric::from_i64(DAY_US));
                 let whole = Numeric::from_i64(days + JULIAN_2000);
-                part.and_then(|part| whole.add(&part))
-                    .expect("a Julian day is far within the limits of numeric")
+                part.and_then(|part| whole.add(&part)).expect("a Julian day is far within the limits of numeric")
             }
             Number::Infinite { negative: false } => Numeric::Infinity,
             Number::Infinite { negative: true } => Numeric::NegativeInfinity,
@@ -153,9 +143,7 @@ impl Number {
     fn to_float(&self) -> f64 {
         match *self {
             Number::Exact(unscaled, scale) => unscaled as f64 / 10f64.powi(scale.into()),
-            Number::Julian { days, time } => {
-                (days + JULIAN_2000) as f64 + time as f64 / DAY_US as f64
-            }
+            Number::Julian { days, time } => (days + JULIAN_2000) as f64 + time as f64 / DAY_US as f64,
             Number::Infinite { negative: false } => f64::INFINITY,
             Number::Infinite { negative: true } => f64::NEG_INFINITY,
         }
@@ -183,9 +171,7 @@ fn field(unit: Unit, value: i64, ty: Type) -> Result<Option<Number>, SqlError> {
                 | Field::IsoYear
                 | Field::Epoch
         );
-        return Ok(grows.then_some(Number::Infinite {
-            negative: value < 0,
-        }));
+        return Ok(grows.then_some(Number::Infinite { negative: value < 0 }));
     }
     let whole = |v: i64| Number::Exact(v.into(), 0);
     Ok(Some(match unit.field {
@@ -244,11 +230,7 @@ fn calendar_field(field: Field, days: i64) -> i64 {
 
 /// Century or millennium of a year: the first begins with year 1, the one before it is -1.
 fn span_number(year: i64, length: i64) -> i64 {
-    if year > 0 {
-        (year + length - 1) / length
-    } else {
-        -((length - (year - 1)) / length)
-    }
+    if year > 0 { (year + length - 1) / length } else { -((length - (year - 1)) / length) }
 }
 
 /// 1 for Monday to 7 for Sunday. 2000-01-01 was a Saturday.
@@ -257,11 +239,7 @@ fn weekday(days: i64) -> i64 {
 }
 
 fn first_of_year(year: i64) -> i64 {
-    days_of(Civil {
-        year,
-        month: 1,
-        day: 1,
-    })
+    days_of(Civil { year, month: 1, day: 1 })
 }
 
 /// ISO 8601: a week belongs to the year that has its Thursday.
@@ -300,13 +278,7 @@ fn date_trunc(unit: Unit, timestamp: i64, ty: Type) -> Result<i64, SqlError> {
 /// The first day of the week, month or longer span around a day.
 fn first_day(field: Field, days: i64) -> i64 {
     let Civil { year, month, .. } = civil_of(days);
-    let start = |year, month| {
-        days_of(Civil {
-            year,
-            month,
-            day: 1,
-        })
-    };
+    let start = |year, month| days_of(Civil { year, month, day: 1 });
     // Centuries and millennia begin with their year 1.
     let span = |length: i64| (year - 1).div_euclid(length) * length + 1;
     match field {
@@ -322,16 +294,10 @@ fn first_day(field: Field, days: i64) -> i64 {
 
 /// Days since 2000-01-01; a negative year is one BC.
 pub(super) fn make_date(year: i64, month: i64, day: i64) -> Result<i64, SqlError> {
-    let refused =
-        |message: &str| SqlError::new("22008", format!("{message}: {year}-{month:02}-{day:02}"));
-    let civil = Civil {
-        year: if year < 0 { year + 1 } else { year },
-        month,
-        day,
-    };
-    let in_calendar = year != 0
-        && (1..=12).contains(&month)
-        && (1..=datetime::days_in_month(civil.year, month)).contains(&day);
+    let refused = |message: &str| SqlError::new("22008", format!("{message}: {year}-{month:02}-{day:02}"));
+    let civil = Civil { year: if year < 0 { year + 1 } else { year }, month, day };
+    let in_calendar =
+        year != 0 && (1..=12).contains(&month) && (1..=datetime::days_in_month(civil.year, month)).contains(&day);
     if !in_calendar {
         return Err(refused("date field value out of range"));
     }

@@ -23,9 +23,7 @@ pub(super) fn call(function: &Function, values: &[Value<'_>]) -> Result<Datum, S
         [Value::Bytes(second)] => with_text(function, first, second),
         [Value::Int(from), Value::Int(count)] => substring(first, from, Some(count)),
         [Value::Int(length), Value::Bytes(fill)] => pad(function, first, length, fill),
-        [Value::Bytes(a), Value::Bytes(b)] if function.id == FunctionId::Replace => {
-            replace(first, a, b)
-        }
+        [Value::Bytes(a), Value::Bytes(b)] if function.id == FunctionId::Replace => replace(first, a, b),
         [Value::Bytes(a), Value::Bytes(b)] => Ok(translate(first, a, b)),
         [Value::Bytes(separator), Value::Int(n)] => split_part(first, separator, n),
         _ => Err(function.misplaced()),
@@ -54,16 +52,12 @@ fn one(function: &Function, value: &[u8]) -> Result<Datum, SqlError> {
             count(padded.len())
         }
         FunctionId::BitLength => count(value.len() * 8),
+        FunctionId::Md5 => md5_hex(value),
         FunctionId::Lower => datum(as_str(value).to_lowercase().as_bytes()),
         FunctionId::Upper => datum(as_str(value).to_uppercase().as_bytes()),
         FunctionId::Initcap => datum(initcap(as_str(value)).as_bytes()),
         FunctionId::Reverse => datum(as_str(value).chars().rev().collect::<String>().as_bytes()),
-        FunctionId::Ascii => Datum::Int(
-            as_str(value)
-                .chars()
-                .next()
-                .map_or(0, |c| i64::from(c as u32)),
-        ),
+        FunctionId::Ascii => Datum::Int(as_str(value).chars().next().map_or(0, |c| i64::from(c as u32))),
         FunctionId::Btrim | FunctionId::Ltrim | FunctionId::Rtrim => trim(function, value, b" "),
         _ => return Err(function.misplaced()),
     })
@@ -72,11 +66,7 @@ fn one(function: &Function, value: &[u8]) -> Result<Datum, SqlError> {
 fn with_count(function: &Function, value: &[u8], n: i64) -> Result<Datum, SqlError> {
     let total = text::char_count(value) as i64;
     // A negative count leaves out that many from the other end.
-    let taken = if n < 0 {
-        (total + n).max(0)
-    } else {
-        n.min(total)
-    } as usize;
+    let taken = if n < 0 { (total + n).max(0) } else { n.min(total) } as usize;
     Ok(match function.id {
         FunctionId::Left => datum(text::first_chars(value, taken)),
         FunctionId::Right => {
@@ -130,6 +120,10 @@ fn trim_bytes(function: &Function, value: &[u8], set: &[u8]) -> Datum {
     datum(&value[start..end])
 }
 
+fn md5_hex(value: &[u8]) -> Datum {
+    datum(format!("{:x}", md5::compute(value)).as_bytes())
+}
+
 fn initcap(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let mut in_word = false;
@@ -161,10 +155,7 @@ fn range(from: i64, count: Option<i64>) -> Result<(usize, usize), SqlError> {
     let end = match count {
         None => i64::MAX,
         Some(count) if count < 0 => {
-            return Err(SqlError::new(
-                "22011",
-                "negative substring length not allowed",
-            ));
+            return Err(SqlError::new("22011", "negative substring length not allowed"));
         }
         Some(count) => from + count,
     };
@@ -181,6 +172,7 @@ fn substring(value: &[u8], from: i64, count: Option<i64>) -> Result<Datum, SqlEr
 fn bytes(function: &Function, value: &[u8], rest: &[Value<'_>]) -> Result<Datum, SqlError> {
     Ok(match (function.id, rest) {
         (FunctionId::Length | FunctionId::OctetLength, []) => count(value.len()),
+        (FunctionId::Md5, []) => md5_hex(value),
         (FunctionId::BitLength, []) => count(value.len() * 8),
         (FunctionId::Btrim | FunctionId::Ltrim | FunctionId::Rtrim, [Value::Bytes(set)]) => {
             trim_bytes(function, value, set)
@@ -224,15 +216,12 @@ fn replace(value: &[u8], from: &[u8], to: &[u8]) -> Result<Datum, SqlError> {
     if value.len() + found.saturating_mul(to.len()) > BYTES_MAX {
         return Err(too_large());
     }
-    Ok(datum(
-        as_str(value).replace(as_str(from), as_str(to)).as_bytes(),
-    ))
+    Ok(datum(as_str(value).replace(as_str(from), as_str(to)).as_bytes()))
 }
 
 /// Each character of `from` becomes the one at its place in `to`, or goes.
 fn translate(value: &[u8], from: &[u8], to: &[u8]) -> Datum {
-    let (from, to): (Vec<char>, Vec<char>) =
-        (as_str(from).chars().collect(), as_str(to).chars().collect());
+    let (from, to): (Vec<char>, Vec<char>) = (as_str(from).chars().collect(), as_str(to).chars().collect());
     let moved = |c: char| match from.iter().position(|f| *f == c) {
         Some(at) => to.get(at).copied(),
         None => Some(c),
@@ -250,20 +239,13 @@ fn split_part(value: &[u8], separator: &[u8], n: i64) -> Result<Datum, SqlError>
         return Ok(datum(b""));
     }
     if separator.is_empty() {
-        return Ok(datum(if matches!(n, 1 | -1) {
-            value.as_bytes()
-        } else {
-            b""
-        }));
+        return Ok(datum(if matches!(n, 1 | -1) { value.as_bytes() } else { b"" }));
     }
     let separator = as_str(separator);
     let at = match n > 0 {
         true => Some(n as usize - 1),
         // Counted from the end, but cut from the start: "aaa" by "aa" is "" and "a".
-        false => value
-            .split(separator)
-            .count()
-            .checked_sub(n.unsigned_abs() as usize),
+        false => value.split(separator).count().checked_sub(n.unsigned_abs() as usize),
     };
     let part = at.and_then(|at| value.split(separator).nth(at));
     Ok(datum(part.unwrap_or("").as_bytes()))

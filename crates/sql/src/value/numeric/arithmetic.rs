@@ -1,8 +1,6 @@
 //! Sums, products, quotients and roots, each with PostgreSQL's scale of the result.
 
-use super::{
-    Finite, INTEGER_DIGITS_MAX, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient,
-};
+use super::{Finite, INTEGER_DIGITS_MAX, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient};
 use crate::error::SqlError;
 use crate::value::fault;
 use num_bigint::BigInt;
@@ -34,7 +32,7 @@ impl Numeric {
     }
 
     pub fn sub(&self, other: &Numeric) -> Result<Numeric, SqlError> {
-        self.add(&other.clone().neg())
+        self.add(&other.clone().negated())
     }
 
     pub fn mul(&self, other: &Numeric) -> Result<Numeric, SqlError> {
@@ -43,9 +41,7 @@ impl Numeric {
             (Finite(a), Finite(b)) => {
                 let scale = i64::from(a.scale) + i64::from(b.scale);
                 let product = match (&a.unscaled, &b.unscaled) {
-                    (Unscaled::Small(a), Unscaled::Small(b)) if a.checked_mul(*b).is_some() => {
-                        Unscaled::Small(a * b)
-                    }
+                    (Unscaled::Small(a), Unscaled::Small(b)) if a.checked_mul(*b).is_some() => Unscaled::Small(a * b),
                     (a, b) => (a.to_big() * b.to_big()).into(),
                 };
                 let kept = scale.min(SCALE_MAX);
@@ -87,9 +83,7 @@ impl Numeric {
             (Finite(a), Finite(b)) => {
                 let scale = a.scale.max(b.scale);
                 let rest = match (a.at_scale(scale), b.at_scale(scale)) {
-                    (Unscaled::Small(a), Unscaled::Small(b)) => {
-                        Unscaled::Small(a.checked_rem(b).unwrap_or(0))
-                    }
+                    (Unscaled::Small(a), Unscaled::Small(b)) => Unscaled::Small(a.checked_rem(b).unwrap_or(0)),
                     (a, b) => (a.to_big() % b.to_big()).into(),
                 };
                 Numeric::finite(rest, scale.into())
@@ -120,26 +114,22 @@ impl Numeric {
             _ => digits.iter().rev().take_while(|d| **d == b'0').count() as u16,
         });
         let dropped = zeros.min(finite.scale);
-        Numeric::Finite(Finite {
-            unscaled: finite.unscaled.cut_down(dropped.into()),
-            scale: finite.scale - dropped,
-        })
+        Numeric::Finite(Finite { unscaled: finite.unscaled.cut_down(dropped.into()), scale: finite.scale - dropped })
     }
 
-    pub fn neg(self) -> Numeric {
+    pub fn negated(self) -> Numeric {
         match self {
             Numeric::NaN => Numeric::NaN,
             Numeric::Infinity => Numeric::NegativeInfinity,
             Numeric::NegativeInfinity => Numeric::Infinity,
-            Numeric::Finite(Finite { unscaled, scale }) => Numeric::Finite(Finite {
-                unscaled: unscaled.negated(),
-                scale,
-            }),
+            Numeric::Finite(Finite { unscaled, scale }) => {
+                Numeric::Finite(Finite { unscaled: unscaled.negated(), scale })
+            }
         }
     }
 
     pub fn abs(self) -> Numeric {
-        if self.signum() < 0 { self.neg() } else { self }
+        if self.signum() < 0 { self.negated() } else { self }
     }
 
     /// -1, 0 or 1; 0 for NaN.
@@ -164,11 +154,7 @@ impl Numeric {
         self.at_places(places, Unscaled::cut_down)
     }
 
-    fn at_places(
-        &self,
-        places: i64,
-        down: impl Fn(&Unscaled, u32) -> Unscaled,
-    ) -> Result<Numeric, SqlError> {
+    fn at_places(&self, places: i64, down: impl Fn(&Unscaled, u32) -> Unscaled) -> Result<Numeric, SqlError> {
         let Numeric::Finite(finite) = self else {
             return Ok(self.clone());
         };
@@ -179,11 +165,7 @@ impl Numeric {
         } else {
             finite.unscaled.scaled_up((places - own) as u32)
         };
-        if places >= 0 {
-            Numeric::finite(moved, places)
-        } else {
-            Numeric::finite(moved.scaled_up(-places as u32), 0)
-        }
+        if places >= 0 { Numeric::finite(moved, places) } else { Numeric::finite(moved.scaled_up(-places as u32), 0) }
     }
 
     /// The largest integer that is not above.
@@ -215,14 +197,8 @@ impl Numeric {
         }
         let (weight, _) = leading(finite);
         // Digits before the point of the root.
-        let root_digits = if weight >= 0 {
-            weight * 4 / 2 + 1
-        } else {
-            1 - (1 - weight * 4) / 2
-        };
-        let scale = (SIGNIFICANT_DIGITS_MIN - root_digits)
-            .max(finite.scale.into())
-            .clamp(0, DISPLAY_SCALE_MAX);
+        let root_digits = if weight >= 0 { weight * 4 / 2 + 1 } else { 1 - (1 - weight * 4) / 2 };
+        let scale = (SIGNIFICANT_DIGITS_MIN - root_digits).max(finite.scale.into()).clamp(0, DISPLAY_SCALE_MAX);
         let places = 2 * scale - i64::from(finite.scale);
         let square = if places >= 0 {
             finite.unscaled.to_big() * big_power(places as u32)
@@ -231,11 +207,7 @@ impl Numeric {
         };
         let root = square.sqrt();
         // Half of a unit more than the root, squared, is `root^2 + root + 1/4`.
-        let rounded = if square - &root * &root > root {
-            root + 1
-        } else {
-            root
-        };
+        let rounded = if square - &root * &root > root { root + 1 } else { root };
         Numeric::finite(rounded.into(), scale)
     }
 }
@@ -262,10 +234,7 @@ fn quotient_scale(a: &Finite, b: &Finite) -> i64 {
     let ((weight_a, first_a), (weight_b, first_b)) = (leading(a), leading(b));
     // With equal first digits the quotient may or may not reach the weight; assume it does not.
     let weight = weight_a - weight_b - i64::from(first_a <= first_b);
-    (SIGNIFICANT_DIGITS_MIN - weight * 4)
-        .max(a.scale.into())
-        .max(b.scale.into())
-        .clamp(0, DISPLAY_SCALE_MAX)
+    (SIGNIFICANT_DIGITS_MIN - weight * 4).max(a.scale.into()).max(b.scale.into()).clamp(0, DISPLAY_SCALE_MAX)
 }
 
 /// Weight and value of the first digit in base 10000; zeros for zero.
@@ -278,9 +247,7 @@ pub(super) fn leading(number: &Finite) -> (i64, u32) {
         let weight = exponent.div_euclid(4);
         let taken = (exponent.rem_euclid(4) + 1) as usize;
         let padded = digits.iter().copied().chain(std::iter::repeat(b'0'));
-        let first = padded
-            .take(taken)
-            .fold(0, |n, d| n * 10 + u32::from(d - b'0'));
+        let first = padded.take(taken).fold(0, |n, d| n * 10 + u32::from(d - b'0'));
         (weight, first)
     })
 }

@@ -4,7 +4,7 @@ use super::{Numeric, POWERS};
 use crate::error::SqlError;
 
 /// A running sum and count of numerics of any scales.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct NumericSum {
     small: i128,
     /// The scale of `small`.
@@ -12,17 +12,6 @@ pub struct NumericSum {
     /// What left `small`: sums that outgrew it, numbers that have no place in it.
     large: Option<Numeric>,
     count: i64,
-}
-
-impl Default for NumericSum {
-    fn default() -> NumericSum {
-        NumericSum {
-            small: 0,
-            scale: 0,
-            large: None,
-            count: 0,
-        }
-    }
 }
 
 impl NumericSum {
@@ -45,9 +34,8 @@ impl NumericSum {
 
     fn add_rescaled(&mut self, unscaled: i128, scale: u8) -> Result<(), SqlError> {
         if scale > self.scale
-            && let Some(rescaled) = POWERS
-                .get(usize::from(scale - self.scale))
-                .and_then(|power| self.small.checked_mul(*power))
+            && let Some(rescaled) =
+                POWERS.get(usize::from(scale - self.scale)).and_then(|power| self.small.checked_mul(*power))
         {
             self.small = rescaled;
             self.scale = scale;

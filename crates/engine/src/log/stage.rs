@@ -1,0 +1,313 @@
+//! Where do workers leave their frames? In a buffer per worker and live epoch, from which the sealer takes them.
+//!
+//! ```text
+//! reserve   may refuse: log poisoned, full, busy; grows the buffers
+//! announce  from here until leave nothing waits, faults or allocates
+//! draw      the cts
+//! stage     copies frames
+//! leave     the epoch may be sealed
+//! ```
+//!
+//! 1. Everything reserved or staged on a device and not yet sealed, and what workers hold in advance, counts in
+//!    `unsealed`, which never exceeds the staging limit: so one group never exceeds it, nor do all unsealed epochs of
+//!    the device together.
+//! 2. At most four epochs are unsealed: reservations are granted only while the clock is at most one epoch ahead of the
+//!    sealer, and an epoch has room for more draws than there are workers; so buffers go by epoch modulo 4.
+//! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
+//!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
+//! 4. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
+//!    only after e has been left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::ids::{Cts, DeviceId, Epoch};
+use crate::io::BLOCK_BYTES;
+
+use super::group::{FRAME_PREFIX_BYTES, header_bytes};
+use super::{Log, LogError, LogOptions, ReserveError, StageWait};
+
+/// Worker slots at most; small segments allow fewer ([`workers_per_device`]). More than the sequence has numbers would break invariant 2.
+pub const WORKERS_MAX: usize = 1024;
+const _: () = assert!(WORKERS_MAX < 1 << (Cts::SEQUENCE_BITS - 1));
+
+/// Epochs that may hold unsealed frames.
+pub const LIVE_EPOCHS: usize = 4;
+
+/// A buffer that grew beyond this and was hardly used is given back to the allocator.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// How many workers one device can serve, so that all they may have reserved and staged fits a fresh segment, each
+/// reservation in a group of its own at the worst (invariant 3).
+pub fn workers_per_device(options: &LogOptions) -> u64 {
+    let room = options.segment_bytes.saturating_sub(options.stage_limit_bytes);
+    (room / group_overhead_bytes(options)).saturating_sub(LIVE_EPOCHS as u64)
+}
+
+/// What a group needs beyond its frames, at most: a header that names every device, and padding.
+pub fn group_overhead_bytes(options: &LogOptions) -> u64 {
+    (header_bytes(options.dirs.len()) + BLOCK_BYTES) as u64
+}
+
+/// One worker's frames.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct StageSlot {
+    buffers: Mutex<[Vec<u8>; LIVE_EPOCHS]>,
+    /// Lengths of `buffers`, for looking without the lock.
+    staged: [AtomicU64; LIVE_EPOCHS],
+}
+
+fn index(epoch: Epoch) -> usize {
+    (epoch.0 % LIVE_EPOCHS as u64) as usize
+}
+
+impl StageSlot {
+    pub fn staged(&self, epoch: Epoch) -> u64 {
+        self.staged[index(epoch)].load(Ordering::SeqCst)
+    }
+
+    fn grow(&self, now: Epoch, bytes: u64) -> Result<(), LogError> {
+        let mut buffers = self.buffers.lock();
+        // The epoch at the draw is this or the next one, unless the reservation is kept for long.
+        for ahead in 0..2 {
+            let buffer = &mut buffers[index(Epoch(now.0 + ahead))];
+            buffer.try_reserve(bytes as usize).map_err(|_| LogError::OutOfMemory { bytes })?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, epoch: Epoch, frame_bytes: u64, parts: &[&[u8]]) {
+        let mut buffers = self.buffers.lock();
+        let buffer = &mut buffers[index(epoch)];
+        buffer.extend_from_slice(&(frame_bytes as u32).to_le_bytes());
+        for part in parts {
+            buffer.extend_from_slice(part);
+        }
+        self.staged[index(epoch)].store(buffer.len() as u64, Ordering::SeqCst);
+    }
+
+    /// Takes what was staged for `epoch`, which everyone has left.
+    pub fn take(&self, epoch: Epoch) -> Vec<u8> {
+        let taken = std::mem::take(&mut self.buffers.lock()[index(epoch)]);
+        self.staged[index(epoch)].store(0, Ordering::SeqCst);
+        taken
+    }
+
+    /// Returns the memory of what was taken.
+    pub fn give_back(&self, epoch: Epoch, mut buffer: Vec<u8>) {
+        let wasteful = buffer.capacity() > KEPT_BYTES && buffer.len() < buffer.capacity() / 4;
+        buffer.clear();
+        let mut buffers = self.buffers.lock();
+        if !wasteful && buffers[index(epoch)].capacity() < buffer.capacity() {
+            debug_assert!(buffers[index(epoch)].is_empty(), "log stage invariant 2: the epoch's buffer is not in use");
+            buffers[index(epoch)] = buffer;
+        }
+    }
+}
+
+/// A place to commit from: one per thread that commits. Dropping it gives the slot back.
+pub struct Worker {
+    log: Arc<Log>,
+    slot: usize,
+    device: DeviceId,
+    /// Counted in the device's `unsealed` and not reserved.
+    credit: u64,
+}
+
+impl Worker {
+    pub(super) fn claim(log: &Arc<Log>) -> Result<Worker, LogError> {
+        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: log.slots.len() })?;
+        let device = DeviceId((slot % log.devices.len()) as u16);
+        Ok(Worker { log: log.clone(), slot, device, credit: 0 })
+    }
+
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// The device that this worker's frames go to.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Makes sure that one frame of `bytes` can be staged and written (each further frame needs 4 bytes more). Zero is
+    /// enough for drawing a cts that stages nothing.
+    pub fn reserve(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
+        let limit_bytes = self.log.frame_limit_bytes();
+        if bytes > limit_bytes {
+            return Err(ReserveError::Refused(LogError::FrameTooLarge { bytes, limit_bytes }));
+        }
+        let cost = bytes + FRAME_PREFIX_BYTES;
+        let seen = self.log.stage_waiters.changes();
+        let missing = cost.saturating_sub(self.credit);
+        let busy = || {
+            self.log.wake_if_parked();
+            ReserveError::Busy(StageWait::new(&self.log, self.device, missing, seen))
+        };
+        // Looked at before and after: whoever is refused must not have taken anything, or it would wake the others who
+        // wait for that, and they it.
+        self.check_room(busy)?;
+        let taken = self.take(missing).ok_or_else(busy)?;
+        let granted = self.check_room(busy).and_then(|()| {
+            let slot = &self.log.slots[self.slot];
+            slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused)
+        });
+        match granted {
+            Ok(()) => {
+                self.credit = self.credit + taken - cost;
+                Ok(Reserved { worker: self, budget: cost })
+            }
+            Err(refused) => {
+                self.log.unreserve(self.device, taken);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Counts `missing` bytes in the device's word, and some more in advance if they fit, so that most reservations
+    /// touch no word that other workers write. None if there is no room.
+    fn take(&self, missing: u64) -> Option<u64> {
+        if missing == 0 {
+            return Some(0);
+        }
+        let limit = self.log.options.stage_limit_bytes;
+        let unsealed = &self.log.device(self.device).unsealed;
+        for bytes in [missing + self.log.credit_bytes(), missing] {
+            let add = |unsealed: u64| (unsealed + bytes <= limit).then_some(unsealed + bytes);
+            if unsealed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
+                return Some(bytes);
+            }
+        }
+        None
+    }
+
+    /// Whether the device's segments and the epochs allow a reservation. It holds if it is checked after the bytes are
+    /// counted: the sealer counts down only after it has taken its room.
+    fn check_room(&self, busy: impl FnOnce() -> ReserveError) -> Result<(), ReserveError> {
+        if let Some(error) = self.log.poisoned() {
+            return Err(ReserveError::Refused(error));
+        }
+        match self.log.room(self.device) {
+            Room::Granted => Ok(()),
+            Room::Later => Err(busy()),
+            Room::Full => Err(ReserveError::Refused(self.log.full())),
+        }
+    }
+
+    /// Takes unused space back: some is kept for the next reservation, unless somebody waits for it.
+    fn keep(&mut self, unused: u64) {
+        self.credit += unused;
+        let kept = self.log.credit_bytes();
+        let excess = match self.log.stage_waiters.is_anyone_waiting() {
+            true => self.credit,
+            false if self.credit > 2 * kept => self.credit - kept,
+            false => return,
+        };
+        self.credit -= excess;
+        self.log.unreserve(self.device, excess);
+    }
+}
+
+/// Whether a device can take what is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Granted,
+    /// After the next group is sealed or the next segment prepared.
+    Later,
+    /// Not before the log is recycled.
+    Full,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.log.unreserve(self.device, self.credit);
+        self.log.commit.release(self.slot);
+    }
+}
+
+/// Space that is promised. Dropping it gives the space back.
+pub struct Reserved<'a> {
+    worker: &'a mut Worker,
+    budget: u64,
+}
+
+impl<'a> Reserved<'a> {
+    /// From here on until the announcement leaves: do not wait, fault or allocate; the log's flush waits for it.
+    pub fn announce(self) -> Announced<'a> {
+        let bound = self.worker.log.commit.announce(self.worker.slot);
+        Announced { reserved: self, bound, drawn: None, staged: None, quiet: false }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.worker.keep(self.budget);
+    }
+}
+
+/// Between announce and leave. Dropping it leaves, gives unused space back and wakes the log if its driver is parked.
+pub struct Announced<'a> {
+    /// What is left of it; its drop, after this one's, takes it back.
+    reserved: Reserved<'a>,
+    bound: Cts,
+    drawn: Option<Cts>,
+    staged: Option<Epoch>,
+    quiet: bool,
+}
+
+impl Announced<'_> {
+    fn log(&self) -> &Log {
+        &self.reserved.worker.log
+    }
+
+    /// Draws the next cts; once per announcement.
+    pub fn draw(&mut self) -> Cts {
+        assert!(self.drawn.is_none(), "log stage invariant 2: one draw per announcement");
+        let cts = self.log().commit.draw();
+        debug_assert!(cts > self.bound);
+        self.drawn = Some(cts);
+        cts
+    }
+
+    /// The epoch to stage under: that of the cts drawn, or the current one for frames without a cts (fragments).
+    pub fn epoch(&self) -> Epoch {
+        let current = || self.log().commit.announced_epoch();
+        self.drawn.map(Cts::epoch).or(self.staged).unwrap_or_else(current)
+    }
+
+    /// Appends one frame, the concatenation of `parts`, to this worker's part of `epoch` (from [`Announced::epoch`] or
+    /// the drawn cts; the same for all frames of an announcement). Cannot fail.
+    pub fn stage(&mut self, epoch: Epoch, parts: &[&[u8]]) {
+        let frame_bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let cost = frame_bytes + FRAME_PREFIX_BYTES;
+        let budget = &mut self.reserved.budget;
+        assert!(cost <= *budget, "log invariant 4: {cost} bytes staged with {budget} reserved");
+        *budget -= cost;
+        assert_eq!(*self.staged.get_or_insert(epoch), epoch, "log stage invariant 3: one epoch per announcement");
+        assert!(
+            epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
+            "log stage invariant 4: staged for an epoch that the announcement does not hold open"
+        );
+        self.log().slots[self.reserved.worker.slot].append(epoch, frame_bytes, parts);
+    }
+
+    pub fn leave(self) {}
+
+    /// Leaves without waking a parked driver: for a caller that goes on to [`Log::flush_inline`] or [`Log::wake`].
+    pub fn leave_quietly(mut self) {
+        self.quiet = true;
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        let worker = &*self.reserved.worker;
+        worker.log.commit.leave(worker.slot);
+        if !self.quiet {
+            worker.log.wake_if_parked();
+        }
+    }
+}
