@@ -6,8 +6,10 @@ use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Rank, WantedOrder, choose};
 use crate::compiled::query::Step;
 use crate::error::SqlError;
-use crate::expr::{Comparison, Expr};
-use crate::value::{CastContext, Datum};
+use crate::expr::Expr;
+use crate::value::Datum;
+use crate::value::cast::CastContext;
+use crate::value::operator::BinaryOp;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
@@ -272,7 +274,7 @@ impl Binder<'_> {
             };
             let (l, r) = (from.scope.expr(left), from.scope.expr(right));
             let equal = self.compare(
-                Comparison::Eq,
+                BinaryOp::Eq,
                 Bound::new(l, left.ty),
                 Bound::new(r, right.ty),
             )?;
@@ -556,19 +558,6 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         cost += rows;
     }
     (sequence, cost)
-}
-
-impl Default for Rank {
-    fn default() -> Rank {
-        Rank {
-            one_row: false,
-            equalities: 0,
-            bounds: 0,
-            ordered: false,
-            list: false,
-            whole_key: false,
-        }
-    }
 }
 
 /// Refuses what only another road can do well.

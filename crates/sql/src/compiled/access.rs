@@ -11,9 +11,10 @@
 //! Only `Unique` answers its conditions exactly; on the other paths all conditions stay in the step's filter, so that
 //! stale entries and inexact bounds cost time and never a wrong row.
 
-use super::{Halt, Level, Run};
+use super::{Halt, Level, Run, Scratch};
 use crate::error::SqlError;
-use crate::expr::{Comparison, Expr, Frame, evaluate};
+use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::value::operator::BinaryOp;
 use crate::value::{self, Datum};
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
@@ -50,7 +51,7 @@ impl KeyValue {
 }
 
 /// A bound of a range; exclusive ends are left to the filter.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Range {
     pub index: Arc<Index>,
     pub equal: Vec<KeyValue>,
@@ -86,18 +87,12 @@ pub enum Access {
     Derived(Box<super::query::Query>),
 }
 
-impl PartialEq for Access {
-    fn eq(&self, _: &Access) -> bool {
-        false
-    }
-}
-
 // ---- choosing
 
 /// `column op value` as a condition tells it.
 struct Usable<'a> {
     column: u16,
-    op: Comparison,
+    op: BinaryOp,
     value: &'a Expr,
     ty: Type,
     /// Where the condition stands in the list.
@@ -106,8 +101,8 @@ struct Usable<'a> {
 
 struct UsableList<'a> {
     column: u16,
-    list: &'a [Expr],
-    ty: Type,
+    /// Values and their types.
+    list: Vec<(&'a Expr, Type)>,
 }
 
 /// What choosing found.
@@ -122,7 +117,7 @@ pub struct Choice {
 }
 
 /// How good a path is: one row before many, more equalities before fewer, a bound before none.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Rank {
     pub one_row: bool,
     pub equalities: usize,
@@ -152,14 +147,7 @@ pub fn choose(
         access: Access::Scan,
         answered: Vec::new(),
         ordered: order.is_empty(),
-        rank: Rank {
-            one_row: false,
-            equalities: 0,
-            whole_key: false,
-            bounds: 0,
-            ordered: false,
-            list: false,
-        },
+        rank: Rank::default(),
     };
     for index in &table.indexes {
         for choice in [
@@ -188,12 +176,14 @@ fn usable<'a>(
     for (at, condition) in conditions.iter().enumerate() {
         match condition {
             Expr::Compare {
-                op,
+                operator,
                 left,
                 right,
-                ty,
             } => {
-                for (side, value, op) in [(left, right, *op), (right, left, op.flipped())] {
+                for (side, value, op, ty) in [
+                    (left, right, operator.op, operator.right),
+                    (right, left, flipped(operator.op), operator.left),
+                ] {
                     if let Some(column) = plain_column(side, source)
                         && known(value)
                     {
@@ -201,7 +191,7 @@ fn usable<'a>(
                             column,
                             op,
                             value,
-                            ty: *ty,
+                            ty,
                             at,
                         });
                     }
@@ -210,23 +200,22 @@ fn usable<'a>(
             Expr::In {
                 expr,
                 list,
-                ty,
                 negated: false,
             } => {
                 if let Some(column) = plain_column(expr, source)
-                    && list.iter().all(known)
+                    && list.iter().all(|(_, item)| known(item))
                 {
+                    let list = list.iter().map(|(operator, item)| (item, operator.right));
                     lists.push(UsableList {
                         column,
-                        list,
-                        ty: *ty,
+                        list: list.collect(),
                     });
                 }
             }
             // A bare boolean column is its comparison with true.
             Expr::Column { source: s, column } if *s == source => usable.push(Usable {
                 column: *column,
-                op: Comparison::Eq,
+                op: BinaryOp::Eq,
                 value: &Expr::Const(Datum::Bool(true)),
                 ty: Type::Bool,
                 at,
@@ -237,35 +226,35 @@ fn usable<'a>(
     (usable, lists)
 }
 
-/// The column of `source` that this is, seen through casts that keep its order.
+fn flipped(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        same => same,
+    }
+}
+
+/// The column of `source` that this is.
 fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
     match expr {
         Expr::Column { source: s, column } if *s == source => Some(*column),
-        Expr::Cast { expr, from, to, .. } if keeps_order(*from, *to) => plain_column(expr, source),
         _ => None,
     }
 }
 
-fn keeps_order(from: Type, to: Type) -> bool {
-    use Type::*;
-    matches!(
-        (from, to),
-        (Int2 | Int4 | Int8, Numeric { typmod: None })
-            | (Decimal { .. }, Numeric { typmod: None })
-            | (Char(_) | Varchar(_), Text)
-    ) && key_convertible(to, from)
-}
-
-/// Whether a value of the comparison's type can be turned into the column's.
+/// Whether a value that is compared with the column can be turned into the column's own type, exactly or as a bound.
 fn key_convertible(from: Type, to: Type) -> bool {
     use Type::*;
     converts_to_itself(from, to)
         || matches!(
             (from, to),
-            (Int2 | Int4 | Int8, Int2 | Int4 | Int8)
-                | (Numeric { .. }, Int2 | Int4 | Int8 | Decimal { .. })
+            (
+                Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. },
+                Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. } | Float8
+            )
         )
-        || matches!((from, to), (Decimal { scale: a, .. }, Decimal { scale: b, .. }) if a == b)
 }
 
 fn converts_to_itself(from: Type, to: Type) -> bool {
@@ -277,6 +266,7 @@ fn converts_to_itself(from: Type, to: Type) -> bool {
                 | (Int4, Int8)
                 | (Text | Varchar(_) | Char(_), Text | Varchar(_) | Char(_))
                 | (Numeric { .. }, Numeric { .. })
+                | (Float4, Float8)
         )
         || matches!(
             (from, to),
@@ -297,7 +287,7 @@ fn equality<'a, 'u>(
 ) -> Option<(KeyValue, &'u Usable<'a>)> {
     usable
         .iter()
-        .filter(|u| u.column == column && u.op == Comparison::Eq)
+        .filter(|u| u.column == column && u.op == BinaryOp::Eq)
         .find_map(|u| key_value(table, column, u).map(|key| (key, u)))
 }
 
@@ -350,15 +340,15 @@ fn try_index(
         });
     }
     let next = columns.get(equalities);
-    let bound = |ops: [Comparison; 2]| {
+    let bound = |ops: [BinaryOp; 2]| {
         let column = next?.column;
         usable
             .iter()
             .filter(|u| u.column == column && ops.contains(&u.op))
             .find_map(|u| key_value(table, column, u))
     };
-    let lower = bound([Comparison::Gt, Comparison::Ge]);
-    let upper = bound([Comparison::Lt, Comparison::Le]);
+    let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
+    let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
     let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
     let direction = ordered_by(&columns, equalities, usable, order);
     if equalities == 0 && bounds == 0 && (order.is_empty() || direction.is_none()) {
@@ -387,7 +377,7 @@ fn ordered_by(
     order: &[WantedOrder],
 ) -> Option<Direction> {
     let constant =
-        |column: u16| usable.iter().any(|u| u.column == column && u.op == Comparison::Eq);
+        |column: u16| usable.iter().any(|u| u.column == column && u.op == BinaryOp::Eq);
     let mut direction = None;
     let mut rest = columns[fixed..].iter().filter(|c| !constant(c.column));
     for wanted in order.iter().filter(|w| !constant(w.column)) {
@@ -422,16 +412,16 @@ fn try_points(
             continue;
         }
         let to = table.layout.column_type(usize::from(column.column));
-        let list = lists
-            .iter()
-            .find(|l| l.column == column.column && key_convertible(l.ty, to))?;
+        let list = lists.iter().find(|l| {
+            l.column == column.column && l.list.iter().all(|(_, ty)| key_convertible(*ty, to))
+        })?;
         if varying.is_some() {
             return None;
         }
         let values = list
             .list
             .iter()
-            .map(|e| KeyValue::new(e.clone(), list.ty, to));
+            .map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
         varying = Some((i, values.collect::<Vec<_>>()));
         keys.push(KeyValue::new(Expr::NULL, to, to));
     }
@@ -480,15 +470,25 @@ fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Resolved, SqlError> {
         return Ok(Resolved::Exact(scalar.into_datum()));
     }
     let value = scalar.value();
-    Ok(match (value, key.to) {
-        (Value::Int(v), to) => match integer_bounds(to) {
-            (low, _) if v < low => Resolved::BelowAll,
-            (_, high) if v > high => Resolved::AboveAll,
-            _ => Resolved::Exact(Datum::Int(v)),
-        },
-        (Value::Decimal(v), Type::Decimal { precision, .. }) => decimal_in(v, precision),
-        (value, to) => from_numeric(&value, key.from, to)?,
-    })
+    match (value, key.from, key.to) {
+        // Comparisons with a float column are of floats.
+        (value, from, to @ Type::Float8) => {
+            value::cast::cast(from, &value, to, false).map(Resolved::Exact)
+        }
+        (Value::Int(v), _, to @ (Type::Int2 | Type::Int4 | Type::Int8)) => {
+            Ok(match integer_bounds(to) {
+                (low, _) if v < low => Resolved::BelowAll,
+                (_, high) if v > high => Resolved::AboveAll,
+                _ => Resolved::Exact(Datum::Int(v)),
+            })
+        }
+        (Value::Decimal(v), Type::Decimal { scale: a, .. }, Type::Decimal { precision, scale })
+            if a == scale =>
+        {
+            Ok(decimal_in(v, precision))
+        }
+        (value, from, to) => from_number(&value, from, to),
+    }
 }
 
 fn integer_bounds(ty: Type) -> (i64, i64) {
@@ -508,18 +508,24 @@ fn decimal_in(unscaled: i128, precision: u8) -> Resolved {
     }
 }
 
-fn from_numeric(value: &Value<'_>, from: Type, to: Type) -> Result<Resolved, SqlError> {
-    let zero = value::from_text(from, b"0")?;
-    let positive = from.compare(value, &zero.as_value()) == Ordering::Greater;
+fn from_number(value: &Value<'_>, from: Type, to: Type) -> Result<Resolved, SqlError> {
+    let positive = match value {
+        Value::Int(v) => *v > 0,
+        Value::Decimal(v) => *v > 0,
+        other => {
+            let zero = value::from_text(from, b"0")?;
+            from.compare(other, &zero.as_value()) == Ordering::Greater
+        }
+    };
     let outside = if positive {
         Resolved::AboveAll
     } else {
         Resolved::BelowAll
     };
-    let Ok(there) = value::cast(from, to, value, false) else {
+    let Ok(there) = value::cast::cast(from, value, to, false) else {
         return Ok(outside);
     };
-    let back = value::cast(to, from, &there.as_value(), false)?;
+    let back = value::cast::cast(to, &there.as_value(), from, false)?;
     Ok(if from.compare(&back.as_value(), value).is_eq() {
         Resolved::Exact(there)
     } else {
@@ -619,6 +625,27 @@ impl<'a> Place<'a> {
     }
 }
 
+impl Access {
+    /// Calls `f` with every expression that the path itself evaluates over the sources before it.
+    pub fn expressions(&self, f: &mut impl FnMut(&Expr)) {
+        match self {
+            Access::Unique { keys, .. } | Access::Lookup { keys, .. } => {
+                keys.iter().for_each(|k| f(&k.expr));
+            }
+            Access::Points { keys, list, .. } => {
+                keys.iter().chain(list).for_each(|k| f(&k.expr));
+            }
+            Access::Range(range) => {
+                let keys = range.equal.iter().chain(&range.lower).chain(&range.upper);
+                keys.for_each(|k| f(&k.expr));
+            }
+            Access::Series(bounds) => bounds.iter().for_each(f),
+            Access::Values(rows) => rows.iter().flatten().for_each(f),
+            Access::Scan | Access::Derived(_) => {}
+        }
+    }
+}
+
 pub fn open(place: &Place<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
     match place.access {
         Access::Unique { index, keys } => open_unique(place, index, keys, run),
@@ -635,6 +662,22 @@ pub fn open(place: &Place<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
     }
 }
 
+/// A frame that leaves the engine free for use.
+fn parts_frame<'a>(
+    place: &Place<'a>,
+    scratch: &'a Scratch,
+    parameters: &'a [Datum],
+    env: &'a Env,
+) -> Frame<'a> {
+    Frame {
+        tables: place.tables,
+        rows: &scratch.rows,
+        cells: &scratch.cells,
+        parameters,
+        env,
+    }
+}
+
 fn open_unique(
     place: &Place<'_>,
     index: &Index,
@@ -644,13 +687,7 @@ fn open_unique(
     let source = usize::from(place.source);
     let mut row = std::mem::take(&mut run.scratch.rows[source]);
     let mut computed = std::mem::take(&mut run.scratch.levels[place.depth].computed);
-    let frame = Frame {
-        tables: place.tables,
-        rows: &run.scratch.rows,
-        cells: &run.scratch.cells,
-        parameters: run.parameters,
-        env: run.env,
-    };
+    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
     let found = match compute(keys, &frame, &mut computed) {
         Ok(true) => {
             let value = |i| value_of(keys, i, &frame, &computed);
@@ -679,7 +716,7 @@ fn open_lookup(
 ) -> Result<Cursor, Halt> {
     let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
     level.candidates.clear();
-    let frame = run.frame(place.tables);
+    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
     let usable = compute(keys, &frame, &mut level.computed);
     if let Ok(true) = usable {
         let value = |i| value_of(keys, i, &frame, &level.computed);
@@ -736,7 +773,7 @@ fn next_point(
     *next += 1;
     let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
     level.candidates.clear();
-    let frame = run.frame(place.tables);
+    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
     // The varying key itself holds NULL, which equals nothing: it is left out of the check.
     let others = [&keys[..*varying], &keys[*varying + 1..]];
     let mut usable = Ok(true);

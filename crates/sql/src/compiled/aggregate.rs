@@ -2,10 +2,10 @@
 
 use super::{Flow, Halt, Run};
 use crate::error::SqlError;
-use crate::expr::{Expr, Frame, datum_of, evaluate, test};
+use crate::expr::{Expr, Frame, evaluate, test};
 use crate::value::numeric::{Numeric, NumericSum};
 use crate::value::pgtype::NUMERIC;
-use crate::value::{Datum, fault};
+use crate::value::Datum;
 use freshet_engine::schema::{Type, Value};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -172,7 +172,7 @@ impl State {
             (State::Count(n), _) => *n += 1,
             (State::Integer(sum), Value::Int(v)) => {
                 let total = sum.unwrap_or(0).checked_add(*v);
-                *sum = Some(total.ok_or_else(|| fault::out_of_range(Type::Int8))?);
+                *sum = Some(total.ok_or_else(|| SqlError::new("22003", "bigint out of range"))?);
             }
             (State::Float { sum, count }, Value::Float(v)) => {
                 *sum += v;
@@ -194,7 +194,7 @@ impl State {
                     Ordering::Greater
                 };
                 if matches!(best, Datum::Null) || ty.compare(value, &best.as_value()) == wanted {
-                    *best = datum_of(value);
+                    *best = Datum::from(*value);
                 }
             }
             (State::Truth(truth), Value::Bool(v)) => {

@@ -187,7 +187,7 @@ fn insert_given<'v>(
         let column = usize::from(column);
         match cast {
             Some((from, to)) if !value.is_null() => {
-                let datum = value::cast(*from, *to, &value, false)?;
+                let datum = value::cast::cast(*from, &value, *to, false)?;
                 row.set(&table.layout, column, &datum.as_value());
             }
             _ => row.set(&table.layout, column, &value),

@@ -199,7 +199,7 @@ pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>
     Ok((0..rows.len())
         .map(|row| {
             (0..width)
-                .map(|column| crate::expr::datum_of(&rows.get(row, column)))
+                .map(|column| Datum::from(rows.get(row, column)))
                 .collect()
         })
         .collect())
