@@ -12,8 +12,9 @@ const SIGNIFICANT_DIGITS_MIN: i64 = 16;
 const DISPLAY_SCALE_MAX: i64 = 1000;
 /// Digits computed beyond those that are shown.
 const GUARD_DIGITS: i64 = 12;
-/// A power with at most so many digits is computed exactly.
-const EXACT_DIGITS_MAX: i64 = 20_000;
+/// PostgreSQL's limits of what exponentials are computed of: beyond, they overflow or are zero.
+const EXP_MAX: f64 = 6_000.0;
+const POWER_LN_MAX: f64 = 6_020.0;
 
 impl Numeric {
     /// The natural logarithm.
@@ -32,7 +33,9 @@ impl Numeric {
     pub fn log(&self, base: &Numeric) -> Result<Numeric, SqlError> {
         let (number, base) = match (self, base) {
             (Numeric::NaN, _) | (_, Numeric::NaN) => return Ok(Numeric::NaN),
-            (Numeric::Finite(number), Numeric::Finite(base)) => (check_logarithm(number)?, check_logarithm(base)?),
+            (Numeric::Finite(number), Numeric::Finite(base)) => {
+                (check_logarithm(number)?, check_logarithm(base)?)
+            }
             (Numeric::NegativeInfinity, _) | (_, Numeric::NegativeInfinity) => {
                 return Err(fault::logarithm("a negative number"));
             }
@@ -60,8 +63,10 @@ impl Numeric {
         };
         let weight = (approximate(finite) * LOG10_E).clamp(-2000.0, 2000.0);
         let scale = display_scale(weight as i64, &[finite]);
+        if approximate(finite).abs() >= EXP_MAX {
+            return beyond(approximate(finite), scale);
+        }
         let digits = approximate(finite) * LOG10_E;
-        check_weight(digits)?;
         let places = scale + GUARD_DIGITS + (digits.max(0.0) as i64);
         let fixed = exp_fixed(&to_fixed(finite, places), places)?;
         Numeric::finite(drop_places(&fixed, places - scale), scale)
@@ -89,12 +94,18 @@ impl Numeric {
             return whole_power(base, n);
         }
         if base.unscaled.is_zero() {
-            let scale = SIGNIFICANT_DIGITS_MIN.max(base.scale.into()).max(power.scale.into());
+            let scale = SIGNIFICANT_DIGITS_MIN
+                .max(base.scale.into())
+                .max(power.scale.into());
             return Numeric::finite(Unscaled::Small(0), scale.min(DISPLAY_SCALE_MAX));
         }
         let odd = is_whole && whole.rem(&Numeric::from_i64(2))?.signum() != 0;
         let magnitude = fractional_power(base, power)?;
-        Ok(if base.unscaled.is_negative() && odd { magnitude.neg() } else { magnitude })
+        Ok(if base.unscaled.is_negative() && odd {
+            magnitude.neg()
+        } else {
+            magnitude
+        })
     }
 }
 
@@ -120,21 +131,27 @@ fn special_power(base: &Numeric, exponent: &Numeric) -> Result<Numeric, SqlError
                 false => Numeric::zero(),
             })
         }
+        (Numeric::NegativeInfinity, _) if exponent.trunc(0)? != *exponent => {
+            Err(fault::complex_power())
+        }
         _ if exponent.signum() < 0 => Ok(Numeric::zero()),
         (Numeric::Infinity, _) => Ok(Numeric::Infinity),
         _ => {
-            if exponent.trunc(0)? != *exponent {
-                return Err(fault::complex_power());
-            }
             let odd = exponent.rem(&Numeric::from_i64(2))?.signum() != 0;
-            Ok(if odd { Numeric::NegativeInfinity } else { Numeric::Infinity })
+            Ok(if odd {
+                Numeric::NegativeInfinity
+            } else {
+                Numeric::Infinity
+            })
         }
     }
 }
 
 /// A power that is an integer shows [`SIGNIFICANT_DIGITS_MIN`] places, or the base's if those are more.
 fn whole_power(base: &Finite, n: i32) -> Result<Numeric, SqlError> {
-    let scale = SIGNIFICANT_DIGITS_MIN.max(base.scale.into()).min(DISPLAY_SCALE_MAX);
+    let scale = SIGNIFICANT_DIGITS_MIN
+        .max(base.scale.into())
+        .min(DISPLAY_SCALE_MAX);
     if base.unscaled.is_zero() {
         let value = Numeric::from_i64(i64::from(n == 0));
         return value.round(scale);
@@ -144,34 +161,52 @@ fn whole_power(base: &Finite, n: i32) -> Result<Numeric, SqlError> {
     if digits + 1.0 < -(scale as f64) {
         return Numeric::finite(Unscaled::Small(0), scale);
     }
-    let count = n.unsigned_abs();
-    if base.unscaled.digit_count() * i64::from(count) > EXACT_DIGITS_MAX {
-        return large_power(base, n, scale, digits);
-    }
-    let power = base.unscaled.to_big().pow(count);
-    let places = i64::from(base.scale) * i64::from(count);
+    let kept = scale + GUARD_DIGITS * 2 + digits.abs() as i64;
+    let (power, places) = repeated_product(base, n.unsigned_abs(), kept as u64);
     let unscaled = if n >= 0 {
         drop_places(&power, places - scale)
     } else {
-        round_quotient(&big_power((places + scale) as u32), &power).into()
+        round_quotient(
+            &drop_places(&BigInt::one(), -(places + scale)).to_big(),
+            &power,
+        )
+        .into()
     };
     Numeric::finite(unscaled, scale)
 }
 
-/// Too many digits for an exact power: by logarithms, to as many digits as are shown.
-fn large_power(base: &Finite, n: i32, scale: i64, digits: f64) -> Result<Numeric, SqlError> {
-    let places = scale + GUARD_DIGITS * 2 + digits.max(0.0) as i64;
-    let magnitude = Finite { unscaled: absolute(&base.unscaled), scale: base.scale };
-    let product = ln_fixed(&magnitude, places) * n;
-    let fixed = exp_fixed(&product, places)?;
-    let result = Numeric::finite(drop_places(&fixed, places - scale), scale)?;
-    Ok(if base.unscaled.is_negative() && n % 2 != 0 { result.neg() } else { result })
+/// The power as an integer and a count of places, by squaring; exact to about `kept` digits.
+fn repeated_product(base: &Finite, n: u32, kept: u64) -> (BigInt, i64) {
+    let shorten = |(value, places): (BigInt, i64)| {
+        // A digit takes 3.33 bits: what is dropped is surely beyond `kept`.
+        let surplus = (value.bits() / 4).saturating_sub(kept) as i64;
+        (drop_places(&value, surplus).to_big(), places - surplus)
+    };
+    let times = |a: &(BigInt, i64), b: &(BigInt, i64)| shorten((&a.0 * &b.0, a.1 + b.1));
+    let base = (base.unscaled.to_big(), i64::from(base.scale));
+    let mut result = (BigInt::one(), 0);
+    for bit in (0..u32::BITS - n.leading_zeros()).rev() {
+        result = times(&result, &result);
+        if n >> bit & 1 == 1 {
+            result = times(&result, &base);
+        }
+    }
+    result
 }
 
 fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> {
-    let magnitude = Finite { unscaled: absolute(&base.unscaled), scale: base.scale };
-    let digits = approximate(power) * approximate_ln(&magnitude) / LN_10;
-    check_weight(digits)?;
+    let magnitude = Finite {
+        unscaled: absolute(&base.unscaled),
+        scale: base.scale,
+    };
+    // PostgreSQL chooses the scale by a logarithm of about nine digits; powers of ten show the difference.
+    let unit = 10f64.powi((8 - ln_exponent(&magnitude)).max(0) as i32);
+    let round = |value: f64| (value * unit).round() / unit;
+    let ln = round(approximate(power) * round(approximate_ln(&magnitude)));
+    if ln.abs() >= POWER_LN_MAX {
+        return beyond(ln, DISPLAY_SCALE_MAX);
+    }
+    let digits = ln / LN_10;
     let scale = display_scale(digits as i64, &[base, power]);
     let power_digits = (power.unscaled.digit_count() - i64::from(power.scale)).max(0);
     let places = scale + GUARD_DIGITS + digits.max(0.0) as i64 + power_digits;
@@ -195,6 +230,14 @@ fn check_logarithm(number: &Finite) -> Result<&Finite, SqlError> {
     Ok(number)
 }
 
+/// An exponential beyond the limits.
+fn beyond(exponent: f64, scale: i64) -> Result<Numeric, SqlError> {
+    if exponent > 0.0 {
+        return Err(fault::numeric_overflow());
+    }
+    Numeric::finite(Unscaled::Small(0), scale)
+}
+
 /// Refuses a result with more digits than a numeric has.
 fn check_weight(digits: f64) -> Result<(), SqlError> {
     if digits > INTEGER_DIGITS_MAX as f64 {
@@ -206,7 +249,9 @@ fn check_weight(digits: f64) -> Result<(), SqlError> {
 /// Places that show [`SIGNIFICANT_DIGITS_MIN`] digits of a number with this decimal exponent, or what the operands show.
 fn display_scale(exponent: i64, operands: &[&Finite]) -> i64 {
     let shown = operands.iter().map(|o| i64::from(o.scale)).max();
-    (SIGNIFICANT_DIGITS_MIN - exponent).max(shown.unwrap_or(0)).clamp(0, DISPLAY_SCALE_MAX)
+    (SIGNIFICANT_DIGITS_MIN - exponent)
+        .max(shown.unwrap_or(0))
+        .clamp(0, DISPLAY_SCALE_MAX)
 }
 
 /// About the number; infinite if no float holds it.
@@ -214,7 +259,8 @@ fn approximate(number: &Finite) -> f64 {
     let mut text = Vec::new();
     Numeric::Finite(number.clone()).write(&mut text);
     let text = std::str::from_utf8(&text).ok();
-    text.and_then(|t| t.parse().ok()).expect("a number's text reads as a float")
+    text.and_then(|t| t.parse().ok())
+        .expect("a number's text reads as a float")
 }
 
 /// About the logarithm of the absolute value.
@@ -295,7 +341,11 @@ fn ln_fixed(number: &Finite, places: i64) -> BigInt {
         numerator <<= 1;
         k -= 1;
     }
-    let mantissa = ln_ratio(&(&numerator - &denominator), &(&numerator + &denominator), &one);
+    let mantissa = ln_ratio(
+        &(&numerator - &denominator),
+        &(&numerator + &denominator),
+        &one,
+    );
     let ln_2 = ln_ratio(&BigInt::one(), &BigInt::from(3), &one);
     drop_places(&(mantissa + ln_2 * k), spare).to_big()
 }
@@ -305,7 +355,10 @@ fn exp_fixed(x: &BigInt, places: i64) -> Result<BigInt, SqlError> {
     const HALVINGS: u32 = 16;
     let spare = GUARD_DIGITS + 8;
     let one = big_power((places + spare) as u32);
-    let ten = Finite { unscaled: Unscaled::Small(10), scale: 0 };
+    let ten = Finite {
+        unscaled: Unscaled::Small(10),
+        scale: 0,
+    };
     let ln_10 = ln_fixed(&ten, places + spare);
     let x = x * big_power(spare as u32);
     let k = &x / &ln_10;
