@@ -196,9 +196,7 @@ impl BinaryOperator {
         Ok(match comparison {
             Comparison::Same => self.left.compare(left, right),
             Comparison::WithoutBlanks => match (*left, *right) {
-                (Value::Bytes(a), Value::Bytes(b)) => {
-                    text::trim_blanks(a).cmp(text::trim_blanks(b))
-                }
+                (Value::Bytes(a), Value::Bytes(b)) => text::trim_blanks(a).cmp(text::trim_blanks(b)),
                 _ => self.left.compare(left, right),
             },
             Comparison::Decimal => {
@@ -560,10 +558,7 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         } else {
             Comparison::Numeric
         }
-    } else if matches!(
-        (a, b),
-        (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))
-    ) {
+    } else if matches!((a, b), (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))) {
         Comparison::WithoutBlanks
     } else if cast::same_base(a, b) || is_text(a) && is_text(b) {
         Comparison::Same
