@@ -20,3 +20,11 @@ pub mod source;
 pub mod schema;
 
 pub mod model;
+
+pub mod error;
+
+pub mod bind;
+
+pub mod load;
+
+pub mod replay;
