@@ -28,3 +28,9 @@ pub mod bind;
 pub mod load;
 
 pub mod replay;
+
+pub mod apply;
+
+pub mod forms;
+
+pub mod closing;
