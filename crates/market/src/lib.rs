@@ -34,3 +34,7 @@ pub mod apply;
 pub mod forms;
 
 pub mod closing;
+
+pub mod check;
+
+pub mod report;

@@ -25,6 +25,7 @@ pub struct SettledTrade {
 /// One stock at the end of the feed.
 #[derive(Clone, Default, Debug)]
 pub struct StockState {
+    pub messages: u64,
     pub status: Option<(Timestamp, Status, i32)>,
     pub quote: Option<(Timestamp, Book)>,
     pub quote_count: i64,
@@ -49,19 +50,16 @@ pub struct DayAggregate {
 #[derive(Clone, Default, Debug)]
 pub struct Model {
     stocks: Vec<StockState>,
-    pub messages: u64,
 }
 
 impl Model {
     pub fn new(stocks: usize) -> Model {
         Model {
             stocks: vec![StockState::default(); stocks],
-            messages: 0,
         }
     }
 
     pub fn apply(&mut self, message: &Message) {
-        self.messages += 1;
         self.stocks[message.stock.index()].apply(message);
     }
 
@@ -76,6 +74,7 @@ impl Model {
 
 impl StockState {
     fn apply(&mut self, message: &Message) {
+        self.messages += 1;
         match message.body {
             Body::Status {
                 status,
@@ -178,7 +177,7 @@ mod tests {
             model.apply(&message);
         }
         let stock = model.stock(A);
-        assert_eq!((model.messages, model.refused()), (9, 1));
+        assert_eq!((stock.messages, model.refused()), (9, 1));
         assert_eq!(stock.status.map(|s| s.0), Some(Date(8005).at(3_000_000)));
         assert_eq!(stock.quote_count, 2);
         let seen: Vec<(i32, i32, Best, Best)> = stock
