@@ -216,7 +216,7 @@ impl Run<'_> {
         };
         let mut position = 0;
         // `ReaderGone` ends the loop as `stop` does: the reader tells why.
-        while let Ok(Some(arrival)) = replay.next() {
+        while let Ok(Some(arrival)) = replay.next_arrival() {
             position += 1;
             if position <= stored {
                 continue;
@@ -577,7 +577,7 @@ impl Work<'_> {
             .execute(statement, self.parameters)
             .map_err(|error| MarketError::Sql {
                 doing: format!("updating {table}"),
-                error,
+                error: Box::new(error),
             })?;
         match rows {
             1 => Ok(()),

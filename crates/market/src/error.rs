@@ -14,7 +14,7 @@ pub enum MarketError {
     /// A statement failed, and what it was for.
     Sql {
         doing: String,
-        error: SqlError,
+        error: Box<SqlError>,
     },
     File {
         path: PathBuf,
@@ -45,7 +45,7 @@ impl<T> Doing<T> for std::result::Result<T, SqlError> {
     fn doing(self, what: &str) -> Result<T> {
         self.map_err(|error| MarketError::Sql {
             doing: what.to_owned(),
-            error,
+            error: Box::new(error),
         })
     }
 }

@@ -151,10 +151,6 @@ impl LineReader {
     }
 
     /// `Ok(None)` at the end; the inner `Err` is a refused line.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the two errors have two fates: one ends the reading, the other is the policy's"
-    )]
     pub fn next_line(&mut self) -> Result<Option<Result<Line<'_>, Reason>>, FeedError> {
         let Some(text) = self.file.next_line()? else {
             return Ok(None);

@@ -38,3 +38,9 @@ pub mod closing;
 pub mod check;
 
 pub mod report;
+
+pub mod progress;
+
+pub mod run;
+
+pub use run::{Listen, ListenGuard, MarketArgs, run};

@@ -103,10 +103,6 @@ pub struct Trade {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "messages travel in batches by value; a box would cost an allocation for each of the most frequent kind"
-)]
 pub enum Body {
     Status { status: Status, previous_close: i32 },
     Quote(Book),

@@ -126,7 +126,7 @@ impl Replay {
     }
 
     /// The next message of this applier, or `None` when the day is over.
-    pub fn next(&mut self) -> Result<Option<Arrival>, ReaderGone> {
+    pub fn next_arrival(&mut self) -> Result<Option<Arrival>, ReaderGone> {
         loop {
             let (ts, clone) = match self.current {
                 Some(current) => current,
@@ -282,7 +282,7 @@ mod tests {
 
     fn arrivals(clones: u32, appliers: u32, applier: u32) -> Vec<Arrival> {
         let mut replay = replay(clones, appliers, applier, true);
-        std::iter::from_fn(|| replay.next().expect("the reader ended")).collect()
+        std::iter::from_fn(|| replay.next_arrival().expect("the reader ended")).collect()
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
     fn a_reader_that_vanishes_is_not_the_end_of_the_day() {
         let mut replay = replay(2, 1, 0, false);
         let outcome = loop {
-            match replay.next() {
+            match replay.next_arrival() {
                 Ok(Some(_)) => {}
                 Ok(None) => break None,
                 Err(gone) => break Some(gone),
@@ -345,7 +345,7 @@ mod tests {
     fn the_window_does_not_grow_with_the_day() {
         let mut replay = replay(10, 1, 0, true);
         let mut largest = 0;
-        while replay.next().expect("the reader ended").is_some() {
+        while replay.next_arrival().expect("the reader ended").is_some() {
             largest = largest.max(replay.window.len());
         }
         assert!(largest <= 4, "{largest} batches of 40 were kept");
