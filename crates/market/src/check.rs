@@ -4,7 +4,7 @@
 //! | table | compared |
 //! |---|---|
 //! | STOCK_MASTER | name, status, previous close, time, the day's totals |
-//! | BIDNASK | time, all levels, totals, the number of quotes |
+//! | BIDNASK | time, all levels and their changes, totals, the number of quotes |
 //! | TRADE | every column |
 //! | TRADE_HISTORY | every trade in order, with the best bid and ask it met |
 //! | TRADE_DAILY_AGGREGATE | the bars from before, then the day's row; also of symbols that are not in the feed |
@@ -180,7 +180,7 @@ impl<'a> Checker<'a> {
         let mut session = db.session().doing("connecting")?;
         let mut reader = |table, columns, order| Reader::new(&mut session, table, columns, order);
         let mut quote_columns = names("bidnask_time bid_total_vol ask_total_vol quote_count");
-        for prefix in ["bid", "bid_vol", "ask", "ask_vol"] {
+        for prefix in ["bid", "bid_vol", "ask", "ask_vol", "bid_chg", "ask_chg"] {
             quote_columns.extend((1..=LEVELS).map(|i| format!("{prefix}{i}")));
         }
         Ok(Checker {
@@ -385,7 +385,7 @@ fn master_row(expected: &Expected<'_>) -> Vec<Datum> {
 fn bidnask_row(expected: &Expected<'_>) -> Vec<Datum> {
     let state = expected.state;
     let Some((ts, book)) = &state.quote else {
-        let mut row = vec![Datum::Null; 4 + 4 * LEVELS];
+        let mut row = vec![Datum::Null; 4 + 6 * LEVELS];
         row[3] = int(0);
         return row;
     };
@@ -399,6 +399,12 @@ fn bidnask_row(expected: &Expected<'_>) -> Vec<Datum> {
     row.extend(book.bid_quantity.map(int));
     row.extend(book.ask_price.map(decimal));
     row.extend(book.ask_quantity.map(int));
+    for change in [state.bid_change, state.ask_change] {
+        match change {
+            Some(change) => row.extend(change.map(int)),
+            None => row.extend([(); LEVELS].map(|()| Datum::Null)),
+        }
+    }
     row
 }
 

@@ -6,7 +6,7 @@
 //! A trade message of a stock whose status is not `TRADE` is refused: it leaves no trace but in the position.
 
 use crate::calendar::Timestamp;
-use crate::message::{Body, Book, Message, Status, StockId, Trade};
+use crate::message::{Body, Book, LEVELS, Message, Status, StockId, Trade};
 
 /// A best level as a trade met it: price and quantity, nothing before the first quote.
 pub type Best = Option<(i32, i32)>;
@@ -28,6 +28,9 @@ pub struct StockState {
     pub messages: u64,
     pub status: Option<(Timestamp, Status, i32)>,
     pub quote: Option<(Timestamp, Book)>,
+    /// How much more each level of the last quote holds than the quote before; nothing after the first quote.
+    pub bid_change: Option<[i32; LEVELS]>,
+    pub ask_change: Option<[i32; LEVELS]>,
     pub quote_count: i64,
     pub trades: Vec<SettledTrade>,
     /// Trades refused because the stock did not trade.
@@ -81,6 +84,13 @@ impl StockState {
                 previous_close,
             } => self.status = Some((message.ts, status, previous_close)),
             Body::Quote(book) => {
+                let change = |new: &[i32; LEVELS], old: &[i32; LEVELS]| {
+                    std::array::from_fn(|i| new[i] - old[i])
+                };
+                if let Some((_, before)) = &self.quote {
+                    self.bid_change = Some(change(&book.bid_quantity, &before.bid_quantity));
+                    self.ask_change = Some(change(&book.ask_quantity, &before.ask_quantity));
+                }
                 self.quote = Some((message.ts, book));
                 self.quote_count += 1;
             }
@@ -180,6 +190,8 @@ mod tests {
         assert_eq!((stock.messages, model.refused()), (9, 1));
         assert_eq!(stock.status.map(|s| s.0), Some(Date(8005).at(3_000_000)));
         assert_eq!(stock.quote_count, 2);
+        assert_eq!(stock.bid_change, Some([0; LEVELS]));
+        assert_eq!(stock.ask_change.map(|c| c[0]), Some(-20));
         let seen: Vec<(i32, i32, Best, Best)> = stock
             .trades
             .iter()

@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 /// Tells a data directory of ours from any other: `--fresh` deletes only what holds this file.
 const MARKER: &str = "FRESHET-MARKET";
 
+/// The name of the engine's lock files.
+const LOCK: &str = "lock";
+
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Replays a trading day into a durable database and checks what it holds.
@@ -206,12 +209,31 @@ fn prepare_directory(dir: &Path, fresh: bool) -> Result<()> {
         )));
     }
     if !empty && fresh {
+        refuse_if_in_use(dir)?;
         // The marker goes last, so that a deletion that is interrupted can be begun again.
         delete_except(dir, &marker)?;
     }
     std::fs::create_dir_all(dir).map_err(|e| MarketError::file(dir, e))?;
     let text = "A market database of freshet; `freshet market --fresh` may delete this directory's contents.\n";
     std::fs::write(&marker, text).map_err(|e| MarketError::file(&marker, e))
+}
+
+/// A process that has the database open holds its lock files, which lie in the directory or one below.
+fn refuse_if_in_use(dir: &Path) -> Result<()> {
+    let below = std::fs::read_dir(dir).map_err(|e| MarketError::file(dir, e))?;
+    let below = below.filter_map(|entry| Some(entry.ok()?.path().join(LOCK)));
+    for path in std::iter::once(dir.join(LOCK)).chain(below) {
+        let Ok(file) = std::fs::File::open(&path) else {
+            continue;
+        };
+        if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
+            return Err(MarketError::Usage(format!(
+                "{} is in use by another process",
+                dir.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn delete_except(dir: &Path, kept: &Path) -> Result<()> {
@@ -530,3 +552,6 @@ fn total(asked: Vec<Result<FormTally>>) -> Result<FormTally> {
     }
     Ok(total)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,8 @@
 //! | MARKET_RUN | 8 | | id |
 //!
 //! The benchmark prints only some of the columns. Those, and what the feed lets one fill, are real; the rest have the
-//! names such a table has and stay null, which costs their room in the record and nothing in the log. The feed tells no
-//! changes of levels, so `bid_chg` and `ask_chg` are among the null ones.
+//! names such a table has and stay null, which costs their room in the record and nothing in the log. `bid_chg` and
+//! `ask_chg` tell how much more or less each level holds than the quote before had at that level.
 //!
 //! Prices are `numeric(9,4)` (4 bytes), but those of the daily table `numeric(12,4)` (8 bytes): some stocks of the real
 //! daily file cost more than 99999.9999.
@@ -301,6 +301,12 @@ pub mod apply {
             let first = 3 + group * LEVELS;
             set.extend((0..LEVELS).map(|i| format!("{prefix}{} = ${}", i + 1, first + i)));
         }
+        for (side, first) in [("bid", 3 + LEVELS), ("ask", 3 + 3 * LEVELS)] {
+            set.extend(
+                (0..LEVELS)
+                    .map(|i| format!("{side}_chg{0} = ${1} - {side}_vol{0}", i + 1, first + i)),
+            );
+        }
         set.push("bid_total_vol = $43".into());
         set.push("ask_total_vol = $44".into());
         set.push("quote_count = quote_count + 1".into());
@@ -447,16 +453,17 @@ mod tests {
     }
 
     #[test]
-    fn statements_use_every_parameter_once_named() {
+    fn a_quote_sets_every_level_and_its_change() {
         let quote = apply::quote();
-        for i in 1..=44 {
-            assert_eq!(
-                quote.matches(&format!("= ${i},")).count()
-                    + usize::from(quote.ends_with(&format!("= ${i}"))),
-                1,
-                "${i}"
-            );
+        for i in 2..=44 {
+            assert_eq!(quote.matches(&format!(" = ${i},")).count(), 1, "${i}");
         }
+        assert!(quote.contains(" bid_chg10 = $22 - bid_vol10,"));
+        assert!(quote.contains(" ask_chg1 = $33 - ask_vol1,"));
+    }
+
+    #[test]
+    fn the_current_quote_has_its_49_columns() {
         assert_eq!(forms::qf3().matches(", ").count() + 1, 49);
     }
 
