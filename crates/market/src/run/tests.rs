@@ -44,8 +44,7 @@ fn abandon(args: &MarketArgs, after: u64) {
 
 fn refusal(args: &MarketArgs) -> String {
     carry_out(args, None, nobody_listens)
-        .err()
-        .expect("refused")
+        .expect_err("refused")
         .to_string()
 }
 
@@ -192,7 +191,7 @@ fn a_listener_that_cannot_open_ends_the_run_with_its_line() {
         ..args(directory.path(), &[])
     };
     let busy = |_: &Database, address: SocketAddr| Err(format!("{address}: address in use"));
-    let error = carry_out(&args, None, busy).err().expect("refused");
+    let error = carry_out(&args, None, busy).expect_err("refused");
     assert_eq!(error.to_string(), "127.0.0.1:5433: address in use");
 }
 
