@@ -100,9 +100,7 @@ impl Tally {
         }
         self.refused_trades += other.refused_trades;
         self.statements += other.statements;
-        self.latency_us
-            .add(&other.latency_us)
-            .expect("all histograms have the same bounds");
+        self.latency_us.add(&other.latency_us).expect("all histograms have the same bounds");
     }
 }
 
@@ -121,19 +119,9 @@ pub fn apply_day(
     gauges: &[Gauge],
     stop: &AtomicBool,
 ) -> Result<Tally> {
-    let assignment = Arc::new(Assignment::new(
-        &day.listing,
-        options.clones,
-        options.appliers,
-    ));
+    let assignment = Arc::new(Assignment::new(&day.listing, options.clones, options.appliers));
     let origin = OnceLock::new();
-    let run = Run {
-        db,
-        day,
-        options,
-        stop,
-        origin: &origin,
-    };
+    let run = Run { db, day, options, stop, origin: &origin };
     std::thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut appliers = Vec::new();
@@ -141,11 +129,7 @@ pub fn apply_day(
             let (sender, receiver) = sync_channel(BATCHES_AHEAD);
             senders.push(sender);
             let (run, assignment) = (&run, assignment.clone());
-            appliers.push(scope.spawn(move || {
-                raising(run.stop, || {
-                    run.applier(applier, receiver, assignment, gauge)
-                })
-            }));
+            appliers.push(scope.spawn(move || raising(run.stop, || run.applier(applier, receiver, assignment, gauge))));
         }
         let reader = scope.spawn(|| raising(stop, || read_ahead(day, senders, stop)));
         let mut total = Tally::new();
@@ -238,9 +222,7 @@ impl Run<'_> {
 
     /// Waits until the message is due, and meanwhile for commits. The moment it arrived.
     fn await_due(&self, arrival: &Arrival, flight: &mut Flight<'_>) -> Result<Instant> {
-        let origin = self
-            .origin
-            .get_or_init(|| (arrival.message.ts, Instant::now()));
+        let origin = self.origin.get_or_init(|| (arrival.message.ts, Instant::now()));
         let pace = Pace::new(self.options.speed, *origin);
         let Some(due) = pace.due(arrival.message.ts) else {
             return Ok(Instant::now());
@@ -286,12 +268,7 @@ struct Flight<'a> {
 
 impl<'a> Flight<'a> {
     fn new(db: &'a Database, deferred: bool) -> Flight<'a> {
-        Flight {
-            db,
-            deferred,
-            commits: VecDeque::with_capacity(IN_FLIGHT_MAX),
-            tally: Tally::new(),
-        }
+        Flight { db, deferred, commits: VecDeque::with_capacity(IN_FLIGHT_MAX), tally: Tally::new() }
     }
 
     fn is_empty(&self) -> bool {
@@ -393,9 +370,7 @@ impl Writer {
     fn new(run: &Run<'_>, number: u32, assignment: &Arc<Assignment>) -> Result<Writer> {
         let mut session = run.db.session().doing("connecting")?;
         if run.options.deferred {
-            session
-                .run("SET synchronous_commit = off")
-                .doing("choosing deferred commits")?;
+            session.run("SET synchronous_commit = off").doing("choosing deferred commits")?;
         }
         let statements = Statements::prepare(&mut session).doing("preparing the statements")?;
         let mut codes = Vec::new();
@@ -421,10 +396,7 @@ impl Writer {
     fn stored_position(&mut self) -> Result<u64> {
         let sql = "SELECT message FROM market_position WHERE applier = $1";
         let statement = self.session.prepare(sql).doing("reading the position")?;
-        let rows = self
-            .session
-            .query(&statement, &self.position[..1])
-            .doing("reading the position")?;
+        let rows = self.session.query(&statement, &self.position[..1]).doing("reading the position")?;
         match (rows.len(), (!rows.is_empty()).then(|| rows.get(0, 0))) {
             (1, Some(Value::Int(message))) => Ok(message as u64),
             _ => Err(missing("market_position", &self.position[0])),
@@ -434,8 +406,7 @@ impl Writer {
     fn apply(&mut self, arrival: &Arrival, position: u64) -> Result<Applied> {
         let place = self.assignment.place(arrival.message.stock, arrival.clone);
         self.parameters.clear();
-        self.parameters
-            .push(std::mem::replace(&mut self.codes[place], Datum::Null));
+        self.parameters.push(std::mem::replace(&mut self.codes[place], Datum::Null));
         self.position[1] = Datum::Int(position as i64);
         let mut tries = 0;
         let applied = loop {
@@ -459,10 +430,7 @@ impl Writer {
         };
         let mut refused = false;
         match &message.body {
-            Body::Status {
-                status,
-                previous_close,
-            } => work.status(message, status, *previous_close)?,
+            Body::Status { status, previous_close } => work.status(message, status, *previous_close)?,
             Body::Quote(book) => work.quote(message, book)?,
             Body::Trade(trade) => refused = !work.trade(message, trade)?,
         }
@@ -506,12 +474,10 @@ impl Work<'_> {
         self.parameters.extend(book.bid_quantity.map(int));
         self.parameters.extend(book.ask_price.map(decimal));
         self.parameters.extend(book.ask_quantity.map(int));
-        self.parameters
-            .extend([int(book.bid_total()), int(book.ask_total())]);
+        self.parameters.extend([int(book.bid_total()), int(book.ask_total())]);
         self.change(&statements.quote, "bidnask")?;
         self.parameters.truncate(2);
-        self.parameters
-            .extend([decimal(book.bid_price[0]), decimal(book.ask_price[0])]);
+        self.parameters.extend([decimal(book.bid_price[0]), decimal(book.ask_price[0])]);
         self.change(&statements.closest, "trade")
     }
 
@@ -534,9 +500,7 @@ impl Work<'_> {
         self.parameters.extend(settled(trade, change));
         self.parameters.extend(best);
         self.executed += 1;
-        self.transaction
-            .execute(&statements.record, self.parameters)
-            .doing("inserting into trade_history")?;
+        self.transaction.execute(&statements.record, self.parameters).doing("inserting into trade_history")?;
         Ok(true)
     }
 
@@ -559,10 +523,8 @@ impl Work<'_> {
 
     fn best(&mut self) -> Result<[Datum; 4]> {
         self.executed += 1;
-        let rows = self
-            .transaction
-            .query(&self.statements.best, self.parameters)
-            .doing("reading the best bid and ask")?;
+        let rows =
+            self.transaction.query(&self.statements.best, self.parameters).doing("reading the best bid and ask")?;
         if rows.is_empty() {
             return Err(missing("bidnask", &self.parameters[0]));
         }
@@ -575,10 +537,7 @@ impl Work<'_> {
         let rows = self
             .transaction
             .execute(statement, self.parameters)
-            .map_err(|error| MarketError::Sql {
-                doing: format!("updating {table}"),
-                error: Box::new(error),
-            })?;
+            .map_err(|error| MarketError::Sql { doing: format!("updating {table}"), error: Box::new(error) })?;
         match rows {
             1 => Ok(()),
             _ => Err(missing(table, &self.parameters[0])),
@@ -586,10 +545,7 @@ impl Work<'_> {
     }
 
     fn commit(mut self, position: &[Datum; 2]) -> Result<(u64, Ticket)> {
-        let rows = self
-            .transaction
-            .execute(&self.statements.position, position)
-            .doing("storing the position")?;
+        let rows = self.transaction.execute(&self.statements.position, position).doing("storing the position")?;
         if rows != 1 {
             return Err(missing("market_position", &position[0]));
         }
@@ -599,12 +555,7 @@ impl Work<'_> {
 }
 
 fn settled(trade: &Trade, change: i32) -> [Datum; 4] {
-    [
-        decimal(trade.price),
-        decimal(change),
-        int(trade.quantity),
-        decimal(trade.amount),
-    ]
+    [decimal(trade.price), decimal(change), int(trade.quantity), decimal(trade.amount)]
 }
 
 fn missing(table: &str, key: &Datum) -> MarketError {

@@ -42,8 +42,7 @@ impl Date {
         let z = i64::from(self.0) + EPOCH_2000_DAYS + 719_468;
         let era = z.div_euclid(146_097);
         let day_of_era = z.rem_euclid(146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let m = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * m + 2) / 5 + 1;
@@ -63,11 +62,8 @@ impl Date {
 
     /// The `count` weekdays before this day, oldest first.
     pub fn weekdays_before(self, count: usize) -> Vec<Date> {
-        let mut days: Vec<Date> = (1..)
-            .map(|back| Date(self.0 - back))
-            .filter(|day| day.is_weekday())
-            .take(count)
-            .collect();
+        let mut days: Vec<Date> =
+            (1..).map(|back| Date(self.0 - back)).filter(|day| day.is_weekday()).take(count).collect();
         days.reverse();
         days
     }
@@ -98,12 +94,7 @@ impl Timestamp {
 
     /// Reads `YYYY-MM-DD HH:MM:SS.mmm`, the feed's only form.
     pub fn parse(text: &[u8]) -> Option<Timestamp> {
-        if text.len() != 23
-            || text[10] != b' '
-            || text[13] != b':'
-            || text[16] != b':'
-            || text[19] != b'.'
-        {
+        if text.len() != 23 || text[10] != b' ' || text[13] != b':' || text[16] != b':' || text[19] != b'.' {
             return None;
         }
         let date = Date::parse(&text[0..10])?;
@@ -129,16 +120,9 @@ impl fmt::Display for Date {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.micros_of_day();
-        let (seconds, millis) = (
-            micros / MICROS_PER_SECOND,
-            micros % MICROS_PER_SECOND / 1_000,
-        );
+        let (seconds, millis) = (micros / MICROS_PER_SECOND, micros % MICROS_PER_SECOND / 1_000);
         let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-        write!(
-            f,
-            "{} {hour:02}:{minute:02}:{second:02}.{millis:03}",
-            self.date()
-        )
+        write!(f, "{} {hour:02}:{minute:02}:{second:02}.{millis:03}", self.date())
     }
 }
 
@@ -153,9 +137,7 @@ fn days_in_month(year: i32, month: u32) -> u32 {
 
 /// At most nine digits and nothing else.
 fn digits(text: &[u8]) -> Option<u32> {
-    text.iter().try_fold(0u32, |n, &b| {
-        b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0'))
-    })
+    text.iter().try_fold(0u32, |n, &b| b.is_ascii_digit().then(|| n * 10 + u32::from(b - b'0')))
 }
 
 #[cfg(test)]
@@ -188,13 +170,9 @@ mod tests {
             let ts = Timestamp::parse(text.as_bytes()).expect("valid");
             assert_eq!(ts.to_string(), text);
         }
-        for bad in [
-            "2021-12-01 24:00:00.000",
-            "2021-12-01 09:60:00.000",
-            "2021-12-01T09:15:01.000",
-            "2021-12-01 09:15:01",
-            "",
-        ] {
+        for bad in
+            ["2021-12-01 24:00:00.000", "2021-12-01 09:60:00.000", "2021-12-01T09:15:01.000", "2021-12-01 09:15:01", ""]
+        {
             assert_eq!(Timestamp::parse(bad.as_bytes()), None, "{bad}");
         }
     }

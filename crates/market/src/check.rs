@@ -122,12 +122,7 @@ fn check_stocks(
         let stock = &day.listing.in_feed()[index];
         let bars = day.bars_before(stock);
         for clone in 0..clones {
-            checker.stock(&Expected {
-                stock,
-                clone,
-                state: model.stock(StockId(index as u32)),
-                bars: &bars,
-            })?;
+            checker.stock(&Expected { stock, clone, state: model.stock(StockId(index as u32)), bars: &bars })?;
             checked.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -142,21 +137,9 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(
-        session: &mut Session,
-        table: &'static str,
-        columns: Vec<String>,
-        order: &str,
-    ) -> Result<Reader> {
-        let sql = format!(
-            "SELECT {} FROM {table} WHERE stock_code = $1{order}",
-            columns.join(", ")
-        );
-        Ok(Reader {
-            table,
-            columns,
-            statement: session.prepare(&sql).doing("preparing the check")?,
-        })
+    fn new(session: &mut Session, table: &'static str, columns: Vec<String>, order: &str) -> Result<Reader> {
+        let sql = format!("SELECT {} FROM {table} WHERE stock_code = $1{order}", columns.join(", "));
+        Ok(Reader { table, columns, statement: session.prepare(&sql).doing("preparing the check")? })
     }
 }
 
@@ -187,9 +170,7 @@ impl<'a> Checker<'a> {
             day,
             stock_master: reader(
                 "stock_master",
-                names(
-                    "stock_name total_volume total_price trade_status previous_close status_time",
-                ),
+                names("stock_name total_volume total_price trade_status previous_close status_time"),
                 "",
             )?,
             bidnask: reader("bidnask", quote_columns, "")?,
@@ -237,12 +218,7 @@ impl<'a> Checker<'a> {
     fn listed_only(&mut self) -> Result<()> {
         let untouched = StockState::default();
         for stock in self.day.listing.listed_only() {
-            let expected = Expected {
-                stock,
-                clone: 0,
-                state: &untouched,
-                bars: &[],
-            };
+            let expected = Expected { stock, clone: 0, state: &untouched, bars: &[] };
             self.compare(&stock.code, |c| &c.stock_master, &[master_row(&expected)])?;
             self.compare(&stock.code, |c| &c.bidnask, &[bidnask_row(&expected)])?;
             self.compare(&stock.code, |c| &c.trade, &[trade_row(&expected)])?;
@@ -260,13 +236,7 @@ impl<'a> Checker<'a> {
     }
 
     fn foreign_bars(&self) -> Vec<(&'a str, &'a [Bar])> {
-        let in_feed: HashSet<&str> = self
-            .day
-            .listing
-            .in_feed()
-            .iter()
-            .map(|s| &*s.code)
-            .collect();
+        let in_feed: HashSet<&str> = self.day.listing.in_feed().iter().map(|s| &*s.code).collect();
         let by_symbol = self.day.bars.by_symbol.iter();
         by_symbol
             .filter(|(symbol, _)| !in_feed.contains(&***symbol))
@@ -274,19 +244,11 @@ impl<'a> Checker<'a> {
             .collect()
     }
 
-    fn compare(
-        &mut self,
-        code: &str,
-        reader: impl Fn(&Self) -> &Reader,
-        expected: &[Vec<Datum>],
-    ) -> Result<()> {
+    fn compare(&mut self, code: &str, reader: impl Fn(&Self) -> &Reader, expected: &[Vec<Datum>]) -> Result<()> {
         let reader = reader(self);
         let table = reader.table;
         let (statement, columns) = (reader.statement.clone(), reader.columns.clone());
-        let rows = self
-            .session
-            .query(&statement, &[text(code)])
-            .doing("reading back")?;
+        let rows = self.session.query(&statement, &[text(code)]).doing("reading back")?;
         let outcome = &mut self.outcome;
         outcome.rows += rows.len() as u64;
         if rows.len() != expected.len() {
@@ -299,9 +261,7 @@ impl<'a> Checker<'a> {
                 if found != wanted.as_value() {
                     outcome.differ(|| {
                         let name = &columns[column];
-                        format!(
-                            "{table} {code} row {row}: {name} is {found:?}, expected {wanted:?}"
-                        )
+                        format!("{table} {code} row {row}: {name} is {found:?}, expected {wanted:?}")
                     });
                 }
             }
@@ -320,11 +280,7 @@ impl<'a> Checker<'a> {
             trades += state.trades.len() * clones;
             days += (self.day.bars_before(stock).len() + today) * clones;
         }
-        days += self
-            .foreign_bars()
-            .iter()
-            .map(|(_, bars)| bars.len())
-            .sum::<usize>();
+        days += self.foreign_bars().iter().map(|(_, bars)| bars.len()).sum::<usize>();
         let expected = [codes, codes, codes, trades, days];
         for (table, expected) in tables().iter().zip(expected) {
             let sql = format!("SELECT count(*) FROM {}", table.name);
@@ -333,8 +289,7 @@ impl<'a> Checker<'a> {
             let (found, wanted) = (rows.get(0, 0), int(expected as i64));
             if found != wanted.as_value() {
                 let name = table.name;
-                self.outcome
-                    .differ(|| format!("{name}: {found:?} rows, expected {expected}"));
+                self.outcome.differ(|| format!("{name}: {found:?} rows, expected {expected}"));
             }
         }
         Ok(())
@@ -354,15 +309,10 @@ impl<'a> Checker<'a> {
         let statement = self.session.prepare(sql).doing("reading positions")?;
         for (applier, messages) in expected.into_iter().enumerate() {
             let key = [int(applier as i64)];
-            let rows = self
-                .session
-                .query(&statement, &key)
-                .doing("reading positions")?;
+            let rows = self.session.query(&statement, &key).doing("reading positions")?;
             let wanted = int(messages as i64);
             if rows.len() != 1 || rows.get(0, 0) != wanted.as_value() {
-                self.outcome.differ(|| {
-                    format!("market_position: applier {applier} is not at its message {messages}")
-                });
+                self.outcome.differ(|| format!("market_position: applier {applier} is not at its message {messages}"));
             }
         }
         Ok(())
@@ -434,11 +384,7 @@ fn trade_row(expected: &Expected<'_>) -> Vec<Datum> {
         or_null(day.map(|d| decimal(d.low))),
         of_last(&|t| decimal(t.previous_close)),
         int(day.map_or(0, |d| d.count)),
-        or_null(
-            state
-                .quote
-                .map(|(ts, _)| timestamp(shifted(ts, expected.clone))),
-        ),
+        or_null(state.quote.map(|(ts, _)| timestamp(shifted(ts, expected.clone)))),
     ]
 }
 

@@ -41,23 +41,17 @@ pub fn close_day(db: &Database, day: &Day, clones: u32) -> Result<u64> {
     let statements = Statements::prepare(&mut session).doing("preparing the end of the day")?;
     let mut transaction = session.begin().doing("closing the day")?;
     let today = [date(day.date()), int(day.date().weekday())];
-    let traded = transaction
-        .execute(&statements.aggregate, &today)
-        .doing("aggregating the day")?;
+    let traded = transaction.execute(&statements.aggregate, &today).doing("aggregating the day")?;
     let mut found = 0;
     for code in forms::codes(day, clones) {
-        found += u64::from(
-            complete(&mut transaction, &statements, &code, &today[0]).doing("closing the day")?,
-        );
+        found += u64::from(complete(&mut transaction, &statements, &code, &today[0]).doing("closing the day")?);
     }
     if found != traded {
         return Err(MarketError::State(format!(
             "{traded} stocks were aggregated, but {found} of the feed's have trades"
         )));
     }
-    transaction
-        .execute(&statements.done, &[])
-        .doing("closing the day")?;
+    transaction.execute(&statements.done, &[]).doing("closing the day")?;
     transaction.commit().doing("closing the day")?;
     Ok(traded)
 }
@@ -76,10 +70,7 @@ fn complete(
     };
     let rows = transaction.query(&statements.last, by_code)?;
     let (last, change) = (owned(rows.get(0, 0)), owned(rows.get(0, 1)));
-    transaction.execute(
-        &statements.first_and_last,
-        &[code.clone(), today.clone(), first, last, change],
-    )?;
+    transaction.execute(&statements.first_and_last, &[code.clone(), today.clone(), first, last, change])?;
     let rows = transaction.query(&statements.day_of, &[code.clone(), today.clone()])?;
     let (volume, amount) = (owned(rows.get(0, 0)), owned(rows.get(0, 1)));
     transaction.execute(&statements.totals, &[code.clone(), volume, amount])?;

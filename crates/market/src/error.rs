@@ -29,10 +29,7 @@ pub type Result<T> = std::result::Result<T, MarketError>;
 
 impl MarketError {
     pub fn file(path: &Path, error: std::io::Error) -> MarketError {
-        MarketError::File {
-            path: path.to_owned(),
-            error,
-        }
+        MarketError::File { path: path.to_owned(), error }
     }
 }
 
@@ -43,10 +40,7 @@ pub trait Doing<T> {
 
 impl<T> Doing<T> for std::result::Result<T, SqlError> {
     fn doing(self, what: &str) -> Result<T> {
-        self.map_err(|error| MarketError::Sql {
-            doing: what.to_owned(),
-            error: Box::new(error),
-        })
+        self.map_err(|error| MarketError::Sql { doing: what.to_owned(), error: Box::new(error) })
     }
 }
 
@@ -59,9 +53,7 @@ impl From<FeedError> for MarketError {
 impl fmt::Display for MarketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MarketError::Usage(text) | MarketError::Listen(text) | MarketError::State(text) => {
-                f.write_str(text)
-            }
+            MarketError::Usage(text) | MarketError::Listen(text) | MarketError::State(text) => f.write_str(text),
             MarketError::Feed(error) => write!(f, "{error}"),
             MarketError::Open(error) => write!(f, "{error}"),
             MarketError::Sql { doing, error } => write!(f, "{doing}: {error}"),

@@ -34,14 +34,8 @@ pub fn parse_line(line: &[u8]) -> Result<Line<'_>, Reason> {
     if line.len() as u64 >= LINE_BYTES_MAX {
         return Err(Reason::TooLong);
     }
-    let mut fields = Fields {
-        rest: Some(line),
-        taken: 0,
-    };
-    let ts = fields
-        .next()
-        .and_then(Timestamp::parse)
-        .ok_or(Reason::Timestamp)?;
+    let mut fields = Fields { rest: Some(line), taken: 0 };
+    let ts = fields.next().and_then(Timestamp::parse).ok_or(Reason::Timestamp)?;
     let expected = match fields.next() {
         Some(b"S") => 5,
         Some(b"Q") => 3 + 4 * LEVELS,
@@ -115,9 +109,7 @@ impl<'a> Fields<'a> {
         if text.is_empty() || text.len() > 10 {
             return Err(error);
         }
-        let value = text.iter().try_fold(0i64, |n, &b| {
-            b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0'))
-        });
+        let value = text.iter().try_fold(0i64, |n, &b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')));
         value.and_then(|v| i32::try_from(v).ok()).ok_or(error)
     }
 
@@ -144,10 +136,7 @@ pub struct LineReader {
 
 impl LineReader {
     pub fn new(file: TextFile) -> LineReader {
-        LineReader {
-            file,
-            last_ts: None,
-        }
+        LineReader { file, last_ts: None }
     }
 
     /// `Ok(None)` at the end; the inner `Err` is a refused line.
@@ -179,13 +168,7 @@ pub struct Feed {
 impl Feed {
     pub fn new(file: TextFile, listing: Arc<Listing>, on_error: OnError) -> Feed {
         let trades = vec![0; listing.in_feed().len()];
-        Feed {
-            lines: LineReader::new(file),
-            listing,
-            on_error,
-            trades,
-            skipped: 0,
-        }
+        Feed { lines: LineReader::new(file), listing, on_error, trades, skipped: 0 }
     }
 
     pub fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
@@ -216,11 +199,7 @@ fn resolve(line: Line<'_>, listing: &Listing) -> Result<Message, Reason> {
         .find(line.code)
         .filter(|id| id.index() < listing.in_feed().len())
         .ok_or_else(|| Reason::UnknownCode(line.code.to_owned()))?;
-    Ok(Message {
-        ts: line.ts,
-        stock,
-        body: line.body,
-    })
+    Ok(Message { ts: line.ts, stock, body: line.body })
 }
 
 #[cfg(test)]

@@ -32,25 +32,14 @@ struct Forms {
 /// The codes customers ask for, as parameters.
 pub fn codes(day: &Day, clones: u32) -> Vec<Datum> {
     let stocks = day.listing.in_feed().iter();
-    stocks
-        .flat_map(|stock| (0..clones).map(|clone| text(&clone_code(&stock.code, clone))))
-        .collect()
+    stocks.flat_map(|stock| (0..clones).map(|clone| text(&clone_code(&stock.code, clone)))).collect()
 }
 
 /// Shows forms until `done` is raised. `shown` counts along.
-pub fn ask(
-    db: &Database,
-    codes: &[Datum],
-    seed: u64,
-    done: &AtomicBool,
-    shown: &AtomicU64,
-) -> Result<FormTally> {
+pub fn ask(db: &Database, codes: &[Datum], seed: u64, done: &AtomicBool, shown: &AtomicU64) -> Result<FormTally> {
     let mut forms = Forms::prepare(db)?;
     let mut random = Random::new(seed);
-    let mut tally = FormTally {
-        forms: 0,
-        latency_us: latency_histogram(),
-    };
+    let mut tally = FormTally { forms: 0, latency_us: latency_histogram() };
     while !done.load(Ordering::Relaxed) {
         let code = &codes[random.below(codes.len() as u64) as usize..][..1];
         let asked = Instant::now();

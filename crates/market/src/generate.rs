@@ -95,9 +95,7 @@ impl DayPlan {
     pub fn fingerprint(&self) -> u64 {
         [self.seed, u64::from(self.stocks), self.messages]
             .iter()
-            .fold(GENERATOR_VERSION, |hash, &word| {
-                Random::new(hash ^ word).word()
-            })
+            .fold(GENERATOR_VERSION, |hash, &word| Random::new(hash ^ word).word())
     }
 
     pub fn code(stock: u32) -> String {
@@ -112,16 +110,12 @@ impl DayPlan {
     }
 
     pub fn listing(&self) -> Listing {
-        let codes =
-            (0..self.stocks).map(|s| (DayPlan::code(s).into_boxed_str(), self.previous_close(s)));
+        let codes = (0..self.stocks).map(|s| (DayPlan::code(s).into_boxed_str(), self.previous_close(s)));
         let names = (0..self.stocks).map(|s| {
             let name = format!("Generated Industries {:04}", s + 1);
             (DayPlan::code(s).into(), name.into())
         });
-        let symbols = Symbols {
-            names: names.collect(),
-            ..Symbols::default()
-        };
+        let symbols = Symbols { names: names.collect(), ..Symbols::default() };
         Listing::new(codes.collect(), &HashSet::new(), symbols)
     }
 
@@ -158,14 +152,8 @@ pub fn daily_bars(seed: u64, code: &str, previous_close: i32, day: Date) -> Vec<
             let open = close + step(&mut random, 0.02);
             let high = open.max(close) + step(&mut random, 0.01).abs();
             let low = (open.min(close) - step(&mut random, 0.01).abs()).max(tick);
-            let bar = Bar {
-                date,
-                open,
-                high,
-                low,
-                close,
-                volume: (random.below(100_000) + 100) as i64 * i64::from(LOT),
-            };
+            let bar =
+                Bar { date, open, high, low, close, volume: (random.below(100_000) + 100) as i64 * i64::from(LOT) };
             close = (open + step(&mut random, 0.005)).max(10 * tick);
             bar
         })
@@ -195,10 +183,7 @@ enum Side {
 
 fn lots(random: &mut Random) -> i32 {
     // The product of two uniform numbers: many small levels, few large.
-    let (a, b) = (
-        random.below(QUANTITY_LOTS_MAX),
-        random.below(QUANTITY_LOTS_MAX),
-    );
+    let (a, b) = (random.below(QUANTITY_LOTS_MAX), random.below(QUANTITY_LOTS_MAX));
     (a * b / QUANTITY_LOTS_MAX) as i32 + 1
 }
 
@@ -233,11 +218,7 @@ impl Trader {
 
     /// New orders and cancellations: a few levels change, sometimes the best price.
     fn revise(&mut self, random: &mut Random) {
-        let side = if random.chance(50) {
-            Side::Bid
-        } else {
-            Side::Ask
-        };
+        let side = if random.chance(50) { Side::Bid } else { Side::Ask };
         if random.chance(15) {
             if self.spread() > 1 {
                 self.improve(side, random);
@@ -304,11 +285,7 @@ impl Trader {
 
     /// Hits the best bid or ask; reduces it; the price moves when the level is gone.
     fn trade(&mut self, random: &mut Random) -> Trade {
-        let side = if random.chance(50) {
-            Side::Bid
-        } else {
-            Side::Ask
-        };
+        let side = if random.chance(50) { Side::Bid } else { Side::Ask };
         let (ticks, there) = match side {
             Side::Bid => (self.best_bid, self.bid_lots[0]),
             Side::Ask => (self.best_ask, self.ask_lots[0]),
@@ -322,11 +299,7 @@ impl Trader {
         } else if self.may_recede(side) {
             self.recede(side, random);
             if self.spread() > SPREAD_TICKS_MAX {
-                let other = if side == Side::Bid {
-                    Side::Ask
-                } else {
-                    Side::Bid
-                };
+                let other = if side == Side::Bid { Side::Ask } else { Side::Bid };
                 self.improve(other, random);
             }
         } else {
@@ -338,12 +311,7 @@ impl Trader {
         }
         self.trades += 1;
         let (price, quantity) = (ticks * TICK, taken * LOT);
-        Trade {
-            price,
-            quantity,
-            amount: i64::from(price) * i64::from(quantity),
-            seq: self.trades,
-        }
+        Trade { price, quantity, amount: i64::from(price) * i64::from(quantity), seq: self.trades }
     }
 }
 
@@ -359,11 +327,7 @@ impl Arrivals {
             let (x, afternoon) = (minute as f64, minute as f64 - 120.0);
             let opening = 4.0 * (-x / 15.0).exp();
             let closing = 3.0 * (-(MINUTES as f64 - x) / 20.0).exp();
-            let after_lunch = if afternoon >= 0.0 {
-                0.8 * (-afternoon / 10.0).exp()
-            } else {
-                0.0
-            };
+            let after_lunch = if afternoon >= 0.0 { 0.8 * (-afternoon / 10.0).exp() } else { 0.0 };
             cumulative[minute + 1] = cumulative[minute] + 1.0 + opening + closing + after_lunch;
         }
         let total = cumulative[MINUTES];
@@ -378,11 +342,7 @@ impl Arrivals {
         let (from, to) = (self.cumulative[minute], self.cumulative[minute + 1]);
         let within = ((share - from) / (to - from)).clamp(0.0, 1.0);
         let traded = ((minute as f64 + within) * 60_000.0) as i64 * 1_000;
-        if traded < LUNCH - OPENING {
-            OPENING + traded
-        } else {
-            LUNCH_END + (traded - (LUNCH - OPENING))
-        }
+        if traded < LUNCH - OPENING { OPENING + traded } else { LUNCH_END + (traded - (LUNCH - OPENING)) }
     }
 }
 
@@ -416,10 +376,7 @@ impl Generator {
         let stock = StockId((n / 2) as u32);
         let trader = &self.traders[stock.index()];
         let body = if n.is_multiple_of(2) {
-            Body::Status {
-                status: Status::OPENING_CALL,
-                previous_close: trader.previous_close,
-            }
+            Body::Status { status: Status::OPENING_CALL, previous_close: trader.previous_close }
         } else {
             Body::Quote(trader.book())
         };
@@ -428,20 +385,13 @@ impl Generator {
 
     fn opening(&mut self, n: u64) -> Message {
         let stock = StockId(n as u32);
-        let body = Body::Status {
-            status: Status::TRADE,
-            previous_close: self.traders[stock.index()].previous_close,
-        };
+        let body = Body::Status { status: Status::TRADE, previous_close: self.traders[stock.index()].previous_close };
         self.spread_over(CALL_END, OPENING, stock, body)
     }
 
     fn spread_over(&self, from: i64, to: i64, stock: StockId, body: Body) -> Message {
         let within = (to - from) * i64::from(stock.0) / i64::from(self.plan.stocks);
-        Message {
-            ts: self.plan.day().at(from + within / 1_000 * 1_000),
-            stock,
-            body,
-        }
+        Message { ts: self.plan.day().at(from + within / 1_000 * 1_000), stock, body }
     }
 
     fn trading(&mut self) -> Message {
@@ -473,11 +423,7 @@ impl Generator {
 mod tests {
     use super::*;
 
-    const PLAN: DayPlan = DayPlan {
-        seed: 7,
-        stocks: 40,
-        messages: 60_000,
-    };
+    const PLAN: DayPlan = DayPlan { seed: 7, stocks: 40, messages: 60_000 };
 
     fn day(plan: DayPlan) -> Vec<Message> {
         let mut generator = plan.start();
@@ -522,10 +468,8 @@ mod tests {
                 Body::Status { .. } => {}
                 Body::Trade(trade) => {
                     trades += 1;
-                    let at_bid = trade.price == before.bid_price[0]
-                        && trade.quantity <= before.bid_quantity[0];
-                    let at_ask = trade.price == before.ask_price[0]
-                        && trade.quantity <= before.ask_quantity[0];
+                    let at_bid = trade.price == before.bid_price[0] && trade.quantity <= before.bid_quantity[0];
+                    let at_ask = trade.price == before.ask_price[0] && trade.quantity <= before.ask_quantity[0];
                     assert!(at_bid || at_ask, "{trade:?} {before:?}");
                     hit = Some((message.stock, trade));
                 }
@@ -537,11 +481,9 @@ mod tests {
                             level.map(|i| quantities[i])
                         };
                         let reduced = left(&book.bid_price, &book.bid_quantity)
-                            == left(&before.bid_price, &before.bid_quantity)
-                                .map(|q| q - trade.quantity);
+                            == left(&before.bid_price, &before.bid_quantity).map(|q| q - trade.quantity);
                         let reduced_ask = left(&book.ask_price, &book.ask_quantity)
-                            == left(&before.ask_price, &before.ask_quantity)
-                                .map(|q| q - trade.quantity);
+                            == left(&before.ask_price, &before.ask_quantity).map(|q| q - trade.quantity);
                         assert!(reduced || reduced_ask || book != before);
                     }
                     books[message.stock.index()] = book;

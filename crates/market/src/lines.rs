@@ -78,18 +78,9 @@ impl fmt::Display for Reason {
             Reason::Timestamp => write!(f, "the time is not YYYY-MM-DD HH:MM:SS.mmm"),
             Reason::TimeGoesBack => write!(f, "the time is before that of an earlier line"),
             Reason::Kind => write!(f, "the kind is none of S, Q, T"),
-            Reason::Code => write!(
-                f,
-                "the code is not 1 to {CODE_BYTES_MAX} printable ASCII characters"
-            ),
-            Reason::Status => write!(
-                f,
-                "the status is not 1 to {CODE_BYTES_MAX} printable ASCII characters"
-            ),
-            Reason::Price(field) => write!(
-                f,
-                "field {field}: not a price (a decimal of at most four places)"
-            ),
+            Reason::Code => write!(f, "the code is not 1 to {CODE_BYTES_MAX} printable ASCII characters"),
+            Reason::Status => write!(f, "the status is not 1 to {CODE_BYTES_MAX} printable ASCII characters"),
+            Reason::Price(field) => write!(f, "field {field}: not a price (a decimal of at most four places)"),
             Reason::PriceTooLarge(field) => {
                 write!(f, "field {field}: a price above 99999.9999")
             }
@@ -97,10 +88,9 @@ impl fmt::Display for Reason {
                 write!(f, "field {field}: not a quantity from 0 to {}", i32::MAX)
             }
             Reason::Amount => write!(f, "not an amount (a decimal of at most four places)"),
-            Reason::UnknownCode(code) => write!(
-                f,
-                "the code {code} is unknown: no status line introduces it and no symbols file names it"
-            ),
+            Reason::UnknownCode(code) => {
+                write!(f, "the code {code} is unknown: no status line introduces it and no symbols file names it")
+            }
             Reason::Name => write!(f, "the name is not 1 to 64 characters"),
             Reason::Date => write!(f, "the date is not YYYY-MM-DD"),
             Reason::DateNotAfterLast => {
@@ -135,11 +125,7 @@ pub struct TextFile {
 
 impl TextFile {
     pub fn open(path: &Path) -> Result<TextFile, FeedError> {
-        let error = |e: std::io::Error| FeedError {
-            file: path.to_owned(),
-            line: 0,
-            reason: Reason::Io(e.to_string()),
-        };
+        let error = |e: std::io::Error| FeedError { file: path.to_owned(), line: 0, reason: Reason::Io(e.to_string()) };
         let file = File::open(path).map_err(error)?;
         let mut plain = BufReader::with_capacity(READ_BYTES, file);
         let compressed = plain.fill_buf().map_err(error)?.starts_with(&ZSTD_MAGIC);
@@ -153,13 +139,7 @@ impl TextFile {
     }
 
     pub fn new(input: Box<dyn BufRead + Send>, path: &Path) -> TextFile {
-        TextFile {
-            input,
-            path: path.to_owned(),
-            line: Vec::new(),
-            line_number: 0,
-            fingerprint: 0,
-        }
+        TextFile { input, path: path.to_owned(), line: Vec::new(), line_number: 0, fingerprint: 0 }
     }
 
     /// The next line without its end, or `None` after the last.
@@ -173,9 +153,7 @@ impl TextFile {
     fn advance(&mut self) -> Result<bool, FeedError> {
         self.line.clear();
         self.line_number += 1;
-        let read = (&mut self.input)
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut self.line);
+        let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line);
         if read.map_err(|e| self.error(Reason::Io(e.to_string())))? == 0 {
             return Ok(false);
         }
@@ -209,20 +187,11 @@ impl TextFile {
     }
 
     pub fn error(&self, reason: Reason) -> FeedError {
-        FeedError {
-            file: self.path.clone(),
-            line: self.line_number,
-            reason,
-        }
+        FeedError { file: self.path.clone(), line: self.line_number, reason }
     }
 
     /// Ends the reading or counts the current line, as the policy says.
-    pub fn refuse(
-        &self,
-        reason: Reason,
-        on_error: OnError,
-        skipped: &mut u64,
-    ) -> Result<(), FeedError> {
+    pub fn refuse(&self, reason: Reason, on_error: OnError, skipped: &mut u64) -> Result<(), FeedError> {
         match on_error {
             OnError::Stop => Err(self.error(reason)),
             OnError::Skip => {
@@ -249,10 +218,7 @@ fn fingerprint(seed: u64, line: &[u8]) -> u64 {
     let mut chunks = line.chunks_exact(8);
     let mut hash = mix(seed, line.len() as u64);
     for chunk in &mut chunks {
-        hash = mix(
-            hash,
-            u64::from_le_bytes(chunk.try_into().expect("chunks of eight")),
-        );
+        hash = mix(hash, u64::from_le_bytes(chunk.try_into().expect("chunks of eight")));
     }
     let mut last = [0; 8];
     last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());

@@ -78,28 +78,19 @@ pub fn clone_code(code: &str, clone: u32) -> String {
 /// FNV-1a: stable across versions and machines, because the assignment of codes to appliers is part of a run's stored
 /// state.
 pub fn code_hash(code: &str) -> u64 {
-    code.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    code.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Listing {
     /// `feed` names the codes the feed introduces; `used` those it uses without introducing them.
     pub fn new(feed: Vec<(Box<str>, i32)>, used: &HashSet<Box<str>>, symbols: Symbols) -> Listing {
         let names: HashMap<Box<str>, Box<str>> = symbols.names.iter().cloned().collect();
-        let mut listing = Listing {
-            stocks: Vec::new(),
-            by_code: HashMap::new(),
-            feed_codes: 0,
-        };
+        let mut listing = Listing { stocks: Vec::new(), by_code: HashMap::new(), feed_codes: 0 };
         for (code, previous_close) in feed {
             let name = names.get(&code).unwrap_or(&code).clone();
             listing.add(code, name, previous_close);
         }
-        let (in_feed, listed): (Vec<_>, Vec<_>) = symbols
-            .names
-            .into_iter()
-            .partition(|(code, _)| used.contains(code));
+        let (in_feed, listed): (Vec<_>, Vec<_>) = symbols.names.into_iter().partition(|(code, _)| used.contains(code));
         for (code, name) in in_feed {
             listing.add(code, name, 0);
         }
@@ -116,11 +107,7 @@ impl Listing {
         }
         let id = StockId(self.stocks.len() as u32);
         self.by_code.insert(code.clone(), id);
-        self.stocks.push(Stock {
-            code,
-            name,
-            previous_close,
-        });
+        self.stocks.push(Stock { code, name, previous_close });
     }
 
     pub fn find(&self, code: &str) -> Option<StockId> {
@@ -181,10 +168,7 @@ impl Symbols {
 
 fn parse_symbol(line: &[u8]) -> Result<(&str, &str), Reason> {
     let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
-    let (code, name) = text.split_once('\t').ok_or(Reason::Fields {
-        expected: 2,
-        found: 1,
-    })?;
+    let (code, name) = text.split_once('\t').ok_or(Reason::Fields { expected: 2, found: 1 })?;
     check_code(code.as_bytes())?;
     if name.is_empty() || name.chars().count() > 64 {
         return Err(Reason::Name);
@@ -224,22 +208,12 @@ impl DailyBars {
 
     /// The chart of a feed code that has no bars of its own, see the module head. `None` if no symbol has enough.
     pub fn assigned(&self, code: &str, day: Date) -> Option<Vec<Bar>> {
-        let donors: Vec<&Vec<Bar>> = self
-            .by_symbol
-            .values()
-            .filter(|bars| bars.len() >= CHART_DAYS)
-            .collect();
+        let donors: Vec<&Vec<Bar>> = self.by_symbol.values().filter(|bars| bars.len() >= CHART_DAYS).collect();
         let choice = code_hash(code).checked_rem(donors.len() as u64)?;
         let donor = donors[choice as usize];
         let days = day.weekdays_before(CHART_DAYS);
         let newest = &donor[donor.len() - CHART_DAYS..];
-        Some(
-            newest
-                .iter()
-                .zip(days)
-                .map(|(&bar, date)| Bar { date, ..bar })
-                .collect(),
-        )
+        Some(newest.iter().zip(days).map(|(&bar, date)| Bar { date, ..bar }).collect())
     }
 }
 
@@ -247,10 +221,7 @@ fn parse_bar(line: &[u8]) -> Result<(&str, Bar), Reason> {
     let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
     let fields: Vec<&str> = text.split(',').collect();
     if fields.len() < 7 {
-        return Err(Reason::Fields {
-            expected: 7,
-            found: fields.len(),
-        });
+        return Err(Reason::Fields { expected: 7, found: fields.len() });
     }
     check_code(fields[0].as_bytes())?;
     let price = |i: usize| parse_rounded(fields[i].as_bytes(), DAILY_PRICE_MAX);
@@ -294,12 +265,8 @@ mod tests {
 
     #[test]
     fn a_bad_bar_names_its_line_or_is_counted() {
-        let file = file(
-            "symbol,date,open,high,low,close,volume\nA,2016-09-20,1,1,1,1,1\nA,2016-09-20,1,1,1,1,1\n",
-        );
-        let error = DailyBars::read(file.path(), OnError::Stop)
-            .err()
-            .expect("refused");
+        let file = file("symbol,date,open,high,low,close,volume\nA,2016-09-20,1,1,1,1,1\nA,2016-09-20,1,1,1,1,1\n");
+        let error = DailyBars::read(file.path(), OnError::Stop).err().expect("refused");
         assert_eq!(error.line, 3);
         assert_eq!(error.reason, Reason::DateNotAfterLast);
         let bars = DailyBars::read(file.path(), OnError::Skip).expect("skipped");
@@ -311,25 +278,14 @@ mod tests {
         let mut bars = DailyBars::default();
         for (symbol, days) in [("SHORT", 59), ("LONG", 70), ("LONGER", 80)] {
             for day in 0..days {
-                let bar = Bar {
-                    date: Date(day),
-                    open: 1,
-                    high: 1,
-                    low: 1,
-                    close: i64::from(day),
-                    volume: 1,
-                };
+                let bar = Bar { date: Date(day), open: 1, high: 1, low: 1, close: i64::from(day), volume: 1 };
                 bars.push(symbol, bar).expect("ascending");
             }
         }
         let today = Date(8005);
         let chart = bars.assigned("600332", today).expect("a donor exists");
         assert_eq!(chart.len(), CHART_DAYS);
-        assert!(
-            chart
-                .iter()
-                .all(|bar| bar.date < today && bar.date.is_weekday())
-        );
+        assert!(chart.iter().all(|bar| bar.date < today && bar.date.is_weekday()));
         assert!(chart.windows(2).all(|w| w[0].date < w[1].date));
         assert!(chart[59].close == 69 || chart[59].close == 79);
         assert_eq!(Some(chart), bars.assigned("600332", today));
@@ -342,12 +298,8 @@ mod tests {
         let symbols = Symbols::read(file.path(), OnError::Stop).expect("valid");
         let used = HashSet::from([Box::from("C")]);
         let listing = Listing::new(vec![("B".into(), 10), ("X".into(), 20)], &used, symbols);
-        let codes = |stocks: &[Stock]| -> Vec<String> {
-            stocks
-                .iter()
-                .map(|s| format!("{} {}", s.code, s.name))
-                .collect()
-        };
+        let codes =
+            |stocks: &[Stock]| -> Vec<String> { stocks.iter().map(|s| format!("{} {}", s.code, s.name)).collect() };
         assert_eq!(codes(listing.in_feed()), ["B Both", "X X", "C Carried"]);
         assert_eq!(codes(listing.listed_only()), ["A Agilent"]);
         assert_eq!(listing.find("X"), Some(StockId(1)));

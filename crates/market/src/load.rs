@@ -44,19 +44,15 @@ pub enum RunState {
 impl Identity {
     /// The option that differs from the stored run's, if any.
     pub fn check_same(&self, stored: &Identity) -> Result<()> {
-        let difference =
-            if stored.fingerprint != self.fingerprint || stored.messages != self.messages {
-                format!("{} and this is {}", stored.feed, self.feed)
-            } else if stored.clones != self.clones {
-                format!("--clones {} and this is {}", stored.clones, self.clones)
-            } else if stored.appliers != self.appliers {
-                format!(
-                    "--appliers {} and this is {}",
-                    stored.appliers, self.appliers
-                )
-            } else {
-                return Ok(());
-            };
+        let difference = if stored.fingerprint != self.fingerprint || stored.messages != self.messages {
+            format!("{} and this is {}", stored.feed, self.feed)
+        } else if stored.clones != self.clones {
+            format!("--clones {} and this is {}", stored.clones, self.clones)
+        } else if stored.appliers != self.appliers {
+            format!("--appliers {} and this is {}", stored.appliers, self.appliers)
+        } else {
+            return Ok(());
+        };
         Err(MarketError::Usage(format!(
             "the data directory holds a run of {difference}: give the same options, another --data, or --fresh to start over"
         )))
@@ -71,17 +67,13 @@ pub fn run_state(session: &mut Session) -> Result<RunState> {
         Err(error) if error.sqlstate == "42P01" => return Ok(RunState::Fresh),
         Err(error) => return Err(error).doing("reading the run's state"),
     };
-    let rows = session
-        .query(&statement, &[])
-        .doing("reading the run's state")?;
+    let rows = session.query(&statement, &[]).doing("reading the run's state")?;
     if rows.is_empty() {
         return Ok(RunState::Fresh);
     }
     let number = |column: usize| match rows.get(0, column) {
         Value::Int(value) => Ok(value),
-        other => Err(MarketError::State(format!(
-            "MARKET_RUN holds {other:?} where a number belongs"
-        ))),
+        other => Err(MarketError::State(format!("MARKET_RUN holds {other:?} where a number belongs"))),
     };
     let string = |column: usize| match rows.get(0, column) {
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -107,27 +99,14 @@ pub fn run_state(session: &mut Session) -> Result<RunState> {
 }
 
 /// Creates the tables and fills them with everything that stands before the first message. `loaded` is told rows.
-pub fn set_up(
-    db: &Database,
-    day: &Day,
-    identity: &Identity,
-    loaded: &mut dyn FnMut(u64),
-) -> Result<()> {
+pub fn set_up(db: &Database, day: &Day, identity: &Identity, loaded: &mut dyn FnMut(u64)) -> Result<()> {
     let mut session = db.session().doing("setting up")?;
     for table in schema::all_tables() {
         let drop = format!("DROP TABLE IF EXISTS {}", table.name);
         session.run(&drop).doing("setting up")?;
-        session
-            .run(&table.create())
-            .doing(&format!("creating {}", table.name))?;
+        session.run(&table.create()).doing(&format!("creating {}", table.name))?;
     }
-    let mut loader = Loader {
-        db,
-        session,
-        tickets: VecDeque::new(),
-        rows: 0,
-        loaded,
-    };
+    let mut loader = Loader { db, session, tickets: VecDeque::new(), rows: 0, loaded };
     load_stocks(&mut loader, day, identity.clones)?;
     load_bars(&mut loader, day, identity.clones)?;
     let positions = (0..identity.appliers).map(|applier| vec![int(applier), int(0)]);
@@ -152,24 +131,19 @@ pub fn set_up(
 
 fn load_stocks(loader: &mut Loader<'_>, day: &Day, clones: u32) -> Result<()> {
     let listing = &day.listing;
-    let cloned = listing.in_feed().iter().flat_map(|stock| {
-        (0..clones).map(move |clone| (clone_code(&stock.code, clone), &stock.name))
-    });
+    let cloned = listing
+        .in_feed()
+        .iter()
+        .flat_map(|stock| (0..clones).map(move |clone| (clone_code(&stock.code, clone), &stock.name)));
     let listed = listing.listed_only().iter();
-    let all: Vec<(String, &Box<str>)> = cloned
-        .chain(listed.map(|stock| (stock.code.to_string(), &stock.name)))
-        .collect();
+    let all: Vec<(String, &Box<str>)> =
+        cloned.chain(listed.map(|stock| (stock.code.to_string(), &stock.name))).collect();
     let names = all.iter().map(|(code, name)| vec![text(code), text(name)]);
     loader.insert("stock_master (stock_code, stock_name)", names)?;
     let counts = all.iter().map(|(code, _)| vec![text(code), int(0)]);
     loader.insert("bidnask (stock_code, quote_count)", counts)?;
-    let totals = all
-        .iter()
-        .map(|(code, _)| vec![text(code), int(0), decimal(0), int(0)]);
-    loader.insert(
-        "trade (stock_code, total_volume, total_amount, trade_count)",
-        totals,
-    )
+    let totals = all.iter().map(|(code, _)| vec![text(code), int(0), decimal(0), int(0)]);
+    loader.insert("trade (stock_code, total_volume, total_amount, trade_count)", totals)
 }
 
 fn load_bars(loader: &mut Loader<'_>, day: &Day, clones: u32) -> Result<()> {
@@ -185,11 +159,7 @@ fn load_bars(loader: &mut Loader<'_>, day: &Day, clones: u32) -> Result<()> {
     loader.insert(columns, feed_rows)?;
     let feed_codes = &day.listing.in_feed();
     let own: std::collections::HashSet<&str> = feed_codes.iter().map(|s| &*s.code).collect();
-    let others = day
-        .bars
-        .by_symbol
-        .iter()
-        .filter(|(symbol, _)| !own.contains(&***symbol));
+    let others = day.bars.by_symbol.iter().filter(|(symbol, _)| !own.contains(&***symbol));
     let rows = others.flat_map(|(symbol, bars)| bar_rows(bars, text(symbol)));
     loader.insert(columns, rows)
 }
@@ -199,9 +169,7 @@ pub fn bar_rows(bars: &[Bar], code: Datum) -> Vec<Vec<Datum>> {
     let mut previous = None;
     bars.iter()
         .map(|bar| {
-            let change = previous
-                .replace(bar.close)
-                .map(|close: i64| bar.close - close);
+            let change = previous.replace(bar.close).map(|close: i64| bar.close - close);
             // The change of a stock that costs more than a price column holds may itself not fit: then it is unknown.
             let change = change.filter(|c| c.abs() <= i64::from(PRICE_MAX));
             vec![
@@ -233,9 +201,7 @@ impl Loader<'_> {
     /// `into` is a table with its column list.
     fn insert(&mut self, into: &str, rows: impl Iterator<Item = Vec<Datum>>) -> Result<()> {
         let doing = format!("loading {}", into.split(' ').next().unwrap_or(into));
-        let parameters: Vec<String> = (1..=into.split(',').count())
-            .map(|i| format!("${i}"))
-            .collect();
+        let parameters: Vec<String> = (1..=into.split(',').count()).map(|i| format!("${i}")).collect();
         let sql = format!("INSERT INTO {into} VALUES ({})", parameters.join(", "));
         let statement = self.session.prepare(&sql).doing(&doing)?;
         let mut rows = rows.peekable();
@@ -264,10 +230,7 @@ impl Loader<'_> {
     /// Waits until at most `left` commits are not durable.
     fn settle(&mut self, left: usize) -> Result<()> {
         while self.tickets.len() > left {
-            let ticket = self
-                .tickets
-                .pop_front()
-                .expect("there are more than `left`");
+            let ticket = self.tickets.pop_front().expect("there are more than `left`");
             self.db.wait(ticket).doing("loading")?;
         }
         Ok(())

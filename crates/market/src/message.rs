@@ -45,10 +45,7 @@ impl Status {
             bytes[i] = text[i];
             i += 1;
         }
-        Status {
-            bytes,
-            length: text.len() as u8,
-        }
+        Status { bytes, length: text.len() as u8 }
     }
 
     /// `None` if empty, longer than a record holds inline, or not printable ASCII.

@@ -57,9 +57,7 @@ pub struct Model {
 
 impl Model {
     pub fn new(stocks: usize) -> Model {
-        Model {
-            stocks: vec![StockState::default(); stocks],
-        }
+        Model { stocks: vec![StockState::default(); stocks] }
     }
 
     pub fn apply(&mut self, message: &Message) {
@@ -79,14 +77,9 @@ impl StockState {
     fn apply(&mut self, message: &Message) {
         self.messages += 1;
         match message.body {
-            Body::Status {
-                status,
-                previous_close,
-            } => self.status = Some((message.ts, status, previous_close)),
+            Body::Status { status, previous_close } => self.status = Some((message.ts, status, previous_close)),
             Body::Quote(book) => {
-                let change = |new: &[i32; LEVELS], old: &[i32; LEVELS]| {
-                    std::array::from_fn(|i| new[i] - old[i])
-                };
+                let change = |new: &[i32; LEVELS], old: &[i32; LEVELS]| std::array::from_fn(|i| new[i] - old[i]);
                 if let Some((_, before)) = &self.quote {
                     self.bid_change = Some(change(&book.bid_quantity, &before.bid_quantity));
                     self.ask_change = Some(change(&book.ask_quantity, &before.ask_quantity));
@@ -122,11 +115,7 @@ impl StockState {
             last: last.trade.price,
             high: prices().max().expect("there is a trade"),
             low: prices().min().expect("there is a trade"),
-            volume: self
-                .trades
-                .iter()
-                .map(|t| i64::from(t.trade.quantity))
-                .sum(),
+            volume: self.trades.iter().map(|t| i64::from(t.trade.quantity)).sum(),
             amount: self.trades.iter().map(|t| t.trade.amount).sum(),
             count: self.trades.len() as i64,
             change: last.change,
@@ -147,10 +136,7 @@ mod tests {
     }
 
     fn status(status: Status) -> Body {
-        Body::Status {
-            status,
-            previous_close: 100_000,
-        }
+        Body::Status { status, previous_close: 100_000 }
     }
 
     fn quote(bid: i32, bid_quantity: i32, ask: i32, ask_quantity: i32) -> Body {
@@ -161,12 +147,7 @@ mod tests {
     }
 
     fn trade(price: i32, quantity: i32, seq: i32) -> Body {
-        Body::Trade(Trade {
-            price,
-            quantity,
-            amount: i64::from(price) * i64::from(quantity),
-            seq,
-        })
+        Body::Trade(Trade { price, quantity, amount: i64::from(price) * i64::from(quantity), seq })
     }
 
     /// Worked by hand: one refused trade, one before any quote, three against two different books.
@@ -192,11 +173,8 @@ mod tests {
         assert_eq!(stock.quote_count, 2);
         assert_eq!(stock.bid_change, Some([0; LEVELS]));
         assert_eq!(stock.ask_change.map(|c| c[0]), Some(-20));
-        let seen: Vec<(i32, i32, Best, Best)> = stock
-            .trades
-            .iter()
-            .map(|t| (t.trade.seq, t.change, t.best_bid, t.best_ask))
-            .collect();
+        let seen: Vec<(i32, i32, Best, Best)> =
+            stock.trades.iter().map(|t| (t.trade.seq, t.change, t.best_bid, t.best_ask)).collect();
         assert_eq!(
             seen,
             [

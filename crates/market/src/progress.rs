@@ -25,18 +25,10 @@ impl Progress {
     pub fn new(name: &'static str, total: u64) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let template = "{prefix:>9} [{bar:32}] {percent:>3}%  {msg}";
-            let style =
-                ProgressStyle::with_template(template).expect("the template is well formed");
-            ProgressBar::new(total)
-                .with_prefix(name)
-                .with_style(style.progress_chars("=> "))
+            let style = ProgressStyle::with_template(template).expect("the template is well formed");
+            ProgressBar::new(total).with_prefix(name).with_style(style.progress_chars("=> "))
         });
-        Progress {
-            name,
-            total,
-            bar,
-            last_line: Instant::now(),
-        }
+        Progress { name, total, bar, last_line: Instant::now() }
     }
 
     pub fn show(&mut self, done: u64, more: impl FnOnce() -> String) {

@@ -42,16 +42,8 @@ pub struct Assignment {
 
 impl Assignment {
     pub fn new(listing: &Listing, clones: u32, appliers: u32) -> Assignment {
-        let codes = listing
-            .in_feed()
-            .iter()
-            .flat_map(|stock| (0..clones).map(|clone| clone_code(&stock.code, clone)));
-        Assignment {
-            clones,
-            applier: codes
-                .map(|code| (code_hash(&code) % u64::from(appliers)) as u32)
-                .collect(),
-        }
+        let codes = listing.in_feed().iter().flat_map(|stock| (0..clones).map(|clone| clone_code(&stock.code, clone)));
+        Assignment { clones, applier: codes.map(|code| (code_hash(&code) % u64::from(appliers)) as u32).collect() }
     }
 
     /// The place of a cloned code among all of them.
@@ -166,12 +158,7 @@ impl Replay {
             match self.window.get(place) {
                 Some(batch) => match batch.get(cursor.at) {
                     Some(message) => return Ok(Some(*message)),
-                    None => {
-                        *cursor = Cursor {
-                            batch: cursor.batch + 1,
-                            at: 0,
-                        }
-                    }
+                    None => *cursor = Cursor { batch: cursor.batch + 1, at: 0 },
                 },
                 None if self.ended => return Ok(None),
                 None => self.receive()?,
@@ -257,11 +244,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::mpsc::channel;
 
-    const PLAN: DayPlan = DayPlan {
-        seed: 3,
-        stocks: 7,
-        messages: 4_000,
-    };
+    const PLAN: DayPlan = DayPlan { seed: 3, stocks: 7, messages: 4_000 };
 
     fn messages() -> Vec<Message> {
         let mut generator = PLAN.start();
@@ -297,11 +280,7 @@ mod tests {
         let mut owner: HashMap<(StockId, u32), u32> = HashMap::new();
         for applier in 0..3 {
             let arrivals = arrivals(5, 3, applier);
-            assert!(
-                arrivals
-                    .windows(2)
-                    .all(|w| w[0].message.ts <= w[1].message.ts)
-            );
+            assert!(arrivals.windows(2).all(|w| w[0].message.ts <= w[1].message.ts));
             for arrival in arrivals {
                 let code = (arrival.message.stock, arrival.clone);
                 assert_eq!(*owner.entry(code).or_insert(applier), applier);
@@ -362,9 +341,6 @@ mod tests {
         let pace = Pace::new(Speed::Times(8.0), (Timestamp(1_000), start));
         let due = pace.due(Timestamp(8_001_000)).expect("paced");
         assert_eq!(due - start, Duration::from_secs(1));
-        assert_eq!(
-            Pace::new(Speed::Max, (Timestamp(0), start)).due(Timestamp(5)),
-            None
-        );
+        assert_eq!(Pace::new(Speed::Max, (Timestamp(0), start)).due(Timestamp(5)), None);
     }
 }

@@ -103,19 +103,14 @@ impl Environment {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':'))
-                .map_or(String::new(), |(_, value)| value.trim().to_owned())
+            line.and_then(|line| line.split_once(':')).map_or(String::new(), |(_, value)| value.trim().to_owned())
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
         let kib: u64 = memory.trim_end_matches(" kB").parse().unwrap_or(0);
         Environment {
             version: env!("CARGO_PKG_VERSION"),
             optimised: !cfg!(debug_assertions),
-            os: format!(
-                "{} {}",
-                std::env::consts::OS,
-                read("/proc/sys/kernel/osrelease").trim()
-            ),
+            os: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease").trim()),
             processor: field(&read("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             memory_bytes: kib * 1024,
@@ -130,12 +125,7 @@ impl Replayed {
         let (tally, seconds) = (&self.tally, self.elapsed.as_secs_f64());
         let per = |count: u64, of: f64| if of > 0.0 { count as f64 / of } else { 0.0 };
         let kind = |kind: Kind| tally.by_kind[kind.index()];
-        let bytes = |kind: Kind| {
-            per(
-                tally.record_bytes[kind.index()],
-                tally.by_kind[kind.index()] as f64,
-            )
-        };
+        let bytes = |kind: Kind| per(tally.record_bytes[kind.index()], tally.by_kind[kind.index()] as f64);
         report.messages = tally.messages();
         report.quotes = kind(Kind::Quote);
         report.trades = kind(Kind::Trade);
@@ -194,18 +184,9 @@ impl Report {
             row("messages/s", thousands(self.messages_per_s));
             row("statements/s", thousands(self.statements_per_s));
             row("latency", self.latency_us.to_string());
-            row(
-                "forms/s",
-                format!("{}   {}", thousands(self.forms_per_s), self.form_latency_us),
-            );
-            row(
-                "log bytes per quote",
-                format!("{:.1}", self.log_bytes_per_quote),
-            );
-            row(
-                "log bytes per trade",
-                format!("{:.1}", self.log_bytes_per_trade),
-            );
+            row("forms/s", format!("{}   {}", thousands(self.forms_per_s), self.form_latency_us));
+            row("log bytes per quote", format!("{:.1}", self.log_bytes_per_quote));
+            row("log bytes per trade", format!("{:.1}", self.log_bytes_per_trade));
             row(
                 "  groups' own bytes",
                 format!(
@@ -223,12 +204,7 @@ impl Report {
         }
         row(
             "check",
-            format!(
-                "{} ({} rows in {:.1} s)",
-                self.check,
-                thousands(self.checked_rows as f64),
-                self.check_seconds
-            ),
+            format!("{} ({} rows in {:.1} s)", self.check, thousands(self.checked_rows as f64), self.check_seconds),
         );
         table
     }
@@ -275,12 +251,7 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_threes() {
-        let cases = [
-            (0.0, "0"),
-            (999.4, "999"),
-            (1_000.0, "1,000"),
-            (1_234_567.0, "1,234,567"),
-        ];
+        let cases = [(0.0, "0"), (999.4, "999"), (1_000.0, "1,000"), (1_234_567.0, "1,234,567")];
         for (value, text) in cases {
             assert_eq!(thousands(value), text);
         }

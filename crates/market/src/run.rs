@@ -106,9 +106,7 @@ impl FromStr for Listen {
             return Ok(Listen::None);
         }
         let address = text.parse();
-        address
-            .map(Listen::At)
-            .map_err(|_| "an address like 127.0.0.1:5433, or `none`".to_owned())
+        address.map(Listen::At).map_err(|_| "an address like 127.0.0.1:5433, or `none`".to_owned())
     }
 }
 
@@ -139,9 +137,7 @@ pub(crate) fn carry_out(
     listen: impl FnOnce(&Database, SocketAddr) -> std::result::Result<ListenGuard, String>,
 ) -> Result<Option<Report>> {
     let day = open_day(args)?;
-    day.listing
-        .check_clones(args.clones)
-        .map_err(MarketError::Usage)?;
+    day.listing.check_clones(args.clones).map_err(MarketError::Usage)?;
     prepare_directory(&args.data, args.fresh)?;
     let db = Database::open(database_options(&args.data)).map_err(MarketError::Open)?;
     let _listener = match args.listen {
@@ -157,12 +153,15 @@ pub(crate) fn carry_out(
 
 fn open_day(args: &MarketArgs) -> Result<Day> {
     let source = match &args.feed {
-        Some(feed) => Source::File {
-            feed: feed.clone(),
-            daily: args.daily.clone(),
-            symbols: args.symbols.clone(),
-            on_error: args.on_error,
-        },
+        Some(feed) => {
+            say(&format!("reading {}", feed.display()));
+            Source::File {
+                feed: feed.clone(),
+                daily: args.daily.clone(),
+                symbols: args.symbols.clone(),
+                on_error: args.on_error,
+            }
+        }
         None => {
             let least = MESSAGES_BEFORE_OPENING * u64::from(args.stocks);
             if args.messages < least {
@@ -171,11 +170,7 @@ fn open_day(args: &MarketArgs) -> Result<Day> {
                     args.messages, args.stocks
                 )));
             }
-            Source::Generated(DayPlan {
-                seed: args.seed,
-                stocks: args.stocks,
-                messages: args.messages,
-            })
+            Source::Generated(DayPlan { seed: args.seed, stocks: args.stocks, messages: args.messages })
         }
     };
     let day = Day::open(source)?;
@@ -227,10 +222,7 @@ fn refuse_if_in_use(dir: &Path) -> Result<()> {
             continue;
         };
         if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
-            return Err(MarketError::Usage(format!(
-                "{} is in use by another process",
-                dir.display()
-            )));
+            return Err(MarketError::Usage(format!("{} is in use by another process", dir.display())));
         }
     }
     Ok(())
@@ -264,11 +256,7 @@ fn database_options(dir: &Path) -> Options {
 }
 
 fn tell_how_to_connect(address: SocketAddr, day: &Day) {
-    say(&format!(
-        "connect:  psql -h {} -p {} -U market market",
-        address.ip(),
-        address.port()
-    ));
+    say(&format!("connect:  psql -h {} -p {} -U market market", address.ip(), address.port()));
     if let Some(stock) = day.listing.in_feed().first() {
         say(&format!(
             "and try:  SELECT trade_time, settled_price, closest_bid, closest_ask FROM trade WHERE stock_code = '{}';",
@@ -301,10 +289,7 @@ impl<'a> Market<'a> {
             RunState::Started(identity) | RunState::Done(identity) => Some(identity),
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let appliers = args
-            .appliers
-            .or(stored.map(|identity| identity.appliers))
-            .unwrap_or(cores.clamp(1, 16));
+        let appliers = args.appliers.or(stored.map(|identity| identity.appliers)).unwrap_or(cores.clamp(1, 16));
         let identity = Identity {
             feed: day.summary.name.clone(),
             fingerprint: day.summary.fingerprint,
@@ -319,14 +304,7 @@ impl<'a> Market<'a> {
         if matches!(state, RunState::Started(_)) {
             say("resuming after the last applied message (--fresh starts over)");
         }
-        Ok(Market {
-            db,
-            day,
-            args,
-            appliers,
-            done_before: matches!(state, RunState::Done(_)),
-            setup: began.elapsed(),
-        })
+        Ok(Market { db, day, args, appliers, done_before: matches!(state, RunState::Done(_)), setup: began.elapsed() })
     }
 
     fn total_messages(&self) -> u64 {
@@ -349,10 +327,7 @@ impl<'a> Market<'a> {
             let began = Instant::now();
             let traded = close_day(self.db, self.day, self.args.clones)?;
             report.closing_seconds = began.elapsed().as_secs_f64();
-            say(&format!(
-                "closed the day: {} stocks traded",
-                thousands(traded as f64)
-            ));
+            say(&format!("closed the day: {} stocks traded", thousands(traded as f64)));
         }
         let began = Instant::now();
         let outcome = self.check()?;
@@ -426,9 +401,7 @@ impl<'a> Market<'a> {
             abandon_after,
         };
         let gauges: Vec<Gauge> = (0..self.appliers).map(|_| Gauge::default()).collect();
-        let shown: Vec<AtomicU64> = (0..self.args.query_sessions)
-            .map(|_| AtomicU64::new(0))
-            .collect();
+        let shown: Vec<AtomicU64> = (0..self.args.query_sessions).map(|_| AtomicU64::new(0)).collect();
         let codes = forms::codes(self.day, self.args.clones);
         let sessions = if codes.is_empty() { &[] } else { &shown[..] };
         let stop = AtomicBool::new(false);
@@ -451,10 +424,8 @@ impl<'a> Market<'a> {
             });
             self.watch(&applying, gauges, sessions, began);
             let applied = appliers.join().expect("appliers return their errors");
-            let asked: Vec<Result<FormTally>> = asking
-                .into_iter()
-                .map(|thread| thread.join().expect("form sessions return their errors"))
-                .collect();
+            let asked: Vec<Result<FormTally>> =
+                asking.into_iter().map(|thread| thread.join().expect("form sessions return their errors")).collect();
             (applied, asked)
         });
         let (tally, elapsed, after) = applied;
@@ -469,29 +440,16 @@ impl<'a> Market<'a> {
     }
 
     /// One customer. A failure stops the appliers too.
-    fn ask(
-        &self,
-        codes: &[Datum],
-        seed: u64,
-        stop: &AtomicBool,
-        shown: &AtomicU64,
-    ) -> Result<FormTally> {
+    fn ask(&self, codes: &[Datum], seed: u64, stop: &AtomicBool, shown: &AtomicU64) -> Result<FormTally> {
         let asked = forms::ask(self.db, codes, seed, stop, shown);
         asked.inspect_err(|_| stop.store(true, Ordering::Relaxed))
     }
 
     /// Shows progress until the appliers are done.
-    fn watch(
-        &self,
-        applying: &std::sync::mpsc::Receiver<()>,
-        gauges: &[Gauge],
-        shown: &[AtomicU64],
-        began: Instant,
-    ) {
+    fn watch(&self, applying: &std::sync::mpsc::Receiver<()>, gauges: &[Gauge], shown: &[AtomicU64], began: Instant) {
         let mut progress = Progress::new("replaying", self.total_messages());
-        let sum = |of: &dyn Fn(&Gauge) -> &AtomicU64| -> u64 {
-            gauges.iter().map(|g| of(g).load(Ordering::Relaxed)).sum()
-        };
+        let sum =
+            |of: &dyn Fn(&Gauge) -> &AtomicU64| -> u64 { gauges.iter().map(|g| of(g).load(Ordering::Relaxed)).sum() };
         while applying.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let seconds = began.elapsed().as_secs_f64();
             let rate = |count: u64| thousands(count as f64 / seconds);
@@ -509,9 +467,22 @@ impl<'a> Market<'a> {
 
     fn check(&self) -> Result<Outcome> {
         let model = fold(self.day)?;
-        let checked = AtomicU64::new(0);
-        let clones = self.args.clones;
-        check(self.db, self.day, &model, clones, self.appliers, &checked)
+        let (clones, checked) = (self.args.clones, AtomicU64::new(0));
+        let codes = self.day.listing.in_feed().len() as u64 * u64::from(clones);
+        std::thread::scope(|scope| {
+            let (finished, checking) = channel::<()>();
+            let (model, checked) = (&model, &checked);
+            let checker = scope.spawn(move || {
+                let outcome = check(self.db, self.day, model, clones, self.appliers, checked);
+                drop(finished);
+                outcome
+            });
+            let mut progress = Progress::new("checking", codes);
+            while checking.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                progress.show(checked.load(Ordering::Relaxed), || "stocks".to_owned());
+            }
+            checker.join().expect("the check returns its errors")
+        })
     }
 }
 
@@ -529,26 +500,16 @@ fn set_up_visibly(db: &Database, day: &Day, identity: &Identity) -> Result<()> {
             progress.show(loaded, || format!("{} rows", thousands(loaded as f64)));
         })?;
     }
-    say(&format!(
-        "set up: {} rows in {:.1} s",
-        thousands(rows as f64),
-        began.elapsed().as_secs_f64()
-    ));
+    say(&format!("set up: {} rows in {:.1} s", thousands(rows as f64), began.elapsed().as_secs_f64()));
     Ok(())
 }
 
 fn total(asked: Vec<Result<FormTally>>) -> Result<FormTally> {
-    let mut total = FormTally {
-        forms: 0,
-        latency_us: latency_histogram(),
-    };
+    let mut total = FormTally { forms: 0, latency_us: latency_histogram() };
     for tally in asked {
         let tally = tally?;
         total.forms += tally.forms;
-        total
-            .latency_us
-            .add(&tally.latency_us)
-            .expect("all histograms have the same bounds");
+        total.latency_us.add(&tally.latency_us).expect("all histograms have the same bounds");
     }
     Ok(total)
 }

@@ -22,18 +22,9 @@ use crate::message::LEVELS;
 use freshet_db::Type;
 
 pub const CODE: Type = Type::Varchar(12);
-const PRICE: Type = Type::Decimal {
-    precision: 9,
-    scale: 4,
-};
-const DAILY_PRICE: Type = Type::Decimal {
-    precision: 12,
-    scale: 4,
-};
-const AMOUNT: Type = Type::Decimal {
-    precision: 18,
-    scale: 4,
-};
+const PRICE: Type = Type::Decimal { precision: 9, scale: 4 };
+const DAILY_PRICE: Type = Type::Decimal { precision: 12, scale: 4 };
+const AMOUNT: Type = Type::Decimal { precision: 18, scale: 4 };
 const QUANTITY: Type = Type::Int4;
 
 pub struct Table {
@@ -44,18 +35,8 @@ pub struct Table {
 }
 
 impl Table {
-    fn new(
-        name: &'static str,
-        key: &'static [&'static str],
-        hash: bool,
-        columns: Vec<(String, Type)>,
-    ) -> Table {
-        Table {
-            name,
-            columns,
-            key,
-            hash,
-        }
+    fn new(name: &'static str, key: &'static [&'static str], hash: bool, columns: Vec<(String, Type)>) -> Table {
+        Table { name, columns, key, hash }
     }
 
     /// The bytes of a record's fields.
@@ -79,12 +60,7 @@ impl Table {
             true => " WITH (primary_key = hash)",
             false => "",
         };
-        format!(
-            "CREATE TABLE {} ({}, PRIMARY KEY ({})){option}",
-            self.name,
-            columns.join(", "),
-            self.key.join(", "),
-        )
+        format!("CREATE TABLE {} ({}, PRIMARY KEY ({})){option}", self.name, columns.join(", "), self.key.join(", "),)
     }
 }
 
@@ -105,10 +81,7 @@ fn type_name(ty: Type) -> String {
 }
 
 fn columns(ty: Type, names: &str) -> Vec<(String, Type)> {
-    names
-        .split_whitespace()
-        .map(|name| (name.to_owned(), ty))
-        .collect()
+    names.split_whitespace().map(|name| (name.to_owned(), ty)).collect()
 }
 
 fn numbered(ty: Type, prefix: &str) -> Vec<(String, Type)> {
@@ -125,10 +98,7 @@ fn stock_master() -> Table {
         columns(PRICE, "previous_close"),
         columns(Type::Timestamp, "status_time"),
         columns(CODE, "short_name isin sector"),
-        columns(
-            Type::Int8,
-            "listed_shares foreign_limit foreign_owned year_total_volume",
-        ),
+        columns(Type::Int8, "listed_shares foreign_limit foreign_owned year_total_volume"),
         columns(AMOUNT, "capital year_total_price"),
         columns(
             PRICE,
@@ -226,29 +196,20 @@ fn trade_daily_aggregate() -> Table {
     let columns = [
         columns(CODE, "stock_code"),
         columns(Type::Date, "aggregate_date"),
-        columns(
-            DAILY_PRICE,
-            "finish_price start_price highest_price lowest_price",
-        ),
+        columns(DAILY_PRICE, "finish_price start_price highest_price lowest_price"),
         columns(Type::Int8, "total_volume"),
         columns(AMOUNT, "total_amount"),
         columns(Type::Int4, "trade_count"),
         columns(PRICE, "price_change"),
         columns(Type::Int2, "day_of_week source"),
-        columns(
-            Type::Bool,
-            "at_upper_limit at_lower_limit ex_dividend was_halted",
-        ),
+        columns(Type::Bool, "at_upper_limit at_lower_limit ex_dividend was_halted"),
     ];
     let key = &["stock_code", "aggregate_date"];
     Table::new("trade_daily_aggregate", key, false, columns.concat())
 }
 
 fn market_position() -> Table {
-    let columns = [
-        columns(Type::Int4, "applier"),
-        columns(Type::Int8, "message"),
-    ];
+    let columns = [columns(Type::Int4, "applier"), columns(Type::Int8, "message")];
     Table::new("market_position", &["applier"], true, columns.concat())
 }
 
@@ -265,13 +226,7 @@ fn market_run() -> Table {
 
 /// The five tables of the benchmark.
 pub fn tables() -> [Table; 5] {
-    [
-        stock_master(),
-        bidnask(),
-        trade(),
-        trade_history(),
-        trade_daily_aggregate(),
-    ]
+    [stock_master(), bidnask(), trade(), trade_history(), trade_daily_aggregate()]
 }
 
 /// All tables; MARKET_RUN last, because its row says that the others are there.
@@ -302,18 +257,12 @@ pub mod apply {
             set.extend((0..LEVELS).map(|i| format!("{prefix}{} = ${}", i + 1, first + i)));
         }
         for (side, first) in [("bid", 3 + LEVELS), ("ask", 3 + 3 * LEVELS)] {
-            set.extend(
-                (0..LEVELS)
-                    .map(|i| format!("{side}_chg{0} = ${1} - {side}_vol{0}", i + 1, first + i)),
-            );
+            set.extend((0..LEVELS).map(|i| format!("{side}_chg{0} = ${1} - {side}_vol{0}", i + 1, first + i)));
         }
         set.push("bid_total_vol = $43".into());
         set.push("ask_total_vol = $44".into());
         set.push("quote_count = quote_count + 1".into());
-        format!(
-            "UPDATE bidnask SET {} WHERE stock_code = $1",
-            set.join(", ")
-        )
+        format!("UPDATE bidnask SET {} WHERE stock_code = $1", set.join(", "))
     }
 
     /// $1 code, $2 time, $3 best bid, $4 best ask.
@@ -321,12 +270,10 @@ pub mod apply {
                                WHERE stock_code = $1";
 
     /// $1 code.
-    pub const CHECK_STATUS: &str =
-        "SELECT trade_status, previous_close FROM stock_master WHERE stock_code = $1";
+    pub const CHECK_STATUS: &str = "SELECT trade_status, previous_close FROM stock_master WHERE stock_code = $1";
 
     /// $1 code.
-    pub const BEST: &str =
-        "SELECT bid1, bid_vol1, ask1, ask_vol1 FROM bidnask WHERE stock_code = $1";
+    pub const BEST: &str = "SELECT bid1, bid_vol1, ask1, ask_vol1 FROM bidnask WHERE stock_code = $1";
 
     /// $1 code, $2 time, $3 price, $4 change, $5 volume, $6 amount, $7 to $10 best bid and ask with their volumes,
     /// $11 previous close.
@@ -414,8 +361,7 @@ pub mod closing {
                               WHERE stock_code = $1 AND aggregate_date = $2";
 
     /// $1 code, $2 volume, $3 amount.
-    pub const TOTALS: &str =
-        "UPDATE stock_master SET total_volume = $2, total_price = $3 WHERE stock_code = $1";
+    pub const TOTALS: &str = "UPDATE stock_master SET total_volume = $2, total_price = $3 WHERE stock_code = $1";
 
     pub const DONE: &str = "UPDATE market_run SET state = 'done' WHERE id = 1";
 }
@@ -427,10 +373,8 @@ mod tests {
 
     #[test]
     fn the_five_tables_have_the_documented_shapes() {
-        let shapes: Vec<(&str, usize, usize)> = tables()
-            .iter()
-            .map(|t| (t.name, t.columns.len(), t.field_bytes()))
-            .collect();
+        let shapes: Vec<(&str, usize, usize)> =
+            tables().iter().map(|t| (t.name, t.columns.len(), t.field_bytes())).collect();
         assert_eq!(
             shapes,
             [

@@ -16,12 +16,7 @@ use std::sync::Arc;
 /// What the user named.
 pub enum Source {
     Generated(DayPlan),
-    File {
-        feed: PathBuf,
-        daily: Option<PathBuf>,
-        symbols: Option<PathBuf>,
-        on_error: OnError,
-    },
+    File { feed: PathBuf, daily: Option<PathBuf>, symbols: Option<PathBuf>, on_error: OnError },
 }
 
 /// A day that can be read any number of times.
@@ -62,12 +57,7 @@ impl Day {
     pub fn open(source: Source) -> Result<Day, FeedError> {
         match source {
             Source::Generated(plan) => Ok(Day::generated(plan)),
-            Source::File {
-                ref feed,
-                ref daily,
-                ref symbols,
-                on_error,
-            } => {
+            Source::File { ref feed, ref daily, ref symbols, on_error } => {
                 let bars = match daily {
                     Some(path) => DailyBars::read(path, on_error)?,
                     None => DailyBars::default(),
@@ -80,12 +70,7 @@ impl Day {
                 summary.name = feed.display().to_string();
                 summary.skipped += bars.skipped;
                 summary.fingerprint ^= bars.fingerprint.rotate_left(21);
-                Ok(Day {
-                    source,
-                    listing: Arc::new(listing),
-                    bars,
-                    summary,
-                })
+                Ok(Day { source, listing: Arc::new(listing), bars, summary })
             }
         }
     }
@@ -93,10 +78,7 @@ impl Day {
     fn generated(plan: DayPlan) -> Day {
         let (first, last) = (plan.day().at(0), plan.day().at(0));
         let summary = Summary {
-            name: format!(
-                "generated day, seed {}, {} stocks, {} messages",
-                plan.seed, plan.stocks, plan.messages
-            ),
+            name: format!("generated day, seed {}, {} stocks, {} messages", plan.seed, plan.stocks, plan.messages),
             messages: plan.messages,
             by_kind: [0; Kind::COUNT],
             first,
@@ -104,12 +86,7 @@ impl Day {
             skipped: 0,
             fingerprint: plan.fingerprint(),
         };
-        Day {
-            listing: Arc::new(plan.listing()),
-            bars: DailyBars::default(),
-            summary,
-            source: Source::Generated(plan),
-        }
+        Day { listing: Arc::new(plan.listing()), bars: DailyBars::default(), summary, source: Source::Generated(plan) }
     }
 
     /// The day's date: that of its first message.
@@ -163,11 +140,7 @@ struct CodeSeen {
 }
 
 impl Scan {
-    fn run(
-        file: TextFile,
-        on_error: OnError,
-        symbols: Symbols,
-    ) -> Result<(Listing, Summary), FeedError> {
+    fn run(file: TextFile, on_error: OnError, symbols: Symbols) -> Result<(Listing, Summary), FeedError> {
         let mut lines = LineReader::new(file);
         let mut scan = Scan::default();
         loop {
@@ -185,11 +158,7 @@ impl Scan {
         self.first.get_or_insert(line.ts);
         self.last = Some(line.ts);
         if !self.seen.contains_key(line.code) {
-            let seen = CodeSeen {
-                previous_close: None,
-                first_line: number,
-                by_kind: [0; Kind::COUNT],
-            };
+            let seen = CodeSeen { previous_close: None, first_line: number, by_kind: [0; Kind::COUNT] };
             self.seen.insert(line.code.into(), seen);
             self.codes.push(line.code.into());
         }
@@ -200,12 +169,7 @@ impl Scan {
         }
     }
 
-    fn finish(
-        mut self,
-        file: &TextFile,
-        on_error: OnError,
-        symbols: Symbols,
-    ) -> Result<(Listing, Summary), FeedError> {
+    fn finish(mut self, file: &TextFile, on_error: OnError, symbols: Symbols) -> Result<(Listing, Summary), FeedError> {
         let named: HashSet<&str> = symbols.names.iter().map(|(code, _)| &**code).collect();
         let (mut introduced, mut used) = (Vec::new(), HashSet::new());
         let mut by_kind = [0; Kind::COUNT];
@@ -262,12 +226,7 @@ mod tests {
             std::fs::write(&path, text).expect("write");
             path
         });
-        Source::File {
-            feed,
-            daily: None,
-            symbols,
-            on_error,
-        }
+        Source::File { feed, daily: None, symbols, on_error }
     }
 
     fn read(day: &Day) -> Vec<Message> {
@@ -278,9 +237,7 @@ mod tests {
     #[test]
     fn an_unknown_code_is_refused_with_its_first_line() {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let error = Day::open(source(directory.path(), DAY, None, OnError::Stop))
-            .err()
-            .expect("B is unknown");
+        let error = Day::open(source(directory.path(), DAY, None, OnError::Stop)).err().expect("B is unknown");
         assert_eq!(error.line, 2);
         assert_eq!(error.reason, Reason::UnknownCode("B".into()));
     }
@@ -301,8 +258,7 @@ mod tests {
     fn symbols_make_codes_known() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let symbols = Some("B\tBeta\nC\tGamma\n");
-        let day =
-            Day::open(source(directory.path(), DAY, symbols, OnError::Stop)).expect("B is named");
+        let day = Day::open(source(directory.path(), DAY, symbols, OnError::Stop)).expect("B is named");
         assert_eq!(day.summary.messages, 5);
         assert_eq!(day.listing.in_feed().len(), 2);
         assert_eq!(day.listing.listed_only().len(), 1);
@@ -312,13 +268,7 @@ mod tests {
     #[test]
     fn a_code_without_bars_gets_a_chart_ending_at_its_previous_close() {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let day = Day::open(source(
-            directory.path(),
-            DAY,
-            Some("B\tBeta\n"),
-            OnError::Stop,
-        ))
-        .expect("valid");
+        let day = Day::open(source(directory.path(), DAY, Some("B\tBeta\n"), OnError::Stop)).expect("valid");
         let bars = day.bars_before(&day.listing.in_feed()[0]);
         assert_eq!(bars.len(), 60);
         assert_eq!(bars[59].close, 100_000);

@@ -11,15 +11,9 @@ use std::path::{Path, PathBuf};
 /// `shared/data/market` beside the repository or above the worktree.
 fn shared() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here
-        .ancestors()
-        .map(|dir| dir.join("shared/data/market"))
-        .find(|dir| dir.is_dir());
+    let found = here.ancestors().map(|dir| dir.join("shared/data/market")).find(|dir| dir.is_dir());
     if found.is_none() {
-        eprintln!(
-            "skipped: there is no shared/data/market above {}",
-            here.display()
-        );
+        eprintln!("skipped: there is no shared/data/market above {}", here.display());
     }
     found
 }
@@ -63,27 +57,19 @@ fn the_recorded_day_reads_and_folds() {
 #[test]
 fn the_daily_file_gives_every_code_a_chart() {
     let Some(shared) = shared() else { return };
-    let bars = DailyBars::read(&shared.join("us_daily_ohlcv.csv.zst"), OnError::Stop)
-        .expect("no malformed line");
-    assert_eq!(
-        bars.by_symbol.values().map(Vec::len).sum::<usize>(),
-        803_981
-    );
+    let bars = DailyBars::read(&shared.join("us_daily_ohlcv.csv.zst"), OnError::Stop).expect("no malformed line");
+    assert_eq!(bars.by_symbol.values().map(Vec::len).sum::<usize>(), 803_981);
     let full = bars.by_symbol.values().filter(|bars| bars.len() >= 60);
     assert_eq!(full.count(), 6_040);
     let a = &bars.by_symbol["A"][0];
     assert_eq!((a.open, a.close, a.volume), (453_300, 457_100, 2_333_000));
     let day = freshet_market::calendar::Date::new(2021, 12, 1).expect("valid");
-    assert_eq!(
-        bars.assigned("600332", day).map(|chart| chart.len()),
-        Some(60)
-    );
+    assert_eq!(bars.assigned("600332", day).map(|chart| chart.len()), Some(60));
 }
 
 #[test]
 fn the_symbols_file_is_read_to_the_end() {
     let Some(shared) = shared() else { return };
-    let symbols = Symbols::read(&shared.join("us_symbols.tsv.zst"), OnError::Stop)
-        .expect("no malformed line");
+    let symbols = Symbols::read(&shared.join("us_symbols.tsv.zst"), OnError::Stop).expect("no malformed line");
     assert_eq!(symbols.names.len(), 6_454);
 }

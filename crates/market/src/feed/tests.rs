@@ -47,23 +47,10 @@ fn the_three_kinds_are_read_field_by_field() {
     let mut next = || feed.next_message().expect("valid").expect("a message");
     let status = next();
     assert_eq!(status.ts.to_string(), "2021-12-01 09:15:01.000");
-    assert_eq!(
-        status.body,
-        Body::Status {
-            status: Status::OPENING_CALL,
-            previous_close: 293_800
-        }
-    );
-    let trade = Trade {
-        price: 85_400,
-        quantity: 78_400,
-        amount: 6_695_365_000,
-        seq: 1,
-    };
+    assert_eq!(status.body, Body::Status { status: Status::OPENING_CALL, previous_close: 293_800 });
+    let trade = Trade { price: 85_400, quantity: 78_400, amount: 6_695_365_000, seq: 1 };
     assert_eq!(next().body, Body::Trade(trade));
-    let Body::Quote(book) = next().body else {
-        panic!("a quote")
-    };
+    let Body::Quote(book) = next().body else { panic!("a quote") };
     assert_eq!((book.bid_price[0], book.bid_price[9]), (102_000, 101_100));
     assert_eq!((book.ask_price[0], book.ask_price[9]), (102_100, 103_000));
     assert_eq!((book.bid_quantity[9], book.ask_quantity[9]), (900, 63));
@@ -73,9 +60,7 @@ fn the_three_kinds_are_read_field_by_field() {
 
 #[test]
 fn a_refused_line_tells_file_line_and_reason() {
-    let error = feed("2021-12-01 09:15:01.000,X,A\n", OnError::Stop)
-        .next_message()
-        .expect_err("no such kind");
+    let error = feed("2021-12-01 09:15:01.000,X,A\n", OnError::Stop).next_message().expect_err("no such kind");
     assert_eq!(error.to_string(), "day.csv:1: the kind is none of S, Q, T");
 }
 
@@ -88,20 +73,8 @@ fn each_way_of_being_wrong_has_its_reason() {
         ("2021-12-01 09:25:00,T,A,1,1,1\n".into(), Reason::Timestamp),
         ("2021-12-01 09:25:00.000\n".into(), Reason::Kind),
         ("2021-12-01 09:25:00.000,TT,A,1,1,1\n".into(), Reason::Kind),
-        (
-            trade("A,1,1"),
-            Reason::Fields {
-                expected: 6,
-                found: 5,
-            },
-        ),
-        (
-            trade("A,1,1,1,"),
-            Reason::Fields {
-                expected: 6,
-                found: 7,
-            },
-        ),
+        (trade("A,1,1"), Reason::Fields { expected: 6, found: 5 }),
+        (trade("A,1,1,1,"), Reason::Fields { expected: 6, found: 7 }),
         (trade(",1,1,1"), Reason::Code),
         (trade("ABCDEFGHIJKLM,1,1,1"), Reason::Code),
         (trade("Ä,1,1,1"), Reason::Code),
@@ -121,13 +94,7 @@ fn each_way_of_being_wrong_has_its_reason() {
         (trade("A,1,1,999999999999999"), Reason::Amount),
         (STATUS.replace("OCALL", ""), Reason::Status),
         (STATUS.replace("29.38", "abc"), Reason::Price(5)),
-        (
-            quote().replace(",63\n", ",63,1\n"),
-            Reason::Fields {
-                expected: 43,
-                found: 44,
-            },
-        ),
+        (quote().replace(",63\n", ",63,1\n"), Reason::Fields { expected: 43, found: 44 }),
         (quote().replace(",63\n", ",x\n"), Reason::QuantityAt(43)),
         ("x".repeat(100_000), Reason::TooLong),
     ];
@@ -222,11 +189,6 @@ fn a_changed_line_changes_the_fingerprint() {
 
 #[test]
 fn a_missing_file_is_one_clear_line() {
-    let error = TextFile::open(Path::new("/nonexistent/day.csv"))
-        .err()
-        .expect("missing");
-    assert!(
-        error.to_string().starts_with("/nonexistent/day.csv: "),
-        "{error}"
-    );
+    let error = TextFile::open(Path::new("/nonexistent/day.csv")).err().expect("missing");
+    assert!(error.to_string().starts_with("/nonexistent/day.csv: "), "{error}");
 }

@@ -10,15 +10,7 @@ struct Cli {
 /// A day small enough for the dev profile: 12 stocks, 3,000 messages, nobody listening, nobody asking unless told.
 fn args(data: &Path, more: &[&str]) -> MarketArgs {
     let data = data.to_str().expect("UTF-8");
-    let mut words = vec![
-        "market",
-        "--data",
-        data,
-        "--stocks",
-        "12",
-        "--messages",
-        "3000",
-    ];
+    let mut words = vec!["market", "--data", data, "--stocks", "12", "--messages", "3000"];
     words.extend(["--listen", "none", "--appliers", "2"]);
     if !more.contains(&"--query-sessions") {
         words.extend(["--query-sessions", "0"]);
@@ -32,9 +24,7 @@ fn nobody_listens(_: &Database, _: SocketAddr) -> std::result::Result<ListenGuar
 }
 
 fn run_all(args: &MarketArgs) -> Report {
-    carry_out(args, None, nobody_listens)
-        .expect("the run ends")
-        .expect("it was not abandoned")
+    carry_out(args, None, nobody_listens).expect("the run ends").expect("it was not abandoned")
 }
 
 fn abandon(args: &MarketArgs, after: u64) {
@@ -43,9 +33,7 @@ fn abandon(args: &MarketArgs, after: u64) {
 }
 
 fn refusal(args: &MarketArgs) -> String {
-    carry_out(args, None, nobody_listens)
-        .expect_err("refused")
-        .to_string()
+    carry_out(args, None, nobody_listens).expect_err("refused").to_string()
 }
 
 fn sql(data: &Path, script: &str) {
@@ -65,23 +53,14 @@ fn a_generated_day_is_applied_and_checks() {
     assert_eq!(report.check, "ok");
     assert_eq!(report.messages, 3_000);
     assert_eq!(report.quotes + report.trades + report.statuses, 3_000);
-    assert_eq!(
-        report.statements,
-        3 * report.quotes + 5 * report.trades + 2 * report.statuses
-    );
+    assert_eq!(report.statements, 3 * report.quotes + 5 * report.trades + 2 * report.statuses);
     assert!(report.latency_us.p50 <= report.latency_us.p99);
     assert!(report.log_bytes_per_quote > 0.0 && report.log_bytes_per_trade > 0.0);
 
-    let json: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(json).expect("written")).expect("one object");
-    for field in [
-        "messages",
-        "messages_per_s",
-        "statements_per_s",
-        "forms_per_s",
-        "log_bytes_per_quote",
-        "log_bytes_per_trade",
-    ] {
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("one object");
+    for field in
+        ["messages", "messages_per_s", "statements_per_s", "forms_per_s", "log_bytes_per_quote", "log_bytes_per_trade"]
+    {
         assert!(json[field].is_number(), "{field}");
     }
     for quantile in ["p50", "p99", "p999", "max"] {
@@ -133,17 +112,8 @@ fn a_changed_row_fails_the_check_and_is_named() {
     for (differing, change) in (1..).zip(changes) {
         sql(directory.path(), change);
         let report = run_all(&args);
-        assert!(
-            report.check.starts_with("failed: "),
-            "{change}: {}",
-            report.check
-        );
-        let count: u64 = report
-            .check
-            .split(' ')
-            .nth(1)
-            .and_then(|n| n.parse().ok())
-            .expect("a number");
+        assert!(report.check.starts_with("failed: "), "{change}: {}", report.check);
+        let count: u64 = report.check.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
         assert!(count >= differing, "{change}: {}", report.check);
     }
 }
@@ -156,19 +126,13 @@ fn a_resumed_run_must_be_the_same_run() {
     for other in [
         args(data, &["--clones", "2"]),
         args(data, &["--seed", "2"]),
-        MarketArgs {
-            appliers: Some(3),
-            ..args(data, &[])
-        },
+        MarketArgs { appliers: Some(3), ..args(data, &[]) },
     ] {
         let line = refusal(&other);
         assert!(line.contains("the data directory holds a run of"), "{line}");
         assert!(line.contains("--fresh"), "{line}");
     }
-    let report = run_all(&MarketArgs {
-        appliers: None,
-        ..args(data, &[])
-    });
+    let report = run_all(&MarketArgs { appliers: None, ..args(data, &[]) });
     assert_eq!((report.options.appliers, &*report.check), (2, "ok"));
     let fresh = run_all(&args(data, &["--fresh", "--seed", "2"]));
     assert_eq!((fresh.messages, &*fresh.check), (3_000, "ok"));
@@ -186,10 +150,7 @@ fn a_paced_day_takes_its_time() {
 #[test]
 fn a_listener_that_cannot_open_ends_the_run_with_its_line() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let args = MarketArgs {
-        listen: "127.0.0.1:5433".parse().expect("an address"),
-        ..args(directory.path(), &[])
-    };
+    let args = MarketArgs { listen: "127.0.0.1:5433".parse().expect("an address"), ..args(directory.path(), &[]) };
     let busy = |_: &Database, address: SocketAddr| Err(format!("{address}: address in use"));
     let error = carry_out(&args, None, busy).expect_err("refused");
     assert_eq!(error.to_string(), "127.0.0.1:5433: address in use");
@@ -202,10 +163,7 @@ fn only_our_own_directory_is_used_or_deleted() {
     std::fs::write(&foreign, "ten years of work").expect("write");
     for fresh in [false, true] {
         let error = prepare_directory(directory.path(), fresh).expect_err("refused");
-        assert!(
-            error.to_string().contains("holds no market database"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("holds no market database"), "{error}");
     }
     assert!(foreign.is_file());
 
@@ -245,14 +203,8 @@ fn a_malformed_feed_ends_the_run_before_anything_is_made() {
 fn options_are_read() {
     let parse = |words: &[&str]| Cli::try_parse_from(words).map(|cli| cli.market);
     let args = parse(&["market"]).expect("all have defaults");
-    assert_eq!(
-        args.listen,
-        Listen::At("127.0.0.1:5433".parse().expect("valid"))
-    );
-    assert_eq!(
-        (args.speed, args.clones, args.query_sessions),
-        (Speed::Max, 1, 2)
-    );
+    assert_eq!(args.listen, Listen::At("127.0.0.1:5433".parse().expect("valid")));
+    assert_eq!((args.speed, args.clones, args.query_sessions), (Speed::Max, 1, 2));
     assert!(parse(&["market", "--speed", "8", "--listen", "none"]).is_ok());
     for wrong in [
         &["market", "--speed", "0"][..],
@@ -265,9 +217,7 @@ fn options_are_read() {
         assert!(parse(wrong).is_err(), "{wrong:?}");
     }
     let few = args_of_few_messages();
-    assert!(
-        refusal(&few).contains("has at least 5,100") || refusal(&few).contains("has at least 5100")
-    );
+    assert!(refusal(&few).contains("has at least 5,100") || refusal(&few).contains("has at least 5100"));
 }
 
 fn args_of_few_messages() -> MarketArgs {
