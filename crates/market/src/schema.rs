@@ -341,8 +341,8 @@ pub mod closing {
     /// $1 date, $2 day of the week. One row per code that traded; the first and last price follow per code.
     pub const AGGREGATE: &str = "INSERT INTO trade_daily_aggregate (stock_code, aggregate_date, highest_price, \
          lowest_price, total_volume, total_amount, trade_count, day_of_week, source) \
-         SELECT stock_code, $1, max(settled_price), min(settled_price), sum(settled_volume), sum(settled_amount), \
-         count(*), $2, 2 FROM trade_history GROUP BY stock_code";
+         SELECT stock_code, CAST($1 AS date), max(settled_price), min(settled_price), sum(settled_volume), \
+         sum(settled_amount), count(*), CAST($2 AS smallint), 2 FROM trade_history GROUP BY stock_code";
 
     /// $1 code.
     pub const FIRST: &str = "SELECT settled_price FROM trade_history WHERE stock_code = $1 \
