@@ -673,7 +673,7 @@ pub fn negate(ty: Type, value: &Value<'_>) -> Result<Datum, SqlError> {
         }
         (_, Value::Float(v)) => Datum::Float(-v),
         (_, Value::Decimal(v)) => Datum::Decimal(-v),
-        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).neg().to_stored()),
+        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).negated().to_stored()),
         _ => {
             let mut error = SqlError::new("42883", format!("operator does not exist: - {}", pgtype::name(ty)));
             let hint =
