@@ -1,5 +1,15 @@
 //! How are values written and computed? Text and binary forms as PostgreSQL has them, casts, arithmetic.
 
+mod binary;
+mod datetime;
+mod fault;
+mod float;
+pub mod numeric;
+pub mod pgtype;
+mod text;
+
+pub use numeric::Numeric;
+
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
@@ -31,24 +41,20 @@ impl Datum {
 
 /// Reads PostgreSQL's text form (input function of the type).
 pub fn from_text(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
-    let _ = (ty, text);
-    unimplemented!()
+    text::read(ty, text)
 }
 
 /// Reads PostgreSQL's binary form (receive function of the type).
 pub fn from_binary(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
-    let _ = (ty, bytes);
-    unimplemented!()
+    binary::read(ty, bytes)
 }
 
 /// Appends PostgreSQL's text form. The value is not null.
 pub fn to_text(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    let _ = (ty, value, out);
-    unimplemented!()
+    text::write(ty, value, out)
 }
 
 /// Appends PostgreSQL's binary form. The value is not null.
 pub fn to_binary(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    let _ = (ty, value, out);
-    unimplemented!()
+    binary::write(ty, value, out)
 }
