@@ -64,6 +64,10 @@ impl std::future::Future for Wait {
 }
 
 impl Wait {
+    /// Whether `lock_timeout` bounds it.
+    pub fn is_lock(&self) -> bool {
+        unimplemented!()
+    }
     /// Waits on the calling thread; false if `limit` passed first.
     pub fn block(&mut self, _limit: Option<Duration>) -> bool {
         unimplemented!()
@@ -115,6 +119,14 @@ impl Session {
     }
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
     pub fn fail(&mut self) {
+        unimplemented!()
+    }
+    /// What the last error depends on: a client may hear of it once this is durable.
+    pub fn error_dependency(&self) -> Option<Cts> {
+        unimplemented!()
+    }
+    /// Who the client is: `current_user`, `current_database()`, `pg_backend_pid()`.
+    pub fn identify(&mut self, user: &str, database: &str, pid: i32) {
         unimplemented!()
     }
     pub fn status(&self) -> TransactionStatus {

@@ -154,7 +154,6 @@ enum Job {
     Sync,
 }
 
-
 enum Stage {
     Start,
     /// Of a statement that waited.
@@ -230,8 +229,8 @@ impl Conversation {
         }
     }
 
-    pub fn session(&self) -> &Session {
-        &self.session
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
     }
 
     /// Tells one statement from the next, for time limits.
@@ -396,10 +395,7 @@ impl Conversation {
 
     fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Statement, SqlError> {
         let start = sql.trim_start().as_bytes();
-        let blank = matches!(
-            start,
-            [] | [b';', ..] | [b'-', b'-', ..] | [b'/', b'*', ..]
-        );
+        let blank = matches!(start, [] | [b';', ..] | [b'-', b'-', ..] | [b'/', b'*', ..]);
         if blank && self.session.split(sql)?.is_empty() {
             return Ok(Statement::Empty);
         }
@@ -787,7 +783,8 @@ impl Conversation {
         output.error(Severity::Error, &error);
         self.session.fail();
         if std::mem::take(&mut self.implicit) {
-            self.session.rollback_implicit();
+            // The commit of a failed transaction is its rollback: it cannot wait, and its outcome was told above.
+            let _ = self.session.commit_implicit();
         }
         self.forget_rows();
     }
@@ -809,10 +806,7 @@ impl Script {
 }
 
 fn broken(reason: &Malformed, output: &mut Output) -> Progress {
-    output.error(
-        Severity::Fatal,
-        &SqlError::new("08P01", reason.0.as_str()),
-    );
+    output.error(Severity::Fatal, &SqlError::new("08P01", reason.0.as_str()));
     Progress::Closed
 }
 
@@ -948,6 +942,10 @@ mod tests {
         script.at = 2;
         assert_eq!(script.characters_before_piece(), 30);
         script.at = 3;
-        assert_eq!(script.characters_before_piece(), 30, "the commit at its end");
+        assert_eq!(
+            script.characters_before_piece(),
+            30,
+            "the commit at its end"
+        );
     }
 }

@@ -275,8 +275,16 @@ impl<'a> Reader<'a> {
 
     fn formats(&mut self) -> Result<Formats<'a>, Malformed> {
         let codes = self.list(2)?.1;
-        match codes.as_chunks().0.iter().find(|c| !matches!(c, [0, 0 | 1])) {
-            Some(c) => malformed(format!("unsupported format code: {}", i16::from_be_bytes(*c))),
+        match codes
+            .as_chunks()
+            .0
+            .iter()
+            .find(|c| !matches!(c, [0, 0 | 1]))
+        {
+            Some(c) => malformed(format!(
+                "unsupported format code: {}",
+                i16::from_be_bytes(*c)
+            )),
             None => Ok(Formats(codes)),
         }
     }
@@ -303,8 +311,8 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::{Bytes, BytesMut};
     use ::pgwire::messages::{Message as _, extendedquery, simplequery};
+    use bytes::{Bytes, BytesMut};
 
     const LIMIT: usize = 1 << 20;
 
@@ -394,7 +402,10 @@ mod tests {
                 }
             }
         }
-        assert!(decode(b'S', b"S\0\0\0\x05x").is_err(), "bytes after the end");
+        assert!(
+            decode(b'S', b"S\0\0\0\x05x").is_err(),
+            "bytes after the end"
+        );
         assert!(decode(b'D', b"D\0\0\0\x06Q\0").is_err(), "a bad subtype");
     }
 
@@ -406,7 +417,10 @@ mod tests {
         assert!(peek(b"Q\0\0\0\x03", LIMIT).is_err(), "shorter than itself");
         assert!(peek(b"Q\xff\xff\xff\xff", LIMIT).is_err(), "negative");
         assert!(peek(b"Q\x7f\xff\xff\xff", LIMIT).is_err(), "too long");
-        assert!(peek(b"S\0\0\x7f\xff", LIMIT).is_err(), "too long for a Sync");
+        assert!(
+            peek(b"S\0\0\x7f\xff", LIMIT).is_err(),
+            "too long for a Sync"
+        );
         assert_eq!(
             peek(b"Q\0\0\x7f\xff", LIMIT),
             Ok(Some(Frame {

@@ -355,7 +355,10 @@ mod tests {
     fn replies_are_what_pgwire_reads() {
         let mut output = Output::default();
         output.command_complete("INSERT", Some(3));
-        assert_eq!(decoded::<response::CommandComplete>(&output).tag, "INSERT 0 3");
+        assert_eq!(
+            decoded::<response::CommandComplete>(&output).tag,
+            "INSERT 0 3"
+        );
 
         let mut output = Output::default();
         output.command_complete("BEGIN", None);
@@ -371,7 +374,15 @@ mod tests {
         let fields = decoded::<data::RowDescription>(&output).fields;
         assert_eq!(
             fields,
-            [data::FieldDescription::new("n".into(), 16_384, 2, 23, 4, -1, 1)]
+            [data::FieldDescription::new(
+                "n".into(),
+                16_384,
+                2,
+                23,
+                4,
+                -1,
+                1
+            )]
         );
 
         let mut output = Output::default();
