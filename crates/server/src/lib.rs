@@ -7,3 +7,7 @@
 pub mod pgwire;
 
 pub mod listener;
+
+pub mod config;
+
+pub mod serve;

@@ -311,7 +311,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::pgwire::messages::{Message as _, extendedquery, simplequery};
+    use ::pgwire::messages::{extendedquery, simplequery};
     use bytes::{Bytes, BytesMut};
 
     const LIMIT: usize = 1 << 20;
