@@ -32,10 +32,7 @@ pub struct Durable {}
 
 impl std::future::Future for Durable {
     type Output = Result<(), SqlError>;
-    fn poll(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
+    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
         unimplemented!()
     }
 }
@@ -84,19 +81,11 @@ impl Session {
         unimplemented!()
     }
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
-    pub fn execute(
-        &mut self,
-        statement: &Statement,
-        parameters: &[Datum],
-    ) -> Result<u64, SqlError> {
+    pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
         unimplemented!()
     }
     /// Runs a statement and gives its rows, which live in this session's buffer until the next call.
-    pub fn query(
-        &mut self,
-        statement: &Statement,
-        parameters: &[Datum],
-    ) -> Result<&RowSet, SqlError> {
+    pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
         unimplemented!()
     }
     /// Runs a script of statements without parameters.
@@ -104,11 +93,7 @@ impl Session {
         unimplemented!()
     }
     /// Autocommit without waiting: the ticket tells when it is durable.
-    pub fn execute_ticket(
-        &mut self,
-        statement: &Statement,
-        parameters: &[Datum],
-    ) -> Result<(u64, Ticket), SqlError> {
+    pub fn execute_ticket(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<(u64, Ticket), SqlError> {
         unimplemented!()
     }
     pub fn begin(&mut self) -> Result<Transaction<'_>, SqlError> {
@@ -118,18 +103,10 @@ impl Session {
 
 #[allow(unused_variables)]
 impl Transaction<'_> {
-    pub fn execute(
-        &mut self,
-        statement: &Statement,
-        parameters: &[Datum],
-    ) -> Result<u64, SqlError> {
+    pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
         unimplemented!()
     }
-    pub fn query(
-        &mut self,
-        statement: &Statement,
-        parameters: &[Datum],
-    ) -> Result<&RowSet, SqlError> {
+    pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
         unimplemented!()
     }
     /// Pre-commits: visible to others at once, durable when the ticket is.

@@ -1,10 +1,28 @@
-//! How does it all stand together? Opening, threads, checkpoints, closing.
+//! How does it all stand together? Opening, stepping, threads, checkpoints, closing.
+//!
+//! Everything that goes on in the background is a `step`: the log (`Log::step`), garbage collection, the checkpoint. [`Engine::open`]
+//! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
-use crate::catalog::Schema;
-use crate::ids::Cts;
-use crate::txn::{Error, Session};
+use crate::catalog::{Counters, Object, Schema, system_table};
+use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress};
+use crate::ids::{Cts, DeviceId};
+use crate::io::os::{OsClock, OsIo};
+use crate::io::{Clock, Io, Lock};
+use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
+use crate::mem::{Arena, Budget, Pages};
+use crate::replay;
+use crate::txn::core::Core;
+use crate::txn::{Error, Isolation, Session, Stop, block_on};
+use parking_lot::{Condvar, Mutex};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// How to open a database.
 #[derive(Clone, Debug)]
@@ -17,9 +35,15 @@ pub struct Options {
     /// The most space the log may take on all devices together.
     pub log_size_bytes: u64,
     pub segment_bytes: u64,
+    /// Log records staged per device and not yet written.
+    pub stage_limit_bytes: u64,
+    pub sessions_max: u32,
     pub huge_pages: bool,
     pub direct_io: bool,
+    /// Create the database where there is none.
     pub create: bool,
+    /// Threads of a recovery. 0: one per core.
+    pub recovery_threads: usize,
 }
 
 impl Options {
@@ -30,14 +54,51 @@ impl Options {
             memory_limit_bytes: 8 << 30,
             log_size_bytes: 4 << 30,
             segment_bytes: 64 << 20,
+            stage_limit_bytes: 16 << 20,
+            sessions_max: 8192,
             huge_pages: true,
             direct_io: true,
             create: true,
+            recovery_threads: 0,
+        }
+    }
+
+    /// A database that touches kilobytes: for tests and simulations.
+    pub fn small(data_dir: impl Into<PathBuf>) -> Options {
+        Options {
+            memory_limit_bytes: 64 << 20,
+            log_size_bytes: 8 << 20,
+            segment_bytes: 1 << 20,
+            stage_limit_bytes: 256 << 10,
+            sessions_max: 64,
+            huge_pages: false,
+            recovery_threads: 1,
+            ..Options::new(data_dir)
+        }
+    }
+
+    fn log_options(&self) -> LogOptions {
+        let dirs = if self.log_dirs.is_empty() { vec![self.data_dir.join("log")] } else { self.log_dirs.clone() };
+        LogOptions {
+            fence_dirs: vec![self.data_dir.clone()],
+            segment_bytes: self.segment_bytes,
+            log_size_bytes: self.log_size_bytes,
+            stage_limit_bytes: self.stage_limit_bytes,
+            direct_io: self.direct_io,
+            scan_threads: self.threads(),
+            ..LogOptions::new(dirs)
+        }
+    }
+
+    fn threads(&self) -> usize {
+        match self.recovery_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
         }
     }
 }
 
-/// Why a database did not open: one clear line each.
+/// Why a database did not open: one clear line.
 #[derive(Debug)]
 pub struct OpenError(pub String);
 
@@ -49,6 +110,10 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+fn refuse(what: impl std::fmt::Display) -> OpenError {
+    OpenError(what.to_string())
+}
+
 /// What the engine tells about itself.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
@@ -56,69 +121,472 @@ pub struct Stats {
     pub version_bytes: u64,
     pub index_bytes: u64,
     pub log_used_bytes: u64,
+    pub log_capacity_bytes: u64,
     pub commit_records: u64,
     /// Commit records with their headers, without group headers and padding.
     pub commit_record_bytes: u64,
     pub groups: u64,
     /// Group headers and padding.
     pub group_overhead_bytes: u64,
+    pub flushes: u64,
     pub checkpoints: u64,
 }
 
-/// An open database. Clones share it; the last one to go closes it.
+struct Checkpoints {
+    manifest: Manifest,
+    running: Option<Checkpoint>,
+    /// Someone asked; finished ones are counted so that who asked can tell.
+    wanted: bool,
+    finished: u64,
+    failed: Option<String>,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    io: Arc<dyn Io>,
+    options: Options,
+    checkpoints: Mutex<Checkpoints>,
+    checkpoint_turned: Condvar,
+    index_bytes: AtomicU64,
+    closing: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    has_threads: bool,
+    _lock: Box<dyn Lock>,
+}
+
+/// An open database. Clones share it; the last one to go, sessions included, closes it.
 #[derive(Clone)]
-pub struct Engine {}
+pub struct Engine {
+    inner: Arc<Handle>,
+}
+
+/// Stops the threads when the last engine or session goes; the threads themselves hold only `Inner`.
+struct Handle(Arc<Inner>);
 
 /// Ready once a commit timestamp is durable: a future for event loops, `wait` for threads.
-pub struct DurableWait {}
+pub struct DurableWait(log::DurableWait);
 
 impl std::future::Future for DurableWait {
     type Output = Result<(), Error>;
-    fn poll(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_err(Error::from)
     }
 }
 
 impl DurableWait {
+    /// Waits on the calling thread, which writes the log itself where no other thread does.
     pub fn wait(self) -> Result<(), Error> {
-        unimplemented!()
+        self.0.wait_inline().map_err(Error::from)
     }
 }
 
-#[allow(unused_variables)]
 impl Engine {
+    /// Opens or creates a database on real files, with its background threads.
     pub fn open(options: Options) -> Result<Engine, OpenError> {
-        unimplemented!()
+        Engine::start(Arc::new(OsIo), Arc::new(OsClock::new()), options, true)
     }
+
+    /// Opens a database in a world from outside; the caller drives [`Engine::step`].
+    pub fn open_with(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options) -> Result<Engine, OpenError> {
+        Engine::start(io, clock, options, false)
+    }
+
+    fn start(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, threads: bool) -> Result<Engine, OpenError> {
+        let inner = Arc::new(open(io, clock, options, threads)?);
+        let engine = Engine { inner: Arc::new(Handle(inner.clone())) };
+        if threads {
+            engine.spawn_threads();
+        }
+        engine.create_catalog()?;
+        Ok(engine)
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.inner.0.core
+    }
+
     pub fn connect(&self) -> Result<Session, Error> {
-        unimplemented!()
+        let keep: Arc<dyn Send + Sync> = self.inner.clone();
+        Session::new(self.core(), Some(keep)).ok_or(Error::TooManySessions)
     }
+
     /// The committed schema.
     pub fn schema(&self) -> Arc<Schema> {
-        unimplemented!()
+        self.core().schema.load_full()
     }
+
     pub fn is_durable(&self, cts: Cts) -> bool {
-        unimplemented!()
+        cts <= Cts::last_of(self.core().log.durable())
     }
+
     pub fn wait_durable(&self, cts: Cts) -> DurableWait {
-        unimplemented!()
+        DurableWait(self.core().log.wait_durable(cts))
     }
-    /// Writes every page's image and recycles the log below it. Returns when done.
-    pub fn checkpoint(&self) -> Result<(), Error> {
-        unimplemented!()
-    }
+
     /// The reason, once the log has failed.
     pub fn failure(&self) -> Option<String> {
-        unimplemented!()
+        self.core().failure()
     }
+
+    /// One step of everything in the background; false if there was nothing to do.
+    pub fn step(&self) -> bool {
+        let logged = self.core().log.step() == log::Progress::Worked;
+        let collected = self.core().collect_all(256);
+        self.inner.0.step_checkpoint() || logged || collected
+    }
+
+    /// Writes every page's image and recycles the log below it. Returns when done.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        let inner = &self.inner.0;
+        let mut state = inner.checkpoints.lock();
+        let before = state.finished;
+        // One under way may have copied pages before the caller's changes; the next one has not.
+        let target = before + if state.running.is_some() { 2 } else { 1 };
+        state.failed = None;
+        while state.finished < target {
+            if let Some(failure) = state.failed.take().or_else(|| self.failure()) {
+                return Err(Error::Checkpoint(failure));
+            }
+            state.wanted = true;
+            if inner.has_threads {
+                inner.checkpoint_turned.notify_all();
+                inner.checkpoint_turned.wait_for(&mut state, Duration::from_millis(50));
+            } else {
+                drop(state);
+                self.step();
+                state = inner.checkpoints.lock();
+            }
+        }
+        Ok(())
+    }
+
     pub fn stats(&self) -> Stats {
-        unimplemented!()
+        let core = self.core();
+        let log = core.log.stats();
+        Stats {
+            page_bytes: core.pages.used_bytes(),
+            version_bytes: core.arena.used_bytes(),
+            index_bytes: self.index_bytes(),
+            log_used_bytes: core.log.used_bytes(),
+            log_capacity_bytes: core.log.capacity_bytes(),
+            commit_records: core.counts.records.load(Ordering::Relaxed),
+            commit_record_bytes: core.counts.record_bytes.load(Ordering::Relaxed),
+            groups: log.groups,
+            group_overhead_bytes: log.header_bytes + log.padding_bytes,
+            flushes: log.syncs,
+            checkpoints: self.inner.0.checkpoints.lock().finished,
+        }
     }
-    /// What this machine lacks that would make it faster (huge pages, direct I/O), a line each.
+
+    fn index_bytes(&self) -> u64 {
+        self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum()
+    }
+
+    /// What this machine or file system lacks that would make it faster, a line each.
     pub fn runs_without(&self) -> Vec<String> {
-        unimplemented!()
+        let options = &self.inner.0.options;
+        let mut lines = Vec::new();
+        if options.direct_io && !self.core().log.is_direct() {
+            lines.push("direct I/O: the log's file system refuses O_DIRECT; writes pass through the page cache".into());
+        }
+        let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        if options.huge_pages && (huge.is_empty() || huge.contains("[never]")) {
+            lines.push(
+                "huge pages: transparent huge pages are off; every miss of the cache also walks page tables".into(),
+            );
+        }
+        lines
+    }
+
+    fn spawn_threads(&self) {
+        let inner = &self.inner.0;
+        let mut threads = inner.threads.lock();
+        let spawn = |name: String, run: Box<dyn FnOnce(&Inner) + Send>| {
+            let inner = inner.clone();
+            std::thread::Builder::new().name(name).spawn(move || run(&inner)).expect("the process can start a thread")
+        };
+        let devices = inner.core.log.devices();
+        if devices == 1 {
+            threads.push(spawn("freshet-log".into(), Box::new(Inner::drive_log)));
+        } else {
+            for device in (0..devices).map(DeviceId) {
+                threads.push(spawn(format!("freshet-log-{}", device.0), Box::new(move |i| i.drive_device(device))));
+            }
+            threads.push(spawn("freshet-log-prepare".into(), Box::new(Inner::drive_preparing)));
+        }
+        threads.push(spawn("freshet-upkeep".into(), Box::new(Inner::drive_upkeep)));
+    }
+
+    /// A new database gets its first row: the counters, which are also the lock that serialises DDL.
+    fn create_catalog(&self) -> Result<(), OpenError> {
+        let core = self.core();
+        if core.system.store.primary.high_water() == 0 {
+            let mut session = self.connect().map_err(refuse)?;
+            session.begin(Isolation::ReadCommitted, false);
+            session.begin_statement();
+            let mut row = Object::Counters(Counters::FIRST).to_row(&core.system, 0);
+            self.until_done(&mut session, |s| s.insert(&core.system, &mut row).map(drop))?;
+            self.until_done(&mut session, |s| s.commit().map(drop))?;
+        }
+        let mut state = self.inner.0.checkpoints.lock();
+        if !state.manifest.created {
+            let first = core.log.now();
+            self.wait_durable(first).wait().map_err(refuse)?;
+            state.manifest.created = true;
+            let inner = &self.inner.0;
+            state.manifest.save(&inner.io, &inner.options.data_dir).map_err(|e| {
+                refuse(format!("cannot write {}: {e}", inner.options.data_dir.join("manifest").display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn until_done(
+        &self,
+        session: &mut Session,
+        mut work: impl FnMut(&mut Session) -> Result<(), Stop>,
+    ) -> Result<(), OpenError> {
+        loop {
+            match work(session) {
+                Ok(()) => return Ok(()),
+                Err(Stop::Error(error)) => return Err(refuse(error)),
+                Err(Stop::Wait(mut token)) => {
+                    if self.inner.0.has_threads {
+                        block_on(&mut token, None);
+                    } else {
+                        self.step();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let inner = &self.0;
+        inner.closing.store(true, Ordering::SeqCst);
+        inner.core.log.wake();
+        inner.checkpoint_turned.notify_all();
+        for thread in inner.threads.lock().drain(..) {
+            // A background thread that panicked has already said so; closing goes on.
+            let _ = thread.join();
+        }
+        if inner.has_threads {
+            // A failure was told to everyone who waited; nobody is left to tell.
+            let _ = inner.core.log.finish();
+        }
+    }
+}
+
+/// Memory, log and recovery: everything but the threads.
+fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+    let dir = options.data_dir.clone();
+    let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
+    let manifest = Manifest::load(&io, &dir).map_err(|e| match e {
+        ManifestError::Io(e) => in_dir(e),
+        ManifestError::UnknownVersion(version) => refuse(format!(
+            "{} has format version {version}, which this version of Freshet does not know",
+            dir.display()
+        )),
+        ManifestError::Damaged(why) => refuse(format!("{} is damaged: {why}", dir.join("manifest").display())),
+    })?;
+    if manifest.is_none() && !options.create {
+        return Err(refuse(format!("{} holds no database", dir.display())));
+    }
+    io.create_dir_all(&dir).map_err(in_dir)?;
+    let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
+        _ => in_dir(e),
+    })?;
+    let manifest = match manifest {
+        Some(manifest) => manifest,
+        None => {
+            let manifest = Manifest::new(random_id());
+            manifest.save(&io, &dir).map_err(in_dir)?;
+            manifest
+        }
+    };
+    let budget = Arc::new(Budget::new(options.memory_limit_bytes));
+    let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
+    let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
+    let pages = Arc::new(pages);
+    let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
+    let system = system_table(&pages);
+    let seed = random_id().0 as u64;
+    let log = open_log(&io, &clock, &options, &manifest, &pages)?;
+    let horizon = Cts::last_of(log.replayed);
+    let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
+    let core = Core::new(pages, arena, budget, log.log, options.sessions_max, system, seed, restored.stores)
+        .map_err(refuse)?;
+    core.schema.store(Arc::new(restored.schema));
+    for table in core.schema.load_full().tables() {
+        replay::rebuild_indexes(&core, table, options.threads());
+    }
+    let checkpoints = Checkpoints { manifest, running: None, wanted: false, finished: 0, failed: None };
+    Ok(Inner {
+        core: Arc::new(core),
+        io,
+        options,
+        checkpoints: Mutex::new(checkpoints),
+        checkpoint_turned: Condvar::new(),
+        index_bytes: AtomicU64::new(0),
+        closing: AtomicBool::new(false),
+        threads: Mutex::default(),
+        has_threads,
+        _lock: lock,
+    })
+}
+
+struct OpenedLog {
+    log: Arc<Log>,
+    /// The durable horizon that was replayed.
+    replayed: crate::ids::Epoch,
+}
+
+/// Scans and replays an existing log, or creates the log of a new database.
+fn open_log(
+    io: &Arc<dyn Io>,
+    clock: &Arc<dyn Clock>,
+    options: &Options,
+    manifest: &Manifest,
+    pages: &Arc<Pages>,
+) -> Result<OpenedLog, OpenError> {
+    let log_options = options.log_options();
+    let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
+        Ok(scan) => scan,
+        Err(LogDamage::Absent { .. }) if !manifest.created => {
+            let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
+            return Ok(OpenedLog { replayed: log.durable(), log });
+        }
+        Err(damage) => return Err(refuse(damage)),
+    };
+    if scan.database() != manifest.database {
+        return Err(refuse(format!("the log belongs to another database than {}", options.data_dir.display())));
+    }
+    let images = match manifest.checkpoint {
+        0 => None,
+        _ => Some(
+            ImageFile::open(io, &options.data_dir.join(manifest.images_name()), manifest.images_bytes)
+                .map_err(|bad| refuse(replay::ReplayError::Images(bad)))?,
+        ),
+    };
+    replay::replay(pages, &scan, images.as_ref(), options.threads()).map_err(refuse)?;
+    let replayed = scan.durable();
+    let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
+    Ok(OpenedLog { log, replayed })
+}
+
+/// 128 bits from the standard library's per-process random keys and the clock: an identity, not a secret.
+fn random_id() -> DatabaseId {
+    let half = || {
+        let mut hasher = std::hash::RandomState::new().build_hasher();
+        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
+        hasher.finish()
+    };
+    DatabaseId(u128::from(half()) << 64 | u128::from(half()))
+}
+
+impl Inner {
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    fn drive_log(&self) {
+        while !self.is_closing() {
+            match self.core.log.step() {
+                log::Progress::Worked => {}
+                log::Progress::Waiting => std::thread::yield_now(),
+                log::Progress::Elsewhere => self.core.log.park(Duration::from_millis(1)),
+                log::Progress::Idle => self.core.log.park(Duration::from_millis(10)),
+                log::Progress::Poisoned => return,
+            }
+        }
+    }
+
+    fn drive_device(&self, device: DeviceId) {
+        while !self.is_closing() {
+            match self.core.log.device_step(device) {
+                log::Progress::Worked => {}
+                log::Progress::Waiting => std::thread::yield_now(),
+                log::Progress::Elsewhere => self.core.log.device_park(device, Duration::from_millis(1)),
+                log::Progress::Idle => self.core.log.device_park(device, Duration::from_millis(10)),
+                log::Progress::Poisoned => return,
+            }
+        }
+    }
+
+    /// Prepares segments ahead, so that no device has to while commits wait.
+    fn drive_preparing(&self) {
+        while !self.is_closing() {
+            match self.core.log.prepare_step() {
+                log::Progress::Worked => {}
+                log::Progress::Poisoned => return,
+                _ => self.core.log.park(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Garbage, checkpoints, and the memory that indexes take.
+    fn drive_upkeep(&self) {
+        while !self.is_closing() {
+            let collected = self.core.collect_all(4096);
+            self.account_indexes();
+            if self.step_checkpoint() || collected {
+                continue;
+            }
+            let mut state = self.checkpoints.lock();
+            if !state.wanted && !self.is_closing() {
+                self.checkpoint_turned.wait_for(&mut state, Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn account_indexes(&self) {
+        let now = self.core.schema.load().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum();
+        let before = self.index_bytes.swap(now, Ordering::Relaxed);
+        self.core.budget.adjust(before, now);
+    }
+
+    /// A step of the checkpoint that is wanted or due; false if none is.
+    fn step_checkpoint(&self) -> bool {
+        let mut state = self.checkpoints.lock();
+        if state.running.is_none() && !self.is_checkpoint_due(&state) {
+            return false;
+        }
+        if let Err(error) = self.advance_checkpoint(&mut state) {
+            state.running = None;
+            state.wanted = false;
+            state.failed = Some(format!("checkpoint in {}: {error}", self.options.data_dir.display()));
+            self.checkpoint_turned.notify_all();
+        }
+        true
+    }
+
+    fn is_checkpoint_due(&self, state: &Checkpoints) -> bool {
+        let log = &self.core.log;
+        // After a failure only a request starts another: the log is kept, and commits go on until its space runs out.
+        let filling = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
+        (state.wanted || filling) && log.poisoned().is_none()
+    }
+
+    fn advance_checkpoint(&self, state: &mut Checkpoints) -> io::Result<()> {
+        let mut running = match state.running.take() {
+            Some(running) => running,
+            None => {
+                state.wanted = false;
+                Checkpoint::start(&self.core, &self.io, &self.options.data_dir, &state.manifest)?
+            }
+        };
+        match running.step()? {
+            Progress::Working => state.running = Some(running),
+            Progress::Done => {
+                state.manifest = running.into_manifest();
+                state.finished += 1;
+                self.checkpoint_turned.notify_all();
+            }
+        }
+        Ok(())
     }
 }

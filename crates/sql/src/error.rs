@@ -16,13 +16,7 @@ pub struct SqlError {
 
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError {
-            sqlstate,
-            message: message.into(),
-            detail: None,
-            hint: None,
-            position: None,
-        }
+        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None }
     }
 
     /// 0A000: parsed, understood, not there.

@@ -8,7 +8,5 @@ pub mod value;
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};
 pub use rows::{Column, RowSet};
-pub use session::{
-    CommandTag, Outcome, Prepared, Session, Settings, Step, TransactionStatus, Wait,
-};
+pub use session::{CommandTag, Outcome, Prepared, Session, Settings, Step, TransactionStatus, Wait};
 pub use value::Datum;

@@ -70,10 +70,7 @@ impl RowSet {
             Value::Bytes(v) => {
                 let start = self.heap.len() as u32;
                 self.heap.extend_from_slice(v);
-                Cell::Bytes {
-                    start,
-                    length: v.len() as u32,
-                }
+                Cell::Bytes { start, length: v.len() as u32 }
             }
         };
         self.cells.push(cell);
@@ -92,9 +89,7 @@ impl RowSet {
             Cell::Float(v) => Value::Float(v),
             Cell::Decimal(v) => Value::Decimal(v),
             Cell::Uuid(v) => Value::Uuid(v),
-            Cell::Bytes { start, length } => {
-                Value::Bytes(&self.heap[start as usize..(start + length) as usize])
-            }
+            Cell::Bytes { start, length } => Value::Bytes(&self.heap[start as usize..(start + length) as usize]),
         }
     }
 

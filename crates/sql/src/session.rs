@@ -89,11 +89,7 @@ impl Session {
         unimplemented!()
     }
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
-    pub fn prepare(
-        &mut self,
-        sql: &str,
-        types: &[Option<Type>],
-    ) -> Result<Arc<Prepared>, SqlError> {
+    pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         unimplemented!()
     }
     /// Splits a simple-protocol script at its semicolons; each piece is prepared just before it runs.

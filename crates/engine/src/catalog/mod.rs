@@ -3,9 +3,16 @@
 //! A [`Schema`] is one immutable version of the catalog with the storage it leads to; a transaction that changes it
 //! works on its own copy, which commit publishes.
 
+mod objects;
+
+pub(crate) use objects::{BadObject, Counters, Object, TableObject, system_table};
+
+use crate::index::{BTreeIndex, HashIndex};
 use crate::schema::{KeyColumn, KeySpec, Layout, Type};
+use crate::table::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,12 +52,84 @@ pub struct IndexDef {
     pub columns: Vec<KeyColumn>,
 }
 
+/// The structure behind an index, shared by all schema versions that have it.
+pub(crate) enum Tree {
+    Hash(HashIndex),
+    BTree(BTreeIndex),
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Tree::Hash(tree) => write!(f, "hash of {} entries", tree.len()),
+            Tree::BTree(tree) => write!(f, "btree of {} entries", tree.len()),
+        }
+    }
+}
+
+/// An index's key in the form its structure takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum TreeKey {
+    Hash(u64),
+    Words(Box<[u64]>),
+}
+
 /// An index of one schema version.
 #[derive(Debug)]
 pub struct Index {
     pub id: IndexId,
     pub def: IndexDef,
     pub spec: KeySpec,
+    pub(crate) tree: Tree,
+}
+
+impl Index {
+    /// The message says why a key of these columns is not possible.
+    pub(crate) fn new(
+        id: IndexId,
+        def: IndexDef,
+        table: &TableDef,
+        layout: &Layout,
+        seed: u64,
+    ) -> Result<Index, String> {
+        let spec = KeySpec::new(&def.columns, layout, |c| !table.columns[usize::from(c)].not_null, seed);
+        if def.kind == IndexKind::BTree && spec.words() > BTreeIndex::WIDTH_MAX {
+            return Err(format!("index key of {} bytes exceeds {}", spec.words() * 8, BTreeIndex::WIDTH_MAX * 8));
+        }
+        let tree = match def.kind {
+            IndexKind::Hash => Tree::Hash(HashIndex::new()),
+            IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
+        };
+        Ok(Index { id, def, spec, tree })
+    }
+
+    /// Bytes that the structure takes.
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.tree {
+            Tree::Hash(tree) => tree.memory_bytes() as u64,
+            Tree::BTree(tree) => tree.memory_bytes() as u64,
+        }
+    }
+
+    /// Entries, stale ones included.
+    pub fn entries(&self) -> u64 {
+        match &self.tree {
+            Tree::Hash(tree) => tree.len() as u64,
+            Tree::BTree(tree) => tree.len() as u64,
+        }
+    }
+
+    /// Whether the key says more than rows of the same key can differ in: false for keys with cut byte strings.
+    pub fn is_ordered(&self) -> bool {
+        matches!(self.tree, Tree::BTree(_))
+    }
+}
+
+/// Who may write a table: DDL takes it alone.
+#[derive(Default, Debug)]
+pub(crate) struct Gate {
+    /// The session that has the table for itself, plus one; 0: nobody.
+    pub exclusive: AtomicU32,
 }
 
 /// A table of one schema version.
@@ -61,11 +140,44 @@ pub struct Table {
     pub layout: Layout,
     /// In order of creation, the primary key's first where there is one.
     pub indexes: Vec<Arc<Index>>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) gate: Arc<Gate>,
+    /// Record words that hold columns of any index, with their null bits: an update that leaves them alone moves no entry.
+    pub(crate) key_words: Vec<usize>,
+    /// Columns of variable length.
+    pub(crate) variable: Vec<usize>,
 }
 
 impl Table {
+    pub(crate) fn new(
+        id: TableId,
+        def: TableDef,
+        layout: Layout,
+        indexes: Vec<Arc<Index>>,
+        store: Arc<Store>,
+        gate: Arc<Gate>,
+    ) -> Table {
+        let keys = indexes.iter().flat_map(|i| i.def.columns.iter());
+        let mut key_words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
+        key_words.sort_unstable();
+        key_words.dedup();
+        let variable = (0..layout.columns()).filter(|&c| layout.column_type(c).is_variable()).collect();
+        Table { id, def, layout, indexes, store, gate, key_words, variable }
+    }
+
+    /// The same table and rows with other indexes.
+    pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Table {
+        let (def, layout) = (self.def.clone(), self.layout.clone());
+        Table::new(self.id, def, layout, indexes, self.store.clone(), self.gate.clone())
+    }
+
     pub fn column(&self, name: &str) -> Option<usize> {
         self.def.columns.iter().position(|c| c.name == name)
+    }
+
+    /// Slots in use or free: an upper bound of the rows, and what a full scan visits.
+    pub fn slots(&self) -> u64 {
+        self.store.primary.high_water()
     }
 }
 
@@ -82,17 +194,29 @@ impl Schema {
         self.tables.get(name)
     }
 
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.tables().find(|t| t.id == id)
+    }
+
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.values()
     }
 
     /// The table and the index of this name.
     pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
-        self.tables().find_map(|t| {
-            t.indexes
-                .iter()
-                .find(|i| i.def.name == name)
-                .map(|i| (t, i))
-        })
+        self.tables().find_map(|t| t.indexes.iter().find(|i| i.def.name == name).map(|i| (t, i)))
+    }
+
+    /// Whether a table or an index has this name: they share one name space.
+    pub fn has_relation(&self, name: &str) -> bool {
+        self.table(name).is_some() || self.index(name).is_some()
+    }
+
+    pub(crate) fn put(&mut self, table: Arc<Table>) {
+        self.tables.insert(table.def.name.clone(), table);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.tables.remove(name);
     }
 }

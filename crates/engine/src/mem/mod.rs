@@ -1,9 +1,61 @@
-//! Where do bytes live? (memory of pages and version nodes; filled in by what follows)
+//! Where do bytes live? One reserved range of address space for pages, one for version nodes, and the budget both draw on.
+//!
+//! Everything here is handed out as `&[AtomicU64]`: other modules load and store words atomically and need no `unsafe`.
+//!
+//! Terms and invariants the unsafe blocks argue from:
+//! 1. *Range*: a private anonymous mapping made by [`space::Space::reserve`], readable and writable, page-aligned, unmapped only when
+//!    its `Space` is dropped. A borrow of a `Space` therefore keeps every address of its range valid.
+//! 2. Every access to a range goes through `AtomicU64` at 8-byte-aligned addresses: no access of another size or kind races with it.
+//! 3. Untouched and discarded words read as zero; any bit pattern is a valid `u64`.
+//!
+//! Source: P*TIME's direct addressing (VLDB 2004); DESIGN section 3.
+
+mod arena;
+mod pages;
+mod space;
+
+pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
+pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes of a word slice. The machine is little-endian (asserted below), so memory order is layout order.
 pub fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: every bit pattern is a valid u8, u8 has alignment 1, the length is the slice's own in bytes, and the borrow lasts as long.
+    // SAFETY: every bit pattern is a valid u8, u8 has alignment 1, the length is the slice's own in bytes, and the borrow
+    // lasts as long.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), words.len() * 8) }
 }
 
 const _: () = assert!(cfg!(target_endian = "little"), "layouts are little-endian");
+
+/// The memory limit and what is taken of it. Growth is refused before the limit is passed.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(limit_bytes: u64) -> Budget {
+        Budget { limit_bytes, used_bytes: AtomicU64::new(0) }
+    }
+
+    /// Takes `bytes`, or refuses.
+    pub fn take(&self, bytes: u64) -> bool {
+        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= self.limit_bytes;
+        if !fits {
+            self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub fn give(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes a size that is measured rather than taken (indexes): the new value replaces the old one.
+    pub fn adjust(&self, before: u64, now: u64) {
+        self.used_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+}

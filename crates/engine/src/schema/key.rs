@@ -71,12 +71,7 @@ pub enum KeyPart<'a> {
 
 impl KeySpec {
     /// `nullable` as the columns are declared; `seed` keys the hash.
-    pub fn new(
-        columns: &[KeyColumn],
-        layout: &Layout,
-        nullable: impl Fn(u16) -> bool,
-        seed: u64,
-    ) -> KeySpec {
+    pub fn new(columns: &[KeyColumn], layout: &Layout, nullable: impl Fn(u16) -> bool, seed: u64) -> KeySpec {
         let mut start = 0;
         let parts: Vec<Part> = columns
             .iter()
@@ -85,20 +80,10 @@ impl KeySpec {
                 let nullable = nullable(column.column);
                 let bytes = key_width(ty) + usize::from(nullable);
                 start += bytes;
-                Part {
-                    column,
-                    ty,
-                    nullable,
-                    start: start - bytes,
-                    bytes,
-                }
+                Part { column, ty, nullable, start: start - bytes, bytes }
             })
             .collect();
-        KeySpec {
-            parts,
-            words: start.div_ceil(8).max(1),
-            seed,
-        }
+        KeySpec { parts, words: start.div_ceil(8).max(1), seed }
     }
 
     /// Words of a key.
@@ -112,9 +97,7 @@ impl KeySpec {
 
     /// The row's key. Long values of key columns must have been fetched.
     pub fn of_row(&self, layout: &Layout, row: &Row, key: &mut KeyBuf) {
-        self.encode(key, |i| {
-            KeyPart::Value(row.get(layout, usize::from(self.parts[i].column.column)))
-        });
+        self.encode(key, |i| KeyPart::Value(row.get(layout, usize::from(self.parts[i].column.column))));
     }
 
     /// The key whose `i`-th column is `part(i)`.
@@ -143,11 +126,7 @@ impl KeySpec {
             }
         }
         key.words.clear();
-        key.words.extend(
-            key.bytes
-                .chunks_exact(8)
-                .map(|c| u64::from_be_bytes(c.try_into().expect("8 bytes"))),
-        );
+        key.words.extend(key.bytes.chunks_exact(8).map(|c| u64::from_be_bytes(c.try_into().expect("8 bytes"))));
     }
 
     /// Fills the bytes after the last column with ones, so that the key is an upper end.
@@ -183,12 +162,7 @@ impl KeySpec {
     }
 
     /// Whether the row has exactly this key. A null equals nothing.
-    pub fn row_matches<'a>(
-        &self,
-        layout: &Layout,
-        row: &Row,
-        value: impl Fn(usize) -> Value<'a>,
-    ) -> bool {
+    pub fn row_matches<'a>(&self, layout: &Layout, row: &Row, value: impl Fn(usize) -> Value<'a>) -> bool {
         self.parts.iter().enumerate().all(|(i, spec)| {
             let (a, b) = (row.get(layout, usize::from(spec.column.column)), value(i));
             !a.is_null() && !b.is_null() && spec.ty.compare(&a, &b) == Ordering::Equal
@@ -204,15 +178,9 @@ impl KeySpec {
     pub fn compare_rows(&self, layout: &Layout, a: &Row, b: &Row) -> Ordering {
         for spec in &self.parts {
             let column = usize::from(spec.column.column);
-            let order = spec
-                .ty
-                .compare(&a.get(layout, column), &b.get(layout, column));
+            let order = spec.ty.compare(&a.get(layout, column), &b.get(layout, column));
             if order != Ordering::Equal {
-                return if spec.column.descending {
-                    order.reverse()
-                } else {
-                    order
-                };
+                return if spec.column.descending { order.reverse() } else { order };
             }
         }
         Ordering::Equal
@@ -280,11 +248,7 @@ fn ordered_float(v: f64) -> u64 {
         return u64::MAX;
     }
     let bits = if v == 0.0 { 0 } else { v.to_bits() };
-    if bits >> 63 == 1 {
-        !bits
-    } else {
-        bits | 1 << 63
-    }
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
 fn ordered_float4(v: f64) -> u32 {
@@ -292,17 +256,12 @@ fn ordered_float4(v: f64) -> u32 {
         return u32::MAX;
     }
     let bits = if v == 0.0 { 0 } else { (v as f32).to_bits() };
-    if bits >> 31 == 1 {
-        !bits
-    } else {
-        bits | 1 << 31
-    }
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
 /// One step of a keyed multiply-fold hash (the construction of wyhash): the high and low halves of a 128-bit product.
 fn mix(state: u64, word: u64) -> u64 {
-    let product =
-        u128::from(state ^ 0xa076_1d64_78bd_642f) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
+    let product = u128::from(state ^ 0xa076_1d64_78bd_642f) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
     let folded = product as u64 ^ (product >> 64) as u64;
     folded.wrapping_add(state.rotate_left(23))
 }
@@ -310,10 +269,7 @@ fn mix(state: u64, word: u64) -> u64 {
 fn hash_bytes(mut state: u64, bytes: &[u8]) -> u64 {
     let mut chunks = bytes.chunks_exact(8);
     for chunk in &mut chunks {
-        state = mix(
-            state,
-            u64::from_le_bytes(chunk.try_into().expect("8 bytes")),
-        );
+        state = mix(state, u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
     }
     let mut tail = [0u8; 8];
     tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());

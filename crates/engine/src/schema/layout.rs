@@ -16,10 +16,7 @@ pub enum LayoutError {
 pub(super) struct Field {
     pub ty: Type,
     /// The container (column group). One today: 0.
-    #[allow(
-        dead_code,
-        reason = "column groups are the scan issue's; records carry their place from the start"
-    )]
+    #[allow(dead_code, reason = "column groups are the scan issue's; records carry their place from the start")]
     pub container: u8,
     pub word: u16,
     pub shift: u8,
@@ -50,30 +47,18 @@ impl Layout {
             places[i] = byte;
             byte += types[i].field_bytes();
         }
-        let fields = types
-            .iter()
-            .zip(&places)
-            .enumerate()
-            .map(|(i, (&ty, &at))| {
-                let (null_word, null_bit) = if i < 56 {
-                    (1, 8 + i)
-                } else {
-                    (2 + (i - 56) / 64, (i - 56) % 64)
-                };
-                Field {
-                    ty,
-                    container: 0,
-                    word: (at / 8) as u16,
-                    shift: (at % 8 * 8) as u8,
-                    null_word: null_word as u16,
-                    null_bit: null_bit as u8,
-                }
-            });
-        Ok(Layout {
-            fields: fields.collect(),
-            words: byte.div_ceil(8),
-            header_words,
-        })
+        let fields = types.iter().zip(&places).enumerate().map(|(i, (&ty, &at))| {
+            let (null_word, null_bit) = if i < 56 { (1, 8 + i) } else { (2 + (i - 56) / 64, (i - 56) % 64) };
+            Field {
+                ty,
+                container: 0,
+                word: (at / 8) as u16,
+                shift: (at % 8 * 8) as u8,
+                null_word: null_word as u16,
+                null_bit: null_bit as u8,
+            }
+        });
+        Ok(Layout { fields: fields.collect(), words: byte.div_ceil(8), header_words })
     }
 
     pub fn columns(&self) -> usize {
@@ -92,5 +77,13 @@ impl Layout {
     /// Words before the first field: `cts`, flags and null bits.
     pub fn header_words(&self) -> usize {
         self.header_words
+    }
+
+    /// The record words that a column's value and null bit lie in.
+    pub(crate) fn words_of(&self, column: usize) -> impl Iterator<Item = usize> + use<> {
+        let field = self.fields[column];
+        let wide = field.ty.field_bytes() == 16;
+        let (word, null_word) = (usize::from(field.word), usize::from(field.null_word));
+        [Some(word), wide.then_some(word + 1), Some(null_word)].into_iter().flatten()
     }
 }

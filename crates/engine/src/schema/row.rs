@@ -92,9 +92,7 @@ impl Row {
         if length <= INLINE_MAX {
             return &bytes_of(&self.words[at..at + 2])[4..4 + length];
         }
-        let start = self
-            .heap_offset(at)
-            .expect("invariant: a long value is fetched before it is read");
+        let start = self.heap_offset(at).expect("invariant: a long value is fetched before it is read");
         &self.heap[start..start + length]
     }
 
@@ -103,10 +101,7 @@ impl Row {
         if high & HEAP_BIT != 0 {
             return Some((high & !HEAP_BIT) as usize);
         }
-        self.fetched
-            .iter()
-            .find(|(word, _)| usize::from(*word) == at)
-            .map(|&(_, offset)| offset)
+        self.fetched.iter().find(|(word, _)| usize::from(*word) == at).map(|&(_, offset)| offset)
     }
 
     /// Sets a column. The value must have the form of the column's type; text is given as it is to be stored.
@@ -122,9 +117,7 @@ impl Row {
         match *value {
             Value::Bool(v) => self.set_raw(&field, u64::from(v), 0),
             Value::Int(v) => self.set_raw(&field, v as u64, 0),
-            Value::Float(v) if field.ty == Type::Float4 => {
-                self.set_raw(&field, u64::from((v as f32).to_bits()), 0)
-            }
+            Value::Float(v) if field.ty == Type::Float4 => self.set_raw(&field, u64::from((v as f32).to_bits()), 0),
             Value::Float(v) => self.set_raw(&field, v.to_bits(), 0),
             Value::Decimal(v) => self.set_raw(&field, v as u64, (v >> 64) as u64),
             Value::Uuid(v) => self.set_raw(&field, v as u64, (v >> 64) as u64),
@@ -139,11 +132,7 @@ impl Row {
     fn descriptor(&mut self, value: &[u8]) -> (u64, u64) {
         let mut bytes = [0u8; 16];
         bytes[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        let head = value.len().min(if value.len() <= INLINE_MAX {
-            INLINE_MAX
-        } else {
-            4
-        });
+        let head = value.len().min(if value.len() <= INLINE_MAX { INLINE_MAX } else { 4 });
         bytes[4..4 + head].copy_from_slice(&value[..head]);
         let low = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
         let mut high = u64::from_le_bytes(bytes[8..].try_into().expect("8 bytes"));
@@ -158,11 +147,7 @@ impl Row {
         let at = usize::from(field.word);
         self.fetched.retain(|(word, _)| usize::from(*word) != at);
         let bits = field.ty.field_bytes().min(8) * 8;
-        let mask = if bits == 64 {
-            u64::MAX
-        } else {
-            ((1 << bits) - 1) << field.shift
-        };
+        let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << field.shift };
         self.words[at] = self.words[at] & !mask | low << field.shift & mask;
         if field.ty.field_bytes() == 16 {
             self.words[at + 1] = high;
@@ -191,9 +176,7 @@ impl Row {
     /// A stored long value of this column that is not on the heap yet: its length and row id.
     pub(crate) fn unfetched(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
         let (length, row) = self.stored(layout, column)?;
-        self.heap_offset(usize::from(layout.fields[column].word))
-            .is_none()
-            .then_some((length, row))
+        self.heap_offset(usize::from(layout.fields[column].word)).is_none().then_some((length, row))
     }
 
     /// A stored long value of this column: its length and row id.

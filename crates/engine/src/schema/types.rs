@@ -70,18 +70,13 @@ impl Type {
                 _ => 16,
             },
             Type::Uuid => 16,
-            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => {
-                16
-            }
+            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => 16,
         }
     }
 
     /// Whether the field is a 16-byte descriptor of bytes.
     pub fn is_variable(self) -> bool {
-        matches!(
-            self,
-            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea
-        )
+        matches!(self, Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea)
     }
 
     /// The bytes of a stored variable-length value that take part in equality and order: a numeric's display scale

@@ -1,10 +1,46 @@
-//! What is a transaction? Sessions, snapshots, row locks, statements, commit.
+//! What is a transaction? Sessions, snapshots, versions, row locks, statements, commit.
+//!
+//! | module | question |
+//! |---|---|
+//! | `wait` | how to wait without parking a thread |
+//! | `locks` | who waits for whom |
+//! | `sessions` | which snapshots are in use |
+//! | `version` | how an older version is reached |
+//! | `record` | what a commit logs |
+//! | `core` | what sessions share |
+//! | `values` | where long values lie |
+//! | `garbage` | what may be forgotten |
+//! | `session` | the life of a transaction |
+//! | `rows` | reading and writing rows |
+//! | `ddl` | changing the schema |
+//!
+//! Invariants (those of the modules aside):
+//!
+//! 1. A statement sees the versions with cts at or below its snapshot, and its own transaction's.
+//! 2. The write set is locked before the cts is drawn; stamps and lock releases come after it and before the commit leaves.
+//! 3. After the draw nothing waits, fails or allocates.
+//! 4. Whoever returns `Stop::Wait` has changed nothing that `rollback_statement` does not undo.
+//!
+//! Sources: HyPer's in-place MVCC (SIGMOD 2015) with XOR deltas for before-images, Silo's epochs (SOSP 2013), P*TIME (VLDB 2004).
 
-use crate::catalog::{Index, IndexDef, Schema, Table, TableDef};
-use crate::ids::{Cts, RowId};
-use crate::schema::{KeyBuf, Row, Value};
-use std::sync::Arc;
-use std::time::Duration;
+mod wait;
+mod locks;
+mod version;
+pub(crate) mod record;
+mod sessions;
+mod garbage;
+pub(crate) mod core;
+mod values;
+mod session;
+mod rows;
+mod ddl;
+
+pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
+pub use session::Session;
+pub(crate) use values::fetch_stored;
+pub use wait::{WaitToken, block_on};
+
+use crate::ids::Cts;
 
 /// SQL's isolation levels; today the first two. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +76,34 @@ pub enum Error {
     LimitExceeded(String),
     /// 25006.
     ReadOnly,
+    /// 53300.
+    TooManySessions,
+    /// 58030: a checkpoint could not be written; commits go on until the log is full.
+    Checkpoint(String),
 }
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::UniqueViolation { index } => write!(f, "duplicate key value violates unique constraint \"{index}\""),
+            Error::Serialization => f.write_str("could not serialize access due to concurrent update"),
+            Error::Deadlock => f.write_str("deadlock detected"),
+            Error::LockNotAvailable => f.write_str("could not obtain lock on row"),
+            Error::OutOfMemory(what) => write!(f, "out of memory: the memory limit leaves no room for {what}"),
+            Error::LogFull => f.write_str("the log is full"),
+            Error::LogFailed(reason) => f.write_str(reason),
+            Error::DuplicateRelation(name) => write!(f, "relation \"{name}\" already exists"),
+            Error::UndefinedTable(name) => write!(f, "table \"{name}\" does not exist"),
+            Error::UndefinedIndex(name) => write!(f, "index \"{name}\" does not exist"),
+            Error::LimitExceeded(what) => f.write_str(what),
+            Error::TooManySessions => f.write_str("too many sessions"),
+            Error::Checkpoint(reason) => f.write_str(reason),
+            Error::ReadOnly => f.write_str("cannot execute in a read-only transaction"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// Why an operation did not happen.
 #[derive(Debug)]
@@ -53,24 +116,6 @@ pub enum Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop::Error(error)
-    }
-}
-
-/// A wait for a lock or for room in the log. A future for event loops; `block` for threads.
-#[derive(Debug)]
-pub struct WaitToken {}
-
-impl std::future::Future for WaitToken {
-    type Output = ();
-    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<()> {
-        unimplemented!()
-    }
-}
-
-impl WaitToken {
-    /// Waits on the calling thread; false if `limit` passed first.
-    pub fn block(&mut self, _limit: Option<Duration>) -> bool {
-        unimplemented!()
     }
 }
 
@@ -90,173 +135,4 @@ pub enum Locked {
 pub struct Committed {
     /// What the reply depends on: the commit's own timestamp, or for a transaction that wrote nothing the largest it examined.
     pub cts: Cts,
-}
-
-/// A connection to the engine: at most one transaction at a time, and the buffers it reuses.
-pub struct Session {}
-
-/// Position of a full scan.
-#[derive(Default)]
-pub struct TableCursor {}
-
-/// Position of an index range scan.
-pub struct RangeCursor {}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    Forward,
-    Backward,
-}
-
-#[allow(unused_variables)]
-impl Session {
-    // ---- transactions
-    pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
-        unimplemented!()
-    }
-    /// Starts an autocommit read: at the durable horizon where that covers what this session has seen, so that it waits for nothing.
-    pub fn begin_read(&mut self) {
-        unimplemented!()
-    }
-    pub fn in_transaction(&self) -> bool {
-        unimplemented!()
-    }
-    /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
-    pub fn begin_statement(&mut self) {
-        unimplemented!()
-    }
-    /// Undoes the current statement's changes; its row locks stay.
-    pub fn rollback_statement(&mut self) {
-        unimplemented!()
-    }
-    /// Commits (pre-commit: visible to others, durable later). On `Stop::Wait` call it again after the wait; on an error the transaction is rolled back.
-    pub fn commit(&mut self) -> Result<Committed, Stop> {
-        unimplemented!()
-    }
-    pub fn rollback(&mut self) {
-        unimplemented!()
-    }
-    /// Gives up a wait (time limit, cancel): leaves the queue. The transaction goes on or is rolled back by the caller.
-    pub fn abandon_wait(&mut self) {
-        unimplemented!()
-    }
-    /// The largest commit timestamp of any version this transaction examined; a reply waits until it is durable.
-    pub fn dependency(&self) -> Cts {
-        unimplemented!()
-    }
-    /// Locks fail with `LockNotAvailable` instead of waiting.
-    pub fn set_nowait(&mut self, nowait: bool) {
-        unimplemented!()
-    }
-    /// This session's transactions answer at pre-commit (`synchronous_commit = off`): later reads elsewhere respect it.
-    pub fn acknowledged_deferred(&mut self, cts: Cts) {
-        unimplemented!()
-    }
-
-    // ---- schema
-    /// The schema this statement sees, own uncommitted DDL included.
-    pub fn schema(&self) -> &Arc<Schema> {
-        unimplemented!()
-    }
-    /// `indexes` in order; the primary key first.
-    pub fn create_table(&mut self, def: TableDef, indexes: Vec<IndexDef>) -> Result<(), Stop> {
-        unimplemented!()
-    }
-    pub fn drop_table(&mut self, name: &str) -> Result<(), Stop> {
-        unimplemented!()
-    }
-    pub fn truncate(&mut self, name: &str) -> Result<(), Stop> {
-        unimplemented!()
-    }
-    pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), Stop> {
-        unimplemented!()
-    }
-    pub fn drop_index(&mut self, name: &str) -> Result<(), Stop> {
-        unimplemented!()
-    }
-
-    // ---- rows
-    /// Copies the version of the row that the statement sees; false if it sees none.
-    pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
-        unimplemented!()
-    }
-    /// Brings a long value of the copy onto its heap, so that `Row::get` can give it. Does nothing for other columns.
-    pub fn fetch_long(&mut self, table: &Table, row: &mut Row, column: usize) {
-        unimplemented!()
-    }
-    /// The next visible row of a full scan.
-    pub fn scan_next(
-        &mut self,
-        table: &Table,
-        cursor: &mut TableCursor,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        unimplemented!()
-    }
-    /// The visible row with this key in a unique index. `value(i)` is the key's i-th column.
-    pub fn get<'a>(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        value: impl Fn(usize) -> Value<'a>,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        unimplemented!()
-    }
-    /// Appends candidates with this key in any index: read each and check its columns.
-    pub fn lookup<'a>(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        value: impl Fn(usize) -> Value<'a>,
-        candidates: &mut Vec<RowId>,
-    ) {
-        unimplemented!()
-    }
-    /// A range over a B+-tree index, both ends inclusive in words (`index.spec.encode`, `pad_high` for the upper one): a superset, which the caller's conditions narrow.
-    pub fn range(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        lower: &KeyBuf,
-        upper: &KeyBuf,
-        direction: Direction,
-    ) -> RangeCursor {
-        unimplemented!()
-    }
-    /// The next visible row of the range in exact key order, each row once.
-    pub fn range_next(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        cursor: &mut RangeCursor,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        unimplemented!()
-    }
-    /// Locks the row and copies its newest version.
-    pub fn lock(&mut self, table: &Table, id: RowId, row: &mut Row) -> Result<Locked, Stop> {
-        unimplemented!()
-    }
-    /// Whether this transaction's current statement has already written the row (so that an update does not meet its own result again).
-    pub fn written_by_statement(&mut self, table: &Table, id: RowId) -> bool {
-        unimplemented!()
-    }
-    pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
-        unimplemented!()
-    }
-    /// `old` is what `lock` gave; `new` a copy of it with columns set.
-    pub fn update(
-        &mut self,
-        table: &Arc<Table>,
-        id: RowId,
-        old: &Row,
-        new: &mut Row,
-    ) -> Result<(), Stop> {
-        unimplemented!()
-    }
-    /// `old` is what `lock` gave.
-    pub fn delete(&mut self, table: &Arc<Table>, id: RowId, old: &Row) -> Result<(), Stop> {
-        unimplemented!()
-    }
 }

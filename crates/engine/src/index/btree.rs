@@ -1,0 +1,671 @@
+//! Which rows have a key in this range? A B-link tree whose readers latch nothing (OLFIT).
+//!
+//! Keys are W words compared from the first, W fixed when the index is made; callers normalise columns into words whose
+//! order is theirs. Entries are ordered by (key, row id), so equal keys are neighbours and every entry is distinct.
+//!
+//! A reader copies what it needs of a node between two equal readings of its version, and only then believes it. A writer
+//! latches the node it changes; to split one it adds a right neighbour, links it, lets the latch go and tells the parent.
+//! In between, and ever after for readers with old numbers, the high entry sends whoever seeks a larger entry right.
+//!
+//! 1. `node`'s invariants hold.
+//! 2. In an inner node, the child left of separator s covers nothing above s or has a neighbour that does; the child right
+//!    of s begins exactly above s. So a descent that remembers the separator left of its way, and the high entries that it
+//!    passed going right, knows the exact lower bound of the leaf it reaches: backward scans need no left links.
+//! 3. Parents may be told of two splits of one child in either order.
+//! 4. Every insert of a key into a unique index latches the leaf that covers (key, 0) first and holds it to the end. So
+//!    two of them cannot pass each other, however many leaves the key's entries fill.
+//! 5. Latches go from left to right and from child to parent; none is taken while a parent's is held, save its right
+//!    neighbours'.
+//!
+//! Limit: a leaf that becomes empty stays. Keys that come at one end and go at the other leave empty leaves behind.
+
+mod node;
+#[cfg(test)]
+mod tests;
+
+use self::node::{At, Latched, Node, Nodes, Root, Shape, row_id};
+use super::tally::Tally;
+use super::{Conflict, Probe};
+use crate::ids::RowId;
+use crate::sync::Mutex;
+use std::cmp::Ordering;
+use std::ops::{Bound, ControlFlow};
+
+/// Inner nodes seen on the way down, by level. Ten levels of the narrowest nodes hold more leaves than have numbers.
+const LEVELS_MAX: usize = 16;
+
+pub struct BTreeIndex {
+    width: usize,
+    leaves: Nodes,
+    inners: Nodes,
+    root: Root,
+    /// Taken to replace the root.
+    growth: Mutex<()>,
+    tally: Tally,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    Forward,
+    Backward,
+}
+
+/// The inner node that a descent went through at each level; 0 where it did not. Index 0 is unused.
+type Path = [u32; LEVELS_MAX];
+
+impl BTreeIndex {
+    pub const WIDTH_MAX: usize = 64;
+
+    /// An empty index over keys of `width` words.
+    pub fn new(width: usize) -> BTreeIndex {
+        assert!((1..=Self::WIDTH_MAX).contains(&width), "a key has 1 to 64 words");
+        BTreeIndex::with_shapes(Shape::leaf(width), Shape::inner(width))
+    }
+
+    fn with_shapes(leaf: Shape, inner: Shape) -> BTreeIndex {
+        let leaves = Nodes::new(leaf);
+        let first = leaves.add().id;
+        BTreeIndex {
+            width: leaf.width,
+            leaves,
+            inners: Nodes::new(inner),
+            root: Root::new(0, first),
+            growth: Mutex::new(()),
+            tally: Tally::new(),
+        }
+    }
+
+    /// An index of entries that come in ascending order, in full leaves. Repeated entries count once.
+    pub fn bulk_build<K: AsRef<[u64]>>(width: usize, entries: impl IntoIterator<Item = (K, RowId)>) -> BTreeIndex {
+        let mut tree = BTreeIndex::new(width);
+        tree.fill(entries);
+        tree
+    }
+
+    fn fill<K: AsRef<[u64]>>(&mut self, entries: impl IntoIterator<Item = (K, RowId)>) {
+        let (_, first) = self.root.load();
+        let mut level =
+            LevelBuilder { nodes: &self.leaves, node: self.leaves.node(first).latch(first), ends: Vec::new() };
+        let mut last: Vec<u64> = Vec::new();
+        for (key, row) in entries {
+            let at = self.at(key.as_ref(), row);
+            if !last.is_empty() {
+                let order = last.iter().copied().cmp(at.words());
+                assert!(order != Ordering::Greater, "bulk_build is given entries in ascending order");
+                if order == Ordering::Equal {
+                    continue;
+                }
+            }
+            level.append(at, None, &last);
+            self.tally.add(level.node.id as usize);
+            last.clear();
+            last.extend(at.words());
+        }
+        let mut ends = level.finish();
+        let mut height = 0;
+        let mut top = first;
+        while !ends.is_empty() {
+            // `ends` lacks the last node of the level below, which ends nowhere.
+            let mut level = LevelBuilder { nodes: &self.inners, node: self.inners.add(), ends: Vec::new() };
+            let mut last: Vec<u64> = Vec::new();
+            let children = std::mem::take(&mut ends);
+            let edge = children.last().map_or(0, |end| end.right);
+            for End { id, high, .. } in children {
+                level.append(At::of(&high), Some(id), &last);
+                last = high;
+            }
+            let nothing = vec![0; self.width + 1];
+            level.append(At::of(&nothing), Some(edge), &last);
+            top = level.node.id;
+            ends = level.finish();
+            height += 1;
+        }
+        self.root.store(height, top);
+    }
+
+    fn at<'a>(&self, key: &'a [u64], row: RowId) -> At<'a> {
+        assert_eq!(key.len(), self.width, "a key has as many words as its index");
+        At { key, row: row.0 }
+    }
+
+    fn nodes(&self, level: usize) -> &Nodes {
+        if level == 0 { &self.leaves } else { &self.inners }
+    }
+
+    /// The node of `level` that covers `at`, or one to the left of it that links to it. `path` learns the inner nodes met,
+    /// and `low`, if given, the entry above which the node begins: empty if it is the first.
+    #[inline]
+    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> u32 {
+        let (mut here, mut id) = self.root.load();
+        debug_assert!(here >= level, "a tree does not shrink");
+        if let Some(low) = low.as_deref_mut() {
+            low.clear();
+        }
+        let mut step = Vec::new();
+        while here > level {
+            let node = self.inners.node(id);
+            let seen = node.begin_read();
+            let goes_right = node.is_below(at);
+            let count = node.count();
+            let child = node.child_for(count, at);
+            let next = if goes_right { node.right() } else { node.child(child) };
+            let mut narrows = false;
+            if low.is_some() {
+                narrows = goes_right || child > 0;
+                if goes_right {
+                    node.copy_high(&mut step);
+                } else if child > 0 {
+                    node.copy_entry(child - 1, &mut step);
+                }
+            }
+            if !node.end_read(seen) {
+                continue;
+            }
+            if let Some(low) = low.as_deref_mut().filter(|_| narrows) {
+                std::mem::swap(low, &mut step);
+            }
+            if !goes_right {
+                path[here] = id;
+                here -= 1;
+                self.nodes(here).node(next).prefetch();
+            }
+            id = next;
+        }
+        id
+    }
+
+    /// The node that covers `at`, latched: `id` or to the right of it.
+    fn latch_covering(&self, level: usize, mut id: u32, at: At<'_>) -> Latched<'_> {
+        loop {
+            let node = self.nodes(level).node(id).latch(id);
+            if !node.is_below(at) {
+                return node;
+            }
+            id = node.right();
+        }
+    }
+
+    /// Adds an entry; false if it was there.
+    pub fn insert(&self, key: &[u64], row: RowId) -> bool {
+        let at = self.at(key, row);
+        let mut path = [0; LEVELS_MAX];
+        let id = self.descend(0, at, &mut path, None);
+        let leaf = self.latch_covering(0, id, at);
+        self.place(leaf, at).finish(self, &path)
+    }
+
+    /// Adds an entry unless the `probe` objects to one of equal key; false if it was there. The probe sees every such
+    /// entry but the row's own, under the latch of the key's first leaf. It must not enter this index, nor wait.
+    pub fn insert_unique(
+        &self,
+        key: &[u64],
+        row: RowId,
+        mut probe: impl FnMut(RowId) -> Probe,
+    ) -> Result<bool, Conflict> {
+        let at = self.at(key, row);
+        let start = At { key, row: 0 };
+        let mut path = [0; LEVELS_MAX];
+        let id = self.descend(0, start, &mut path, None);
+        let first = self.latch_covering(0, id, start);
+        let mut check = |other: u64| match row_id(other) {
+            other if other == row => Ok(()),
+            other => probe(other).verdict(other),
+        };
+        for i in first.lower_bound(first.count(), start)..first.count() {
+            if !first.key_equals(i, key) {
+                break;
+            }
+            check(first.row(i))?;
+        }
+        let last = At { key, row: u64::MAX };
+        if first.is_below(last) {
+            // The key's entries may go on in other leaves: they may change meanwhile, but none can be added.
+            self.check_beyond(first.right(), key, &mut check)?;
+        }
+        if !first.is_below(at) {
+            return Ok(self.place(first, at).finish(self, &path));
+        }
+        let leaf = self.latch_covering(0, first.right(), at);
+        let placed = self.place(leaf, at);
+        drop(first);
+        Ok(placed.finish(self, &path))
+    }
+
+    fn check_beyond(
+        &self,
+        mut id: u32,
+        key: &[u64],
+        check: &mut impl FnMut(u64) -> Result<(), Conflict>,
+    ) -> Result<(), Conflict> {
+        let (start, last) = (At { key, row: 0 }, At { key, row: u64::MAX });
+        let mut rows = Vec::new();
+        while id != 0 {
+            let leaf = self.leaves.node(id);
+            let seen = leaf.begin_read();
+            rows.clear();
+            let (from, to) = (leaf.lower_bound(leaf.count(), start), leaf.lower_bound(leaf.count(), last));
+            rows.extend((from..to).map(|i| leaf.row(i)));
+            let next = if leaf.is_below(last) { leaf.right() } else { 0 };
+            if leaf.end_read(seen) {
+                rows.iter().try_for_each(|&row| check(row))?;
+                id = next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts into the leaf that covers `at`, splitting it if it is full. Lets the latch go.
+    fn place(&self, mut leaf: Latched<'_>, at: At<'_>) -> Placed {
+        let i = leaf.lower_bound(leaf.count(), at);
+        if i < leaf.count() && leaf.compare_entry(i, at) == Ordering::Equal {
+            return Placed::Present;
+        }
+        self.tally.add(leaf.id as usize);
+        if !leaf.is_full() {
+            leaf.insert(i, at);
+            return Placed::Done;
+        }
+        let mut new = self.leaves.add();
+        let high = leaf.split_leaf(&mut new, i, at);
+        Placed::Split { high, right: new.id }
+    }
+
+    /// Tells the inner nodes of `level` that a child now ends at `high` and that `right` has the rest of it.
+    fn insert_separator(&self, mut level: usize, mut high: Vec<u64>, mut right: u32, path: &Path) {
+        loop {
+            let at = At::of(&high);
+            let Some(id) = self.parent(level, at, right, path) else {
+                return;
+            };
+            let mut node = self.latch_covering(level, id, at);
+            if !node.is_full() {
+                node.insert_child(at, right);
+                return;
+            }
+            let mut new = self.inners.add();
+            let split = node.split_inner(&mut new, at, right);
+            right = new.id;
+            drop((new, node));
+            high = split;
+            level += 1;
+        }
+    }
+
+    /// Where the separator goes; nothing if that was a new root, which now has it.
+    fn parent(&self, level: usize, at: At<'_>, right: u32, path: &Path) -> Option<u32> {
+        if path[level] != 0 {
+            return Some(path[level]);
+        }
+        // The descent began below this level: the tree has grown since, or must now.
+        let growth = self.growth.lock();
+        let (top, root) = self.root.load();
+        if top >= level {
+            drop(growth);
+            return Some(self.descend(level, at, &mut [0; LEVELS_MAX], None));
+        }
+        let mut new = self.inners.add();
+        new.append(at, Some(root));
+        new.append(at, Some(right));
+        let id = new.id;
+        drop(new);
+        self.root.store(level, id);
+        None
+    }
+
+    /// Removes an entry unless it is `needed`, which is asked under its leaf's latch, and only if the entry is there. True
+    /// if it was removed.
+    pub fn remove(&self, key: &[u64], row: RowId, needed: impl FnOnce() -> bool) -> bool {
+        let at = self.at(key, row);
+        let id = self.descend(0, at, &mut [0; LEVELS_MAX], None);
+        let mut leaf = self.latch_covering(0, id, at);
+        let i = leaf.lower_bound(leaf.count(), at);
+        if i == leaf.count() || leaf.compare_entry(i, at) != Ordering::Equal || needed() {
+            return false;
+        }
+        leaf.remove(i);
+        self.tally.subtract(leaf.id as usize);
+        true
+    }
+
+    pub fn contains(&self, key: &[u64], row: RowId) -> bool {
+        let at = self.at(key, row);
+        let mut id = self.descend(0, at, &mut [0; LEVELS_MAX], None);
+        loop {
+            let leaf = self.leaves.node(id);
+            let seen = leaf.begin_read();
+            let (right, goes_right, count) = (leaf.right(), leaf.is_below(at), leaf.count());
+            let i = leaf.lower_bound(count, at);
+            let found = i < count && leaf.compare_entry(i, at) == Ordering::Equal;
+            if leaf.end_read(seen) {
+                if !goes_right {
+                    return found;
+                }
+                id = right;
+            }
+        }
+    }
+
+    /// Calls `found` with each row that has an entry of this key, in order, until it breaks.
+    pub fn lookup<B>(&self, key: &[u64], mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+        /// Rows copied at once; most keys have one.
+        const CHUNK: usize = 16;
+        let mut from = self.at(key, RowId(0));
+        let last = At { key, row: u64::MAX };
+        let mut id = self.descend(0, from, &mut [0; LEVELS_MAX], None);
+        while id != 0 {
+            let mut rows = [0; CHUNK];
+            let leaf = self.leaves.node(id);
+            let seen = leaf.begin_read();
+            let count = leaf.count();
+            let first = leaf.lower_bound(count, from);
+            let mut copied = 0;
+            while copied < CHUNK && first + copied < count && leaf.key_equals(first + copied, key) {
+                rows[copied] = leaf.row(first + copied);
+                copied += 1;
+            }
+            let next = if leaf.is_below(last) { leaf.right() } else { 0 };
+            if !leaf.end_read(seen) {
+                continue;
+            }
+            rows[..copied].iter().try_for_each(|&row| found(row_id(row)))?;
+            if copied == CHUNK {
+                from.row = rows[CHUNK - 1] + 1;
+            } else {
+                id = next;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// A cursor over the entries whose keys lie within the bounds.
+    pub fn scan(&self, lower: Bound<&[u64]>, upper: Bound<&[u64]>, direction: Direction) -> Cursor {
+        let entry = |key: &[u64], row: u64| -> Vec<u64> { At { key, row }.words().collect() };
+        let nothing = vec![0; self.width];
+        for bound in [lower, upper] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound {
+                assert_eq!(key.len(), self.width, "a bound has as many words as the index's keys");
+            }
+        }
+        let lower = match lower {
+            Bound::Included(key) => Some(entry(key, 0)),
+            Bound::Excluded(key) => successor(entry(key, u64::MAX)),
+            Bound::Unbounded => Some(entry(&nothing, 0)),
+        };
+        let upper = match upper {
+            Bound::Included(key) => Some(entry(key, u64::MAX)),
+            Bound::Excluded(key) => predecessor(entry(key, 0)),
+            Bound::Unbounded => Some(vec![u64::MAX; self.width + 1]),
+        };
+        let done = match (&lower, &upper) {
+            (Some(lower), Some(upper)) => lower > upper,
+            _ => true,
+        };
+        Cursor {
+            lower: lower.unwrap_or_default(),
+            upper: upper.unwrap_or_default(),
+            direction,
+            leaf: 0,
+            done,
+            stamp: LeafStamp { leaf: 0, inserts: 0 },
+        }
+    }
+
+    /// Whether no entry has come into the leaf since its stamp was taken.
+    pub fn stamp_holds(&self, stamp: LeafStamp) -> bool {
+        let leaf = self.leaves.node(stamp.leaf);
+        loop {
+            let seen = leaf.begin_read();
+            let inserts = leaf.inserts();
+            if leaf.end_read(seen) {
+                return inserts == stamp.inserts;
+            }
+        }
+    }
+
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    pub fn len(&self) -> usize {
+        self.tally.total()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.leaves.memory_bytes() + self.inners.memory_bytes()
+    }
+}
+
+/// What became of an insert into a leaf; the latches are gone.
+enum Placed {
+    Present,
+    Done,
+    Split { high: Vec<u64>, right: u32 },
+}
+
+impl Placed {
+    /// Tells the parent of a split; true if the entry is new.
+    fn finish(self, tree: &BTreeIndex, path: &Path) -> bool {
+        match self {
+            Placed::Present => false,
+            Placed::Done => true,
+            Placed::Split { high, right } => {
+                tree.insert_separator(1, high, right, path);
+                true
+            }
+        }
+    }
+}
+
+/// A finished node of the level being built: its high entry, and its right neighbour.
+struct End {
+    id: u32,
+    high: Vec<u64>,
+    right: u32,
+}
+
+/// Fills the nodes of one level from left to right.
+struct LevelBuilder<'a> {
+    nodes: &'a Nodes,
+    node: Latched<'a>,
+    ends: Vec<End>,
+}
+
+impl<'a> LevelBuilder<'a> {
+    /// `last` is the entry appended before.
+    fn append(&mut self, at: At<'_>, child: Option<u32>, last: &[u64]) {
+        if self.node.is_full() {
+            let new = self.nodes.add();
+            self.node.link(new.id, At::of(last));
+            self.ends.push(End { id: self.node.id, high: last.to_vec(), right: new.id });
+            self.node = new;
+        }
+        self.node.append(at, child);
+    }
+
+    fn finish(self) -> Vec<End> {
+        self.ends
+    }
+}
+
+/// The next entry in the order; nothing after the last.
+fn successor(mut entry: Vec<u64>) -> Option<Vec<u64>> {
+    for word in entry.iter_mut().rev() {
+        let (next, carries) = word.overflowing_add(1);
+        *word = next;
+        if !carries {
+            return Some(entry);
+        }
+    }
+    None
+}
+
+/// The entry before in the order; nothing before the first.
+fn predecessor(mut entry: Vec<u64>) -> Option<Vec<u64>> {
+    for word in entry.iter_mut().rev() {
+        let (next, borrows) = word.overflowing_sub(1);
+        *word = next;
+        if !borrows {
+            return Some(entry);
+        }
+    }
+    None
+}
+
+/// Entries copied out of an index: keys of its width with their rows.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    /// W key words and a row id each.
+    words: Vec<u64>,
+    stride: usize,
+}
+
+impl Entries {
+    pub fn new() -> Entries {
+        Entries::default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.words.len().checked_div(self.stride).unwrap_or(0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    pub fn get(&self, i: usize) -> (&[u64], RowId) {
+        let at = At::of(&self.words[i * self.stride..(i + 1) * self.stride]);
+        (at.key, row_id(at.row))
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u64], RowId)> + ExactSizeIterator {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
+
+/// A leaf as a cursor read it, for phantom checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeafStamp {
+    leaf: u32,
+    inserts: u64,
+}
+
+/// A position in a scan. It keeps nothing of the index, so that it may rest between the statements of a session; each
+/// batch is one leaf's entries as they were at one moment.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    /// The entries not yet returned lie within these, both inclusive.
+    lower: Vec<u64>,
+    upper: Vec<u64>,
+    direction: Direction,
+    /// Forward: the leaf that begins at `lower`, if known.
+    leaf: u32,
+    done: bool,
+    stamp: LeafStamp,
+}
+
+impl Cursor {
+    /// Replaces `out` by the next entries in the direction of the scan; false, and nothing in `out`, at its end. An entry
+    /// present throughout the scan is returned once; one that comes or goes meanwhile, once or not at all.
+    pub fn next_batch(&mut self, tree: &BTreeIndex, out: &mut Entries) -> bool {
+        out.words.clear();
+        out.stride = tree.width + 1;
+        while !self.done && out.is_empty() {
+            match self.direction {
+                Direction::Forward => self.step_forward(tree, out),
+                Direction::Backward => self.step_backward(tree, out),
+            }
+        }
+        !out.is_empty()
+    }
+
+    /// The leaf of the last batch, as it was. A batch may have passed empty leaves unstamped.
+    pub fn stamp(&self) -> LeafStamp {
+        self.stamp
+    }
+
+    fn step_forward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
+        let mut id = self.leaf;
+        if id == 0 {
+            id = tree.descend(0, At::of(&self.lower), &mut [0; LEVELS_MAX], None);
+        }
+        let mut high = Vec::with_capacity(out.stride);
+        loop {
+            let leaf = tree.leaves.node(id);
+            let seen = leaf.begin_read();
+            let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.lower)));
+            let inserts = leaf.inserts();
+            if !goes_right {
+                let (from, to) = self.range(leaf);
+                out.words.clear();
+                (from..to).for_each(|i| leaf.append_entry(i, &mut out.words));
+                leaf.copy_high(&mut high);
+            }
+            if !leaf.end_read(seen) {
+                continue;
+            }
+            if goes_right {
+                id = right;
+                continue;
+            }
+            self.stamp = LeafStamp { leaf: id, inserts };
+            match successor(high) {
+                Some(next) if right != 0 && next <= self.upper => {
+                    self.lower = next;
+                    self.leaf = right;
+                }
+                _ => self.done = true,
+            }
+            return;
+        }
+    }
+
+    fn step_backward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
+        let mut low = Vec::with_capacity(out.stride);
+        let mut id = tree.descend(0, At::of(&self.upper), &mut [0; LEVELS_MAX], Some(&mut low));
+        let mut high = Vec::with_capacity(out.stride);
+        loop {
+            let leaf = tree.leaves.node(id);
+            let seen = leaf.begin_read();
+            let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.upper)));
+            let inserts = leaf.inserts();
+            if goes_right {
+                leaf.copy_high(&mut high);
+            } else {
+                let (from, to) = self.range(leaf);
+                out.words.clear();
+                (from..to).rev().for_each(|i| leaf.append_entry(i, &mut out.words));
+            }
+            if !leaf.end_read(seen) {
+                continue;
+            }
+            if goes_right {
+                std::mem::swap(&mut low, &mut high);
+                id = right;
+                continue;
+            }
+            self.stamp = LeafStamp { leaf: id, inserts };
+            if low.is_empty() || low < self.lower {
+                self.done = true;
+            } else {
+                self.upper = low;
+            }
+            return;
+        }
+    }
+
+    /// The leaf's entries within the bounds.
+    fn range(&self, leaf: Node<'_>) -> (usize, usize) {
+        let count = leaf.count();
+        let from = leaf.lower_bound(count, At::of(&self.lower));
+        let upper = At::of(&self.upper);
+        let mut to = leaf.lower_bound(count, upper);
+        if to < count && leaf.compare_entry(to, upper) == Ordering::Equal {
+            to += 1;
+        }
+        (from, to)
+    }
+}

@@ -1,0 +1,497 @@
+//! What does a tree node look like, and where do nodes live?
+//!
+//! | words | leaf and inner node |
+//! |---|---|
+//! | 0 | version and latch (`index::latch`) |
+//! | 1 | {streak 8, last insert's position 16, entries 16} |
+//! | 2 | the right neighbour's number, 0 if none |
+//! | 3 | leaf: inserts seen, this leaf's ancestors included |
+//! | W + 1 | high entry: no entry of this node is above it; means nothing without a right neighbour |
+//! | capacity x W | key words |
+//! | capacity | row ids |
+//! | capacity | inner node: child numbers |
+//!
+//! An *entry* is W key words and a row id, ordered as W + 1 words from the first. In an inner node, entry i is the high
+//! entry of child i; the last child's is the node's own, and what is stored in its place means nothing.
+//!
+//! 1. All words but 0 change only under the latch, and only between `latch` and `unlatch`.
+//! 2. Nodes are numbered from 1 and never freed or moved; a number of the leaf table is always a leaf.
+//! 3. A node's lower bound never changes: splits move entries to the right only. So whoever holds a node's number, however
+//!    old, finds every entry that ever was in it by going right.
+
+use super::super::latch;
+use super::super::words::Words;
+use crate::ids::RowId;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::cmp::Ordering;
+
+const VERSION: usize = 0;
+const META: usize = 1;
+const RIGHT: usize = 2;
+const INSERTS: usize = 3;
+const HIGH: usize = 4;
+
+const STREAK_MAX: u64 = 255;
+
+/// An entry, or a position in the order of entries.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub key: &'a [u64],
+    pub row: u64,
+}
+
+impl<'a> At<'a> {
+    /// From W + 1 words.
+    pub fn of(words: &'a [u64]) -> At<'a> {
+        let (row, key) = words.split_last().expect("an entry has at least two words");
+        At { key, row: *row }
+    }
+
+    pub fn words(self) -> impl Iterator<Item = u64> {
+        self.key.iter().copied().chain(std::iter::once(self.row))
+    }
+}
+
+/// Where things are in the nodes of one kind of one tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub width: usize,
+    pub capacity: usize,
+    pub words: usize,
+    keys: usize,
+    rows: usize,
+    children: usize,
+    is_inner: bool,
+}
+
+impl Shape {
+    /// Entries that even the widest keys get in a node.
+    const CAPACITY_MIN: usize = 16;
+
+    /// About 1 KiB, more for wide keys.
+    pub fn leaf(width: usize) -> Shape {
+        let fitting = (128 - HIGH - (width + 1)) / (width + 1);
+        Shape::new(width, fitting.max(Self::CAPACITY_MIN), false)
+    }
+
+    /// About 768 bytes: a child costs a key, a row id and a number, and thirty of them save a level over twenty.
+    pub fn inner(width: usize) -> Shape {
+        let fitting = 96usize.saturating_sub(HIGH + width + 1) / (width + 2);
+        Shape::new(width, fitting.max(Self::CAPACITY_MIN), true)
+    }
+
+    pub fn new(width: usize, capacity: usize, is_inner: bool) -> Shape {
+        let keys = HIGH + width + 1;
+        let rows = keys + capacity * width;
+        let children = rows + capacity;
+        let words = if is_inner { children + capacity } else { children };
+        Shape { width, capacity, words: words.next_multiple_of(8), keys, rows, children, is_inner }
+    }
+}
+
+/// A node as anyone may look at it. What it says means nothing until the version has been checked.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    words: &'a [AtomicU64],
+    shape: &'a Shape,
+}
+
+impl<'a> Node<'a> {
+    #[inline]
+    fn get(self, at: usize) -> u64 {
+        self.words[at].load(Relaxed)
+    }
+
+    #[inline]
+    fn set(self, at: usize, value: u64) {
+        self.words[at].store(value, Relaxed);
+    }
+
+    pub fn prefetch(self) {
+        // The header and the middle keys: the first things a search reads.
+        super::super::words::prefetch(&self.words[0]);
+        super::super::words::prefetch(&self.words[self.shape.keys + self.shape.capacity * self.shape.width / 2]);
+    }
+
+    #[inline]
+    pub fn begin_read(self) -> u64 {
+        latch::begin_read(&self.words[VERSION])
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn end_read(self, seen: u64) -> bool {
+        latch::end_read(&self.words[VERSION], seen)
+    }
+
+    /// Entries; never more than fit, even when read amid a change.
+    #[inline]
+    pub fn count(self) -> usize {
+        ((self.get(META) & 0xffff) as usize).min(self.shape.capacity)
+    }
+
+    #[inline]
+    pub fn right(self) -> u32 {
+        self.get(RIGHT) as u32
+    }
+
+    pub fn inserts(self) -> u64 {
+        self.get(INSERTS)
+    }
+
+    #[inline]
+    pub fn row(self, i: usize) -> u64 {
+        self.get(self.shape.rows + i)
+    }
+
+    #[inline]
+    pub fn child(self, i: usize) -> u32 {
+        self.get(self.shape.children + i) as u32
+    }
+
+    #[inline]
+    fn compare(self, keys: usize, row: usize, at: At<'_>) -> Ordering {
+        for (word, sought) in self.words[keys..].iter().zip(at.key) {
+            match word.load(Relaxed).cmp(sought) {
+                Ordering::Equal => {}
+                unequal => return unequal,
+            }
+        }
+        self.get(row).cmp(&at.row)
+    }
+
+    #[inline]
+    pub fn compare_entry(self, i: usize, at: At<'_>) -> Ordering {
+        self.compare(self.shape.keys + i * self.shape.width, self.shape.rows + i, at)
+    }
+
+    pub fn key_equals(self, i: usize, key: &[u64]) -> bool {
+        let words = &self.words[self.shape.keys + i * self.shape.width..][..self.shape.width];
+        words.iter().zip(key).all(|(word, sought)| word.load(Relaxed) == *sought)
+    }
+
+    /// Whether `at` is above all that this node may hold, so that it is to be sought to the right.
+    #[inline]
+    pub fn is_below(self, at: At<'_>) -> bool {
+        self.right() != 0 && self.compare(HIGH, HIGH + self.shape.width, at) == Ordering::Less
+    }
+
+    /// The first of `count` entries that is not below `at`.
+    #[inline]
+    pub fn lower_bound(self, count: usize, at: At<'_>) -> usize {
+        let (mut low, mut size) = (0, count);
+        while size > 0 {
+            let half = size / 2;
+            let below = self.compare_entry(low + half, at) == Ordering::Less;
+            low = if below { low + half + 1 } else { low };
+            size = if below { size - half - 1 } else { half };
+        }
+        low
+    }
+
+    /// Which of `count` children covers `at`.
+    #[inline]
+    pub fn child_for(self, count: usize, at: At<'_>) -> usize {
+        self.lower_bound(count.saturating_sub(1), at)
+    }
+
+    pub fn copy_high(self, to: &mut Vec<u64>) {
+        to.clear();
+        to.extend((HIGH..=HIGH + self.shape.width).map(|at| self.get(at)));
+    }
+
+    pub fn copy_entry(self, i: usize, to: &mut Vec<u64>) {
+        to.clear();
+        self.append_entry(i, to);
+    }
+
+    pub fn append_entry(self, i: usize, to: &mut Vec<u64>) {
+        let keys = self.shape.keys + i * self.shape.width;
+        to.extend((keys..keys + self.shape.width).map(|at| self.get(at)));
+        to.push(self.row(i));
+    }
+
+    pub fn latch(self, id: u32) -> Latched<'a> {
+        Latched { node: self, id, version: latch::latch(&self.words[VERSION]), changed: false }
+    }
+}
+
+/// A node under its latch, which goes when this is dropped; and then the version, if anything was changed.
+pub struct Latched<'a> {
+    node: Node<'a>,
+    pub id: u32,
+    version: u64,
+    changed: bool,
+}
+
+impl<'a> std::ops::Deref for Latched<'a> {
+    type Target = Node<'a>;
+
+    fn deref(&self) -> &Node<'a> {
+        &self.node
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        latch::unlatch(&self.node.words[VERSION], self.version, self.changed);
+    }
+}
+
+impl<'a> Latched<'a> {
+    fn set(&mut self, at: usize, value: u64) {
+        self.changed = true;
+        self.node.set(at, value);
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.count() == self.shape().capacity
+    }
+
+    fn shape(&self) -> &'a Shape {
+        self.node.shape
+    }
+
+    fn set_entry(&mut self, i: usize, at: At<'_>) {
+        let keys = self.shape().keys + i * self.shape().width;
+        for (word, &value) in at.key.iter().enumerate() {
+            self.set(keys + word, value);
+        }
+        self.set(self.shape().rows + i, at.row);
+    }
+
+    fn set_high(&mut self, at: At<'_>) {
+        for (word, value) in at.words().enumerate() {
+            self.set(HIGH + word, value);
+        }
+    }
+
+    /// Moves words `from..from + len` by one place of `step` words, up or down.
+    fn shift(&mut self, from: usize, len: usize, step: usize, up: bool) {
+        self.changed = true;
+        let words = self.node.words;
+        if up {
+            for at in (from..from + len).rev() {
+                words[at + step].store(words[at].load(Relaxed), Relaxed);
+            }
+        } else {
+            for at in from..from + len {
+                words[at - step].store(words[at].load(Relaxed), Relaxed);
+            }
+        }
+    }
+
+    /// Makes place for an entry at `i`; the caller fills it and sets the count.
+    fn open(&mut self, i: usize) {
+        let (shape, rest) = (self.shape(), self.count() - i);
+        self.shift(shape.keys + i * shape.width, rest * shape.width, shape.width, true);
+        self.shift(shape.rows + i, rest, 1, true);
+        if shape.is_inner {
+            self.shift(shape.children + i, rest, 1, true);
+        }
+    }
+
+    /// Inserts into a leaf that has room.
+    pub fn insert(&mut self, i: usize, at: At<'_>) {
+        let meta = self.node.get(META);
+        let (count, last, streak) = (meta & 0xffff, meta >> 16 & 0xffff, meta >> 32 & STREAK_MAX);
+        self.open(i);
+        self.set_entry(i, at);
+        let streak = if i as u64 == last + 1 { (streak + 1).min(STREAK_MAX) } else { 0 };
+        self.set(META, streak << 32 | (i as u64) << 16 | (count + 1));
+        self.count_insert();
+    }
+
+    fn count_insert(&mut self) {
+        let inserts = self.node.get(INSERTS) + 1;
+        self.set(INSERTS, inserts);
+    }
+
+    /// How many inserts in a row have come each just above the one before.
+    fn streak(&self) -> (usize, u64) {
+        let meta = self.node.get(META);
+        ((meta >> 16 & 0xffff) as usize, meta >> 32 & STREAK_MAX)
+    }
+
+    pub fn remove(&mut self, i: usize) {
+        let (shape, count) = (self.shape(), self.count());
+        let rest = count - i - 1;
+        self.shift(shape.keys + (i + 1) * shape.width, rest * shape.width, shape.width, false);
+        self.shift(shape.rows + i + 1, rest, 1, false);
+        self.set(META, count as u64 - 1);
+    }
+
+    /// Adds an entry, with a child in an inner node, above all others: for filling a node nobody else knows.
+    pub fn append(&mut self, at: At<'_>, child: Option<u32>) {
+        let count = self.count();
+        self.set_entry(count, at);
+        if let Some(child) = child {
+            self.set(self.shape().children + count, u64::from(child));
+        }
+        self.set(META, count as u64 + 1);
+    }
+
+    pub fn link(&mut self, right: u32, high: At<'_>) {
+        self.set_high(high);
+        self.set(RIGHT, u64::from(right));
+    }
+
+    /// Moves the entries from `keep` on to the empty node `new`, which becomes the right neighbour. The high entry is
+    /// the caller's to set: it depends on what is inserted next.
+    fn move_to(&mut self, new: &mut Latched<'_>, keep: usize) {
+        let shape = self.shape();
+        let mut high = Vec::with_capacity(shape.width + 1);
+        for i in keep..self.count() {
+            self.node.copy_entry(i, &mut high);
+            new.append(At::of(&high), shape.is_inner.then(|| self.node.child(i)));
+        }
+        self.node.copy_high(&mut high);
+        new.link(self.right(), At::of(&high));
+        new.set(INSERTS, self.inserts() + 1);
+        self.set(META, keep as u64);
+        self.set(RIGHT, u64::from(new.id));
+        self.count_insert();
+    }
+
+    fn end_at_last(&mut self) -> Vec<u64> {
+        let mut high = Vec::with_capacity(self.shape().width + 1);
+        self.node.copy_entry(self.count() - 1, &mut high);
+        self.set_high(At::of(&high));
+        high
+    }
+
+    /// Splits this full leaf while inserting at `i`; returns its new high entry. Ascending inserts, of the whole tree or
+    /// of a run within it (one instrument's ticks among others'), leave full leaves behind: they split where they insert,
+    /// any other in the middle.
+    pub fn split_leaf(&mut self, new: &mut Latched<'_>, i: usize, at: At<'_>) -> Vec<u64> {
+        const RUN: u64 = 3;
+        let (last, streak) = self.streak();
+        let count = self.count();
+        let is_edge = i == count && self.right() == 0;
+        let is_run = i == last + 1 && streak >= RUN;
+        let keep = if is_edge || is_run { i } else { count / 2 };
+        self.move_to(new, keep);
+        // A run goes on in the left node, while it has room.
+        if i < keep || i == keep && keep < count {
+            self.insert(i, at);
+        } else {
+            new.insert(i - keep, at);
+        }
+        self.end_at_last()
+    }
+
+    /// Notes in an inner node with room that the child that covers `high` now ends there, and that `right` has the rest.
+    pub fn insert_child(&mut self, high: At<'_>, right: u32) {
+        let count = self.count();
+        let i = self.child_for(count, high);
+        self.open(i);
+        // Entry i + 1 is the old entry i: its high entry stays, its child is the new one.
+        self.set(self.shape().children + i + 1, u64::from(right));
+        self.set_entry(i, high);
+        self.set(META, count as u64 + 1);
+    }
+
+    /// Splits this full inner node while noting a split child; returns its new high entry.
+    pub fn split_inner(&mut self, new: &mut Latched<'_>, high: At<'_>, right: u32) -> Vec<u64> {
+        let count = self.count();
+        let i = self.child_for(count, high);
+        if i == count - 1 && self.right() == 0 {
+            // At the right edge of the tree the left node stays full. Only there: a full node that has a neighbour may be
+            // split again in the same place, and would leave a row of nodes with one child.
+            self.move_to(new, count);
+            new.append(high, Some(right));
+            self.set_high(high);
+            return high.words().collect();
+        }
+        self.move_to(new, count / 2);
+        let middle = self.end_at_last();
+        if i < self.count() {
+            self.insert_child(high, right);
+        } else {
+            new.insert_child(high, right);
+        }
+        middle
+    }
+}
+
+/// Nodes of one kind by number, in chunks that double: no number ever moves, and the table is as large as the tree.
+pub struct Nodes {
+    shape: Shape,
+    chunks: [AtomicPtr<AtomicU64>; Nodes::CHUNKS],
+    next: AtomicU32,
+    owned: Mutex<Vec<Words>>,
+}
+
+impl Nodes {
+    const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 6 } else { 32 };
+
+    pub fn new(shape: Shape) -> Nodes {
+        Nodes {
+            shape,
+            chunks: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
+            next: AtomicU32::new(1),
+            owned: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Chunk k has the 2^k nodes from number 2^k on.
+    #[inline]
+    pub fn node(&self, id: u32) -> Node<'_> {
+        assert!(id != 0, "node 0 is no node: a link was followed before it was validated");
+        let chunk = id.ilog2() as usize;
+        let within = (id - (1 << chunk)) as usize * self.shape.words;
+        let base = self.chunks[chunk].load(Acquire);
+        assert!(!base.is_null(), "a node's number is known only once its chunk exists");
+        // SAFETY: the chunk has 2^chunk nodes of `words` words, initialised atomics that `owned` keeps until the tree is
+        // dropped (invariant 2; `words` invariant 1), and `within` is the start of one of them.
+        let words = unsafe { std::slice::from_raw_parts(base.add(within), self.shape.words) };
+        Node { words, shape: &self.shape }
+    }
+
+    /// A new, empty node, latched; nobody else knows it until its number is stored somewhere.
+    pub fn add(&self) -> Latched<'_> {
+        let id = self.next.fetch_add(1, Relaxed);
+        assert!(id != u32::MAX, "a tree has fewer than 2^32 nodes: their keys alone would fill terabytes");
+        let chunk = id.ilog2() as usize;
+        if self.chunks[chunk].load(Acquire).is_null() {
+            let mut owned = self.owned.lock();
+            if self.chunks[chunk].load(Acquire).is_null() {
+                let words = Words::zeroed(self.shape.words << chunk);
+                words.advise_huge();
+                self.chunks[chunk].store(words.as_ptr().cast_mut(), Release);
+                owned.push(words);
+            }
+        }
+        self.node(id).latch(id)
+    }
+
+    /// Of the nodes in use; the last chunk's others are address space only, but for the rest of one huge page.
+    pub fn memory_bytes(&self) -> usize {
+        (self.next.load(Relaxed) as usize - 1) * self.shape.words * 8
+    }
+}
+
+/// The root and its level in one word, so that they are read together. Level 0 is a leaf.
+pub struct Root(AtomicU64);
+
+impl Root {
+    pub fn new(level: usize, id: u32) -> Root {
+        Root(AtomicU64::new((level as u64) << 32 | u64::from(id)))
+    }
+
+    #[inline]
+    pub fn load(&self) -> (usize, u32) {
+        let word = self.0.load(Acquire);
+        ((word >> 32) as usize, word as u32)
+    }
+
+    pub fn store(&self, level: usize, id: u32) {
+        self.0.store((level as u64) << 32 | u64::from(id), Release);
+    }
+}
+
+/// A row id as read from a node.
+pub fn row_id(word: u64) -> RowId {
+    RowId(word)
+}

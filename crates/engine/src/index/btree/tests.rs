@@ -1,0 +1,470 @@
+use super::*;
+use crate::sync::Arc;
+use std::collections::BTreeSet;
+
+fn tiny(width: usize) -> BTreeIndex {
+    BTreeIndex::with_shapes(Shape::new(width, 3, false), Shape::new(width, 4, true))
+}
+
+fn collect(tree: &BTreeIndex, lower: Bound<&[u64]>, upper: Bound<&[u64]>, direction: Direction) -> Vec<Vec<u64>> {
+    let mut cursor = tree.scan(lower, upper, direction);
+    let mut entries = Entries::new();
+    let mut all = Vec::new();
+    while cursor.next_batch(tree, &mut entries) {
+        all.extend(entries.iter().map(|(key, row)| At { key, row: row.0 }.words().collect::<Vec<_>>()));
+    }
+    assert!(!cursor.next_batch(tree, &mut entries) && entries.is_empty(), "a finished cursor stays finished");
+    all
+}
+
+fn rows_of(tree: &BTreeIndex, key: &[u64]) -> Vec<u64> {
+    let mut rows = Vec::new();
+    let _: ControlFlow<()> = tree.lookup(key, |row| {
+        rows.push(row.0);
+        ControlFlow::Continue(())
+    });
+    rows
+}
+
+/// The links of a quiescent tree agree with its separators: each level, followed from the left, is in order and within
+/// its high entries, and each inner node's children begin and end where it says.
+fn check_structure(tree: &BTreeIndex) {
+    let (top, root) = tree.root.load();
+    check_node(tree, top, root, &[], &[]);
+    let mut id = root;
+    for level in (1..=top).rev() {
+        let mut node_id = id;
+        let mut ends = Vec::new();
+        while node_id != 0 {
+            let node = tree.inners.node(node_id);
+            ends.push(node_id);
+            node_id = node.right();
+        }
+        assert!(!ends.is_empty(), "level {level} has nodes");
+        id = tree.inners.node(id).child(0);
+    }
+}
+
+fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64]) {
+    let node = tree.nodes(level).node(id);
+    let count = node.count();
+    let mut own_high = Vec::new();
+    node.copy_high(&mut own_high);
+    if node.right() != 0 {
+        assert_eq!(own_high, high, "node {id} of level {level} ends where its parent says");
+    }
+    if level == 0 {
+        let entries: Vec<Vec<u64>> = (0..count)
+            .map(|i| {
+                let mut entry = Vec::new();
+                node.copy_entry(i, &mut entry);
+                entry
+            })
+            .collect();
+        assert!(entries.is_sorted(), "leaf {id} is in order");
+        assert!(
+            entries.iter().all(|entry| low.is_empty() || entry.as_slice() > low),
+            "leaf {id} keeps its lower bound"
+        );
+        assert!(
+            entries.iter().all(|entry| high.is_empty() || entry.as_slice() <= high),
+            "leaf {id} keeps its high entry"
+        );
+        return;
+    }
+    assert!(count > 0, "inner node {id} has a child");
+    let mut begin = low.to_vec();
+    for i in 0..count {
+        let mut end = Vec::new();
+        if i + 1 < count {
+            node.copy_entry(i, &mut end);
+        } else {
+            end.extend_from_slice(high);
+        }
+        check_node(tree, level - 1, node.child(i), &begin, &end);
+        begin = end;
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod model {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert(Vec<u64>, u64),
+        Remove(Vec<u64>, u64),
+        Scan(Bound<Vec<u64>>, Bound<Vec<u64>>),
+        Lookup(Vec<u64>),
+    }
+
+    fn word() -> impl Strategy<Value = u64> {
+        prop_oneof![6 => 0..12u64, 1 => Just(u64::MAX), 1 => any::<u64>()]
+    }
+
+    fn key(width: usize) -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(word(), width)
+    }
+
+    fn bound(width: usize) -> impl Strategy<Value = Bound<Vec<u64>>> {
+        prop_oneof![
+            Just(Bound::Unbounded),
+            key(width).prop_map(Bound::Included),
+            key(width).prop_map(Bound::Excluded),
+            // A prefix range, as callers pad it.
+            (word(), prop::bool::ANY).prop_map(move |(first, high)| {
+                let mut key = vec![if high { u64::MAX } else { 0 }; width];
+                key[0] = first;
+                Bound::Included(key)
+            }),
+        ]
+    }
+
+    fn op(width: usize) -> impl Strategy<Value = Op> {
+        prop_oneof![
+            5 => (key(width), 0..20u64).prop_map(|(key, row)| Op::Insert(key, row)),
+            2 => (key(width), 0..20u64).prop_map(|(key, row)| Op::Remove(key, row)),
+            1 => (bound(width), bound(width)).prop_map(|(lower, upper)| Op::Scan(lower, upper)),
+            1 => key(width).prop_map(Op::Lookup),
+        ]
+    }
+
+    fn check(tree: &BTreeIndex, ops: &[Op]) {
+        let mut model: BTreeSet<(Vec<u64>, u64)> = BTreeSet::new();
+        for op in ops {
+            match op {
+                Op::Insert(key, row) => {
+                    assert_eq!(tree.insert(key, RowId(*row)), model.insert((key.clone(), *row)));
+                }
+                Op::Remove(key, row) => {
+                    assert_eq!(tree.remove(key, RowId(*row), || false), model.remove(&(key.clone(), *row)));
+                }
+                Op::Lookup(key) => {
+                    let expected: Vec<u64> =
+                        model.range((key.clone(), 0)..=(key.clone(), u64::MAX)).map(|entry| entry.1).collect();
+                    assert_eq!(rows_of(tree, key), expected);
+                }
+                Op::Scan(lower, upper) => {
+                    let within = |key: &Vec<u64>| {
+                        let above = match lower {
+                            Bound::Unbounded => true,
+                            Bound::Included(bound) => key >= bound,
+                            Bound::Excluded(bound) => key > bound,
+                        };
+                        let below = match upper {
+                            Bound::Unbounded => true,
+                            Bound::Included(bound) => key <= bound,
+                            Bound::Excluded(bound) => key < bound,
+                        };
+                        above && below
+                    };
+                    let mut expected: Vec<Vec<u64>> = model
+                        .iter()
+                        .filter(|(key, _)| within(key))
+                        .map(|(key, row)| At { key, row: *row }.words().collect())
+                        .collect();
+                    let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+                    assert_eq!(collect(tree, lower, upper, Direction::Forward), expected);
+                    expected.reverse();
+                    assert_eq!(collect(tree, lower, upper, Direction::Backward), expected);
+                }
+            }
+        }
+        assert_eq!(tree.len(), model.len());
+        check_structure(tree);
+    }
+
+    proptest! {
+        #[test]
+        fn one_word_keys_are_an_ordered_set(ops in prop::collection::vec(op(1), 0..400)) {
+            check(&tiny(1), &ops);
+        }
+
+        #[test]
+        fn three_word_keys_are_an_ordered_set(ops in prop::collection::vec(op(3), 0..300)) {
+            check(&tiny(3), &ops);
+        }
+
+        #[test]
+        fn nodes_of_real_size_are_an_ordered_set(ops in prop::collection::vec(op(2), 0..900)) {
+            check(&BTreeIndex::new(2), &ops);
+        }
+
+        #[test]
+        fn bulk_build_makes_a_tree_like_any_other(
+            entries in prop::collection::btree_set((key(2), 0..5u64), 0..300),
+            ops in prop::collection::vec(op(2), 0..100),
+        ) {
+            let mut built = tiny(2);
+            built.fill(entries.iter().map(|(key, row)| (key, RowId(*row))));
+            check_structure(&built);
+            let mut replay: Vec<Op> = Vec::new();
+            for (key, row) in &entries {
+                prop_assert!(!built.insert(key, RowId(*row)), "it has what it was built from");
+                replay.push(Op::Insert(key.clone(), *row));
+            }
+            prop_assert_eq!(built.len(), entries.len());
+            for (key, row) in &entries {
+                prop_assert!(built.remove(key, RowId(*row), || false));
+            }
+            replay.extend(ops);
+            check(&built, &replay);
+        }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod plain {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+    use std::thread;
+
+    /// The finaliser of splitmix64: keys in no order.
+    fn scattered(i: u64) -> u64 {
+        let mut x = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    #[test]
+    fn the_widest_keys_work() {
+        let tree = BTreeIndex::new(BTreeIndex::WIDTH_MAX);
+        let key = |i: u64| {
+            let mut key = vec![7; BTreeIndex::WIDTH_MAX];
+            key[BTreeIndex::WIDTH_MAX - 1] = scattered(i);
+            key
+        };
+        for i in 0..500 {
+            assert!(tree.insert(&key(i), RowId(i)));
+        }
+        for i in 0..500 {
+            assert_eq!(rows_of(&tree, &key(i)), [i]);
+        }
+        check_structure(&tree);
+    }
+
+    #[test]
+    fn leaves_are_full_after_ascending_inserts_and_two_thirds_after_random_ones() {
+        let fill = |keys: &mut dyn Iterator<Item = u64>| {
+            let tree = BTreeIndex::new(1);
+            keys.for_each(|key| assert!(tree.insert(&[key], RowId(key & 0xffff))));
+            tree.len() as f64 / (tree.leaves.memory_bytes() as f64 / 1024.0 * Shape::leaf(1).capacity as f64)
+        };
+        let ascending = fill(&mut (0..20_000));
+        assert!(ascending > 0.98, "ascending: {ascending}");
+        let random = fill(&mut (0..20_000).map(scattered));
+        assert!(random > 0.65, "random: {random}");
+        // A hundred instruments, each in the order of time.
+        let runs = fill(&mut (0..20_000).map(|i| (i % 100) << 32 | i));
+        assert!(runs > 0.65, "runs: {runs}");
+    }
+
+    #[test]
+    fn a_unique_insert_sees_all_entries_of_its_key_and_nothing_else() {
+        let tree = tiny(1);
+        for row in 0..50 {
+            tree.insert(&[5], RowId(row));
+            tree.insert(&[4], RowId(row));
+            tree.insert(&[6], RowId(row));
+        }
+        for own in [0, 13, 49, 50] {
+            let mut seen = Vec::new();
+            let result = tree.insert_unique(&[5], RowId(own), |row| {
+                seen.push(row.0);
+                Probe::Ignore
+            });
+            assert_eq!(result, Ok(own == 50));
+            assert_eq!(seen, (0..50).filter(|&row| row != own).collect::<Vec<_>>());
+        }
+        let objection = |at: u64, probe| move |row: RowId| if row.0 == at { probe } else { Probe::Ignore };
+        let duplicate = tree.insert_unique(&[5], RowId(99), objection(30, Probe::Duplicate));
+        assert_eq!(duplicate, Err(Conflict::Duplicate(RowId(30))));
+        let wait = tree.insert_unique(&[5], RowId(99), objection(0, Probe::Wait));
+        assert_eq!(wait, Err(Conflict::Wait(RowId(0))));
+        assert!(!tree.contains(&[5], RowId(99)));
+        // The latch went with the refusal.
+        assert_eq!(tree.insert_unique(&[5], RowId(99), |_| Probe::Ignore), Ok(true));
+        check_structure(&tree);
+    }
+
+    #[test]
+    fn a_needed_entry_stays() {
+        let tree = BTreeIndex::new(1);
+        tree.insert(&[1], RowId(1));
+        assert!(!tree.remove(&[1], RowId(1), || true));
+        assert!(!tree.remove(&[1], RowId(2), || panic!("asked only of entries that are there")));
+        assert!(tree.remove(&[1], RowId(1), || false));
+        assert!(!tree.contains(&[1], RowId(1)));
+    }
+
+    #[test]
+    fn a_panicking_probe_leaves_no_latch_behind() {
+        let tree = BTreeIndex::new(1);
+        tree.insert(&[1], RowId(1));
+        let attempt = std::panic::AssertUnwindSafe(|| tree.insert_unique(&[1], RowId(2), |_| panic!("from the probe")));
+        assert!(std::panic::catch_unwind(attempt).is_err());
+        assert!(tree.insert(&[1], RowId(3)));
+    }
+
+    #[test]
+    fn a_stamp_tells_of_inserts_and_splits_but_not_of_removals() {
+        let tree = tiny(1);
+        for key in [10, 20, 30] {
+            tree.insert(&[key], RowId(1));
+        }
+        let stamp = || {
+            let mut cursor = tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            assert!(cursor.next_batch(&tree, &mut Entries::new()));
+            cursor.stamp()
+        };
+        let first = stamp();
+        tree.remove(&[20], RowId(1), || false);
+        assert!(tree.stamp_holds(first));
+        tree.insert(&[25], RowId(1));
+        assert!(!tree.stamp_holds(first));
+        let full = stamp();
+        tree.insert(&[35], RowId(1));
+        assert!(!tree.stamp_holds(full), "what was split off had room for phantoms");
+    }
+
+    #[test]
+    fn scans_go_on_through_splits_and_emptied_leaves() {
+        let tree = tiny(1);
+        (0..100).for_each(|i| assert!(tree.insert(&[i * 10], RowId(0))));
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut cursor = tree.scan(Bound::Unbounded, Bound::Unbounded, direction);
+            let mut entries = Entries::new();
+            let mut met = Vec::new();
+            while cursor.next_batch(&tree, &mut entries) {
+                met.extend(entries.iter().map(|(key, _)| key[0]).filter(|key| key % 10 == 0));
+                // Split where the scan is and where it will come.
+                let here = entries.get(entries.len() - 1).0[0] / 10 * 10;
+                for key in [here + 1, here + 11, here.saturating_sub(9), here + 21] {
+                    tree.insert(&[key], RowId(1));
+                }
+            }
+            let mut expected: Vec<u64> = (0..100).map(|i| i * 10).collect();
+            if direction == Direction::Backward {
+                expected.reverse();
+            }
+            assert_eq!(met, expected);
+        }
+        let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        for entry in &all {
+            assert!(tree.remove(&entry[..1], RowId(entry[1]), || false));
+        }
+        assert!(tree.is_empty());
+        assert!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward).is_empty());
+        assert!(tree.insert(&[500], RowId(7)));
+        assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward), [[500, 7]]);
+    }
+
+    /// Even keys are always there; odd ones come and go. No reader ever misses an even key, by lookup or by scan.
+    #[test]
+    fn readers_never_miss_a_constant_key() {
+        let tree = BTreeIndex::new(1);
+        const KEYS: u64 = 3_000;
+        let done = AtomicBool::new(false);
+        // Below `written`, even keys are in.
+        let written = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for writer in 0..2u64 {
+                let (tree, written, done) = (&tree, &written, &done);
+                scope.spawn(move || {
+                    for i in 0..KEYS {
+                        if writer == 0 {
+                            assert!(tree.insert(&[scattered(i) & !1], RowId(i)));
+                            written.store(i + 1, Release);
+                        } else {
+                            let key = scattered(i) | 1;
+                            tree.insert(&[key], RowId(i));
+                            if i >= 50 {
+                                assert!(tree.remove(&[scattered(i - 50) | 1], RowId(i - 50), || false));
+                            }
+                        }
+                    }
+                    if writer == 0 {
+                        done.store(true, Release);
+                    }
+                });
+            }
+            for reader in 0..2u64 {
+                let (tree, written, done) = (&tree, &written, &done);
+                scope.spawn(move || {
+                    let mut round = reader;
+                    while !done.load(Acquire) {
+                        let there = written.load(Acquire);
+                        for i in (0..there).rev().take(200) {
+                            assert_eq!(rows_of(tree, &[scattered(i) & !1]), [i]);
+                        }
+                        round += 1;
+                        let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+                        let all = collect(tree, Bound::Unbounded, Bound::Unbounded, direction);
+                        let mut rows: Vec<u64> =
+                            all.iter().filter(|entry| entry[0] % 2 == 0).map(|entry| entry[1]).collect();
+                        rows.sort_unstable();
+                        assert!(rows.len() as u64 >= there);
+                        assert!(rows.iter().copied().eq(0..rows.len() as u64), "each even key once");
+                    }
+                });
+            }
+        });
+        check_structure(&tree);
+    }
+
+    /// Each key is won by one of the threads, although its dead entries fill several leaves.
+    #[test]
+    fn one_of_many_unique_inserters_wins() {
+        const KEYS: u64 = 200;
+        let tree = Arc::new(tiny(1));
+        let dead = 1_000_000;
+        for key in 0..KEYS {
+            (0..7).for_each(|row| assert!(tree.insert(&[key], RowId(dead + row * 100))));
+        }
+        let winners: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || {
+                    let probe = |row: RowId| {
+                        if row.0 >= dead && row.0.is_multiple_of(100) { Probe::Ignore } else { Probe::Duplicate }
+                    };
+                    (0..KEYS)
+                        // Rows before, between and after the dead ones.
+                        .filter(|key| tree.insert_unique(&[*key], RowId(dead - 250 + thread * 251), probe) == Ok(true))
+                        .count()
+                })
+            })
+            .collect();
+        let won: usize = winners.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
+        assert_eq!(won as u64, KEYS);
+        check_structure(&tree);
+    }
+
+    #[test]
+    fn concurrent_inserts_and_removals_all_count() {
+        const PER_THREAD: u64 = 4_000;
+        let tree = tiny(1);
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for i in 0..PER_THREAD {
+                        let n = i * 3 + thread;
+                        assert!(tree.insert(&[scattered(n) >> 40], RowId(n)));
+                        if i % 3 == 0 {
+                            assert!(tree.remove(&[scattered(n) >> 40], RowId(n), || false));
+                        }
+                    }
+                });
+            }
+        });
+        check_structure(&tree);
+        let mut expected: Vec<Vec<u64>> =
+            (0..3 * PER_THREAD).filter(|n| n / 3 % 3 != 0).map(|n| vec![scattered(n) >> 40, n]).collect();
+        expected.sort_unstable();
+        assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Forward), expected);
+        assert_eq!(tree.len(), expected.len());
+    }
+}

@@ -1,0 +1,536 @@
+//! Which rows may have a key that hashes to this? Extendible hashing, one cache line for most lookups.
+//!
+//! | bits of the 64-bit hash, from the top | use |
+//! |---|---|
+//! | directory depth | which segment |
+//! | the next, as a fraction | which bucket of it |
+//! | 24 from bit `window` on | the fragment, kept in the entry |
+//! | after those | unused: `known` masks them off |
+//!
+//! `window` is fixed when the index is made, from its first number of buckets: 5 for an empty index, up to 20 for one made
+//! by `with_capacity`. Place and fragment together give back `window` + 24 bits of the hash, which is what growth splits
+//! by, without the rows. What the place already says of these bits the fragment says again, so it tells fewer keys apart
+//! as the index grows: an index grown from nothing meets a foreign row in 2 lookups of 100 at 8M entries, in 12 at 64M,
+//! and stops splitting at 2^29 buckets (3 billion entries); one made with its size at recovery does not notice.
+//!
+//! A segment grows by whole copies into a larger one: its only piece doubles up to 256 KiB, then it takes one piece more
+//! at a time, and at eight (2 MiB) it becomes two segments of five. So an insert does at most one segment's work, segments
+//! stay three quarters full, and a copy is a pass in hash order through both.
+//!
+//! 1. `segment`'s invariants hold.
+//! 2. A segment's contents freeze bucket by bucket as growth copies them. The directory names the replacement before
+//!    `retired` is set, and `retired` is set before the pieces are used again. So a lookup that finishes before `retired`
+//!    saw the words of this segment and nothing else; any other starts again from the directory.
+//! 3. A bucket that has sixteen entries, or whose piece has no node left and cannot grow, puts further ones into the
+//!    posting tree, keyed by what is kept of the hash, and says so in its header. Entries are never moved there or back,
+//!    save when a copy finds no room.
+//! 4. Segments and directories are freed with the index only; pieces of retired segments are used again.
+
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use self::segment::{FRAGMENT_BITS, Geometry, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry};
+use super::btree::{BTreeIndex, Direction, Entries};
+use super::tally::Tally;
+use super::words::{LINE_WORDS, Words};
+use super::{Conflict, Probe};
+use crate::ids::RowId;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicPtr, Ordering::*};
+use std::ops::{Bound, ControlFlow};
+
+/// Hashes whose buckets are fetched together: about what a core keeps in flight, twice.
+const BATCH: usize = 32;
+/// Pieces that a segment gets when it splits off: six eighths of the old fill, with room for what comes.
+const SPLIT_PIECES: usize = 5;
+/// The share of a bucket's seven places that `with_capacity` plans to use.
+const PLANNED_ENTRIES: usize = 5;
+const WINDOW_MAX: u32 = 20;
+
+/// A latch-free readable hash index of row ids.
+pub struct HashIndex {
+    directory: AtomicPtr<Directory>,
+    /// The hash bits that place and fragment keep.
+    known: u64,
+    window: u32,
+    geometry: Geometry,
+    /// Taken to change which segments the directory names; never while a bucket is locked.
+    growth: Mutex<Growth>,
+    pool: Mutex<Pool>,
+    postings: BTreeIndex,
+    /// Entries in segments; the posting tree counts its own.
+    tally: Tally,
+}
+
+struct Directory {
+    depth: u32,
+    segments: Box<[AtomicPtr<Segment>]>,
+}
+
+/// Everything ever published, to be freed with the index.
+#[derive(Default)]
+struct Growth {
+    directories: Vec<*mut Directory>,
+    segments: Vec<*mut Segment>,
+}
+
+// SAFETY: the pointers own what they point to, which is all `Send`: atomics, numbers, and pieces of the pool.
+unsafe impl Send for Growth {}
+
+#[derive(Default)]
+struct Pool {
+    owned: Vec<Words>,
+    /// Unit pieces that nobody uses.
+    free: Vec<Piece>,
+    /// The first chunk of units, advised to huge pages once there is a second.
+    first_chunk: Option<usize>,
+    bytes: usize,
+}
+
+impl Pool {
+    fn take(&mut self, lines: usize, geometry: Geometry) -> Piece {
+        if lines < geometry.unit_lines {
+            return self.own(lines, lines)[0];
+        }
+        if self.free.is_empty() {
+            let at = self.owned.len();
+            self.free = self.own(lines * PIECES_MAX, lines);
+            match self.first_chunk {
+                None => self.first_chunk = Some(at),
+                Some(first) => {
+                    self.owned[first].advise_huge();
+                    self.owned[at].advise_huge();
+                }
+            }
+        }
+        self.free.pop().expect("a chunk was just cut into pieces")
+    }
+
+    /// New memory in pieces, the lowest last.
+    fn own(&mut self, lines: usize, piece_lines: usize) -> Vec<Piece> {
+        let words = Words::zeroed(lines * LINE_WORDS);
+        self.bytes += words.len() * 8;
+        let firsts = (0..lines).step_by(piece_lines).rev();
+        // SAFETY: `owned` keeps the words until the pool is dropped, with the index and after its segments.
+        let pieces = firsts.map(|first| unsafe { Piece::of(&words, first, piece_lines) }).collect();
+        self.owned.push(words);
+        pieces
+    }
+
+    fn give(&mut self, pieces: impl Iterator<Item = Piece>, geometry: Geometry) {
+        // Smaller ones are never asked for again: together they are no larger than what replaced them.
+        self.free.extend(pieces.filter(|piece| piece.lines() == geometry.unit_lines));
+    }
+}
+
+/// The shape of the segments that replace one.
+struct Plan {
+    depth: u32,
+    lines: usize,
+    pieces: usize,
+    segments: usize,
+}
+
+impl Default for HashIndex {
+    fn default() -> Self {
+        HashIndex::new()
+    }
+}
+
+impl HashIndex {
+    pub fn new() -> HashIndex {
+        HashIndex::with_geometry(Geometry::REAL, 0)
+    }
+
+    /// An index that takes `entries` without growing, and keeps more bits of their hashes than one grown to that size.
+    pub fn with_capacity(entries: usize) -> HashIndex {
+        HashIndex::with_geometry(Geometry::REAL, entries)
+    }
+
+    fn with_geometry(geometry: Geometry, entries: usize) -> HashIndex {
+        let first = Plan::first(geometry, entries);
+        let buckets = first.segments * first.pieces * buckets_in(first.lines);
+        // A bucket must be narrower than a cell of `window` bits; a number of buckets is no power of two by chance only.
+        let window = (buckets.max(2) - 1).ilog2().min(WINDOW_MAX);
+        let index = HashIndex {
+            directory: AtomicPtr::new(std::ptr::null_mut()),
+            known: !0 << (64 - window - FRAGMENT_BITS),
+            window,
+            geometry,
+            growth: Mutex::new(Growth::default()),
+            pool: Mutex::new(Pool::default()),
+            postings: BTreeIndex::new(1),
+            tally: Tally::new(),
+        };
+        let segments: Vec<_> = (0..first.segments as u64)
+            .map(|at| if first.depth == 0 { 0 } else { at << (64 - first.depth) })
+            .map(|prefix| {
+                let segment = index.new_segment(&first, prefix);
+                segment.open(0);
+                Box::into_raw(Box::new(segment))
+            })
+            .collect();
+        let named = segments.iter().map(|&segment| AtomicPtr::new(segment)).collect();
+        let directory = Box::into_raw(Box::new(Directory { depth: first.depth, segments: named }));
+        index.directory.store(directory, Release);
+        let mut growth = index.growth.lock();
+        growth.segments = segments;
+        growth.directories.push(directory);
+        drop(growth);
+        index
+    }
+
+    fn new_segment(&self, plan: &Plan, prefix: u64) -> Segment {
+        let mut pool = self.pool.lock();
+        let pieces: Vec<Piece> = (0..plan.pieces).map(|_| pool.take(plan.lines, self.geometry)).collect();
+        drop(pool);
+        Segment::new(plan.depth, prefix, &pieces)
+    }
+
+    #[inline]
+    fn directory(&self) -> &Directory {
+        // SAFETY: directories are freed in `drop` only (invariant 4), and the pointer was published with Release.
+        unsafe { &*self.directory.load(Acquire) }
+    }
+
+    #[inline]
+    fn segment(&self, hash: u64) -> &Segment {
+        let directory = self.directory();
+        // Two shifts, because a shift by 64 is none.
+        let at = hash >> 1 >> (63 - directory.depth);
+        // SAFETY: segments are freed in `drop` only (invariant 4), and the pointer was published with Release.
+        unsafe { &*directory.segments[at as usize].load(Acquire) }
+    }
+
+    #[inline]
+    fn fragment(&self, hash: u64) -> u64 {
+        hash << self.window >> (64 - FRAGMENT_BITS)
+    }
+
+    #[inline]
+    fn read(&self, hash: u64) -> Hits {
+        loop {
+            if let Some(hits) = self.segment(hash).read(hash, self.fragment(hash)) {
+                return hits;
+            }
+        }
+    }
+
+    /// Calls `found` with each row that has an entry of this hash, until it breaks.
+    #[inline]
+    pub fn lookup<B>(&self, hash: u64, mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+        let hash = hash & self.known;
+        let hits = self.read(hash);
+        hits.rows().try_for_each(&mut found)?;
+        if !hits.posted {
+            return ControlFlow::Continue(());
+        }
+        // An entry may have moved there by a removal and an insert since we read the bucket.
+        self.postings.lookup(&[hash], |row| {
+            if hits.rows().any(|hit| hit == row) { ControlFlow::Continue(()) } else { found(row) }
+        })
+    }
+
+    /// Calls `found(i, row)` with each row that has an entry of `hashes[i]`, for all i in order. The misses of many hashes
+    /// are waited for together.
+    pub fn lookup_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, RowId)) {
+        for (batch, at) in hashes.chunks(BATCH).zip((0..).step_by(BATCH)) {
+            batch.iter().for_each(|&hash| self.prefetch(hash));
+            for (i, &hash) in batch.iter().enumerate() {
+                let _: ControlFlow<()> = self.lookup(hash, |row| {
+                    found(at + i, row);
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+    }
+
+    /// Starts loading the bucket that a lookup or insert of `hash` will want.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let hash = hash & self.known;
+        let segment = self.segment(hash);
+        segment.prefetch(hash);
+    }
+
+    /// A number that grows with every insert into the bucket of `hash`, and perhaps otherwise: if it is what it was, no
+    /// entry of this hash has come since.
+    pub fn insert_stamp(&self, hash: u64) -> u64 {
+        let hash = hash & self.known;
+        loop {
+            if let Some(inserts) = self.segment(hash).inserts(hash) {
+                return inserts;
+            }
+        }
+    }
+
+    /// Adds an entry; false if it was there.
+    pub fn insert(&self, hash: u64, row: RowId) -> bool {
+        self.insert_checked(hash, row, |_| Ok(())).expect("a check that accepts everything")
+    }
+
+    /// Adds an entry unless the `probe` objects to one of equal hash; false if it was there. The probe sees every such
+    /// entry but the row's own, under the bucket's lock; it may see them again if the bucket had to grow. It must not
+    /// enter this index, nor wait.
+    pub fn insert_unique(
+        &self,
+        hash: u64,
+        row: RowId,
+        mut probe: impl FnMut(RowId) -> Probe,
+    ) -> Result<bool, Conflict> {
+        self.insert_checked(hash, row, |other| if other == row { Ok(()) } else { probe(other).verdict(other) })
+    }
+
+    fn insert_checked(
+        &self,
+        hash: u64,
+        row: RowId,
+        mut check: impl FnMut(RowId) -> Result<(), Conflict>,
+    ) -> Result<bool, Conflict> {
+        let hash = hash & self.known;
+        let word = entry(self.fragment(hash), row);
+        let mut may_grow = true;
+        loop {
+            let segment = self.segment(hash);
+            let Some(mut bucket) = segment.lock(hash) else {
+                continue;
+            };
+            bucket.rows(self.fragment(hash)).try_for_each(&mut check)?;
+            if bucket.is_posted() {
+                self.check_postings(hash, &mut check)?;
+            }
+            if bucket.contains(word) || bucket.is_posted() && self.postings.contains(&[hash], row) {
+                return Ok(false);
+            }
+            match bucket.place(word) {
+                Room::PieceFull if may_grow => {
+                    drop(bucket);
+                    may_grow = self.grow(segment) || segment.await_growth();
+                    continue;
+                }
+                Room::PieceFull | Room::ChainFull => {
+                    bucket.set_posted();
+                    bucket.count_insert();
+                    self.postings.insert(&[hash], row);
+                }
+                Room::Placed => self.count(&mut bucket, hash),
+                Room::PlacedTight => {
+                    self.count(&mut bucket, hash);
+                    drop(bucket);
+                    self.grow(segment);
+                }
+            }
+            return Ok(true);
+        }
+    }
+
+    fn count(&self, bucket: &mut Locked<'_>, hash: u64) {
+        bucket.count_insert();
+        self.tally.add((hash >> 32) as usize);
+    }
+
+    fn check_postings(&self, hash: u64, check: impl FnMut(RowId) -> Result<(), Conflict>) -> Result<(), Conflict> {
+        let mut check = check;
+        let verdict = self.postings.lookup(&[hash], |row| match check(row) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(conflict) => ControlFlow::Break(conflict),
+        });
+        match verdict {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(conflict) => Err(conflict),
+        }
+    }
+
+    /// Adds many entries, waiting for their misses together. Several threads may do so at once.
+    pub fn bulk_insert(&self, entries: impl IntoIterator<Item = (u64, RowId)>) {
+        let mut entries = entries.into_iter();
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            batch.clear();
+            batch.extend(entries.by_ref().take(BATCH));
+            if batch.is_empty() {
+                return;
+            }
+            batch.iter().for_each(|&(hash, _)| self.prefetch(hash));
+            for &(hash, row) in &batch {
+                self.insert(hash, row);
+            }
+        }
+    }
+
+    /// Removes an entry unless it is `needed`, which is asked under the bucket's lock, and only if the entry is there.
+    /// True if it was removed.
+    pub fn remove(&self, hash: u64, row: RowId, needed: impl FnOnce() -> bool) -> bool {
+        let hash = hash & self.known;
+        let word = entry(self.fragment(hash), row);
+        loop {
+            let Some(mut bucket) = self.segment(hash).lock(hash) else {
+                continue;
+            };
+            if !bucket.contains(word) {
+                return bucket.is_posted() && self.postings.remove(&[hash], row, needed);
+            }
+            if needed() {
+                return false;
+            }
+            bucket.remove(word);
+            self.tally.subtract((hash >> 32) as usize);
+            return true;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tally.total() + self.postings.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let growth = self.growth.lock();
+        let segments = growth.segments.len() * size_of::<Segment>();
+        let directory = self.directory().segments.len() * 2 * size_of::<usize>();
+        drop(growth);
+        size_of::<Self>() + segments + directory + self.pool.lock().bytes + self.postings.memory_bytes()
+    }
+
+    /// Every entry's row, for checks: all of them, and no other, while nobody inserts or removes.
+    pub fn for_each(&self, mut each: impl FnMut(RowId)) {
+        // Growth would move entries past us.
+        let growth = self.growth.lock();
+        let mut previous = std::ptr::null();
+        for named in &self.directory().segments {
+            let segment = named.load(Acquire).cast_const();
+            if segment != previous {
+                previous = segment;
+                // SAFETY: segments are freed in `drop` only (invariant 4).
+                unsafe { &*segment }.for_each(&mut each);
+            }
+        }
+        drop(growth);
+        let mut cursor = self.postings.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        let mut entries = Entries::new();
+        while cursor.next_batch(&self.postings, &mut entries) {
+            entries.iter().for_each(|(_, row)| each(row));
+        }
+    }
+
+    /// Replaces the segment by larger ones, unless someone else does or it cannot; true if it was done here.
+    fn grow(&self, old: &Segment) -> bool {
+        if !old.claim_growth() {
+            return false;
+        }
+        let Some(plan) = Plan::after(old, self.geometry, self.window) else {
+            old.set_stuck();
+            return false;
+        };
+        let half = if plan.segments == 2 { 1 << (64 - plan.depth) } else { 0 };
+        let new: Vec<Segment> =
+            (0..plan.segments as u64).map(|side| self.new_segment(&plan, old.prefix + side * half)).collect();
+        let target = |hash: u64| &new[usize::from(hash & half != 0)];
+        let inserts = old.drain(self.window, |hash, word| {
+            let segment = target(hash);
+            if !segment.fill(hash, word) {
+                self.postings.insert(&[hash], segment::row_of(word));
+                self.tally.subtract((hash >> 32) as usize);
+            }
+        });
+        self.each_posted_hash(old, |hash| target(hash).fill_posted(hash));
+        for segment in &new {
+            // One more than any before, so that nobody takes a new bucket for the one it looked at.
+            segment.open(inserts + 1);
+        }
+        self.publish(old, new);
+        old.retire();
+        self.pool.lock().give(old.pieces().copied(), self.geometry);
+        true
+    }
+
+    /// The hashes in the posting tree that belong to a segment, all of whose buckets we hold locked.
+    fn each_posted_hash(&self, segment: &Segment, mut each: impl FnMut(u64)) {
+        if self.postings.is_empty() {
+            return;
+        }
+        let last = segment.prefix | (!0u64).checked_shr(segment.depth).unwrap_or(0);
+        let mut next = Some(segment.prefix);
+        let mut entries = Entries::new();
+        while let Some(low) = next {
+            let mut cursor = self.postings.scan(Bound::Included(&[low]), Bound::Included(&[last]), Direction::Forward);
+            if !cursor.next_batch(&self.postings, &mut entries) {
+                return;
+            }
+            for (key, _) in entries.iter() {
+                each(key[0]);
+                next = key[0].checked_add(1);
+            }
+        }
+    }
+
+    /// Names the new segments where the directory named the old one.
+    fn publish(&self, old: &Segment, new: Vec<Segment>) {
+        let mut growth = self.growth.lock();
+        let depth = new[0].depth;
+        if depth > self.directory().depth {
+            let segments = &self.directory().segments;
+            let doubled = (0..segments.len() * 2).map(|at| AtomicPtr::new(segments[at / 2].load(Acquire))).collect();
+            let directory = Box::into_raw(Box::new(Directory { depth, segments: doubled }));
+            growth.directories.push(directory);
+            self.directory.store(directory, Release);
+        }
+        let directory = self.directory();
+        let span = 1usize << (directory.depth - depth);
+        let first = (old.prefix >> 1 >> (63 - directory.depth)) as usize;
+        for (side, segment) in new.into_iter().enumerate() {
+            let segment = Box::into_raw(Box::new(segment));
+            growth.segments.push(segment);
+            for named in &directory.segments[first + side * span..][..span] {
+                named.store(segment, Release);
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// What an index for so many entries starts with.
+    fn first(geometry: Geometry, entries: usize) -> Plan {
+        let buckets = entries / PLANNED_ENTRIES;
+        let mut lines = geometry.first_lines;
+        while lines < geometry.unit_lines && buckets_in(lines) < buckets {
+            lines *= 2;
+        }
+        let units = buckets.div_ceil(buckets_in(lines)).max(1);
+        let segments = units.div_ceil(PIECES_MAX).next_power_of_two();
+        Plan { depth: segments.ilog2(), lines, pieces: units.div_ceil(segments), segments }
+    }
+
+    /// What replaces a full segment; nothing if two buckets could then have the same hashes.
+    fn after(old: &Segment, geometry: Geometry, window: u32) -> Option<Plan> {
+        let lines = old.pieces().next().map_or(0, Piece::lines);
+        let pieces = old.pieces().count();
+        let plan = if lines < geometry.unit_lines {
+            Plan { depth: old.depth, lines: lines * 2, pieces: 1, segments: 1 }
+        } else if pieces < PIECES_MAX {
+            Plan { depth: old.depth, lines, pieces: pieces + 1, segments: 1 }
+        } else {
+            Plan { depth: old.depth + 1, lines, pieces: SPLIT_PIECES, segments: 2 }
+        };
+        let buckets = (plan.pieces * buckets_in(plan.lines)) as u128;
+        (buckets << plan.depth <= 1 << (window + FRAGMENT_BITS)).then_some(plan)
+    }
+}
+
+impl Drop for HashIndex {
+    fn drop(&mut self) {
+        let growth = self.growth.get_mut();
+        for segment in growth.segments.drain(..) {
+            // SAFETY: made by `Box::into_raw`, listed once, and nobody else has the index any more.
+            drop(unsafe { Box::from_raw(segment) });
+        }
+        for directory in growth.directories.drain(..) {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(directory) });
+        }
+    }
+}

@@ -1,0 +1,703 @@
+//! What would a disk do at the worst moment? An in-memory twin of the file system, deterministic by seed.
+//!
+//! Each file has the bytes that readers see and the bytes that a power cut leaves, and between them a list of changes
+//! that no sync has covered; names likewise. [`MemIo::crash`] makes the world after a power cut: of the uncovered
+//! changes any subset is kept, in any order, writes torn at 512 bytes.
+//!
+//! Faults are planned by counting: every call that changes something is one operation, so a test can run once to learn
+//! how many there are, and then once per operation with the power cut exactly there ([`MemIo::cut_power_after`]).
+//!
+//! 1. A sync covers exactly the changes made before it. A failed sync covers nothing, and the changes before it are
+//!    abandoned: readers still see them, no later sync makes them durable, a crash may keep them. That is Linux.
+//! 2. The operation at which the power fails has begun: it may be kept, wholly or torn, but it returns an error.
+//! 3. Direct files refuse what the kernel refuses: unaligned memory, offsets and lengths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{BLOCK_BYTES, Clock, File, Io, Lock, OpenOptions};
+
+/// What a disk writes atomically.
+pub const SECTOR_BYTES: usize = 512;
+
+/// The twin. Clones are the same world.
+#[derive(Clone)]
+pub struct MemIo {
+    world: Arc<Mutex<World>>,
+}
+
+/// What goes wrong, once, at a planned call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device reports an error; of a write, the first half may have been done.
+    Eio,
+    /// No space; nothing was written.
+    Enospc,
+    /// So many bytes were written, then no more: the caller must see an error.
+    Short(usize),
+}
+
+/// Which calls a fault counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    Write,
+    Sync,
+    Read,
+}
+
+struct World {
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    name_changes: Vec<NameChange>,
+    dirs: BTreeSet<PathBuf>,
+    locks: BTreeSet<PathBuf>,
+    operations: u64,
+    calls: BTreeMap<Call, u64>,
+    faults: Vec<(Call, u64, Fault)>,
+    power_cut_after: Option<u64>,
+    space_bytes: u64,
+}
+
+#[derive(Clone, Default)]
+struct Inode {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    changes: Vec<Change>,
+}
+
+#[derive(Clone)]
+struct Change {
+    kind: ChangeKind,
+    /// A sync over it has failed: no later one covers it.
+    abandoned: bool,
+}
+
+#[derive(Clone)]
+enum ChangeKind {
+    Write { offset: usize, bytes: Vec<u8> },
+    SetLen(usize),
+}
+
+enum NameChange {
+    Create { path: PathBuf, inode: usize },
+    Rename { from: PathBuf, to: PathBuf },
+    Remove { path: PathBuf },
+}
+
+impl MemIo {
+    pub fn new() -> MemIo {
+        MemIo::with_world(World::empty())
+    }
+
+    fn with_world(world: World) -> MemIo {
+        MemIo { world: Arc::new(Mutex::new(world)) }
+    }
+
+    /// Operations so far: writes, syncs, length changes, creations, renames, removals, directory syncs.
+    pub fn operations(&self) -> u64 {
+        self.world.lock().operations
+    }
+
+    /// The power fails during operation `count + 1`, counted from the beginning of this world.
+    pub fn cut_power_after(&self, count: u64) {
+        self.world.lock().power_cut_after = Some(count);
+    }
+
+    /// The `nth` call from now on (0 is the next one) meets `fault`.
+    pub fn plan_fault(&self, call: Call, nth: u64, fault: Fault) {
+        let mut world = self.world.lock();
+        let at = world.calls.get(&call).copied().unwrap_or(0) + nth;
+        world.faults.push((call, at, fault));
+    }
+
+    /// The file system's size: growth beyond it is ENOSPC.
+    pub fn set_space_bytes(&self, bytes: u64) {
+        self.world.lock().space_bytes = bytes;
+    }
+
+    /// The world after a power cut. This one stays as it is, without power.
+    pub fn crash(&self, seed: u64) -> MemIo {
+        let mut world = self.world.lock();
+        world.power_cut_after = Some(0);
+        let mut dice = Dice(seed);
+        let keep = dice.below(5);
+        let names = world.names_after_crash(&mut dice, keep);
+        let mut after = World::empty();
+        after.dirs = world.dirs.clone();
+        after.space_bytes = world.space_bytes;
+        for (path, inode) in names {
+            let bytes = world.inodes[inode].after_crash(&mut dice, keep);
+            let number = after.inodes.len();
+            after.inodes.push(Inode { durable: bytes.clone(), bytes, changes: Vec::new() });
+            after.names.insert(path.clone(), number);
+            after.durable_names.insert(path, number);
+        }
+        MemIo::with_world(after)
+    }
+
+    /// Inverts one bit of a file, as decay of the medium would.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u32) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let inode = world.lookup(path)?;
+        let inode = &mut world.inodes[inode];
+        for bytes in [&mut inode.bytes, &mut inode.durable] {
+            if let Some(byte) = bytes.get_mut(offset as usize) {
+                *byte ^= 1 << bit;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file's bytes as readers see them.
+    pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let world = self.world.lock();
+        Ok(world.inodes[world.lookup(path)?].bytes.clone())
+    }
+
+    /// Replaces a file, durably and outside all counting: the operator with a copy command.
+    pub fn replace(&self, path: &Path, bytes: &[u8]) {
+        let mut world = self.world.lock();
+        let inode = world.inodes.len();
+        world.inodes.push(Inode { bytes: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() });
+        world.names.insert(path.to_path_buf(), inode);
+        world.durable_names.insert(path.to_path_buf(), inode);
+    }
+
+    /// Removes a file, durably and outside all counting.
+    pub fn lose(&self, path: &Path) {
+        let mut world = self.world.lock();
+        world.names.remove(path);
+        world.durable_names.remove(path);
+    }
+}
+
+impl Default for MemIo {
+    fn default() -> MemIo {
+        MemIo::new()
+    }
+}
+
+/// How an operation ends that has begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Power {
+    On,
+    /// It fails during this operation.
+    Failing,
+}
+
+impl World {
+    fn empty() -> World {
+        World {
+            inodes: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            dirs: BTreeSet::new(),
+            locks: BTreeSet::new(),
+            operations: 0,
+            calls: BTreeMap::new(),
+            faults: Vec::new(),
+            power_cut_after: None,
+            space_bytes: u64::MAX,
+        }
+    }
+
+    fn operate(&mut self) -> io::Result<Power> {
+        self.operations += 1;
+        match self.power_cut_after {
+            Some(count) if self.operations > count + 1 => Err(power_is_off()),
+            Some(count) if self.operations == count + 1 => Ok(Power::Failing),
+            _ => Ok(Power::On),
+        }
+    }
+
+    fn look(&self) -> io::Result<()> {
+        match self.power_cut_after {
+            Some(count) if self.operations > count => Err(power_is_off()),
+            _ => Ok(()),
+        }
+    }
+
+    fn fault(&mut self, call: Call) -> Option<Fault> {
+        let count = self.calls.entry(call).or_insert(0);
+        let at = *count;
+        *count += 1;
+        let planned = self.faults.iter().position(|f| f.0 == call && f.1 == at)?;
+        Some(self.faults.swap_remove(planned).2)
+    }
+
+    fn lookup(&self, path: &Path) -> io::Result<usize> {
+        self.names.get(path).copied().ok_or_else(|| not_found(path))
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.names.values().map(|&inode| self.inodes[inode].bytes.len() as u64).sum()
+    }
+
+    fn change_name(&mut self, change: NameChange) -> io::Result<()> {
+        let power = self.operate()?;
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+        power.check()
+    }
+
+    fn names_after_crash(&mut self, dice: &mut Dice, keep: u64) -> BTreeMap<PathBuf, usize> {
+        let mut names = self.durable_names.clone();
+        for change in &self.name_changes {
+            if dice.keeps(keep) {
+                change.apply(&mut names);
+            }
+        }
+        names
+    }
+}
+
+impl Power {
+    fn check(self) -> io::Result<()> {
+        match self {
+            Power::On => Ok(()),
+            Power::Failing => Err(power_is_off()),
+        }
+    }
+}
+
+impl NameChange {
+    /// A change whose source was itself lost changes nothing.
+    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
+        match self {
+            NameChange::Create { path, inode } => {
+                names.insert(path.clone(), *inode);
+            }
+            NameChange::Rename { from, to } => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            NameChange::Remove { path } => {
+                names.remove(path);
+            }
+        }
+    }
+
+    fn concerns(&self, dir: &Path) -> bool {
+        match self {
+            NameChange::Create { path, .. } | NameChange::Remove { path } => path.parent() == Some(dir),
+            NameChange::Rename { from, to } => from.parent() == Some(dir) || to.parent() == Some(dir),
+        }
+    }
+}
+
+impl Inode {
+    fn change(&mut self, kind: ChangeKind) {
+        kind.apply(&mut self.bytes, |_| true);
+        self.changes.push(Change { kind, abandoned: false });
+    }
+
+    fn sync(&mut self) {
+        let mut durable = std::mem::take(&mut self.durable);
+        self.changes.retain(|change| {
+            if !change.abandoned {
+                change.kind.apply(&mut durable, |_| true);
+            }
+            change.abandoned
+        });
+        self.durable = durable;
+    }
+
+    fn abandon(&mut self) {
+        for change in &mut self.changes {
+            change.abandoned = true;
+        }
+    }
+
+    fn after_crash(&self, dice: &mut Dice, keep: u64) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        let mut order: Vec<usize> = (0..self.changes.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, dice.below(i as u64 + 1) as usize);
+        }
+        for i in order {
+            match dice.below(3) {
+                0 if dice.keeps(keep) => self.changes[i].kind.apply(&mut bytes, |_| true),
+                0 => {}
+                _ => self.changes[i].kind.apply(&mut bytes, |_| dice.keeps(keep)),
+            }
+        }
+        bytes
+    }
+}
+
+impl ChangeKind {
+    /// Applies the change; a write only in those sectors that `keeps` accepts.
+    fn apply(&self, file: &mut Vec<u8>, mut keeps: impl FnMut(usize) -> bool) {
+        match self {
+            ChangeKind::SetLen(len) => {
+                if keeps(0) {
+                    file.resize(*len, 0);
+                }
+            }
+            ChangeKind::Write { offset, bytes } => {
+                let mut at = *offset;
+                let end = offset + bytes.len();
+                while at < end {
+                    let next = ((at / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
+                    if keeps(at) {
+                        if file.len() < next {
+                            file.resize(next, 0);
+                        }
+                        file[at..next].copy_from_slice(&bytes[at - offset..next - offset]);
+                    }
+                    at = next;
+                }
+            }
+        }
+    }
+}
+
+impl Io for MemIo {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.look()?;
+        world.dirs.extend(dir.ancestors().map(Path::to_path_buf));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let world = self.world.lock();
+        world.look()?;
+        if !world.dirs.contains(dir) {
+            return Err(not_found(dir));
+        }
+        let inside = world.names.keys().filter(|path| path.parent() == Some(dir));
+        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let world = self.world.lock();
+        world.look()?;
+        Ok(world.names.contains_key(path) || world.dirs.contains(path))
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let mut world = self.world.lock();
+        world.look()?;
+        let inode = match world.lookup(path) {
+            Ok(inode) => inode,
+            Err(error) if !options.create => return Err(error),
+            Err(_) => {
+                let parent = path.parent().unwrap_or(Path::new(""));
+                if !world.dirs.contains(parent) {
+                    return Err(not_found(parent));
+                }
+                let inode = world.inodes.len();
+                world.inodes.push(Inode::default());
+                world.change_name(NameChange::Create { path: path.to_path_buf(), inode })?;
+                inode
+            }
+        };
+        Ok(Arc::new(MemFile { world: self.world.clone(), inode, direct: options.direct }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.lookup(from)?;
+        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf() })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.lookup(path)?;
+        world.change_name(NameChange::Remove { path: path.to_path_buf() })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let power = world.operate()?;
+        power.check()?;
+        let changes = std::mem::take(&mut world.name_changes);
+        let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
+        world.name_changes = rest;
+        for change in covered {
+            change.apply(&mut world.durable_names);
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        let mut world = self.world.lock();
+        world.look()?;
+        if !world.locks.insert(path.to_path_buf()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(MemLock { world: self.world.clone(), path: path.to_path_buf() }))
+    }
+}
+
+struct MemFile {
+    world: Arc<Mutex<World>>,
+    inode: usize,
+    direct: bool,
+}
+
+impl MemFile {
+    fn check_aligned(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let aligned = |n: usize| n.is_multiple_of(BLOCK_BYTES);
+        if self.direct && !(aligned(bytes.as_ptr() as usize) && aligned(bytes.len()) && aligned(offset as usize)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "unaligned direct transfer"));
+        }
+        Ok(())
+    }
+}
+
+impl File for MemFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.check_aligned(buf, offset)?;
+        let mut world = self.world.lock();
+        world.look()?;
+        if world.fault(Call::Read).is_some() {
+            return Err(eio());
+        }
+        let bytes = &world.inodes[self.inode].bytes;
+        let start = offset as usize;
+        let source = bytes.get(start..start.saturating_add(buf.len()));
+        buf.copy_from_slice(source.ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_aligned(bytes, offset)?;
+        let mut world = self.world.lock();
+        let power = world.operate()?;
+        let offset = offset as usize;
+        let growth = (offset + bytes.len()).saturating_sub(world.inodes[self.inode].bytes.len());
+        let full = world.used_bytes() + growth as u64 > world.space_bytes;
+        let (done, error) = match world.fault(Call::Write) {
+            _ if full => (0, Some(enospc())),
+            None => (bytes.len(), None),
+            Some(Fault::Eio) => (bytes.len() / 2, Some(eio())),
+            Some(Fault::Enospc) => (0, Some(enospc())),
+            Some(Fault::Short(done)) => (done.min(bytes.len()), Some(io::ErrorKind::WriteZero.into())),
+        };
+        if done > 0 {
+            world.inodes[self.inode].change(ChangeKind::Write { offset, bytes: bytes[..done].to_vec() });
+        }
+        power.check()?;
+        error.map_or(Ok(()), Err)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let power = world.operate()?;
+        power.check()?;
+        match world.fault(Call::Sync) {
+            None => {
+                world.inodes[self.inode].sync();
+                Ok(())
+            }
+            Some(fault) => {
+                world.inodes[self.inode].abandon();
+                Err(if fault == Fault::Enospc { enospc() } else { eio() })
+            }
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let world = self.world.lock();
+        world.look()?;
+        Ok(world.inodes[self.inode].bytes.len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let power = world.operate()?;
+        world.inodes[self.inode].change(ChangeKind::SetLen(len as usize));
+        power.check()
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct
+    }
+}
+
+struct MemLock {
+    world: Arc<Mutex<World>>,
+    path: PathBuf,
+}
+
+impl Lock for MemLock {}
+
+impl Drop for MemLock {
+    fn drop(&mut self) {
+        self.world.lock().locks.remove(&self.path);
+    }
+}
+
+fn power_is_off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+fn not_found(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, path.display().to_string())
+}
+
+fn eio() -> io::Error {
+    rustix::io::Errno::IO.into()
+}
+
+fn enospc() -> io::Error {
+    rustix::io::Errno::NOSPC.into()
+}
+
+/// SplitMix64: small, seedable, good enough to choose what a crash keeps.
+#[derive(Clone, Debug)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `0..bound` as far as it matters here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
+    }
+
+    /// True in `quarters` of 4 cases: 0 never, 4 always.
+    fn keeps(&mut self, quarters: u64) -> bool {
+        self.below(4) < quarters
+    }
+}
+
+/// A clock that a test moves.
+#[derive(Debug, Default)]
+pub struct MemClock {
+    us: AtomicU64,
+}
+
+impl MemClock {
+    pub fn new() -> Arc<MemClock> {
+        Arc::new(MemClock::default())
+    }
+
+    pub fn advance_us(&self, us: u64) {
+        self.us.fetch_add(us, Ordering::SeqCst);
+    }
+}
+
+impl Clock for MemClock {
+    fn monotonic_us(&self) -> u64 {
+        self.us.load(Ordering::SeqCst)
+    }
+
+    fn wall_us(&self) -> u64 {
+        1_700_000_000_000_000 + self.us.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::AlignedBuf;
+
+    fn file(io: &MemIo, name: &str) -> Arc<dyn File> {
+        io.create_dir_all(Path::new("d")).unwrap();
+        io.open(&Path::new("d").join(name), OpenOptions { create: true, direct: false }).unwrap()
+    }
+
+    #[test]
+    fn synced_bytes_survive_and_others_in_whole_sectors() {
+        let mut kinds = BTreeSet::new();
+        for seed in 0..200 {
+            let io = MemIo::new();
+            let f = file(&io, "f");
+            f.write_at(&[1; 2048], 0).unwrap();
+            f.sync().unwrap();
+            io.sync_dir(Path::new("d")).unwrap();
+            f.write_at(&[2; 1024], 512).unwrap();
+            let after = io.crash(seed).contents(Path::new("d/f")).unwrap();
+            assert!(after[..512].iter().chain(&after[1536..]).all(|&b| b == 1));
+            let sectors: Vec<u8> = after.chunks(512).map(|s| s[0]).collect();
+            assert!(after.chunks(512).all(|s| s.iter().all(|&b| b == s[0])), "a sector is torn");
+            kinds.insert((sectors[1], sectors[2]));
+        }
+        assert_eq!(kinds.len(), 4, "lost, torn both ways, and kept: all happen");
+    }
+
+    #[test]
+    fn names_need_their_directory_synced() {
+        let survived = |seed, sync| {
+            let io = MemIo::new();
+            let f = file(&io, "f");
+            f.write_at(b"x", 0).unwrap();
+            f.sync().unwrap();
+            if sync {
+                io.sync_dir(Path::new("d")).unwrap();
+            }
+            io.crash(seed).exists(Path::new("d/f")).unwrap()
+        };
+        assert!((0..50).all(|seed| survived(seed, true)));
+        let some = (0..50).filter(|&seed| survived(seed, false)).count();
+        assert!(some > 0 && some < 50);
+    }
+
+    #[test]
+    fn a_failed_sync_is_not_mended_by_the_next() {
+        let lost = (0..50).filter(|&seed| {
+            let io = MemIo::new();
+            let f = file(&io, "f");
+            io.sync_dir(Path::new("d")).unwrap();
+            f.write_at(&[3; 512], 0).unwrap();
+            io.plan_fault(Call::Sync, 0, Fault::Eio);
+            assert!(f.sync().is_err());
+            f.sync().unwrap();
+            io.crash(seed).contents(Path::new("d/f")).unwrap().is_empty()
+        });
+        assert!(lost.count() > 0);
+    }
+
+    #[test]
+    fn faults_short_writes_and_full_disks_are_errors() {
+        let io = MemIo::new();
+        let f = file(&io, "f");
+        io.plan_fault(Call::Write, 1, Fault::Short(3));
+        f.write_at(b"abcdef", 0).unwrap();
+        assert_eq!(f.write_at(b"ABCDEF", 0).unwrap_err().kind(), io::ErrorKind::WriteZero);
+        assert_eq!(io.contents(Path::new("d/f")).unwrap(), b"ABCdef");
+        io.set_space_bytes(6);
+        assert_eq!(f.write_at(b"x", 6).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn power_fails_at_the_planned_operation() {
+        let io = MemIo::new();
+        let f = file(&io, "f");
+        let before = io.operations();
+        io.cut_power_after(before + 1);
+        f.write_at(b"a", 0).unwrap();
+        assert!(f.write_at(b"b", 0).is_err());
+        assert!(f.read_at(&mut [0], 0).is_err() && io.exists(Path::new("d/f")).is_err());
+    }
+
+    #[test]
+    fn locks_exclude_and_direct_files_demand_alignment() {
+        let io = MemIo::new();
+        let held = io.lock(Path::new("d/lock")).unwrap();
+        assert_eq!(io.lock(Path::new("d/lock")).err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        io.lock(Path::new("d/lock")).unwrap();
+        io.create_dir_all(Path::new("d")).unwrap();
+        let f = io.open(Path::new("d/g"), OpenOptions { create: true, direct: true }).unwrap();
+        let buf = AlignedBuf::zeroed(2 * BLOCK_BYTES);
+        f.write_at(&buf, 0).unwrap();
+        assert!(f.write_at(&buf[1..], 0).is_err() && f.write_at(&buf, 512).is_err());
+    }
+}

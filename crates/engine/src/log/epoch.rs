@@ -1,0 +1,136 @@
+//! Which commits belong to an epoch, and what is installed? One clock word and one announcement per worker.
+//!
+//! ```text
+//! worker                                   closer
+//!   slot = clock        (announce)           clock: (e, s) -> (e+1, 0)   unless a carry did it
+//!   cts  = ++clock      (draw)               wait until no slot holds a bound in an epoch <= e
+//!   install, stage                           gather the frames of e
+//!   slot = IDLE         (leave)
+//! ```
+//!
+//! Why it is safe (all accesses named here are sequentially consistent, so they have one order):
+//!
+//! 1. A cts drawn is larger than the bound announced before it: the clock only grows and draw adds one.
+//! 2. If the closer's scan sees a slot idle, that worker's next draw comes after the clock was advanced and lies in e+1
+//!    or later; if it sees a bound in an epoch <= e, it waits. So after the wait no cts of e is un-left.
+//! 3. Watermark: let c be the clock read *before* the scan. A cts <= c was drawn, hence announced, before that read. The
+//!    scan finds its worker either announced, with a bound below the cts, or gone, hence installed. So everything up to
+//!    min(c, all bounds) is installed.
+//! 4. A bound may be stale (read the clock, then delayed before storing): it is then too low, which only waits longer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::ids::{Cts, Epoch};
+
+/// No worker can announce this bound: the clock never reaches it.
+const IDLE: u64 = u64::MAX;
+
+/// 128 bytes, because adjacent lines are fetched in pairs.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Slot {
+    /// The clock as it was when the worker announced itself, or [`IDLE`].
+    bound: AtomicU64,
+    claimed: AtomicBool,
+}
+
+/// The word that holds the last cts drawn, and who is between drawing and leaving.
+pub struct CommitClock {
+    word: Padded<AtomicU64>,
+    /// A watermark computed earlier: still true, and keeps stale bounds from showing as steps back across epochs.
+    floor: Padded<AtomicU64>,
+    /// Slots from here on were never claimed.
+    high_water: AtomicUsize,
+    slots: Box<[Padded<Slot>]>,
+}
+
+impl CommitClock {
+    /// A clock whose draws all lie in `first` or later.
+    pub fn new(first: Epoch, workers_max: usize) -> CommitClock {
+        assert!(first.0 > 0, "epoch 0 is older than every commit");
+        let start = Cts::first_of(first).0;
+        let slot = || Padded(Slot { bound: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) });
+        CommitClock {
+            word: Padded(AtomicU64::new(start)),
+            floor: Padded(AtomicU64::new(start)),
+            high_water: AtomicUsize::new(0),
+            slots: (0..workers_max).map(|_| slot()).collect(),
+        }
+    }
+
+    /// The last cts drawn; the next draw is larger.
+    pub fn now(&self) -> Cts {
+        Cts(self.word.0.load(Ordering::SeqCst))
+    }
+
+    /// Everything with a cts up to the result is installed. Results may step back; each stays true.
+    pub fn watermark(&self) -> Cts {
+        let floor = self.floor.0.load(Ordering::Acquire);
+        let now = self.word.0.load(Ordering::SeqCst);
+        Cts(self.lowest_bound().min(now).max(floor))
+    }
+
+    /// Takes a free slot, the lowest first so that scans stay short.
+    pub fn claim(&self) -> Option<usize> {
+        let free = |slot: &Padded<Slot>| {
+            slot.0.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let index = self.slots.iter().position(free)?;
+        self.high_water.fetch_max(index + 1, Ordering::SeqCst);
+        Some(index)
+    }
+
+    pub fn release(&self, slot: usize) {
+        debug_assert_eq!(self.slots[slot].0.bound.load(Ordering::Relaxed), IDLE, "released while announced");
+        self.slots[slot].0.claimed.store(false, Ordering::Release);
+    }
+
+    /// Slots that were ever claimed: what a scan visits.
+    pub fn high_water(&self) -> usize {
+        self.high_water.load(Ordering::SeqCst)
+    }
+
+    /// Announces the worker in `slot`; the result is its bound.
+    pub fn announce(&self, slot: usize) -> Cts {
+        let bound = self.word.0.load(Ordering::SeqCst);
+        self.slots[slot].0.bound.store(bound, Ordering::SeqCst);
+        Cts(bound)
+    }
+
+    /// The epoch that frames staged without a cts of their own belong to. Only while announced: the clock is read after
+    /// the announcement, so the closer of this epoch will wait for it.
+    pub fn announced_epoch(&self) -> Epoch {
+        self.now().epoch()
+    }
+
+    /// The next cts. Only while announced.
+    pub fn draw(&self) -> Cts {
+        Cts(self.word.0.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    /// The worker has installed and staged everything it drew.
+    pub fn leave(&self, slot: usize) {
+        self.slots[slot].0.bound.swap(IDLE, Ordering::SeqCst);
+    }
+
+    /// Ends `epoch` unless a carry out of the sequence has done so: later draws lie above it. The first cts of the next
+    /// epoch is then never drawn, which keeps every later bound inside that epoch.
+    pub fn close(&self, epoch: Epoch) {
+        self.word.0.fetch_max(Cts::first_of(Epoch(epoch.0 + 1)).0, Ordering::SeqCst);
+    }
+
+    /// Whether every worker that may hold a cts of `epoch`, which is closed, or of an earlier one has left.
+    pub fn has_left(&self, epoch: Epoch) -> bool {
+        if self.lowest_bound() <= Cts::last_of(epoch).0 {
+            return false;
+        }
+        self.floor.0.fetch_max(Cts::last_of(epoch).0, Ordering::AcqRel);
+        true
+    }
+
+    fn lowest_bound(&self) -> u64 {
+        let scanned = &self.slots[..self.high_water.load(Ordering::SeqCst)];
+        scanned.iter().map(|slot| slot.0.bound.load(Ordering::SeqCst)).min().unwrap_or(IDLE)
+    }
+}

@@ -1,0 +1,1107 @@
+//! What drives the log? A state machine that closes an epoch, gathers it, writes and syncs its groups, acknowledges.
+//!
+//! ```text
+//!            close: clock moves on     gather: all have left     each device             all its devices, in order
+//!  filling ----------------------> closing ----------------> in flight: write, sync ----------------------> durable
+//! ```
+//!
+//! There is no commit delay: an epoch closes when a device with staged frames is free, so what arrives during one flush
+//! is the next group. Any thread may step; each part is done by whoever gets its lock.
+//!
+//! 1. At most two epochs are in flight, so e+2 is submitted only when e is complete.
+//! 2. Epochs become durable in order: the front of `in_flight` only.
+//! 3. The poison is set under the lock of `in_flight`, so nothing is acknowledged after it.
+//! 4. `unsealed` of a device is counted down only after its group has its place, which is why a reservation's look at
+//!    the spare segments holds: everything counted, the group being placed included, fits one segment.
+//!
+//! Lock order: sealer, writer, preparer; then queue, segments, in_flight, slot buffers, waiters (leaves; none inside
+//! another except in_flight inside sealer or writer).
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::ids::{Cts, DeviceId, Epoch};
+use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock, OpenOptions};
+
+use super::epoch::CommitClock;
+use super::fence::{self, FenceList, FenceRecord};
+use super::group::{self, GroupHeader, HEADER_BYTES_MAX, Participant, group_bytes, header_bytes};
+use super::scan::{DeviceScan, LogDamage, Scan};
+use super::segment::{self, FileError, InUse, Preparer, Segments, Spare};
+use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker};
+use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
+use super::{DEVICES_MAX, DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
+
+/// One process per log directory.
+pub(super) const LOCK_NAME: &str = "lock";
+
+/// Epochs in flight (invariant 1).
+const IN_FLIGHT_MAX: usize = 2;
+
+/// Zeros written per preparing step: at least this, and twice the last group so that preparing keeps ahead of commits.
+const PREPARE_BYTES_MIN: u64 = 256 << 10;
+const PREPARE_BYTES_MAX: u64 = 4 << 20;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something: step again.
+    Worked,
+    /// Announced workers have to leave first: yield, then step again.
+    Waiting,
+    /// Another thread is doing what there is to do.
+    Elsewhere,
+    /// Nothing to do until something is staged or requested (or the idle time has passed): park.
+    Idle,
+    /// The log is poisoned and stays so.
+    Poisoned,
+}
+
+/// What this incarnation has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    pub epochs: u64,
+    pub groups: u64,
+    /// Frames with their length prefixes.
+    pub body_bytes: u64,
+    pub header_bytes: u64,
+    pub padding_bytes: u64,
+    pub syncs: u64,
+}
+
+/// The log of one database: see the module head for the words. Shared by workers, waiters and drivers.
+pub struct Log {
+    io: Arc<dyn Io>,
+    clock: Arc<dyn Clock>,
+    pub(super) options: LogOptions,
+    database: DatabaseId,
+    incarnation: Incarnation,
+    first_epoch: Epoch,
+    pub(super) commit: CommitClock,
+    pub(super) slots: Box<[StageSlot]>,
+    pub(super) devices: Box<[Device]>,
+    /// The epoch that is sealed next.
+    open: AtomicU64,
+    durable: AtomicU64,
+    /// An epoch that someone waits for must be closed even if nothing is staged for it.
+    requested: AtomicU64,
+    finishing: AtomicBool,
+    prepare_due: AtomicBool,
+    sealer: Mutex<Sealer>,
+    in_flight: Mutex<InFlight>,
+    poison: OnceLock<LogError>,
+    pub(super) durable_waiters: DurableWaiters,
+    pub(super) stage_waiters: StageWaiters,
+    parking: Parking,
+    _locks: Arc<Vec<Box<dyn Lock>>>,
+}
+
+/// One device: who may write where.
+pub(super) struct Device {
+    id: DeviceId,
+    dir: PathBuf,
+    direct: bool,
+    /// Bytes reserved or staged and not sealed, with frame prefixes.
+    pub unsealed: AtomicU64,
+    /// Spare segments, for looking without the lock.
+    pub spares: AtomicUsize,
+    /// The file system refused another segment; cleared by recycling, and retried after a while.
+    no_space_until_us: AtomicU64,
+    last_group_bytes: AtomicU64,
+    /// Sealed groups not yet synced.
+    outstanding: AtomicUsize,
+    segments: Mutex<Segments>,
+    preparer: Mutex<Preparer>,
+    queue: Mutex<VecDeque<SealedGroup>>,
+    writer: Mutex<Writer>,
+    buffers: Mutex<Vec<AlignedBuf>>,
+}
+
+#[derive(Default)]
+struct Writer {
+    /// The group being written; true once it is written and only the sync is missing.
+    current: Option<(SealedGroup, bool)>,
+}
+
+struct SealedGroup {
+    epoch: Epoch,
+    file: Arc<dyn File>,
+    segment: SegmentNo,
+    offset: u64,
+    buf: AlignedBuf,
+}
+
+struct Sealer {
+    /// The last sealed epoch; the chain's next group names it.
+    prev: Epoch,
+    closing: bool,
+    wall_us: u64,
+    /// Per device.
+    next_group: Vec<GroupNo>,
+    chain: Chain,
+    /// The log's start never goes back below what a manifest has saved.
+    start_epoch: Epoch,
+}
+
+struct InFlight {
+    epochs: VecDeque<EpochInFlight>,
+    /// The last durable epoch that carried frames.
+    content: Epoch,
+    /// The largest witness that is itself durable.
+    witnessed: Epoch,
+    last_completion_us: u64,
+    stats: LogStats,
+}
+
+struct EpochInFlight {
+    epoch: Epoch,
+    pending: usize,
+    has_content: bool,
+    witness: Epoch,
+}
+
+/// The epochs of the chain, as ranges of consecutive ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    ranges: Vec<(Epoch, Epoch)>,
+}
+
+impl Chain {
+    pub fn push(&mut self, epoch: Epoch) {
+        match self.ranges.last_mut() {
+            Some((_, last)) if last.0 + 1 == epoch.0 => *last = epoch,
+            _ => self.ranges.push((epoch, epoch)),
+        }
+    }
+
+    /// The last epoch below `epoch`, or zero.
+    pub fn before(&self, epoch: Epoch) -> Epoch {
+        let range = self.ranges.iter().rev().find(|(first, _)| *first < epoch);
+        range.map_or(Epoch(0), |(_, last)| Epoch(last.0.min(epoch.0 - 1)))
+    }
+}
+
+fn validate(options: &LogOptions) -> Result<usize, LogError> {
+    let refuse = |reason: String| Err(LogError::Options { reason });
+    let devices = options.dirs.len();
+    if devices == 0 || devices > DEVICES_MAX {
+        return refuse(format!("1 to {DEVICES_MAX} log directories are supported, {devices} given"));
+    }
+    let all: Vec<_> = options.dirs.iter().chain(&options.fence_dirs).collect();
+    if let Some(twice) = (1..all.len()).find(|&i| all[..i].contains(&all[i])) {
+        return refuse(format!("{} is given twice", all[twice].display()));
+    }
+    if !options.segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || options.segment_bytes > 1 << 31 {
+        return refuse(format!("segments are multiples of {BLOCK_BYTES} bytes up to 2 GiB"));
+    }
+    // Every unsealed epoch may cost a header and a last block beyond its frames.
+    let overhead = LIVE_EPOCHS as u64 * (HEADER_BYTES_MAX + BLOCK_BYTES) as u64;
+    if options.stage_limit_bytes == 0 || options.stage_limit_bytes + overhead > options.segment_bytes {
+        let least = options.stage_limit_bytes + overhead;
+        return refuse(format!("with this staging limit, segments must have at least {least} bytes"));
+    }
+    let files = options.log_size_bytes / devices as u64 / options.segment_bytes;
+    if files < 4 {
+        return refuse(format!("the log size must allow 4 segments on each device, it allows {files}"));
+    }
+    Ok(files as usize)
+}
+
+pub(super) fn lock_dirs(io: &dyn Io, dirs: &[PathBuf]) -> Result<Vec<Box<dyn Lock>>, (PathBuf, io::Error)> {
+    dirs.iter().map(|dir| io.lock(&dir.join(LOCK_NAME)).map_err(|error| (dir.clone(), error))).collect()
+}
+
+impl From<LogDamage> for LogError {
+    fn from(damage: LogDamage) -> LogError {
+        match damage {
+            LogDamage::Io { action, path, source } => LogError::Io { action, path, source },
+            other => LogError::Options { reason: other.to_string() },
+        }
+    }
+}
+
+impl From<FileError> for LogError {
+    fn from(failed: FileError) -> LogError {
+        LogError::io(failed.action, &failed.path, failed.error)
+    }
+}
+
+/// What `create` and `open` have in common.
+struct Beginning {
+    database: DatabaseId,
+    incarnation: Incarnation,
+    first_epoch: Epoch,
+    /// The chain up to the horizon D, and D.
+    chain: Chain,
+    horizon: Epoch,
+    wall_us: u64,
+    next_group: Vec<GroupNo>,
+    start_epoch: Epoch,
+    locks: Arc<Vec<Box<dyn Lock>>>,
+}
+
+impl Log {
+    /// A new, empty log: incarnation 1. Refuses directories that hold a log with content.
+    pub fn create(
+        io: Arc<dyn Io>,
+        clock: Arc<dyn Clock>,
+        options: &LogOptions,
+        database: DatabaseId,
+    ) -> Result<Arc<Log>, LogError> {
+        let files_max = validate(options)?;
+        for dir in &options.dirs {
+            io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
+        }
+        let locks = lock_dirs(&*io, &options.dirs).map_err(lock_error)?;
+        for dir in &options.dirs {
+            clear_unused(&*io, dir)?;
+        }
+        let record = FenceRecord {
+            database,
+            incarnation: Incarnation(1),
+            horizon: Epoch(0),
+            first_epoch: Epoch(1),
+            wall_us: clock.wall_us(),
+            devices: options.dirs.len() as u16,
+        };
+        FenceList::found(&*io, options, record)?;
+        let device = |(i, dir): (usize, &PathBuf)| {
+            let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
+            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+        };
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
+        let beginning = Beginning {
+            database,
+            incarnation: record.incarnation,
+            first_epoch: record.first_epoch,
+            chain: Chain::default(),
+            horizon: Epoch(0),
+            wall_us: record.wall_us,
+            next_group: vec![GroupNo(1); options.dirs.len()],
+            start_epoch: Epoch(0),
+            locks: Arc::new(locks),
+        };
+        Ok(Log::begin(io, clock, options, devices, beginning))
+    }
+
+    /// Starts the next incarnation after a scan: the fence is durable when this returns. Replay may go on reading
+    /// through `scan` while the log is used, but not beyond the first [`Log::recycle_below`].
+    pub fn open(
+        io: Arc<dyn Io>,
+        clock: Arc<dyn Clock>,
+        options: &LogOptions,
+        scan: &Scan,
+    ) -> Result<Arc<Log>, LogError> {
+        let files_max = validate(options)?;
+        let newest = scan.fence().newest();
+        let record = FenceRecord {
+            database: newest.database,
+            incarnation: Incarnation(newest.incarnation.0 + 1),
+            horizon: scan.chain_end(),
+            // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
+            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
+            wall_us: clock.wall_us().max(scan.last_wall_us()),
+            devices: newest.devices,
+        };
+        // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
+        // fence then keeps their epochs from being used again.
+        scan.fence().extend(&*io, options, record)?;
+        let device = |(i, dir): (usize, &PathBuf)| {
+            let found = &scan.devices()[i];
+            let segments = adopt(&*io, dir, options, files_max, found)?;
+            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+        };
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
+        let beginning = Beginning {
+            database: record.database,
+            incarnation: record.incarnation,
+            first_epoch: record.first_epoch,
+            chain: scan.chain().clone(),
+            horizon: record.horizon,
+            wall_us: record.wall_us,
+            next_group: scan.devices().iter().map(|found| GroupNo(found.last_group.0 + 1)).collect(),
+            start_epoch: scan.start().epoch,
+            locks: scan.locks(),
+        };
+        Ok(Log::begin(io, clock, options, devices, beginning))
+    }
+
+    fn begin(
+        io: Arc<dyn Io>,
+        clock: Arc<dyn Clock>,
+        options: &LogOptions,
+        devices: Vec<Device>,
+        beginning: Beginning,
+    ) -> Arc<Log> {
+        let now_us = clock.monotonic_us();
+        Arc::new(Log {
+            io,
+            clock,
+            options: options.clone(),
+            database: beginning.database,
+            incarnation: beginning.incarnation,
+            first_epoch: beginning.first_epoch,
+            commit: CommitClock::new(beginning.first_epoch, WORKERS_MAX),
+            slots: (0..WORKERS_MAX).map(|_| StageSlot::default()).collect(),
+            devices: devices.into(),
+            open: AtomicU64::new(beginning.first_epoch.0),
+            // Epochs between the horizon and the first one are void: nothing is missing from them.
+            durable: AtomicU64::new(beginning.first_epoch.0 - 1),
+            requested: AtomicU64::new(0),
+            finishing: AtomicBool::new(false),
+            prepare_due: AtomicBool::new(false),
+            sealer: Mutex::new(Sealer {
+                prev: beginning.horizon,
+                closing: false,
+                wall_us: beginning.wall_us,
+                next_group: beginning.next_group,
+                chain: beginning.chain,
+                start_epoch: beginning.start_epoch,
+            }),
+            in_flight: Mutex::new(InFlight {
+                epochs: VecDeque::with_capacity(IN_FLIGHT_MAX),
+                content: beginning.horizon,
+                // The fence record is the witness of what was recovered.
+                witnessed: beginning.horizon,
+                last_completion_us: now_us,
+                stats: LogStats::default(),
+            }),
+            poison: OnceLock::new(),
+            durable_waiters: DurableWaiters::default(),
+            stage_waiters: StageWaiters::default(),
+            parking: Parking::default(),
+            _locks: beginning.locks,
+        })
+    }
+
+    /// Claims a worker slot.
+    pub fn worker(self: &Arc<Self>) -> Result<Worker, LogError> {
+        Worker::claim(self)
+    }
+
+    /// The last cts drawn.
+    pub fn now(&self) -> Cts {
+        self.commit.now()
+    }
+
+    /// Everything with a cts up to the result is installed. Results may step back; each stays true.
+    pub fn watermark(&self) -> Cts {
+        self.commit.watermark()
+    }
+
+    /// The durable horizon D: every commit of an epoch up to it is durable and installed. A checkpoint whose S is
+    /// `Cts::last_of(log.durable())` can be published at once and costs no flush.
+    pub fn durable(&self) -> Epoch {
+        Epoch(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Resolves when everything up to `cts` is durable. An epoch for which nothing is staged is closed for it, which
+    /// writes one empty group.
+    pub fn wait_durable(self: &Arc<Self>, cts: Cts) -> DurableWait {
+        DurableWait::new(self, cts)
+    }
+
+    pub fn poisoned(&self) -> Option<LogError> {
+        self.poison.get().cloned()
+    }
+
+    pub fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The smallest epoch of this incarnation.
+    pub fn first_epoch(&self) -> Epoch {
+        self.first_epoch
+    }
+
+    pub fn devices(&self) -> u16 {
+        self.devices.len() as u16
+    }
+
+    /// Whether direct I/O was granted on every device.
+    pub fn is_direct(&self) -> bool {
+        self.devices.iter().all(|device| device.direct)
+    }
+
+    pub fn frame_limit_bytes(&self) -> u64 {
+        self.options.frame_limit_bytes()
+    }
+
+    pub fn capacity_bytes(&self) -> u64 {
+        let devices = self.devices.len() as u64;
+        self.options.log_size_bytes / devices / self.options.segment_bytes * self.options.segment_bytes * devices
+    }
+
+    /// Bytes of segments that hold groups not recycled yet; a checkpoint is worth it long before the capacity.
+    pub fn used_bytes(&self) -> u64 {
+        self.devices.iter().map(|device| device.segments.lock().used_bytes()).sum()
+    }
+
+    pub fn stats(&self) -> LogStats {
+        self.in_flight.lock().stats
+    }
+
+    /// What to save as the log's start before [`Log::recycle_below`], when images replace everything below `horizon`.
+    pub fn log_start(&self, horizon: Epoch) -> LogStart {
+        let mut sealer = self.sealer.lock();
+        // Images rely on durable epochs only; beyond them nothing may be given up.
+        let epoch = horizon.min(Epoch(self.durable().0 + 1)).max(sealer.start_epoch);
+        sealer.start_epoch = epoch;
+        let device = |(device, &next_group): (&Device, &GroupNo)| {
+            let (segment, group) = device.segments.lock().start(epoch, next_group);
+            DeviceStart { device: device.id, segment, group }
+        };
+        let devices = self.devices.iter().zip(&sealer.next_group).map(device).collect();
+        LogStart { epoch, prev: sealer.chain.before(epoch), devices }
+    }
+
+    /// Recycles the segments below `start`, which the caller has saved durably.
+    pub fn recycle_below(&self, start: &LogStart) -> Result<(), LogError> {
+        for device in &self.devices {
+            if let Some(error) = self.poisoned() {
+                return Err(error);
+            }
+            let mut preparer = device.preparer.lock();
+            match segment::recycle(&*self.io, &device.segments, &mut preparer, start.epoch) {
+                Ok(0) => {}
+                Ok(_) => device.no_space_until_us.store(0, Ordering::SeqCst),
+                Err(failed) => return Err(self.poison_files(failed)),
+            }
+            device.note_spares();
+        }
+        self.stage_waiters.wake();
+        self.wake_if_parked();
+        Ok(())
+    }
+
+    // ---- what workers and waiters ask ----
+
+    pub(super) fn device(&self, id: DeviceId) -> &Device {
+        &self.devices[usize::from(id.0)]
+    }
+
+    pub(super) fn open_epoch(&self) -> Epoch {
+        Epoch(self.open.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn unsealed(&self, device: DeviceId) -> u64 {
+        self.device(device).unsealed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn unreserve(&self, device: DeviceId, bytes: u64) {
+        self.device(device).unsealed.fetch_sub(bytes, Ordering::SeqCst);
+        self.stage_waiters.wake_if_waiting();
+    }
+
+    /// Whether `device` may hold `unsealed` bytes.
+    pub(super) fn room(&self, device: DeviceId, unsealed: u64) -> Room {
+        let device = self.device(device);
+        if unsealed > self.options.stage_limit_bytes || self.now().epoch().0 > self.open_epoch().0 + 1 {
+            return Room::Later;
+        }
+        if device.spares.load(Ordering::SeqCst) > 0 {
+            return Room::Granted;
+        }
+        if self.is_space_refused(device) {
+            return Room::Full;
+        }
+        let growing = {
+            let segments = device.segments.lock();
+            segments.may_grow() || segments.is_in_work() || segments.spares() > 0
+        };
+        if growing { Room::Later } else { Room::Full }
+    }
+
+    fn is_space_refused(&self, device: &Device) -> bool {
+        self.clock.monotonic_us() < device.no_space_until_us.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn full(&self) -> LogError {
+        LogError::Full { used_bytes: self.used_bytes(), capacity_bytes: self.capacity_bytes() }
+    }
+
+    /// Someone waits for `epoch`.
+    pub(super) fn request(&self, epoch: Epoch) {
+        if self.requested.load(Ordering::SeqCst) < epoch.0 {
+            self.requested.fetch_max(epoch.0, Ordering::SeqCst);
+            self.wake_if_parked();
+        }
+    }
+
+    // ---- the state machine ----
+
+    /// One transition of any part: write or sync a group, prepare a segment, close or seal an epoch.
+    pub fn step(&self) -> Progress {
+        let mut blocked = Progress::Idle;
+        for device in &self.devices {
+            match self.write_step(device) {
+                Progress::Idle => {}
+                Progress::Elsewhere => blocked = Progress::Elsewhere,
+                decided => return decided,
+            }
+        }
+        if self.prepare_due.swap(false, Ordering::SeqCst) && self.prepare_step() == Progress::Worked {
+            return Progress::Worked;
+        }
+        match self.seal_step() {
+            Progress::Idle => {}
+            Progress::Elsewhere => blocked = Progress::Elsewhere,
+            decided => return decided,
+        }
+        match self.prepare_step() {
+            Progress::Idle => blocked,
+            decided => decided,
+        }
+    }
+
+    /// One transition of sealing or of one device, for a thread per device.
+    pub fn device_step(&self, device: DeviceId) -> Progress {
+        match self.write_step(self.device(device)) {
+            Progress::Idle => self.seal_step(),
+            decided => decided,
+        }
+    }
+
+    /// One piece of preparing segments ahead. `step` does it too, between flushes and when nothing else is to be done;
+    /// a driver of `device_step` calls it from a thread of its own.
+    pub fn prepare_step(&self) -> Progress {
+        let mut blocked = Progress::Idle;
+        for device in &self.devices {
+            if self.poison.get().is_some() {
+                return Progress::Poisoned;
+            }
+            if self.is_space_refused(device) {
+                continue;
+            }
+            let Some(mut preparer) = device.preparer.try_lock() else {
+                blocked = Progress::Elsewhere;
+                continue;
+            };
+            let bytes = (2 * device.last_group_bytes.load(Ordering::Relaxed))
+                .clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX)
+                .next_multiple_of(BLOCK_BYTES as u64);
+            match segment::prepare(&*self.io, &device.segments, &mut preparer, bytes) {
+                Ok(false) => {}
+                Ok(true) => {
+                    if device.note_spares() {
+                        self.stage_waiters.wake();
+                    }
+                    return Progress::Worked;
+                }
+                Err(failed) if failed.is_no_space() => {
+                    const RETRY_US: u64 = 1_000_000;
+                    let until = self.clock.monotonic_us() + RETRY_US;
+                    device.no_space_until_us.store(until, Ordering::SeqCst);
+                    // Whoever waited for room now learns that there is none.
+                    self.stage_waiters.wake();
+                    return Progress::Worked;
+                }
+                Err(failed) => {
+                    self.poison_files(failed);
+                    return Progress::Poisoned;
+                }
+            }
+        }
+        blocked
+    }
+
+    /// Steps on the caller's thread until `cts` is durable or another thread is doing the rest; says whether it is.
+    pub fn flush_inline(&self, cts: Cts) -> Result<bool, LogError> {
+        self.request(cts.epoch());
+        let outcome = loop {
+            if self.durable() >= cts.epoch() {
+                break Ok(true);
+            }
+            match self.step() {
+                Progress::Worked => {}
+                Progress::Waiting => std::thread::yield_now(),
+                Progress::Elsewhere | Progress::Idle => break Ok(self.durable() >= cts.epoch()),
+                Progress::Poisoned => break Err(self.poisoned().expect("a poisoned log says why")),
+            }
+        };
+        if self.parking.is_anyone_parked() && self.has_work(None) {
+            self.parking.wake();
+        }
+        outcome
+    }
+
+    /// Blocks the driving thread until there is something for [`Log::step`] to do, [`Log::wake`] is called or `timeout`
+    /// has passed.
+    pub fn park(&self, timeout: Duration) {
+        self.park_until_work(None, timeout);
+    }
+
+    /// The same for a thread that drives one device.
+    pub fn device_park(&self, device: DeviceId, timeout: Duration) {
+        self.park_until_work(Some(device), timeout);
+    }
+
+    pub fn wake(&self) {
+        self.parking.wake();
+    }
+
+    pub(super) fn wake_if_parked(&self) {
+        if self.parking.is_anyone_parked() {
+            self.parking.wake();
+        }
+    }
+
+    /// Flushes everything staged and leaves a witness group: a clean end. Workers have stopped; other drivers may go on.
+    pub fn finish(&self) -> Result<(), LogError> {
+        self.finishing.store(true, Ordering::SeqCst);
+        let result = loop {
+            match self.step() {
+                Progress::Worked => {}
+                Progress::Idle => break Ok(()),
+                Progress::Waiting | Progress::Elsewhere => std::thread::yield_now(),
+                Progress::Poisoned => break Err(self.poisoned().expect("a poisoned log says why")),
+            }
+        };
+        self.finishing.store(false, Ordering::SeqCst);
+        result
+    }
+
+    fn park_until_work(&self, device: Option<DeviceId>, timeout: Duration) {
+        if self.sealer.try_lock().is_some_and(|sealer| sealer.closing) {
+            // Between announce and leave is a matter of microseconds, unless its thread is preempted: let it run.
+            std::thread::yield_now();
+            return;
+        }
+        let timeout = match self.witness_due_in_us() {
+            Some(us) => timeout.min(Duration::from_micros(us)),
+            None => timeout,
+        };
+        self.parking.park(timeout, || self.has_work(device));
+    }
+
+    fn has_work(&self, device: Option<DeviceId>) -> bool {
+        if self.poison.get().is_some() {
+            return false;
+        }
+        let waits_for_writer =
+            |device: &Device| device.outstanding.load(Ordering::SeqCst) > 0 && !device.writer.is_locked();
+        let writes = match device {
+            Some(id) => waits_for_writer(self.device(id)),
+            None => self.devices.iter().any(waits_for_writer),
+        };
+        let prepares = |device: &Device| {
+            !self.is_space_refused(device) && !device.preparer.is_locked() && {
+                let segments = device.segments.lock();
+                segments.wants_spare() || segments.is_in_work()
+            }
+        };
+        writes
+            || self.sealer.try_lock().is_some_and(|sealer| sealer.closing || self.wants_close().is_some())
+            || device.is_none() && self.devices.iter().any(prepares)
+    }
+
+    // ---- closing and gathering ----
+
+    fn seal_step(&self) -> Progress {
+        if self.poison.get().is_some() {
+            return Progress::Poisoned;
+        }
+        let Some(mut sealer) = self.sealer.try_lock() else {
+            return Progress::Elsewhere;
+        };
+        let epoch = self.open_epoch();
+        if !sealer.closing {
+            if self.wants_close().is_none() {
+                return Progress::Idle;
+            }
+            self.commit.close(epoch);
+            sealer.closing = true;
+        }
+        if !self.commit.has_left(epoch) {
+            return Progress::Waiting;
+        }
+        self.seal(&mut sealer, epoch);
+        sealer.closing = false;
+        drop(sealer);
+        self.stage_waiters.wake();
+        self.wake_if_parked();
+        Progress::Worked
+    }
+
+    /// Why the open epoch should be closed now, if it should.
+    fn wants_close(&self) -> Option<Close> {
+        let epoch = self.open_epoch();
+        let in_flight = self.in_flight.lock().epochs.len();
+        if in_flight >= IN_FLIGHT_MAX {
+            return None;
+        }
+        let staged_on_idle = self
+            .scanned_slots()
+            .any(|(slot, device)| slot.staged(epoch) > 0 && device.outstanding.load(Ordering::SeqCst) == 0);
+        if staged_on_idle {
+            return Some(Close::Staged);
+        }
+        let is_empty = !self.scanned_slots().any(|(slot, _)| slot.staged(epoch) > 0);
+        // An epoch that nobody reserved may find no room; then who waits for it waits until the log is recycled.
+        if in_flight > 0 || is_empty && !self.has_room_for_empty(epoch) {
+            return None;
+        }
+        if self.now().epoch() > epoch {
+            return Some(Close::Carry);
+        }
+        if self.requested.load(Ordering::SeqCst) >= epoch.0 {
+            return Some(Close::Requested);
+        }
+        (self.witness_due_in_us() == Some(0)).then_some(Close::Witness)
+    }
+
+    /// Worker slots ever claimed, with the device of each.
+    fn scanned_slots(&self) -> impl Iterator<Item = (&StageSlot, &Device)> {
+        let slots = &self.slots[..self.commit.high_water()];
+        slots.iter().enumerate().map(|(i, slot)| (slot, &self.devices[i % self.devices.len()]))
+    }
+
+    /// Where an epoch without frames writes its group: the devices take turns, so that a witness is not always beside
+    /// what it witnesses.
+    fn empty_device(&self, epoch: Epoch) -> &Device {
+        &self.devices[(epoch.0 % self.devices.len() as u64) as usize]
+    }
+
+    fn has_room_for_empty(&self, epoch: Epoch) -> bool {
+        self.empty_device(epoch).segments.lock().has_room(group_bytes(1, 0))
+    }
+
+    /// When the last acknowledgement deserves a witness of its own; none if it has one.
+    fn witness_due_in_us(&self) -> Option<u64> {
+        let in_flight = self.in_flight.lock();
+        if !in_flight.epochs.is_empty() || in_flight.content <= in_flight.witnessed {
+            return None;
+        }
+        if self.finishing.load(Ordering::SeqCst) {
+            return Some(0);
+        }
+        let due_us = in_flight.last_completion_us + self.options.idle_witness_us;
+        Some(due_us.saturating_sub(self.clock.monotonic_us()))
+    }
+
+    /// Gathers the frames of `epoch`, which everyone has left, into one group per device and queues them.
+    fn seal(&self, sealer: &mut Sealer, epoch: Epoch) {
+        let mut groups = self.gather(epoch);
+        let has_content = !groups.is_empty();
+        if groups.is_empty() {
+            let device = self.empty_device(epoch);
+            let mut buf = device.take_buffer();
+            group::begin(&mut buf, 1);
+            groups.push((device, buf));
+        }
+        let body_start = header_bytes(groups.len());
+        let participants: Vec<Participant> = groups
+            .iter()
+            .map(|(device, buf)| Participant {
+                device: device.id,
+                group: sealer.next_group[usize::from(device.id.0)],
+                body_bytes: (buf.len() - body_start) as u64,
+                body_crc: crc32c::crc32c(&buf[body_start..]),
+            })
+            .collect();
+        // The chain's horizon, not the void epochs that `durable` starts with: a witness names what was acknowledged.
+        let durable = self.durable();
+        let witness = if durable < self.first_epoch { sealer.chain.before(self.first_epoch) } else { durable };
+        sealer.wall_us = sealer.wall_us.max(self.clock.wall_us());
+        let pending = groups.len();
+        {
+            let mut in_flight = self.in_flight.lock();
+            in_flight.epochs.push_back(EpochInFlight { epoch, pending, has_content, witness });
+            in_flight.stats.epochs += 1;
+        }
+        for ((device, buf), participant) in groups.into_iter().zip(&participants) {
+            let header = GroupHeader {
+                database: self.database,
+                incarnation: self.incarnation,
+                device: device.id,
+                group: participant.group,
+                epoch,
+                prev_epoch: sealer.prev,
+                witness,
+                wall_us: sealer.wall_us,
+                segment: SegmentNo(0),
+                offset: 0,
+                body_bytes: participant.body_bytes,
+                body_crc: participant.body_crc,
+                participants: participants.clone(),
+            };
+            self.submit(device, header, buf);
+            sealer.next_group[usize::from(device.id.0)].0 += 1;
+        }
+        sealer.prev = epoch;
+        sealer.chain.push(epoch);
+        self.open.store(epoch.0 + 1, Ordering::SeqCst);
+    }
+
+    /// The devices with frames in `epoch`, ascending, each with room for a header and then its frames.
+    fn gather(&self, epoch: Epoch) -> Vec<(&Device, AlignedBuf)> {
+        let mut staged: Vec<Vec<(&StageSlot, Vec<u8>)>> = self.devices.iter().map(|_| Vec::new()).collect();
+        for (slot, device) in self.scanned_slots() {
+            if slot.staged(epoch) > 0 {
+                staged[usize::from(device.id.0)].push((slot, slot.take(epoch)));
+            }
+        }
+        let participants = staged.iter().filter(|frames| !frames.is_empty()).count();
+        let mut groups = Vec::with_capacity(participants);
+        for (device, frames) in self.devices.iter().zip(staged) {
+            if frames.is_empty() {
+                continue;
+            }
+            let mut buf = device.take_buffer();
+            group::begin(&mut buf, participants);
+            for (slot, frames) in frames {
+                buf.extend_from_slice(&frames);
+                slot.give_back(epoch, frames);
+            }
+            groups.push((device, buf));
+        }
+        groups
+    }
+
+    /// Gives the group its place and queues it.
+    fn submit(&self, device: &Device, mut header: GroupHeader, mut buf: AlignedBuf) {
+        let unpadded = buf.len();
+        buf.pad_to_block();
+        let bytes = buf.len() as u64;
+        let place = device.segments.lock().place(bytes, header.group, header.epoch);
+        device.note_spares();
+        device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
+        device.last_group_bytes.store(bytes, Ordering::Relaxed);
+        (header.segment, header.offset) = (place.segment, place.offset);
+        header.encode(&mut buf);
+        {
+            let stats = &mut self.in_flight.lock().stats;
+            stats.groups += 1;
+            stats.body_bytes += header.body_bytes;
+            stats.header_bytes += header.len() as u64;
+            stats.padding_bytes += bytes - unpadded as u64;
+        }
+        device.outstanding.fetch_add(1, Ordering::SeqCst);
+        let (segment, offset) = (place.segment, place.offset);
+        device.queue.lock().push_back(SealedGroup { epoch: header.epoch, file: place.file, segment, offset, buf });
+    }
+
+    // ---- writing ----
+
+    fn write_step(&self, device: &Device) -> Progress {
+        if self.poison.get().is_some() {
+            return Progress::Poisoned;
+        }
+        let Some(mut writer) = device.writer.try_lock() else {
+            return Progress::Elsewhere;
+        };
+        if writer.current.is_none() {
+            let Some(next) = device.queue.lock().pop_front() else {
+                return Progress::Idle;
+            };
+            writer.current = Some((next, false));
+        }
+        let (group, written) = writer.current.as_mut().expect("a group was just made current");
+        let path = || device.dir.join(segment::file_name(group.segment));
+        if !*written {
+            if let Err(error) = group.file.write_at(&group.buf, group.offset) {
+                self.poison("write", &path(), error);
+                return Progress::Poisoned;
+            }
+            *written = true;
+            return Progress::Worked;
+        }
+        if let Err(error) = group.file.sync() {
+            self.poison("sync", &path(), error);
+            return Progress::Poisoned;
+        }
+        let (group, _) = writer.current.take().expect("the current group was just synced");
+        device.outstanding.fetch_sub(1, Ordering::SeqCst);
+        device.buffers.lock().push(group.buf);
+        drop(writer);
+        self.complete(group.epoch);
+        Progress::Worked
+    }
+
+    /// One device has `epoch` on disk.
+    fn complete(&self, epoch: Epoch) {
+        let advanced = {
+            let mut in_flight = self.in_flight.lock();
+            if self.poison.get().is_some() {
+                return;
+            }
+            in_flight.stats.syncs += 1;
+            in_flight.last_completion_us = self.clock.monotonic_us();
+            let done = in_flight.epochs.iter_mut().find(|e| e.epoch == epoch);
+            done.expect("a group being written belongs to an epoch in flight").pending -= 1;
+            let mut advanced = None;
+            while let Some(front) = in_flight.epochs.pop_front_if(|front| front.pending == 0) {
+                in_flight.witnessed = in_flight.witnessed.max(front.witness);
+                if front.has_content {
+                    in_flight.content = front.epoch;
+                }
+                advanced = Some(front.epoch);
+            }
+            if let Some(durable) = advanced {
+                self.durable.store(durable.0, Ordering::Release);
+            }
+            advanced
+        };
+        self.prepare_due.store(true, Ordering::SeqCst);
+        if let Some(durable) = advanced {
+            self.durable_waiters.wake_to(durable);
+        }
+        if self.parking.is_anyone_parked() && self.has_work(None) {
+            self.parking.wake();
+        }
+    }
+
+    fn poison(&self, action: &'static str, path: &Path, error: io::Error) -> LogError {
+        let path = path.to_path_buf();
+        {
+            let _acknowledging = self.in_flight.lock();
+            // The first failure is the one to report; later ones follow from it.
+            let _ = self.poison.set(LogError::Poisoned { action, path, source: Arc::new(error) });
+        }
+        self.durable_waiters.wake_all();
+        self.stage_waiters.wake();
+        self.parking.wake();
+        self.poisoned().expect("the poison was just set")
+    }
+
+    fn poison_files(&self, failed: FileError) -> LogError {
+        self.poison(failed.action, &failed.path, failed.error)
+    }
+}
+
+/// Why an epoch is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Close {
+    Staged,
+    Carry,
+    Requested,
+    Witness,
+}
+
+impl Device {
+    fn new(
+        io: &dyn Io,
+        id: DeviceId,
+        dir: &Path,
+        options: &LogOptions,
+        segments: Segments,
+    ) -> Result<Device, LogError> {
+        let segments = Mutex::new(segments);
+        let mut preparer = Preparer::new(dir.to_path_buf(), options.direct_io, options.segment_bytes);
+        // One spare at once, so that the first reservation need not wait. A recovered log may be full: then a
+        // checkpoint comes first.
+        while segments.lock().spares() == 0 && segment::prepare(io, &segments, &mut preparer, PREPARE_BYTES_MAX)? {}
+        let direct = segments.lock().is_direct().unwrap_or(options.direct_io);
+        let device = Device {
+            id,
+            dir: dir.to_path_buf(),
+            direct,
+            unsealed: AtomicU64::new(0),
+            spares: AtomicUsize::new(0),
+            no_space_until_us: AtomicU64::new(0),
+            last_group_bytes: AtomicU64::new(0),
+            outstanding: AtomicUsize::new(0),
+            segments,
+            preparer: Mutex::new(preparer),
+            queue: Mutex::new(VecDeque::new()),
+            writer: Mutex::new(Writer::default()),
+            buffers: Mutex::new(Vec::new()),
+        };
+        device.note_spares();
+        Ok(device)
+    }
+
+    /// Makes the number of spares known; true if it grew.
+    fn note_spares(&self) -> bool {
+        // Under the lock, so that two of these cannot store in the wrong order.
+        let segments = self.segments.lock();
+        self.spares.swap(segments.spares(), Ordering::SeqCst) < segments.spares()
+    }
+
+    fn take_buffer(&self) -> AlignedBuf {
+        self.buffers.lock().pop().unwrap_or_default()
+    }
+}
+
+fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => LogError::Locked { path },
+        _ => LogError::io("lock", &path, error),
+    }
+}
+
+/// Removes what an unfinished creation left. A directory with any group, or with the fence of a second incarnation, is
+/// somebody's database.
+fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
+    let fence = fence::read(io, dir)?;
+    if fence.records.len() > 1 {
+        return Err(LogError::Exists { path: dir.to_path_buf() });
+    }
+    let names = io.list(dir).map_err(|error| LogError::io("list", dir, error))?;
+    let files = names.iter().filter(|name| *name == segment::PREPARE_NAME || segment::parse_name(name).is_some());
+    let paths: Vec<_> = files.map(|name| dir.join(name)).collect();
+    for path in &paths {
+        let file = io.open(path, OpenOptions::default()).map_err(|error| LogError::io("open", path, error))?;
+        let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
+        let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
+        file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
+        if block.iter().any(|&byte| byte != 0) {
+            return Err(LogError::Exists { path: dir.to_path_buf() });
+        }
+    }
+    for path in &paths {
+        io.remove(path).map_err(|error| LogError::io("remove", path, error))?;
+    }
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
+}
+
+/// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers.
+fn adopt(
+    io: &dyn Io,
+    dir: &Path,
+    options: &LogOptions,
+    files_max: usize,
+    found: &DeviceScan,
+) -> Result<Segments, LogError> {
+    let mut in_use = Vec::new();
+    let mut spares = Vec::new();
+    let mut next = SegmentNo(found.last_segment.0 + 1);
+    let prepare = dir.join(segment::PREPARE_NAME);
+    if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
+        io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
+    }
+    let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
+    for segment in &found.segments {
+        if let Some((first_group, last_epoch)) = segment.needed {
+            in_use.push(InUse {
+                number: segment.number,
+                file: segment.file.clone(),
+                bytes: segment.bytes,
+                first_group,
+                last_epoch,
+            });
+            continue;
+        }
+        let from = dir.join(segment::file_name(segment.number));
+        if segment.bytes == options.segment_bytes && needed + spares.len() < files_max {
+            let to = dir.join(segment::file_name(next));
+            io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+            spares.push(Spare { number: next, file: segment.file.clone() });
+            next = SegmentNo(next.0 + 1);
+        } else {
+            io.remove(&from).map_err(|error| LogError::io("remove", &from, error))?;
+        }
+    }
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
+    Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))
+}

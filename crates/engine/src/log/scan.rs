@@ -1,0 +1,724 @@
+//! What does a recovery read, and is it all there? Every segment once, every 4 KiB where no group is recognised.
+//!
+//! The scan collects the groups whose header and body check, drops those that the fence voids, and follows the chain
+//! from the log's start: the next epoch must name the last one as its predecessor and have every group that it names.
+//! Where that ends is the horizon D. Then D is judged:
+//!
+//! 1. D below the newest fence, below a valid witness, or below an epoch that images rely on: something acknowledged is
+//!    missing. That is damage, not a torn tail.
+//! 2. A valid group more than one epoch beyond the first incomplete one: e+2 is submitted only when e is complete, so e
+//!    was complete once. Damage.
+//! 3. Groups of an incarnation that the fence does not know: the fence is damaged.
+//! 4. Otherwise what lies beyond D was never acknowledged and is discarded.
+//!
+//! Everything read is synced first: after a killed process it may live in the page cache only, and what is not on disk
+//! must not become the ground of a new incarnation.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::ids::{DeviceId, Epoch};
+use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
+
+use super::fence::FenceList;
+use super::flush::{Chain, lock_dirs};
+use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
+use super::segment;
+use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
+
+/// Read ahead of the scan; large reads are what makes a device fast.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// One valid group with an epoch up to D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupRef {
+    pub device: DeviceId,
+    pub incarnation: Incarnation,
+    pub group: GroupNo,
+    pub epoch: Epoch,
+    pub segment: SegmentNo,
+    /// Of the group in its segment.
+    pub offset: u64,
+    pub header_bytes: u32,
+    pub body_bytes: u64,
+    pub body_crc: u32,
+    pub wall_us: u64,
+}
+
+impl GroupRef {
+    /// Bytes of the group in its segment.
+    fn bytes(&self) -> u64 {
+        (u64::from(self.header_bytes) + self.body_bytes).next_multiple_of(BLOCK_BYTES as u64)
+    }
+}
+
+/// What lay beyond the horizon: commits that were never acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    pub epochs: u64,
+    pub groups: u64,
+    pub body_bytes: u64,
+}
+
+/// Where something is, or should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub path: PathBuf,
+    pub offset: u64,
+    pub device: DeviceId,
+    pub epoch: Epoch,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { path, offset, device, epoch } = self;
+        write!(f, "{} at offset {offset} (device {}, epoch {})", path.display(), device.0, epoch.0)
+    }
+}
+
+/// What proves that more was acknowledged than is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The fence of the newest incarnation.
+    Fence,
+    /// A group sealed when that epoch was acknowledged.
+    Witness(Place),
+    /// Images that the manifest names.
+    Images,
+    /// A later group, which was submitted only because the epoch was complete.
+    Successor(Place),
+}
+
+/// Why a database must not be opened: what was acknowledged is not all there, or what is there cannot be trusted.
+#[derive(Clone, Debug)]
+pub enum LogDamage {
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: Arc<io::Error>,
+    },
+    /// Another process uses the directory.
+    Locked {
+        path: PathBuf,
+    },
+    /// No log was created here.
+    Absent {
+        path: PathBuf,
+    },
+    UnknownVersion {
+        path: PathBuf,
+        version: u32,
+    },
+    /// A log directory without its device: empty, not mounted, or replaced.
+    MissingDevice {
+        device: DeviceId,
+        path: PathBuf,
+    },
+    /// Directories are given in another order, or one of them twice under two names.
+    WrongDevice {
+        path: PathBuf,
+        expected: DeviceId,
+        found: Option<DeviceId>,
+    },
+    DeviceCount {
+        expected: usize,
+        given: usize,
+    },
+    OtherDatabase {
+        path: PathBuf,
+    },
+    FenceConflict {
+        path: PathBuf,
+    },
+    FenceDamaged {
+        path: PathBuf,
+        offset: u64,
+    },
+    /// A group of an incarnation that no fence announces.
+    UnknownIncarnation {
+        place: Place,
+        incarnation: Incarnation,
+    },
+    /// The log ends at `durable`, before `acknowledged`; `place` is where the next group should be.
+    Lost {
+        place: Place,
+        durable: Epoch,
+        acknowledged: Epoch,
+        proof: Proof,
+    },
+    /// A group that checked a moment ago does not any more.
+    Unreadable {
+        place: Place,
+    },
+    /// A group checks, yet its body is not a sequence of frames.
+    Frame {
+        place: Place,
+        bad: BadFrame,
+    },
+}
+
+impl LogDamage {
+    pub(super) fn io(action: &'static str, path: &Path, error: io::Error) -> LogDamage {
+        LogDamage::Io { action, path: path.to_path_buf(), source: Arc::new(error) }
+    }
+}
+
+impl fmt::Display for LogDamage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogDamage::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            LogDamage::Locked { path } => {
+                write!(f, "{} is in use by another process", path.display())
+            }
+            LogDamage::Absent { path } => write!(f, "there is no log in {}", path.display()),
+            LogDamage::UnknownVersion { path, version } => {
+                write!(f, "{} has log format version {version}, which this program does not know", path.display())
+            }
+            LogDamage::MissingDevice { device, path } => {
+                write!(f, "log device {} is missing from {}", device.0, path.display())
+            }
+            LogDamage::WrongDevice { path, expected, found: Some(found) } => {
+                write!(f, "{} holds log device {}, not {}", path.display(), found.0, expected.0)
+            }
+            LogDamage::WrongDevice { path, expected, found: None } => {
+                write!(f, "{} holds no log device; device {} is expected there", path.display(), expected.0)
+            }
+            LogDamage::DeviceCount { expected, given } => {
+                write!(f, "the log has {expected} devices, {given} directories are given")
+            }
+            LogDamage::OtherDatabase { path } => {
+                write!(f, "{} belongs to another database", path.display())
+            }
+            LogDamage::FenceConflict { path } => {
+                write!(f, "{} contradicts the other fence files", path.display())
+            }
+            LogDamage::FenceDamaged { path, offset } => {
+                write!(f, "{} is damaged at offset {offset}", path.display())
+            }
+            LogDamage::UnknownIncarnation { place, incarnation } => {
+                write!(f, "{place} belongs to incarnation {}, which no fence announces", incarnation.0)
+            }
+            LogDamage::Lost { place, durable, acknowledged, proof } => {
+                let by = match proof {
+                    Proof::Fence => "the fence".to_owned(),
+                    Proof::Witness(witness) => format!("the witness in {witness}"),
+                    Proof::Images => "the checkpoint".to_owned(),
+                    Proof::Successor(successor) => format!("its successor {successor}"),
+                };
+                let (durable, acknowledged) = (durable.0, acknowledged.0);
+                write!(
+                    f,
+                    "the log is damaged: it ends at epoch {durable}, while {by} proves that epoch {acknowledged} "
+                )?;
+                write!(f, "was complete; the next group is missing from {place}")
+            }
+            LogDamage::Unreadable { place } => {
+                write!(f, "the log is damaged: {place} cannot be read any more")
+            }
+            LogDamage::Frame { place, bad } => {
+                write!(f, "the log is damaged: {place} has a bad frame at byte {} of its body", bad.offset)
+            }
+        }
+    }
+}
+
+impl std::error::Error for LogDamage {}
+
+/// One device's files as the scan found them.
+pub(super) struct DeviceScan {
+    pub segments: Vec<SegmentScan>,
+    /// The largest numbers seen, needed or not.
+    pub last_segment: SegmentNo,
+    pub last_group: GroupNo,
+}
+
+pub(super) struct SegmentScan {
+    pub number: SegmentNo,
+    pub file: Arc<dyn File>,
+    pub bytes: u64,
+    /// First group and last epoch of the groups up to D and not below the log's start.
+    pub needed: Option<(GroupNo, Epoch)>,
+}
+
+/// A judged log: what to replay, and what the next incarnation builds on.
+pub struct Scan {
+    fence: FenceList,
+    start: LogStart,
+    chain: Chain,
+    chain_end: Epoch,
+    largest_epoch: Epoch,
+    last_wall_us: u64,
+    discarded: Discarded,
+    groups: Vec<GroupRef>,
+    devices: Vec<DeviceScan>,
+    files: HashMap<(DeviceId, SegmentNo), (Arc<dyn File>, PathBuf)>,
+    locks: Arc<Vec<Box<dyn Lock>>>,
+}
+
+/// Reads and judges the whole log. `start` is what the caller's manifest saved (or the default), `relied_on` the largest
+/// epoch in which any image named by the manifest was taken.
+pub fn scan(io: &Arc<dyn Io>, options: &LogOptions, start: &LogStart, relied_on: Epoch) -> Result<Scan, LogDamage> {
+    let locks = take_locks(&**io, options)?;
+    let fence = FenceList::load(&**io, options)?;
+    let files = open_segments(&**io, options, start)?;
+    let mut found = read_segments(&files, fence.database(), options.scan_threads)?;
+    found.sort_by_key(|group| (group.header.device, group.header.segment, group.header.offset));
+    let judge = Judge { fence: &fence, start, files: &files, found: &found, dirs: &options.dirs };
+    judge.incarnations()?;
+    let (chain, chain_end) = judge.follow_chain();
+    judge.horizon(chain_end, relied_on)?;
+    let largest_epoch = judge.largest_epoch(relied_on);
+    let (groups, discarded) = judge.split(chain_end);
+    let last_wall_us = found.iter().map(|group| group.header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let devices = summarise(&files, &found, &groups, start, options.dirs.len());
+    let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
+    let (start, locks) = (start.clone(), Arc::new(locks));
+    Ok(Scan { fence, start, chain, chain_end, largest_epoch, last_wall_us, discarded, groups, devices, files, locks })
+}
+
+impl Scan {
+    pub fn database(&self) -> DatabaseId {
+        self.fence.database()
+    }
+
+    /// The horizon D. An epoch of the newest incarnation's void range counts as durable: nothing can be missing there.
+    pub fn durable(&self) -> Epoch {
+        self.chain_end.max(Epoch(self.fence.newest().first_epoch.0 - 1))
+    }
+
+    /// The last epoch of the chain that is complete.
+    pub fn chain_end(&self) -> Epoch {
+        self.chain_end
+    }
+
+    pub fn largest_epoch_seen(&self) -> Epoch {
+        self.largest_epoch
+    }
+
+    pub fn discarded(&self) -> Discarded {
+        self.discarded
+    }
+
+    pub fn last_wall_us(&self) -> u64 {
+        self.last_wall_us
+    }
+
+    pub fn start(&self) -> &LogStart {
+        &self.start
+    }
+
+    /// Every valid group from the log's start to D, each once, ordered by device and then by group number.
+    pub fn groups(&self) -> &[GroupRef] {
+        &self.groups
+    }
+
+    /// Reads one group and checks it again; the result is its body, for [`super::frames`]. Any number of threads, each
+    /// with a buffer of its own.
+    pub fn read_group<'b>(&self, group: &GroupRef, buf: &'b mut AlignedBuf) -> Result<&'b [u8], LogDamage> {
+        let (file, path) = self.files.get(&(group.device, group.segment)).expect("the group is one of this scan");
+        buf.resize(group.bytes() as usize);
+        file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
+        let start = group.header_bytes as usize;
+        let body = &buf[start..start + group.body_bytes as usize];
+        if crc32c::crc32c(body) != group.body_crc {
+            return Err(LogDamage::Unreadable { place: self.place(group) });
+        }
+        Ok(body)
+    }
+
+    /// Names a bad frame of `group`, for the caller that iterates over [`super::frames`].
+    pub fn bad_frame(&self, group: &GroupRef, bad: BadFrame) -> LogDamage {
+        LogDamage::Frame { place: self.place(group), bad }
+    }
+
+    fn place(&self, group: &GroupRef) -> Place {
+        let path = self.files.get(&(group.device, group.segment)).map(|(_, path)| path.clone());
+        Place {
+            path: path.expect("the group is one of this scan"),
+            offset: group.offset,
+            device: group.device,
+            epoch: group.epoch,
+        }
+    }
+
+    pub(super) fn fence(&self) -> &FenceList {
+        &self.fence
+    }
+
+    pub(super) fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    pub(super) fn devices(&self) -> &[DeviceScan] {
+        &self.devices
+    }
+
+    pub(super) fn locks(&self) -> Arc<Vec<Box<dyn Lock>>> {
+        self.locks.clone()
+    }
+}
+
+fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, LogDamage> {
+    for (i, dir) in options.dirs.iter().enumerate() {
+        if !io.exists(dir).map_err(|error| LogDamage::io("look for", dir, error))? {
+            // A directory that is not there cannot even be locked. Only the first may mean that nothing was created.
+            return Err(match i {
+                0 => LogDamage::Absent { path: dir.clone() },
+                _ => LogDamage::MissingDevice { device: DeviceId(i as u16), path: dir.clone() },
+            });
+        }
+    }
+    lock_dirs(io, &options.dirs).map_err(|(path, error)| match error.kind() {
+        io::ErrorKind::WouldBlock => LogDamage::Locked { path },
+        _ => LogDamage::io("lock", &path, error),
+    })
+}
+
+/// A segment file to read, or one below the log's start, which is not read.
+struct SegmentFile {
+    device: DeviceId,
+    number: SegmentNo,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    bytes: u64,
+    is_read: bool,
+}
+
+/// Opens and syncs every segment. Each device has at least one from its creation on.
+fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<Vec<SegmentFile>, LogDamage> {
+    let mut files = Vec::new();
+    for (i, dir) in options.dirs.iter().enumerate() {
+        let device = DeviceId(i as u16);
+        let damage = |action, error| LogDamage::io(action, dir, error);
+        let first = start.devices.iter().find(|start| start.device == device).map(|start| start.segment);
+        io.sync_dir(dir).map_err(|error| damage("sync", error))?;
+        let names = io.list(dir).map_err(|error| damage("list", error))?;
+        let before = files.len();
+        for number in names.iter().filter_map(|name| segment::parse_name(name)) {
+            let path = dir.join(segment::file_name(number));
+            let damage = |action, error| LogDamage::io(action, &path, error);
+            let open = OpenOptions { create: false, direct: options.direct_io };
+            let file = io.open(&path, open).map_err(|error| damage("open", error))?;
+            file.sync().map_err(|error| damage("sync", error))?;
+            let bytes = file.len().map_err(|error| damage("measure", error))?;
+            let is_read = first.is_none_or(|first| number >= first);
+            files.push(SegmentFile { device, number, path, file, bytes, is_read });
+        }
+        if files.len() == before {
+            return Err(LogDamage::MissingDevice { device, path: dir.clone() });
+        }
+    }
+    Ok(files)
+}
+
+/// A group whose header and body check, at the place its header names.
+struct Found {
+    header: GroupHeader,
+}
+
+fn read_segments(files: &[SegmentFile], database: DatabaseId, threads: usize) -> Result<Vec<Found>, LogDamage> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let failed = Mutex::new(None);
+    let work = || {
+        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match if file.is_read { read_segment(file, database) } else { Ok(Vec::new()) } {
+                Ok(groups) => found.lock().extend(groups),
+                Err(damage) => {
+                    failed.lock().get_or_insert(damage);
+                    return;
+                }
+            }
+        }
+    };
+    match threads.min(files.len()) {
+        0 | 1 => work(),
+        threads => std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        }),
+    }
+    match failed.into_inner() {
+        Some(damage) => Err(damage),
+        None => Ok(found.into_inner()),
+    }
+}
+
+/// A sliding view of a file.
+struct Window<'a> {
+    file: &'a SegmentFile,
+    buf: AlignedBuf,
+    start: u64,
+}
+
+impl Window<'_> {
+    /// `bytes` from `offset`; both are multiples of the block, and inside the file.
+    fn get(&mut self, offset: u64, bytes: u64) -> Result<&[u8], LogDamage> {
+        if offset < self.start || offset + bytes > self.start + self.buf.len() as u64 {
+            let whole_blocks = self.file.bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            let ahead = bytes.max(WINDOW_BYTES).min(whole_blocks - offset);
+            self.buf.clear();
+            self.buf.resize(ahead as usize);
+            self.start = offset;
+            let read = self.file.file.read_at(&mut self.buf, offset);
+            read.map_err(|error| LogDamage::io("read", &self.file.path, error))?;
+        }
+        let at = (offset - self.start) as usize;
+        Ok(&self.buf[at..at + bytes as usize])
+    }
+}
+
+fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, LogDamage> {
+    let mut found = Vec::new();
+    let mut window = Window { file, buf: AlignedBuf::new(), start: 0 };
+    let block = BLOCK_BYTES as u64;
+    let mut offset = 0;
+    while offset + block <= file.bytes {
+        let mut next = offset + block;
+        match GroupHeader::decode(window.get(offset, block)?) {
+            Ok(header) if is_at_home(&header, file, database, offset) => {
+                let bytes = group_bytes(header.participants.len(), header.body_bytes);
+                let start = header.len();
+                let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
+                if crc32c::crc32c(body) == header.body_crc {
+                    next = offset + bytes;
+                    found.push(Found { header });
+                }
+            }
+            Ok(_) | Err(NoHeader::Absent | NoHeader::Damaged) => {}
+            Err(NoHeader::Version(version)) => {
+                return Err(LogDamage::UnknownVersion { path: file.path.clone(), version });
+            }
+        }
+        offset = next;
+    }
+    Ok(found)
+}
+
+/// A group belongs where its header says: this database, device, segment and offset. Anything else is a stale block of a
+/// recycled file or the inside of some row.
+fn is_at_home(header: &GroupHeader, file: &SegmentFile, database: DatabaseId, offset: u64) -> bool {
+    let own = |p: &&super::group::Participant| {
+        (p.device, p.group, p.body_bytes, p.body_crc)
+            == (header.device, header.group, header.body_bytes, header.body_crc)
+    };
+    header.database == database
+        && (header.device, header.segment, header.offset) == (file.device, file.number, offset)
+        && header.body_bytes <= file.bytes
+        && offset + group_bytes(header.participants.len(), header.body_bytes) <= file.bytes
+        && header.participants.iter().filter(own).count() == 1
+}
+
+/// Everything a verdict needs.
+struct Judge<'a> {
+    fence: &'a FenceList,
+    start: &'a LogStart,
+    files: &'a [SegmentFile],
+    found: &'a [Found],
+    dirs: &'a [PathBuf],
+}
+
+impl Judge<'_> {
+    /// (3) Every group is of an incarnation that the fence knows.
+    fn incarnations(&self) -> Result<(), LogDamage> {
+        let newest = self.fence.newest().incarnation;
+        match self.found.iter().find(|group| group.header.incarnation > newest) {
+            None => Ok(()),
+            Some(group) => Err(LogDamage::UnknownIncarnation {
+                place: self.place_of(&group.header),
+                incarnation: group.header.incarnation,
+            }),
+        }
+    }
+
+    /// Not below the log's start, and not voided by the fence.
+    fn is_valid(&self, header: &GroupHeader) -> bool {
+        let in_fence = self.fence.valid_epochs(header.incarnation);
+        let in_fence = in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
+        in_fence && header.epoch >= self.start.epoch
+    }
+
+    fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
+        let mut epochs: BTreeMap<Epoch, Vec<&GroupHeader>> = BTreeMap::new();
+        for group in self.found.iter().filter(|group| self.is_valid(&group.header)) {
+            epochs.entry(group.header.epoch).or_default().push(&group.header);
+        }
+        epochs
+    }
+
+    fn follow_chain(&self) -> (Chain, Epoch) {
+        let mut chain = Chain::default();
+        let mut end = self.start.prev;
+        if end > Epoch(0) {
+            chain.push(end);
+        }
+        for (epoch, groups) in self.epochs() {
+            if groups[0].prev_epoch != end || missing_from(&groups).is_some() {
+                break;
+            }
+            chain.push(epoch);
+            end = epoch;
+        }
+        (chain, end)
+    }
+
+    /// (1), (2): whether anything proves that the chain once went further.
+    fn horizon(&self, end: Epoch, relied_on: Epoch) -> Result<(), LogDamage> {
+        let newest = self.fence.newest();
+        let lost = |acknowledged, proof| {
+            let place = self.place_after(end);
+            Err(LogDamage::Lost { place, durable: end, acknowledged, proof })
+        };
+        if end < newest.horizon {
+            return lost(newest.horizon, Proof::Fence);
+        }
+        let durable = end.max(Epoch(newest.first_epoch.0 - 1));
+        if let Some(witness) = self.found.iter().map(|group| &group.header).max_by_key(|header| header.witness)
+            && witness.witness > durable
+        {
+            return lost(witness.witness, Proof::Witness(self.place_of(witness)));
+        }
+        if relied_on > durable {
+            return lost(relied_on, Proof::Images);
+        }
+        // Epochs are consecutive: the first incomplete one is durable + 1, and only one more can have been submitted.
+        let beyond = |header: &&GroupHeader| header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2;
+        match self.found.iter().map(|group| &group.header).find(beyond) {
+            Some(header) => lost(Epoch(header.epoch.0 - 2), Proof::Successor(self.place_of(header))),
+            None => Ok(()),
+        }
+    }
+
+    fn largest_epoch(&self, relied_on: Epoch) -> Epoch {
+        let newest = self.fence.newest();
+        let groups = self.found.iter().map(|group| group.header.epoch);
+        let known = [newest.horizon, newest.first_epoch, relied_on, self.start.epoch, self.start.prev];
+        groups.chain(known).max().expect("the list is not empty")
+    }
+
+    /// The groups up to the chain's end, each (incarnation, device, group) once, and a summary of the others that the
+    /// newest incarnation wrote.
+    fn split(&self, end: Epoch) -> (Vec<GroupRef>, Discarded) {
+        let mut seen = BTreeSet::new();
+        let mut groups = Vec::new();
+        let mut discarded = Discarded::default();
+        let mut epochs = BTreeSet::new();
+        for header in self.found.iter().map(|group| &group.header).filter(|header| self.is_valid(header)) {
+            if header.epoch > end {
+                discarded.groups += 1;
+                discarded.body_bytes += header.body_bytes;
+                epochs.insert(header.epoch);
+            } else if seen.insert((header.incarnation, header.device, header.group)) {
+                groups.push(group_ref(header));
+            }
+        }
+        discarded.epochs = epochs.len() as u64;
+        (groups, discarded)
+    }
+
+    fn place_of(&self, header: &GroupHeader) -> Place {
+        let file = self.files.iter().find(|f| (f.device, f.number) == (header.device, header.segment));
+        Place {
+            path: file.map_or_else(PathBuf::new, |file| file.path.clone()),
+            offset: header.offset,
+            device: header.device,
+            epoch: header.epoch,
+        }
+    }
+
+    /// Where the first group missing after the chain's `end` should be: behind its predecessor on its device.
+    fn place_after(&self, end: Epoch) -> Place {
+        let epochs = self.epochs();
+        let next = epochs.range(Epoch(end.0 + 1)..).next();
+        let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
+        let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
+        let before = self.found.iter().map(|found| &found.header);
+        let before = before.filter(|header| header.device == device && header.group < group);
+        match before.max_by_key(|header| header.group) {
+            Some(header) => {
+                let bytes = group_bytes(header.participants.len(), header.body_bytes);
+                let place = self.place_of(header);
+                Place { offset: place.offset + bytes, epoch, ..place }
+            }
+            None => {
+                let path = self.files.iter().find(|file| file.device == device && file.is_read);
+                let dir = self.dirs[usize::from(device.0)].clone();
+                Place { path: path.map_or(dir, |file| file.path.clone()), offset: 0, device, epoch }
+            }
+        }
+    }
+
+    /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
+    fn expected_after(&self, end: Epoch) -> (DeviceId, GroupNo) {
+        let last = self.found.iter().map(|found| &found.header).filter(|header| header.epoch <= end);
+        let last = last.max_by_key(|header| header.epoch);
+        last.map_or((DeviceId(0), GroupNo(0)), |header| (header.device, GroupNo(header.group.0 + 1)))
+    }
+}
+
+/// A group that the epoch names and that is not there.
+fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
+    let first = groups[0];
+    let named = first.participants.iter().find(|participant| {
+        !groups.iter().any(|group| {
+            (group.device, group.group) == (participant.device, participant.group)
+                && (group.body_bytes, group.body_crc) == (participant.body_bytes, participant.body_crc)
+                && group.incarnation == first.incarnation
+                && group.participants == first.participants
+        })
+    });
+    named.map(|participant| (participant.device, participant.group))
+}
+
+fn group_ref(header: &GroupHeader) -> GroupRef {
+    GroupRef {
+        device: header.device,
+        incarnation: header.incarnation,
+        group: header.group,
+        epoch: header.epoch,
+        segment: header.segment,
+        offset: header.offset,
+        header_bytes: header.len() as u32,
+        body_bytes: header.body_bytes,
+        body_crc: header.body_crc,
+        wall_us: header.wall_us,
+    }
+}
+
+fn summarise(
+    files: &[SegmentFile],
+    found: &[Found],
+    groups: &[GroupRef],
+    start: &LogStart,
+    devices: usize,
+) -> Vec<DeviceScan> {
+    let mut needed: HashMap<(DeviceId, SegmentNo), (GroupNo, Epoch)> = HashMap::new();
+    for group in groups {
+        let entry = needed.entry((group.device, group.segment)).or_insert((group.group, group.epoch));
+        *entry = (entry.0.min(group.group), entry.1.max(group.epoch));
+    }
+    let device = |device: DeviceId| {
+        let files = files.iter().filter(|file| file.device == device);
+        let segment = |file: &SegmentFile| SegmentScan {
+            number: file.number,
+            file: file.file.clone(),
+            bytes: file.bytes,
+            needed: needed.get(&(device, file.number)).copied(),
+        };
+        let saved = start.devices.iter().find(|start| start.device == device);
+        let seen = found.iter().filter(|found| found.header.device == device).map(|found| found.header.group);
+        DeviceScan {
+            last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
+            last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),
+            segments: files.map(segment).collect(),
+        }
+    };
+    (0..devices).map(|i| device(DeviceId(i as u16))).collect()
+}

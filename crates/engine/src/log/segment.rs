@@ -1,0 +1,355 @@
+//! Which files does a device consist of? Segments of one size, `log-<number>.seg`, used in the order of their numbers.
+//!
+//! ```text
+//!            rename from prepare.tmp                place                 all below the log's start
+//!  (zeros) ---------------------------> spare ---------------> in use -----------------------------+
+//!                                         ^                    (the last one is current)           |
+//!                                         +--------------- rename to the next number --------------+
+//! ```
+//!
+//! 1. A file named `log-*.seg` has its full length, written and synced: zeros at first, stale groups later. `fallocate`
+//!    would not do: the first write into an unwritten extent makes every sync a metadata commit.
+//! 2. A spare's name is durable before the spare is used; numbers only grow, and spares are used in their order.
+//! 3. Stale groups of a recycled file carry the number it had before, so none is taken for a group of the new one.
+//! 4. Files never exceed the configured number: the log's size is bounded.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::ids::Epoch;
+use crate::io::{AlignedBuf, File, Io, OpenOptions};
+
+use super::{GroupNo, SegmentNo};
+
+/// A file being filled with zeros; its name says nothing to a scan.
+pub const PREPARE_NAME: &str = "prepare.tmp";
+
+/// Spares to keep ahead: one that the promise to reservations needs, one so that they go on when it is taken.
+pub const SPARES_WANTED: usize = 2;
+
+pub fn file_name(number: SegmentNo) -> String {
+    format!("log-{:012}.seg", number.0)
+}
+
+pub fn parse_name(name: &str) -> Option<SegmentNo> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
+    let number = digits.parse().ok()?;
+    (file_name(SegmentNo(number)) == name).then_some(SegmentNo(number))
+}
+
+/// A segment with groups that are or were needed.
+pub struct InUse {
+    pub number: SegmentNo,
+    pub file: Arc<dyn File>,
+    pub bytes: u64,
+    pub first_group: GroupNo,
+    pub last_epoch: Epoch,
+}
+
+pub struct Spare {
+    pub number: SegmentNo,
+    pub file: Arc<dyn File>,
+}
+
+/// Where a group goes.
+pub struct Place {
+    pub segment: SegmentNo,
+    pub file: Arc<dyn File>,
+    pub offset: u64,
+}
+
+/// One device's segments.
+pub struct Segments {
+    segment_bytes: u64,
+    files_max: usize,
+    /// Oldest first. With `filled`, the last one is current.
+    in_use: VecDeque<InUse>,
+    /// Bytes used of the current segment; none before the first group of this incarnation.
+    filled: Option<u64>,
+    spares: VecDeque<Spare>,
+    /// Files taken out of the lists for preparing or recycling.
+    in_work: usize,
+    next_number: SegmentNo,
+}
+
+impl Segments {
+    pub fn new(
+        segment_bytes: u64,
+        files_max: usize,
+        in_use: Vec<InUse>,
+        spares: Vec<Spare>,
+        next_number: SegmentNo,
+    ) -> Segments {
+        debug_assert!(in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted_by_key(|s| s.number));
+        Segments {
+            segment_bytes,
+            files_max,
+            in_use: in_use.into(),
+            filled: None,
+            spares: spares.into(),
+            in_work: 0,
+            next_number,
+        }
+    }
+
+    pub fn spares(&self) -> usize {
+        self.spares.len()
+    }
+
+    /// Whether another file may be made.
+    pub fn may_grow(&self) -> bool {
+        self.in_use.len() + self.spares.len() + self.in_work < self.files_max
+    }
+
+    /// Whether a file is being made or renamed.
+    pub fn is_in_work(&self) -> bool {
+        self.in_work > 0
+    }
+
+    /// Whether the files bypass the page cache; unknown while there is none.
+    pub fn is_direct(&self) -> Option<bool> {
+        let spare = self.spares.front().map(|spare| &spare.file);
+        Some(spare.or(self.in_use.front().map(|segment| &segment.file))?.is_direct())
+    }
+
+    pub fn wants_spare(&self) -> bool {
+        self.spares.len() < SPARES_WANTED && self.may_grow()
+    }
+
+    /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.spares.len() >= SPARES_WANTED || self.filled.is_some_and(|filled| filled + bytes <= self.segment_bytes)
+    }
+
+    /// Takes the next `bytes` of the stream for `group` of `epoch`.
+    pub fn place(&mut self, bytes: u64, group: GroupNo, epoch: Epoch) -> Place {
+        assert!(bytes <= self.segment_bytes, "a group fits a segment (the staging limit is below it)");
+        let offset = match self.filled {
+            Some(filled) if filled + bytes <= self.segment_bytes => filled,
+            _ => {
+                let spare = self.spares.pop_front().expect("log invariant 4: a reservation holds a spare segment");
+                self.in_use.push_back(InUse {
+                    number: spare.number,
+                    file: spare.file,
+                    bytes: self.segment_bytes,
+                    first_group: group,
+                    last_epoch: epoch,
+                });
+                0
+            }
+        };
+        self.filled = Some(offset + bytes);
+        let current = self.in_use.back_mut().expect("a segment was just made current");
+        current.last_epoch = epoch;
+        Place { segment: current.number, file: current.file.clone(), offset }
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        let whole: u64 = self.in_use.iter().map(|segment| segment.bytes).sum();
+        whole - self.filled.map_or(0, |filled| self.segment_bytes - filled)
+    }
+
+    /// The first segment and group needed when everything below `epoch` is not.
+    pub fn start(&self, epoch: Epoch, next_group: GroupNo) -> (SegmentNo, GroupNo) {
+        if let Some(needed) = self.in_use.iter().find(|segment| segment.last_epoch >= epoch) {
+            return (needed.number, needed.first_group);
+        }
+        // Nothing needed so far: the next group goes to the current segment or to the first spare.
+        let current = self.filled.and_then(|_| self.in_use.back()).map(|segment| segment.number);
+        let spare = self.spares.front().map(|spare| spare.number);
+        (current.or(spare).unwrap_or(self.next_number), next_group)
+    }
+
+    /// Takes the segments below `epoch` out, except the current one.
+    fn take_below(&mut self, epoch: Epoch) -> Vec<InUse> {
+        let current = usize::from(self.filled.is_some());
+        let mut taken = Vec::new();
+        while self.in_use.len() > current && self.in_use[0].last_epoch < epoch {
+            taken.extend(self.in_use.pop_front());
+        }
+        self.in_work += taken.len();
+        taken
+    }
+
+    fn next_number(&mut self) -> SegmentNo {
+        let number = self.next_number;
+        self.next_number = SegmentNo(number.0 + 1);
+        number
+    }
+
+    fn add_spare(&mut self, number: SegmentNo, file: Arc<dyn File>) {
+        debug_assert!(self.spares.back().is_none_or(|last| last.number < number));
+        self.in_work -= 1;
+        self.spares.push_back(Spare { number, file });
+    }
+}
+
+/// Why files could not be changed.
+pub struct FileError {
+    pub action: &'static str,
+    pub path: PathBuf,
+    pub error: io::Error,
+}
+
+impl FileError {
+    fn new(action: &'static str, path: &Path, error: io::Error) -> FileError {
+        FileError { action, path: path.to_path_buf(), error }
+    }
+
+    /// The file system is full, which a checkpoint or the operator can mend; anything else is a failing device.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+/// Makes and renames a device's files, beside the commits: used under a lock of its own, never while a group is placed.
+pub struct Preparer {
+    dir: PathBuf,
+    direct: bool,
+    segment_bytes: u64,
+    zeros: AlignedBuf,
+    filling: Option<(Arc<dyn File>, u64)>,
+}
+
+impl Preparer {
+    pub fn new(dir: PathBuf, direct: bool, segment_bytes: u64) -> Preparer {
+        Preparer { dir, direct, segment_bytes, zeros: AlignedBuf::new(), filling: None }
+    }
+
+    /// Whether a file is half made.
+    pub fn is_filling(&self) -> bool {
+        self.filling.is_some()
+    }
+
+    /// Writes up to `bytes` of zeros; true when the file is complete and synced under its temporary name.
+    pub fn fill(&mut self, io: &dyn Io, bytes: u64) -> Result<bool, FileError> {
+        let path = self.dir.join(PREPARE_NAME);
+        let (file, written) = match self.filling.take() {
+            Some(filling) => filling,
+            None => {
+                let options = OpenOptions { create: true, direct: self.direct };
+                let file = io.open(&path, options).map_err(|error| FileError::new("create", &path, error))?;
+                (file, 0)
+            }
+        };
+        let chunk = bytes.min(self.segment_bytes - written) as usize;
+        if self.zeros.len() < chunk {
+            self.zeros.resize(chunk);
+        }
+        if let Err(error) = file.write_at(&self.zeros[..chunk], written) {
+            return Err(self.give_up(io, FileError::new("write zeros to", &path, error)));
+        }
+        let written = written + chunk as u64;
+        if written == self.segment_bytes
+            && let Err(error) = file.sync()
+        {
+            return Err(self.give_up(io, FileError::new("sync", &path, error)));
+        }
+        self.filling = Some((file, written));
+        Ok(written == self.segment_bytes)
+    }
+
+    /// Frees what a half-made file took, so that a full file system is not kept full by it.
+    fn give_up(&mut self, io: &dyn Io, error: FileError) -> FileError {
+        if error.is_no_space() {
+            // Best effort: the next attempt writes over the file from its beginning.
+            let _ = io.remove(&self.dir.join(PREPARE_NAME));
+        }
+        error
+    }
+
+    /// Gives the complete file its name.
+    pub fn finish(&mut self, io: &dyn Io, number: SegmentNo) -> Result<Arc<dyn File>, FileError> {
+        let (file, written) = self.filling.take().expect("finish follows a complete fill");
+        assert_eq!(written, self.segment_bytes, "a segment is complete before it gets its name");
+        let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
+        io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
+        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
+        Ok(file)
+    }
+
+    /// Gives used files new numbers.
+    pub fn renumber(&self, io: &dyn Io, files: impl Iterator<Item = (SegmentNo, SegmentNo)>) -> Result<(), FileError> {
+        for (from, to) in files {
+            let (from, to) = (self.dir.join(file_name(from)), self.dir.join(file_name(to)));
+            io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
+        }
+        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))
+    }
+}
+
+/// What the two locks guard together: `segments` briefly, `preparer` during file operations.
+pub fn prepare(
+    io: &dyn Io,
+    segments: &parking_lot::Mutex<Segments>,
+    preparer: &mut Preparer,
+    bytes: u64,
+) -> Result<bool, FileError> {
+    if !preparer.is_filling() {
+        let mut segments = segments.lock();
+        if !segments.wants_spare() {
+            return Ok(false);
+        }
+        segments.in_work += 1;
+    }
+    let made = preparer.fill(io, bytes).and_then(|complete| {
+        if complete {
+            let number = segments.lock().next_number();
+            let file = preparer.finish(io, number)?;
+            segments.lock().add_spare(number, file);
+        }
+        Ok(true)
+    });
+    if made.is_err() {
+        segments.lock().in_work -= 1;
+    }
+    made
+}
+
+/// Turns the segments below `epoch` into spares; says how many.
+pub fn recycle(
+    io: &dyn Io,
+    segments: &parking_lot::Mutex<Segments>,
+    preparer: &mut Preparer,
+    epoch: Epoch,
+) -> Result<usize, FileError> {
+    let (taken, numbers) = {
+        let mut segments = segments.lock();
+        let taken = segments.take_below(epoch);
+        let numbers: Vec<_> = taken.iter().map(|_| segments.next_number()).collect();
+        (taken, numbers)
+    };
+    if taken.is_empty() {
+        return Ok(0);
+    }
+    let (keep, odd): (Vec<_>, Vec<_>) =
+        taken.into_iter().zip(numbers).partition(|(segment, _)| segment.bytes == preparer.segment_bytes);
+    // Files of another size, from before the option was changed, cannot be reused.
+    for (segment, _) in &odd {
+        let path = preparer.dir.join(file_name(segment.number));
+        io.remove(&path).map_err(|error| FileError::new("remove", &path, error))?;
+    }
+    preparer.renumber(io, keep.iter().map(|(segment, to)| (segment.number, *to)))?;
+    let mut segments = segments.lock();
+    segments.in_work -= odd.len();
+    let count = keep.len();
+    for (segment, number) in keep {
+        segments.add_spare(number, segment.file);
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_strictly() {
+        assert_eq!(parse_name(&file_name(SegmentNo(17))), Some(SegmentNo(17)));
+        for other in ["log-17.seg", "log-.seg", "fence", PREPARE_NAME, "log-00000000001x.seg"] {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Who is told that an epoch is durable, that there is room again, that there is work? Wakers, without any runtime.
+//!
+//! Every wait follows one order: register under the lock, then look again. The other side changes the state first and
+//! takes the lock afterwards, so either the waiter sees the change or the change sees the waiter.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::ids::{Cts, DeviceId, Epoch};
+
+use super::stage::Room;
+use super::{Log, LogError};
+
+/// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself.
+#[derive(Default)]
+pub(super) struct DurableWaiters {
+    by_epoch: Mutex<BTreeMap<Epoch, Vec<Waker>>>,
+}
+
+impl DurableWaiters {
+    fn register(&self, epoch: Epoch, waker: Waker) {
+        self.by_epoch.lock().entry(epoch).or_default().push(waker);
+    }
+
+    /// Wakes everyone who waits for an epoch up to `durable`.
+    pub fn wake_to(&self, durable: Epoch) {
+        let due = {
+            let mut waiting = self.by_epoch.lock();
+            let later = waiting.split_off(&Epoch(durable.0 + 1));
+            std::mem::replace(&mut *waiting, later)
+        };
+        due.into_values().flatten().for_each(Waker::wake);
+    }
+
+    pub fn wake_all(&self) {
+        let all = std::mem::take(&mut *self.by_epoch.lock());
+        all.into_values().flatten().for_each(Waker::wake);
+    }
+}
+
+/// Resolves when every commit up to a cts is durable, or with the error that poisoned the log. Dropping it early is fine.
+#[must_use = "a commit is acknowledged only after its wait"]
+pub struct DurableWait {
+    /// None when it was durable at once: the common case for reads touches no shared count.
+    log: Option<Arc<Log>>,
+    cts: Cts,
+    registered: Option<Waker>,
+}
+
+impl DurableWait {
+    pub(super) fn new(log: &Arc<Log>, cts: Cts) -> DurableWait {
+        let durable = log.durable() >= cts.epoch();
+        DurableWait { log: (!durable).then(|| log.clone()), cts, registered: None }
+    }
+
+    /// What a poll would say, without registering: none while undecided.
+    pub fn outcome(&self) -> Option<Result<(), LogError>> {
+        let Some(log) = &self.log else {
+            return Some(Ok(()));
+        };
+        if log.durable() >= self.cts.epoch() {
+            return Some(Ok(()));
+        }
+        log.poisoned().map(Err)
+    }
+
+    /// Blocks until resolved; some other thread drives the log.
+    pub fn wait(self) -> Result<(), LogError> {
+        block_on(self)
+    }
+
+    /// Blocks until resolved, driving the log on this thread whenever no other thread does.
+    pub fn wait_inline(self) -> Result<(), LogError> {
+        let Some(log) = self.log.clone() else {
+            return Ok(());
+        };
+        let cts = self.cts;
+        let mut waiting = pin!(self);
+        loop {
+            if log.flush_inline(cts)? {
+                return Ok(());
+            }
+            // Another thread is on it, and may stop: look again soon.
+            if let Some(outcome) = block_for(waiting.as_mut(), Duration::from_millis(1)) {
+                return outcome;
+            }
+        }
+    }
+}
+
+impl Future for DurableWait {
+    type Output = Result<(), LogError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.outcome() {
+            return Poll::Ready(outcome);
+        }
+        if let (Some(log), false) =
+            (self.log.clone(), self.registered.as_ref().is_some_and(|w| w.will_wake(cx.waker())))
+        {
+            log.request(self.cts.epoch());
+            log.durable_waiters.register(self.cts.epoch(), cx.waker().clone());
+            self.registered = Some(cx.waker().clone());
+            if let Some(outcome) = self.outcome() {
+                return Poll::Ready(outcome);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Tells those who were refused for lack of room that something changed.
+#[derive(Default)]
+pub(super) struct StageWaiters {
+    /// Counts changes; a refused caller noted the count before it looked for room.
+    changes: AtomicU64,
+    waiting: AtomicUsize,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl StageWaiters {
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// For space given back by a worker: nothing shared is written unless somebody waits.
+    pub fn wake_if_waiting(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.wake();
+        }
+    }
+
+    pub fn wake(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let wakers = {
+            let mut wakers = self.wakers.lock();
+            self.waiting.store(0, Ordering::SeqCst);
+            std::mem::take(&mut *wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn register(&self, waker: Waker) {
+        let mut wakers = self.wakers.lock();
+        wakers.push(waker);
+        self.waiting.store(wakers.len(), Ordering::SeqCst);
+    }
+}
+
+/// Resolves when it is worth reserving again: a group was sealed, a segment became ready, the log failed.
+#[must_use = "reserving again without waiting is a busy loop"]
+pub struct StageWait {
+    log: Arc<Log>,
+    device: DeviceId,
+    cost: u64,
+    /// Of [`StageWaiters`], from before the refusal.
+    seen: u64,
+}
+
+impl StageWait {
+    pub(super) fn new(log: &Arc<Log>, device: DeviceId, cost: u64, seen: u64) -> StageWait {
+        StageWait { log: log.clone(), device, cost, seen }
+    }
+
+    fn is_over(&self) -> bool {
+        // Room is looked at too: space that was given back unused is told only to those who are registered.
+        self.log.stage_waiters.changes() != self.seen
+            || self.log.poisoned().is_some()
+            || self.log.room(self.device, self.log.unsealed(self.device) + self.cost) == Room::Granted
+    }
+
+    /// Blocks; some other thread drives the log.
+    pub fn wait(self) {
+        block_on(self);
+    }
+
+    /// Blocks, driving the log on this thread whenever no other thread does.
+    pub fn wait_inline(self) {
+        let log = self.log.clone();
+        let mut waiting = pin!(self);
+        while !waiting.is_over() {
+            if log.step() != super::Progress::Worked {
+                block_for(waiting.as_mut(), Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for StageWait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StageWait(since {})", self.seen)
+    }
+}
+
+impl Future for StageWait {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        self.log.stage_waiters.register(cx.waker().clone());
+        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn block_for<F: Future>(mut future: Pin<&mut F>, timeout: Duration) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        return Some(output);
+    }
+    std::thread::park_timeout(timeout);
+    match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+/// Where driving threads sleep.
+#[derive(Default)]
+pub(super) struct Parking {
+    parked: AtomicUsize,
+    wakes: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Parking {
+    /// Sleeps until a wake or the timeout, unless `has_work` once the sleeper can be seen.
+    pub fn park(&self, timeout: Duration, has_work: impl FnOnce() -> bool) {
+        let deadline = Instant::now() + timeout;
+        self.parked.fetch_add(1, Ordering::SeqCst);
+        let mut wakes = self.wakes.lock();
+        let before = *wakes;
+        if !has_work() {
+            while *wakes == before && !self.changed.wait_until(&mut wakes, deadline).timed_out() {}
+        }
+        drop(wakes);
+        self.parked.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether anyone sleeps or is about to. Read after a sequentially consistent store of the work.
+    pub fn is_anyone_parked(&self) -> bool {
+        self.parked.load(Ordering::SeqCst) > 0
+    }
+
+    pub fn wake(&self) {
+        *self.wakes.lock() += 1;
+        self.changed.notify_all();
+    }
+}

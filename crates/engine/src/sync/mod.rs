@@ -1,0 +1,88 @@
+//! With what do threads meet? Atomics, fences, a mutex and a polite spin, from one place, so that a model checker can
+//! stand in for the machine.
+//!
+//! | build | atomics and threads from | what it can show |
+//! |---|---|---|
+//! | plain | `std`, mutex from parking_lot | speed |
+//! | `--cfg loom` | loom | every interleaving of a tiny case, weak memory included |
+//! | `--cfg shuttle` | shuttle | random interleavings of the real structure, sequentially consistent |
+//!
+//! A loom atomic is larger than eight bytes and must be made inside the model, so memory full of atomics is never
+//! obtained by casting bytes except in the plain build (`index::words` shows how).
+
+#[cfg(not(any(loom, shuttle)))]
+mod imp {
+    pub use parking_lot::{Mutex, MutexGuard};
+    pub use std::sync::{Arc, atomic};
+    pub use std::{hint, thread};
+}
+
+#[cfg(loom)]
+mod imp {
+    pub use loom::sync::{Arc, MutexGuard, atomic};
+    pub use loom::{hint, thread};
+    pub type Inner<T> = loom::sync::Mutex<T>;
+}
+
+#[cfg(shuttle)]
+mod imp {
+    pub use shuttle::sync::{Arc, MutexGuard, atomic};
+    pub use shuttle::{hint, thread};
+    pub type Inner<T> = shuttle::sync::Mutex<T>;
+}
+
+pub use imp::{Arc, MutexGuard, atomic, hint, thread};
+
+#[cfg(not(any(loom, shuttle)))]
+pub use imp::Mutex;
+
+/// The checkers' mutexes poison; ours does not, so that code reads the same in every build.
+#[cfg(any(loom, shuttle))]
+#[derive(Debug)]
+pub struct Mutex<T>(imp::Inner<T>);
+
+#[cfg(any(loom, shuttle))]
+impl<T> Mutex<T> {
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(imp::Inner::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("a thread of the model panicked; the model has failed already")
+    }
+
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("a thread of the model panicked; the model has failed already")
+    }
+}
+
+/// Waiting for a latch that is held for nanoseconds: spin a little, then give the processor away, because the holder
+/// may be off it.
+#[derive(Default)]
+pub struct Spin {
+    turns: u32,
+}
+
+impl Spin {
+    /// A few hundred nanoseconds of pause instructions; a latch held longer than that belongs to a thread that is not
+    /// running, or to a segment being copied.
+    const PAUSES: u32 = 64;
+
+    pub fn new() -> Spin {
+        Spin::default()
+    }
+
+    pub fn turn(&mut self) {
+        // A checker must be told to run someone else at once: to it a pause is no progress.
+        if cfg!(any(loom, shuttle)) || self.turns >= Self::PAUSES {
+            thread::yield_now();
+        } else {
+            self.turns += 1;
+            hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Where do a table's rows live? Containers of equal slots over pages, and size-classed containers for long values.
+//!
+//! | container | slots hold |
+//! |---|---|
+//! | 0 | records, with the slot header (further column groups will follow as 1..) |
+//! | 16 + class | long values, class c in slots of 64 << c bytes |
+//!
+//! 1. A container's pages are known by ordinal; slots per page are fixed, so a row id names page and slot directly.
+//! 2. A slot is given out once, and again only after `free_slot`, which garbage collection calls when no snapshot can see its row.
+//! 3. Slots at or above a container's high-water mark were never given out and are zero.
+
+mod slot;
+
+pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
+
+use crate::ids::{Cts, PageNo, RowId, StorageId};
+use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::schema::LIVE;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) const PRIMARY: u16 = 0;
+const VALUES: u16 = 16;
+const CLASSES: usize = 10;
+/// Words of a value slot before its payload: volatile part, cts, flags.
+const VALUE_HEADER_WORDS: usize = VOLATILE_WORDS + 2;
+/// The longest value that one slot holds; longer ones are cut into pieces of this length.
+pub(crate) const PIECE_BYTES: usize = (64 << (CLASSES - 1)) - VALUE_HEADER_WORDS * 8;
+
+/// Why there is no slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoSlot {
+    /// A page has to be allocated (and logged) first: `Container::add_page`.
+    NeedsPage,
+}
+
+#[derive(Default)]
+struct Allocation {
+    free: Vec<RowId>,
+}
+
+/// Slots of one width over a list of pages.
+pub(crate) struct Container {
+    pub storage: StorageId,
+    pub number: u16,
+    slot_words: usize,
+    slots_per_page: u64,
+    pages: RwLock<Vec<PageNo>>,
+    allocation: Mutex<Allocation>,
+    /// Held while a page is added, so that an ordinal is logged once.
+    pub growth: Mutex<()>,
+    /// Slots ever given out, counted from the first page's first slot.
+    high_water: AtomicU64,
+    space: Arc<Pages>,
+}
+
+impl Container {
+    pub fn new(space: Arc<Pages>, storage: StorageId, number: u16, persistent_words: usize) -> Container {
+        let slot_words = persistent_words + VOLATILE_WORDS;
+        Container {
+            storage,
+            number,
+            slot_words,
+            slots_per_page: ((PAGE_WORDS / slot_words) as u64).min(1 << 12),
+            pages: RwLock::default(),
+            allocation: Mutex::default(),
+            growth: Mutex::default(),
+            high_water: AtomicU64::new(0),
+            space,
+        }
+    }
+
+    /// Words of a slot's persistent part.
+    pub fn persistent_words(&self) -> usize {
+        self.slot_words - VOLATILE_WORDS
+    }
+
+    pub fn slots_per_page(&self) -> u64 {
+        self.slots_per_page
+    }
+
+    #[inline]
+    pub fn slot(&self, row: RowId) -> Slot<'_> {
+        let slot = u64::from(row.slot());
+        assert!(slot < self.slots_per_page, "invariant: a row id names a slot of its container");
+        Slot::new(self.space.words(row.page(), slot as usize * self.slot_words, self.slot_words))
+    }
+
+    /// A slot for a new row: a freed one, else the next of the last page.
+    pub fn take_slot(&self) -> Result<RowId, NoSlot> {
+        let mut allocation = self.allocation.lock();
+        if let Some(row) = allocation.free.pop() {
+            return Ok(row);
+        }
+        let next = self.high_water.load(Ordering::Relaxed);
+        let row = self.nth(next).ok_or(NoSlot::NeedsPage)?;
+        self.high_water.store(next + 1, Ordering::Release);
+        Ok(row)
+    }
+
+    /// The slot at this position, if its page exists.
+    pub fn nth(&self, position: u64) -> Option<RowId> {
+        let pages = self.pages.read();
+        let page = *pages.get((position / self.slots_per_page) as usize)?;
+        Some(RowId::new(page, (position % self.slots_per_page) as u16))
+    }
+
+    pub fn free_slot(&self, row: RowId) {
+        self.allocation.lock().free.push(row);
+    }
+
+    /// Slots ever given out: a scan visits the positions below.
+    pub fn high_water(&self) -> u64 {
+        self.high_water.load(Ordering::Acquire)
+    }
+
+    /// Whether `take_slot` would need a page.
+    pub fn is_full(&self) -> bool {
+        let free = !self.allocation.lock().free.is_empty();
+        !free && self.high_water() >= self.pages.read().len() as u64 * self.slots_per_page
+    }
+
+    /// Appends a page, which was allocated with `page_request` under the growth latch.
+    pub fn add_page(&self, page: PageNo) {
+        self.pages.write().push(page);
+    }
+
+    pub fn pages(&self) -> Vec<PageNo> {
+        self.pages.read().clone()
+    }
+
+    /// Recovery: takes the pages in order of ordinal and finds the free slots, which now are all that are not live. No slot's
+    /// timestamp may be above the durable `horizon`: the row that has one is the error.
+    pub fn restore(&self, pages: Vec<PageNo>, horizon: Cts) -> Result<(), (RowId, Cts)> {
+        let mut free = Vec::new();
+        let mut high_water = 0;
+        for (ordinal, &page) in pages.iter().enumerate() {
+            for slot in 0..self.slots_per_page {
+                let row = RowId::new(page, slot as u16);
+                let place = self.slot(row);
+                let cts = Cts(place.word(0).load(Ordering::Relaxed));
+                if cts > horizon {
+                    return Err((row, cts));
+                }
+                let position = ordinal as u64 * self.slots_per_page + slot;
+                if cts != Cts::ZERO {
+                    high_water = position + 1;
+                }
+                if place.word(1).load(Ordering::Relaxed) & LIVE == 0 {
+                    free.push((position, row));
+                }
+            }
+        }
+        free.retain(|(position, _)| *position < high_water);
+        self.allocation.lock().free = free.into_iter().rev().map(|(_, row)| row).collect();
+        *self.pages.write() = pages;
+        self.high_water.store(high_water, Ordering::Release);
+        Ok(())
+    }
+
+    /// What a new page of this container is allocated with.
+    pub fn page_request(&self) -> (StorageId, u16, u16, u32) {
+        (self.storage, self.number, self.slot_words as u16, self.pages.read().len() as u32)
+    }
+}
+
+/// All containers of one incarnation of a table.
+pub(crate) struct Store {
+    pub id: StorageId,
+    pub primary: Container,
+    values: Vec<Container>,
+}
+
+impl Store {
+    pub fn new(space: &Arc<Pages>, id: StorageId, record_words: usize) -> Store {
+        let value = |class: usize| {
+            let words = (64usize << class) / 8 - VOLATILE_WORDS;
+            Container::new(space.clone(), id, VALUES + class as u16, words)
+        };
+        Store {
+            id,
+            primary: Container::new(space.clone(), id, PRIMARY, record_words),
+            values: (0..CLASSES).map(value).collect(),
+        }
+    }
+
+    /// The container for a long value (or piece) of this length.
+    pub fn values_for(&self, bytes: usize) -> &Container {
+        debug_assert!(bytes <= PIECE_BYTES);
+        let slot = bytes + VALUE_HEADER_WORDS * 8;
+        let class = slot.next_power_of_two().max(64).trailing_zeros() - 6;
+        &self.values[class as usize]
+    }
+
+    pub fn container(&self, number: u16) -> Option<&Container> {
+        match number {
+            PRIMARY => Some(&self.primary),
+            _ => self.values.get(usize::from(number.checked_sub(VALUES)?)),
+        }
+    }
+
+    pub fn containers(&self) -> impl Iterator<Item = &Container> {
+        std::iter::once(&self.primary).chain(&self.values)
+    }
+
+    /// Whether a page with this metadata can belong here: a damaged log must not lead outside a slot.
+    pub fn accepts(&self, meta: &PageMeta) -> bool {
+        self.container(meta.container).is_some_and(|c| c.slot_words == usize::from(meta.slot_words))
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({})", self.id.0)
+    }
+}

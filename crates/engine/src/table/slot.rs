@@ -1,0 +1,166 @@
+//! A slot: one record and what the engine keeps beside it.
+//!
+//! | words | part | content |
+//! |---|---|---|
+//! | 0 | volatile | sequence count: odd while latched, grows by two with each write |
+//! | 1 | volatile | [`Head`]: the row lock's owner 32, the newest version node 32 |
+//! | 2 | persistent | `cts` of the newest committed version |
+//! | 3 | persistent | flags, null bits |
+//! | 4.. | persistent | further null bits, fields |
+//!
+//! 1. Words 1 and up are stored only under the latch (word 0 odd); readers copy and validate (`index::latch`).
+//! 2. The bytes in place are the newest version: the owner's uncommitted one while the head is *dirty*, else the one `cts` names.
+//! 3. While dirty, `cts` is still that of the newest committed version; it is stored once, at pre-commit, together with the owner's departure.
+//! 4. Words 0 and 1 are neither logged nor imaged; every change of the others is a logged delta (DESIGN invariant 4).
+
+use crate::index::latch;
+use crate::mem::NodeRef;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) const VOLATILE_WORDS: usize = 2;
+
+/// A session's place in the session table; owner of row locks while its transaction lasts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct SessionNo(pub u32);
+
+const DIRTY: u32 = 1 << 31;
+const WAITED: u32 = 1 << 30;
+
+/// The second word of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Head {
+    owner: u32,
+    pub node: NodeRef,
+}
+
+impl Head {
+    pub fn unpack(word: u64) -> Head {
+        Head { owner: (word >> 32) as u32, node: NodeRef(word as u32) }
+    }
+
+    pub fn pack(self) -> u64 {
+        u64::from(self.owner) << 32 | u64::from(self.node.0)
+    }
+
+    /// Who holds the row lock.
+    pub fn owner(self) -> Option<SessionNo> {
+        (self.owner & !(DIRTY | WAITED)).checked_sub(1).map(SessionNo)
+    }
+
+    /// The owner has written: the bytes in place are its uncommitted version.
+    pub fn is_dirty(self) -> bool {
+        self.owner & DIRTY != 0
+    }
+
+    /// Someone queues for the row lock.
+    pub fn is_waited(self) -> bool {
+        self.owner & WAITED != 0
+    }
+
+    pub fn with_owner(self, owner: Option<SessionNo>) -> Head {
+        let kept = self.owner & WAITED;
+        Head { owner: kept | owner.map_or(0, |s| s.0 + 1), node: self.node }
+    }
+
+    pub fn with_dirty(self, dirty: bool) -> Head {
+        Head { owner: if dirty { self.owner | DIRTY } else { self.owner & !DIRTY }, ..self }
+    }
+
+    pub fn with_waited(self, waited: bool) -> Head {
+        Head { owner: if waited { self.owner | WAITED } else { self.owner & !WAITED }, ..self }
+    }
+
+    pub fn with_node(self, node: NodeRef) -> Head {
+        Head { node, ..self }
+    }
+}
+
+/// A slot in place.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Slot<'a> {
+    pub fn new(words: &'a [AtomicU64]) -> Slot<'a> {
+        Slot { words }
+    }
+
+    /// Copies the persistent part; the result belongs to the same moment. `out` may be shorter than the record.
+    #[inline]
+    pub fn copy(&self, out: &mut [u64]) -> Head {
+        loop {
+            let seen = latch::begin_read(&self.words[0]);
+            let head = self.words[1].load(Ordering::Relaxed);
+            for (to, from) in out.iter_mut().zip(&self.words[VOLATILE_WORDS..]) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            if latch::end_read(&self.words[0], seen) {
+                return Head::unpack(head);
+            }
+        }
+    }
+
+    pub fn latch(&self) -> Latched<'a> {
+        let seen = latch::latch(&self.words[0]);
+        Latched { words: self.words, seen, changed: false }
+    }
+
+    /// A word of the persistent part while nobody else can reach the slot (recovery).
+    pub fn word(&self, at: usize) -> &'a AtomicU64 {
+        &self.words[VOLATILE_WORDS + at]
+    }
+}
+
+/// A latched slot; dropping it unlatches.
+pub(crate) struct Latched<'a> {
+    words: &'a [AtomicU64],
+    seen: u64,
+    changed: bool,
+}
+
+impl Latched<'_> {
+    pub fn head(&self) -> Head {
+        Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    pub fn set_head(&mut self, head: Head) {
+        self.changed = true;
+        self.words[1].store(head.pack(), Ordering::Relaxed);
+    }
+
+    /// Stores a word of the persistent part.
+    pub fn set(&mut self, at: usize, word: u64) {
+        self.changed = true;
+        self.words[VOLATILE_WORDS + at].store(word, Ordering::Relaxed);
+    }
+
+    pub fn copy(&self, out: &mut [u64]) {
+        for (to, from) in out.iter_mut().zip(&self.words[VOLATILE_WORDS..]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        latch::unlatch(&self.words[0], self.seen, self.changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_keeps_its_parts_apart() {
+        let head = Head::default().with_owner(Some(SessionNo(41))).with_dirty(true).with_node(NodeRef(7));
+        assert_eq!(Head::unpack(head.pack()), head);
+        let waited = head.with_waited(true);
+        assert_eq!(waited.owner(), Some(SessionNo(41)));
+        let handed_on = waited.with_dirty(false).with_owner(Some(SessionNo(3)));
+        assert!(handed_on.is_waited() && !handed_on.is_dirty());
+        assert_eq!(handed_on.owner(), Some(SessionNo(3)));
+        assert_eq!(handed_on.with_owner(None).with_waited(false), Head::default().with_node(NodeRef(7)));
+    }
+}

@@ -1,0 +1,174 @@
+//! What all sessions of a database share.
+
+use super::locks::LockTable;
+use super::sessions::Sessions;
+use super::{Error, Stop};
+use crate::catalog::{Schema, Table};
+use crate::ids::{Cts, Epoch, RowId, StorageId};
+use crate::log::{Log, LogError, ReserveError, Worker};
+use crate::mem::{Arena, Budget, Pages};
+use crate::table::{Container, NoSlot, Store};
+use crate::txn::record;
+use crate::txn::wait::WaitToken;
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Counters of what commits logged.
+#[derive(Default)]
+pub(crate) struct CommitCounts {
+    pub records: AtomicU64,
+    pub record_bytes: AtomicU64,
+}
+
+/// The shared state of a database: memory, log, sessions, locks, schema.
+pub(crate) struct Core {
+    pub pages: Arc<Pages>,
+    pub arena: Arena,
+    pub budget: Arc<Budget>,
+    pub log: Arc<Log>,
+    pub(super) workers: Box<[Mutex<Worker>]>,
+    pub sessions: Sessions,
+    pub(super) locks: LockTable,
+    /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
+    pub stores: RwLock<HashMap<StorageId, Arc<Store>>>,
+    pub system: Arc<Table>,
+    pub schema: ArcSwap<Schema>,
+    /// The largest commit that was acknowledged before it was durable.
+    pub(super) deferred: AtomicU64,
+    pub(super) large_txn: AtomicU64,
+    /// Commits with fragments that may not be durable yet: the first fragment's epoch and the commit's cts.
+    pub(super) fragmented: Mutex<Vec<(Epoch, Cts)>>,
+    pub counts: CommitCounts,
+    /// Keys the hash indexes.
+    pub hash_seed: u64,
+}
+
+/// Threads take workers by their number, so that one thread meets its own.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+std::thread_local! {
+    static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Workers of the log: threads share them when there are more threads.
+const WORKERS: usize = 32;
+/// Places beyond the configured sessions: the checkpoint's.
+const OWN_SESSIONS: u32 = 2;
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
+    pub fn new(
+        pages: Arc<Pages>,
+        arena: Arena,
+        budget: Arc<Budget>,
+        log: Arc<Log>,
+        sessions_max: u32,
+        system: Arc<Table>,
+        hash_seed: u64,
+        stores: HashMap<StorageId, Arc<Store>>,
+    ) -> Result<Core, LogError> {
+        let workers = (0..WORKERS).map(|_| log.worker().map(Mutex::new)).collect::<Result<_, _>>()?;
+        Ok(Core {
+            pages,
+            arena,
+            budget,
+            log,
+            workers,
+            sessions: Sessions::new(sessions_max + OWN_SESSIONS),
+            locks: LockTable::default(),
+            stores: RwLock::new(stores),
+            system,
+            schema: ArcSwap::default(),
+            deferred: AtomicU64::new(0),
+            large_txn: AtomicU64::new(0),
+            fragmented: Mutex::default(),
+            counts: CommitCounts::default(),
+            hash_seed,
+        })
+    }
+
+    /// This thread's worker. Held from announce to leave; nothing waits meanwhile.
+    pub(super) fn worker(&self) -> MutexGuard<'_, Worker> {
+        let thread = THREAD.with(|t| *t);
+        self.workers[thread % self.workers.len()].lock()
+    }
+
+    /// A slot for a new row; takes and logs a page where the container has no room.
+    pub(super) fn take_slot(&self, container: &Container) -> Result<RowId, Stop> {
+        loop {
+            match container.take_slot() {
+                Ok(row) => return Ok(row),
+                Err(NoSlot::NeedsPage) => self.add_page(container)?,
+            }
+        }
+    }
+
+    /// Allocates the container's next page: a logged system action that no rollback undoes.
+    fn add_page(&self, container: &Container) -> Result<(), Stop> {
+        let _growth = container.growth.lock();
+        if !container.is_full() {
+            return Ok(());
+        }
+        let mut worker = self.worker();
+        let reserved = worker.reserve(64).map_err(stop_of)?;
+        let (storage, number, slot_words, ordinal) = container.page_request();
+        let Some((page, meta)) = self.pages.allocate(storage, number, slot_words, ordinal) else {
+            return Err(Error::OutOfMemory("a page").into());
+        };
+        let mut frame = Vec::with_capacity(32);
+        record::put_page(&mut frame, page, &meta);
+        // Staged before the page can hold a row, so that a commit that touches it has the same or a later epoch.
+        let mut announced = reserved.announce();
+        let epoch = announced.epoch();
+        announced.stage(epoch, &[&frame]);
+        announced.leave();
+        container.add_page(page);
+        Ok(())
+    }
+
+    /// The first epoch with fragments of a commit above `durable`, or of one that is not drawn yet.
+    pub fn first_fragment_after(&self, durable: Cts) -> Option<Epoch> {
+        // A commit enters the list before its session's place is cleared: looking in this order misses none.
+        let active = self.sessions.first_fragment();
+        let mut fragmented = self.fragmented.lock();
+        fragmented.retain(|(_, cts)| *cts > durable);
+        fragmented.iter().map(|(epoch, _)| *epoch).chain(active).min()
+    }
+
+    /// Copies a record's persistent part as of `snapshot`, dead ones' residue included.
+    pub fn read_raw(&self, container: &Container, row: RowId, snapshot: Cts, record: &mut [u64]) {
+        let head = container.slot(row).copy(record);
+        if head.is_dirty() || Cts(record[0]) > snapshot {
+            super::version::rewind(&self.arena, record, head, None, snapshot);
+        }
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.log.poisoned().map(|e| e.to_string())
+    }
+
+    /// Where a session's durable reads may start at the earliest.
+    pub(super) fn deferred(&self) -> Cts {
+        Cts(self.deferred.load(Ordering::SeqCst))
+    }
+}
+
+pub(super) fn stop_of(error: ReserveError) -> Stop {
+    match error {
+        ReserveError::Busy(wait) => Stop::Wait(WaitToken::stage(wait)),
+        ReserveError::Refused(error) => Stop::Error(error.into()),
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        match error {
+            LogError::Full { .. } => Error::LogFull,
+            LogError::OutOfMemory { .. } => Error::OutOfMemory("log staging"),
+            LogError::FrameTooLarge { .. } => Error::LimitExceeded(error.to_string()),
+            other => Error::LogFailed(other.to_string()),
+        }
+    }
+}

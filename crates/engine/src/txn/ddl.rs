@@ -1,0 +1,267 @@
+//! Changing the schema: transactions over the system table that end by publishing a new schema.
+//!
+//! 1. DDL transactions are serial: each locks the counters' row first and keeps it to its end.
+//! 2. A table that changes under existing rows is taken alone: its gate is closed, then every transaction that writes it is waited for.
+//! 3. A schema is published after the cts is drawn and before the commit leaves, so that who registers a snapshot and then sees the old schema
+//!    has a snapshot below that cts, which keeps dropped pages (see `garbage`).
+
+use super::garbage::key_of;
+use super::session::Session;
+use super::{Error, Stop};
+use crate::catalog::{
+    Counters, Gate, Index, IndexDef, IndexId, Object, Schema, Table, TableDef, TableId, TableObject, Tree, TreeKey,
+};
+use crate::ids::{RowId, StorageId};
+use crate::index::Probe;
+use crate::schema::{KeyBuf, Layout, LayoutError, Row};
+use crate::table::Store;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Columns of a table; null bits and column numbers are 16-bit.
+const COLUMNS_MAX: usize = 1600;
+/// Columns of an index, as in PostgreSQL.
+const KEY_COLUMNS_MAX: usize = 32;
+
+/// The counters' row: the first of the system table, there since creation.
+fn counters_row(system: &Table) -> RowId {
+    system.store.primary.nth(0).expect("invariant: the system table has its counters")
+}
+
+impl Session {
+    /// Creates a table with `indexes` in order, the primary key first.
+    pub fn create_table(&mut self, def: TableDef, indexes: Vec<IndexDef>) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        self.check_name(&def.name)?;
+        let layout = layout_of(&def)?;
+        let id = TableId(next(&mut counters.next_id));
+        let storage = StorageId(next(&mut counters.next_storage));
+        let store = self.new_store(storage, &layout);
+        self.put_object(id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
+        let mut table = Table::new(id, def, layout, Vec::new(), store, Arc::new(Gate::default()));
+        for index in indexes {
+            let index = self.put_index(&mut counters, &table, index)?;
+            let mut list = table.indexes.clone();
+            list.push(index);
+            table = table.with_indexes(list);
+        }
+        self.change_schema(counters, |schema| schema.put(Arc::new(table)))
+    }
+
+    pub fn drop_table(&mut self, name: &str) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        let table = self.own_table(name)?;
+        self.take_alone(&table)?;
+        self.remove_object(table.id.0)?;
+        for index in &table.indexes {
+            self.remove_object(index.id.0)?;
+        }
+        self.ddl.dropped.push(table.store.id);
+        self.change_schema(counters, |schema| schema.remove(name))
+    }
+
+    /// Gives the table a new, empty storage.
+    pub fn truncate(&mut self, name: &str) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.own_table(name)?;
+        self.take_alone(&table)?;
+        let storage = StorageId(next(&mut counters.next_storage));
+        let store = self.new_store(storage, &table.layout);
+        self.change_object(table.id.0, &Object::Table(TableObject { storage, def: table.def.clone() }))?;
+        let seed = self.core.hash_seed;
+        let empty = |i: &Arc<Index>| Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed).map(Arc::new);
+        let indexes = table.indexes.iter().map(empty).collect::<Result<_, _>>().map_err(Error::LimitExceeded)?;
+        let (def, layout) = (table.def.clone(), table.layout.clone());
+        let emptied = Table::new(table.id, def, layout, indexes, store, table.gate.clone());
+        self.ddl.dropped.push(table.store.id);
+        self.change_schema(counters, |schema| schema.put(Arc::new(emptied)))
+    }
+
+    pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.own_table(table)?;
+        self.check_name(&def.name)?;
+        self.take_alone(&table)?;
+        let index = self.put_index(&mut counters, &table, def)?;
+        self.build(&table, &index)?;
+        let mut indexes = table.indexes.clone();
+        indexes.push(index);
+        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))
+    }
+
+    pub fn drop_index(&mut self, name: &str) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        let found = self.schema().index(name).map(|(t, i)| (t.clone(), i.id));
+        let (table, id) = found.ok_or_else(|| Error::UndefinedIndex(name.into()))?;
+        self.take_alone(&table)?;
+        self.remove_object(id.0)?;
+        let indexes = table.indexes.iter().filter(|i| i.id != id).cloned().collect();
+        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))
+    }
+
+    /// Takes the DDL lock and starts from the schema that is current under it.
+    fn begin_ddl(&mut self) -> Result<Counters, Stop> {
+        self.needs_write()?;
+        let system = self.core.system.clone();
+        let mut row = Row::default();
+        self.lock_newest(&system, counters_row(&system), &mut row)?;
+        if self.ddl.schema.is_none() {
+            self.ddl.schema = Some(self.core.schema.load_full());
+        }
+        match self.object_of(&system, &mut row) {
+            (_, Object::Counters(counters)) => Ok(counters),
+            _ => panic!("invariant: the system table's first row holds the counters"),
+        }
+    }
+
+    fn object_of(&self, system: &Table, row: &mut Row) -> (u32, Object) {
+        self.core.fetch_long(system, row, 2);
+        Object::of_row(system, row).expect("invariant: system rows are written by this version or checked at open")
+    }
+
+    /// The transaction's own schema moves on, and the counters with it.
+    fn change_schema(&mut self, mut counters: Counters, change: impl FnOnce(&mut Schema)) -> Result<(), Stop> {
+        counters.schema_version += 1;
+        self.change_row(counters_row(&self.core.system.clone()), 0, &Object::Counters(counters))?;
+        let mut schema = Schema::clone(self.schema());
+        schema.version = counters.schema_version;
+        change(&mut schema);
+        self.ddl.schema = Some(Arc::new(schema));
+        Ok(())
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), Stop> {
+        if self.schema().has_relation(name) {
+            return Err(Error::DuplicateRelation(name.into()).into());
+        }
+        Ok(())
+    }
+
+    fn own_table(&self, name: &str) -> Result<Arc<Table>, Stop> {
+        Ok(self.schema().table(name).cloned().ok_or_else(|| Error::UndefinedTable(name.into()))?)
+    }
+
+    fn new_store(&mut self, storage: StorageId, layout: &Layout) -> Arc<Store> {
+        let store = Arc::new(Store::new(&self.core.pages, storage, layout.words()));
+        self.core.stores.write().insert(storage, store.clone());
+        self.ddl.created.push(storage);
+        store
+    }
+
+    /// Closes the table's gate and waits for everyone who writes it.
+    fn take_alone(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
+        let me = self.no.0 + 1;
+        if table.gate.exclusive.load(Ordering::SeqCst) != me {
+            table.gate.exclusive.store(me, Ordering::SeqCst);
+            self.ddl.gates.push(table.clone());
+        }
+        fence(Ordering::SeqCst);
+        let core = self.core.clone();
+        let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.tables.lock().contains(&table.id));
+        match writer {
+            Some((holder, _)) => Err(self.wait_for_session(holder)),
+            None => Ok(()),
+        }
+    }
+
+    // ---- rows of the system table
+
+    fn put_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
+        let system = self.core.system.clone();
+        let mut row = object.to_row(&system, id);
+        self.insert(&system, &mut row).map(drop)
+    }
+
+    fn put_index(&mut self, counters: &mut Counters, table: &Table, def: IndexDef) -> Result<Arc<Index>, Stop> {
+        self.check_name(&def.name)?;
+        if def.columns.len() > KEY_COLUMNS_MAX {
+            return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
+        }
+        let id = IndexId(next(&mut counters.next_id));
+        let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed)
+            .map_err(Error::LimitExceeded)?;
+        self.put_object(id.0, &Object::Index { table: table.id, def })?;
+        Ok(Arc::new(index))
+    }
+
+    /// The row of an object. Only the DDL lock's holder changes system rows, so the newest versions are looked at.
+    fn find_object(&mut self, id: u32) -> RowId {
+        let system = self.core.system.clone();
+        let primary = &system.store.primary;
+        let mut row = Row::default();
+        let found = (0..primary.high_water()).filter_map(|at| primary.nth(at)).find(|&at| {
+            primary.slot(at).copy(row.start_copy(primary.persistent_words()));
+            row.is_live() && row.get(&system.layout, 0) == crate::schema::Value::Int(i64::from(id))
+        });
+        found.expect("invariant: every object of the schema has its row")
+    }
+
+    fn change_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
+        let at = self.find_object(id);
+        self.change_row(at, id, object)
+    }
+
+    fn change_row(&mut self, at: RowId, id: u32, object: &Object) -> Result<(), Stop> {
+        let system = self.core.system.clone();
+        let mut old = Row::default();
+        self.lock_newest(&system, at, &mut old)?;
+        self.update(&system, at, &old, &mut object.to_row(&system, id))
+    }
+
+    fn remove_object(&mut self, id: u32) -> Result<(), Stop> {
+        let system = self.core.system.clone();
+        let at = self.find_object(id);
+        let mut old = Row::default();
+        self.lock_newest(&system, at, &mut old)?;
+        self.delete(&system, at, &old)
+    }
+
+    // ---- building an index
+
+    /// Enters every linked version of every row: older snapshots will use the index too. The table is this transaction's alone.
+    fn build(&mut self, table: &Arc<Table>, index: &Index) -> Result<(), Stop> {
+        let primary = &table.store.primary;
+        let mut key = KeyBuf::default();
+        for at in 0..primary.high_water() {
+            let Some(id) = primary.nth(at) else { break };
+            let versions = self.core.versions(table, id);
+            for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
+                self.core.fetch_key_columns(table, index, &mut version);
+                let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
+                let unique = index.def.unique && !has_null && age == 0;
+                let core = &*self.core;
+                let mut other = Row::default();
+                let probe = |met: RowId| {
+                    primary.slot(met).copy(other.start_copy(primary.persistent_words()));
+                    core.fetch_key_columns(table, index, &mut other);
+                    let same = other.is_live() && index.spec.rows_equal(&table.layout, &other, &version);
+                    if unique && same { Probe::Duplicate } else { Probe::Ignore }
+                };
+                let entered = match (&index.tree, key_of(index, &table.layout, &version, &mut key)) {
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.insert_unique(hash, id, probe),
+                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.insert_unique(&words, id, probe),
+                    _ => unreachable!("invariant: a key has its index's form"),
+                };
+                if entered.is_err() {
+                    return Err(Error::UniqueViolation { index: index.def.name.clone() }.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn next(counter: &mut u32) -> u32 {
+    *counter += 1;
+    *counter - 1
+}
+
+fn layout_of(def: &TableDef) -> Result<Layout, Error> {
+    if def.columns.len() > COLUMNS_MAX {
+        return Err(Error::LimitExceeded(format!("tables can have at most {COLUMNS_MAX} columns")));
+    }
+    let types: Vec<_> = def.columns.iter().map(|c| c.ty).collect();
+    Layout::new(&types).map_err(|LayoutError::TooWide(bytes)| {
+        Error::LimitExceeded(format!("row is too wide: {bytes} bytes of fields"))
+    })
+}

@@ -1,0 +1,600 @@
+//! Reading and writing rows: what a statement sees, row locks, versions, index entries.
+
+use super::core::Core;
+use super::garbage::key_of;
+use super::locks::Want;
+use super::session::{Change, Held, KeyChange, Session, Write, container};
+use super::version::{self, NewNode, Node};
+use super::{Error, Isolation, Locked, Stop, values};
+use crate::catalog::{Index, Table, Tree, TreeKey};
+use crate::ids::{Cts, RowId};
+use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
+use crate::schema::{KeyBuf, LIVE, Row, Value};
+use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+/// The longest value of one column.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// Position of a full scan.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct TableCursor {
+    next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Position of an index range scan.
+pub struct RangeCursor {
+    tree: Cursor,
+    batch: Entries,
+    at: usize,
+    direction: Direction,
+    /// Rows whose keys are equal in words, in order; used where byte strings may be cut.
+    ties: Vec<(RowId, Row)>,
+    tie_at: usize,
+}
+
+/// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
+#[inline]
+fn read_version(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) -> bool {
+    let words = row.start_copy(container.persistent_words());
+    let head = container.slot(id).copy(words);
+    if head.is_dirty() || Cts(words[0]) > snapshot {
+        version::rewind(&core.arena, words, head, Some(me), snapshot);
+    }
+    words[1] & LIVE != 0
+}
+
+impl Session {
+    /// Copies the version of the row that the statement sees; false if it sees none.
+    #[inline]
+    pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        let live = read_version(&self.core, self.no, self.snapshot, &table.store.primary, id, row);
+        self.dependency = self.dependency.max(row.cts());
+        live
+    }
+
+    /// Brings a long value of the copy onto its heap, so that `Row::get` can give it. Does nothing for other columns.
+    pub fn fetch_long(&mut self, table: &Table, row: &mut Row, column: usize) {
+        self.core.fetch_long(table, row, column);
+    }
+
+    /// The next visible row of a full scan.
+    pub fn scan_next(&mut self, table: &Table, cursor: &mut TableCursor, row: &mut Row) -> Option<RowId> {
+        while cursor.next < table.store.primary.high_water() {
+            let id = table.store.primary.nth(cursor.next)?;
+            cursor.next += 1;
+            if self.read(table, id, row) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The visible row with this key in a unique index. `value(i)` is the key's i-th column.
+    #[inline]
+    pub fn get<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        value: impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> Option<RowId> {
+        let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
+        let mut dependency = self.dependency;
+        let mut check = |id: RowId| {
+            let live = read_version(core, me, snapshot, &table.store.primary, id, row);
+            dependency = dependency.max(row.cts());
+            if live {
+                core.fetch_key_columns(table, index, row);
+                if index.spec.row_matches(&table.layout, row, &value) {
+                    return ControlFlow::Break(id);
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let found = match &index.tree {
+            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), check),
+            Tree::BTree(tree) => {
+                index.spec.encode(&mut self.key, |i| crate::schema::KeyPart::Value(value(i)));
+                tree.lookup(&self.key.words, &mut check)
+            }
+        };
+        self.dependency = dependency;
+        match found {
+            ControlFlow::Break(id) => Some(id),
+            ControlFlow::Continue(()) => None,
+        }
+    }
+
+    /// Appends candidates with this key in any index: read each and check its columns.
+    pub fn lookup<'a>(
+        &mut self,
+        _table: &Table,
+        index: &Index,
+        value: impl Fn(usize) -> Value<'a>,
+        candidates: &mut Vec<RowId>,
+    ) {
+        let each = |id: RowId| {
+            candidates.push(id);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = match &index.tree {
+            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), each),
+            Tree::BTree(tree) => {
+                index.spec.encode(&mut self.key, |i| crate::schema::KeyPart::Value(value(i)));
+                tree.lookup(&self.key.words, each)
+            }
+        };
+    }
+
+    /// A range over a B+-tree index, both ends inclusive in words (`index.spec.encode`, `pad_high` for the upper one): a
+    /// superset, which the caller's conditions narrow.
+    pub fn range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf, direction: Direction) -> RangeCursor {
+        let Tree::BTree(tree) = &index.tree else {
+            panic!("invariant: only an ordered index is asked for a range");
+        };
+        let towards = match direction {
+            Direction::Forward => TreeDirection::Forward,
+            Direction::Backward => TreeDirection::Backward,
+        };
+        RangeCursor {
+            tree: tree.scan(Bound::Included(&lower.words), Bound::Included(&upper.words), towards),
+            batch: Entries::new(),
+            at: 0,
+            direction,
+            ties: Vec::new(),
+            tie_at: 0,
+        }
+    }
+
+    /// The next visible row of the range in exact key order, each row once.
+    pub fn range_next(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &mut RangeCursor,
+        row: &mut Row,
+    ) -> Option<RowId> {
+        loop {
+            if let Some((id, tie)) = cursor.ties.get(cursor.tie_at) {
+                row.copy_from(tie);
+                cursor.tie_at += 1;
+                return Some(*id);
+            }
+            let id = self.next_entry(index, cursor)?;
+            let words_at = cursor.at - 1;
+            if !self.entry_holds(table, index, cursor, words_at, id, row) {
+                continue;
+            }
+            if self.key.exact {
+                return Some(id);
+            }
+            self.gather_ties(table, index, cursor, id, row);
+        }
+    }
+
+    fn next_entry(&mut self, index: &Index, cursor: &mut RangeCursor) -> Option<RowId> {
+        let Tree::BTree(tree) = &index.tree else {
+            panic!("invariant: only an ordered index is asked for a range");
+        };
+        if cursor.at >= cursor.batch.len() {
+            if !cursor.tree.next_batch(tree, &mut cursor.batch) {
+                return None;
+            }
+            cursor.at = 0;
+        }
+        cursor.at += 1;
+        Some(cursor.batch.get(cursor.at - 1).1)
+    }
+
+    /// Whether the entry's key is the key of the version that the statement sees; leaves that key in `self.key`.
+    fn entry_holds(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &RangeCursor,
+        at: usize,
+        id: RowId,
+        row: &mut Row,
+    ) -> bool {
+        if !self.read(table, id, row) {
+            return false;
+        }
+        self.core.fetch_key_columns(table, index, row);
+        index.spec.of_row(&table.layout, row, &mut self.key);
+        cursor.batch.get(at).0 == self.key.words
+    }
+
+    /// Reads every further row with the same words as the inexact one just met, and puts them in the rows' own order.
+    fn gather_ties(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor, id: RowId, row: &mut Row) {
+        cursor.ties.clear();
+        cursor.tie_at = 0;
+        cursor.ties.push((id, row.clone()));
+        let words = self.key.words.clone();
+        while let Some(next) = self.next_entry(index, cursor) {
+            let at = cursor.at - 1;
+            if cursor.batch.get(at).0 != words {
+                cursor.at = at;
+                break;
+            }
+            if self.entry_holds(table, index, cursor, at, next, row) {
+                cursor.ties.push((next, row.clone()));
+            }
+        }
+        let backward = cursor.direction == Direction::Backward;
+        cursor.ties.sort_by(|a, b| {
+            let order = index.spec.compare_rows(&table.layout, &a.1, &b.1);
+            if backward { order.reverse() } else { order }
+        });
+    }
+
+    /// Locks the row and copies its newest version.
+    pub fn lock(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<Locked, Stop> {
+        let newly = self.lock_newest(table, id, row)?;
+        self.dependency = self.dependency.max(row.cts());
+        let newer = row.cts() > self.snapshot;
+        if newer && self.isolation() == Isolation::RepeatableRead {
+            return Err(Error::Serialization.into());
+        }
+        if !row.is_live() {
+            if newly {
+                self.unlock_last();
+            }
+            return Ok(Locked::Gone);
+        }
+        Ok(if newer { Locked::Newer } else { Locked::Same })
+    }
+
+    /// Takes the row's lock whatever its version; true if this transaction did not have it yet.
+    pub(super) fn lock_newest(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<bool, Stop> {
+        let held = Held { table: self.enter(table)?, container: PRIMARY, row: id };
+        let primary = &table.store.primary;
+        let mut latched = primary.slot(id).latch();
+        let head = latched.head();
+        let newly = match head.owner() {
+            None => {
+                latched.set_head(head.with_owner(Some(self.no)));
+                true
+            }
+            Some(owner) if owner == self.no => false,
+            Some(_) => {
+                drop(latched);
+                return Err(self.wait_for_row(held, Want::Lock));
+            }
+        };
+        latched.copy(row.start_copy(primary.persistent_words()));
+        drop(latched);
+        if newly {
+            self.held.push(held);
+        }
+        Ok(newly)
+    }
+
+    /// Whether this transaction's current statement has already written the row, so that an update does not meet its
+    /// own result again.
+    pub fn written_by_statement(&mut self, table: &Table, id: RowId) -> bool {
+        let primary = &table.store.primary;
+        let head = primary.slot(id).copy(&mut []);
+        head.is_dirty()
+            && head.owner() == Some(self.no)
+            && Node::new(&self.core.arena, head.node).command() == self.command
+    }
+
+    pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
+        let number = self.enter(table)?;
+        self.store_long_values(number, table, row)?;
+        let id = self.core.take_slot(&table.store.primary)?;
+        let held = Held { table: number, container: PRIMARY, row: id };
+        self.put_new(&table.store.primary, held, &row.words[1..])?;
+        for index in &table.indexes {
+            self.add_entry(number, table, index, id, row)?;
+        }
+        Ok(id)
+    }
+
+    /// Writes a new record into a slot that this transaction was given. `words` are those after the cts; what they do not
+    /// reach stays residue.
+    fn put_new(&mut self, container: &Container, held: Held, words: &[u64]) -> Result<(), Stop> {
+        let slot = container.slot(held.row);
+        let mut old = std::mem::take(&mut self.old_words);
+        old.resize(container.persistent_words(), 0);
+        let head = slot.copy(&mut old);
+        assert!(head.owner().is_none(), "invariant: a slot given out is nobody's");
+        let mut new = old.clone();
+        new[1..1 + words.len()].copy_from_slice(words);
+        let fresh = old[0] == 0;
+        let prev_cts = Some(Cts(old[0]));
+        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh, old: &old, new: &new };
+        let node = version::write(&self.core.arena, &mut self.cursor, &node);
+        self.old_words = old;
+        let Some(node) = node else {
+            container.free_slot(held.row);
+            return Err(Error::OutOfMemory("a version").into());
+        };
+        let mut latched = slot.latch();
+        for (i, &word) in new.iter().enumerate().skip(1) {
+            latched.set(i, word);
+        }
+        let head = latched.head().with_owner(Some(self.no)).with_dirty(true).with_node(node);
+        latched.set_head(head);
+        drop(latched);
+        self.held.push(held);
+        self.writes.push(Write { held, node, command: self.command, change: Change::Insert });
+        Ok(())
+    }
+
+    /// `old` is what `lock` gave; `new` a copy of it with columns set.
+    pub fn update(&mut self, table: &Arc<Table>, id: RowId, old: &Row, new: &mut Row) -> Result<(), Stop> {
+        let number = self.enter(table)?;
+        self.store_long_values(number, table, new)?;
+        let keys_touched = table.key_words.iter().any(|&w| old.words[w] != new.words[w]);
+        self.overwrite(table, Held { table: number, container: PRIMARY, row: id }, &new.words, Change::Update)?;
+        for &column in &table.variable {
+            if let Some((length, value)) = old.stored(&table.layout, column)
+                && new.stored(&table.layout, column).map(|s| s.1) != Some(value)
+            {
+                self.unlink_value(number, table, value, length)?;
+            }
+        }
+        if keys_touched {
+            self.move_entries(number, table, id, old, new)?;
+        }
+        Ok(())
+    }
+
+    /// `old` is what `lock` gave.
+    pub fn delete(&mut self, table: &Arc<Table>, id: RowId, old: &Row) -> Result<(), Stop> {
+        let number = self.enter(table)?;
+        let mut words = old.words.clone();
+        words[1] &= !LIVE;
+        self.overwrite(table, Held { table: number, container: PRIMARY, row: id }, &words, Change::Delete)?;
+        for &column in &table.variable {
+            if let Some((length, value)) = old.stored(&table.layout, column) {
+                self.unlink_value(number, table, value, length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `new` the newest version of a row whose lock this transaction holds.
+    fn overwrite(&mut self, table: &Table, held: Held, new: &[u64], change: Change) -> Result<(), Stop> {
+        let container = container(table, held.container);
+        let slot = container.slot(held.row);
+        let mut old = std::mem::take(&mut self.old_words);
+        old.resize(container.persistent_words(), 0);
+        let head = slot.copy(&mut old);
+        assert!(head.owner() == Some(self.no), "invariant: a row is written under its lock");
+        if old[1..] == new[1..] {
+            self.old_words = old;
+            return Ok(());
+        }
+        // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
+        let prev_cts = (!head.is_dirty()).then_some(Cts(old[0]));
+        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, old: &old, new };
+        let node = version::write(&self.core.arena, &mut self.cursor, &node);
+        let Some(node) = node else {
+            self.old_words = old;
+            return Err(Error::OutOfMemory("a version").into());
+        };
+        let mut latched = slot.latch();
+        // Garbage collection may have cut the chain since the copy: what it cut must not be linked again.
+        let head = latched.head();
+        Node::new(&self.core.arena, node).set_next(head.node);
+        for (i, &word) in new.iter().enumerate().skip(1) {
+            if word != old[i] {
+                latched.set(i, word);
+            }
+        }
+        latched.set_head(head.with_dirty(true).with_node(node));
+        drop(latched);
+        self.old_words = old;
+        self.writes.push(Write { held, node, command: self.command, change });
+        Ok(())
+    }
+
+    // ---- index entries
+
+    /// Enters a row that is in place into an index, after the unique check.
+    fn add_entry(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        index: &Arc<Index>,
+        id: RowId,
+        row: &mut Row,
+    ) -> Result<TreeKey, Stop> {
+        self.core.fetch_key_columns(table, index, row);
+        let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
+        let unique = index.def.unique && !has_null;
+        let (core, me) = (&*self.core, self.no);
+        let probe = |other: RowId| if unique { verdict(core, me, table, index, other, row) } else { Probe::Ignore };
+        let key = key_of(index, &table.layout, row, &mut self.key);
+        let entered = match (&index.tree, &key) {
+            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.insert_unique(*hash, id, probe),
+            (Tree::Hash(tree), TreeKey::Hash(hash)) => Ok(tree.insert(*hash, id)),
+            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.insert_unique(words, id, probe),
+            (Tree::BTree(tree), TreeKey::Words(words)) => Ok(tree.insert(words, id)),
+            _ => unreachable!("invariant: a key has its index's form"),
+        };
+        match entered {
+            Ok(_) => Ok(key),
+            Err(Conflict::Duplicate(other)) => {
+                let mut met = Row::default();
+                table.store.primary.slot(other).copy(met.start_copy(table.layout.words()));
+                self.dependency = self.dependency.max(met.cts());
+                Err(Error::UniqueViolation { index: index.def.name.clone() }.into())
+            }
+            Err(Conflict::Wait(other)) => {
+                let held = Held { table: number, container: PRIMARY, row: other };
+                Err(self.wait_for_row(held, Want::End))
+            }
+        }
+    }
+
+    /// Enters an updated row under its new keys. Old entries stay for older snapshots.
+    fn move_entries(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        id: RowId,
+        old: &Row,
+        new: &mut Row,
+    ) -> Result<(), Stop> {
+        let mut before = std::mem::take(&mut self.row_b);
+        before.copy_from(old);
+        let mut moved = Ok(());
+        for index in &table.indexes {
+            self.core.fetch_key_columns(table, index, &mut before);
+            self.core.fetch_key_columns(table, index, new);
+            if index.spec.rows_equal(&table.layout, &before, new) {
+                continue;
+            }
+            let old_key = key_of(index, &table.layout, &before, &mut self.key);
+            match self.add_entry(number, table, index, id, new) {
+                Ok(new_key) => self.key_changes.push(KeyChange {
+                    table: table.clone(),
+                    index: index.clone(),
+                    row: id,
+                    old: old_key,
+                    new: new_key,
+                    command: self.command,
+                }),
+                Err(stop) => {
+                    moved = Err(stop);
+                    break;
+                }
+            }
+        }
+        self.row_b = before;
+        moved
+    }
+
+    // ---- long values
+
+    /// Stores every long value that was set on the row, and points the row at it.
+    fn store_long_values(&mut self, number: u16, table: &Arc<Table>, row: &mut Row) -> Result<(), Stop> {
+        if row.heap.is_empty() {
+            return Ok(());
+        }
+        for &column in &table.variable {
+            if let Some(bytes) = row.unstored(&table.layout, column) {
+                if bytes.len() > VALUE_BYTES_MAX {
+                    return Err(Error::LimitExceeded(format!("a value of {} bytes", bytes.len())).into());
+                }
+                let stored = self.store_value(number, table, bytes)?;
+                row.set_stored(&table.layout, column, stored);
+            }
+        }
+        Ok(())
+    }
+
+    fn store_value(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
+        if bytes.len() <= PIECE_BYTES {
+            return self.store_piece(number, table, bytes);
+        }
+        let mut list = Vec::with_capacity(bytes.len().div_ceil(PIECE_BYTES) * 8);
+        for piece in bytes.chunks(PIECE_BYTES) {
+            list.extend_from_slice(&self.store_piece(number, table, piece)?.0.to_le_bytes());
+        }
+        self.store_value(number, table, &list)
+    }
+
+    fn store_piece(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
+        let values = table.store.values_for(bytes.len());
+        let row = self.core.take_slot(values)?;
+        let mut words = Vec::with_capacity(values::PAYLOAD - 1 + bytes.len().div_ceil(8));
+        words.push(LIVE);
+        words.extend(bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        }));
+        self.put_new(values, Held { table: number, container: values.number, row }, &words)?;
+        Ok(row)
+    }
+
+    /// Tombstones a value (all its pieces): the version that had it is superseded by this transaction.
+    fn unlink_value(&mut self, number: u16, table: &Arc<Table>, row: RowId, length: usize) -> Result<(), Stop> {
+        let Some(list_length) = values::list_bytes(length) else {
+            return self.unlink_piece(number, table, row, length);
+        };
+        let mut list = Vec::with_capacity(list_length);
+        values::read(&table.store, row, list_length, &mut list);
+        let mut left = length;
+        for id in list.chunks_exact(8) {
+            let piece = RowId(u64::from_le_bytes(id.try_into().expect("8 bytes")));
+            self.unlink_piece(number, table, piece, left.min(PIECE_BYTES))?;
+            left -= left.min(PIECE_BYTES);
+        }
+        self.unlink_value(number, table, row, list_length)
+    }
+
+    fn unlink_piece(&mut self, number: u16, table: &Arc<Table>, row: RowId, length: usize) -> Result<(), Stop> {
+        let values = table.store.values_for(length);
+        let held = Held { table: number, container: values.number, row };
+        let mut words = vec![0; values.persistent_words()];
+        let mut latched = values.slot(row).latch();
+        let head = latched.head();
+        match head.owner() {
+            None => {
+                latched.set_head(head.with_owner(Some(self.no)));
+                self.held.push(held);
+            }
+            // Stored earlier in this transaction.
+            Some(owner) => assert!(owner == self.no, "invariant: a value is locked by who locks its row"),
+        }
+        latched.copy(&mut words);
+        drop(latched);
+        words[1] &= !LIVE;
+        self.overwrite(table, held, &words, Change::Delete)
+    }
+
+    /// Gives up the lock taken last, of a row that turned out to be gone.
+    fn unlock_last(&mut self) {
+        let at = self.held.len() - 1;
+        self.release(at);
+        self.held.pop();
+    }
+}
+
+/// What a unique insert of `row` has to think of an existing entry: looks at the newest version and, where that is
+/// uncommitted, at the committed one below.
+fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowId, row: &Row) -> Probe {
+    let primary = &table.store.primary;
+    let mut newest = Row::default();
+    let mut below = None;
+    {
+        let latched = primary.slot(other).latch();
+        latched.copy(newest.start_copy(primary.persistent_words()));
+        let head = latched.head();
+        if head.is_dirty() && head.owner() != Some(me) {
+            let mut committed = newest.clone();
+            version::undo_uncommitted(&core.arena, &mut committed.words, head.node);
+            below = Some(committed);
+        }
+    }
+    let same_key = |version: &mut Row| {
+        version.is_live() && {
+            core.fetch_key_columns(table, index, version);
+            index.spec.rows_equal(&table.layout, version, row)
+        }
+    };
+    match below {
+        Some(mut committed) => {
+            if same_key(&mut newest) || same_key(&mut committed) {
+                Probe::Wait
+            } else {
+                Probe::Ignore
+            }
+        }
+        None if same_key(&mut newest) => Probe::Duplicate,
+        None => Probe::Ignore,
+    }
+}

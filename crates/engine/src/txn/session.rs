@@ -1,0 +1,787 @@
+//! A session and the life of its transaction: begin, statements, commit, rollback.
+//!
+//! | step of commit | why here |
+//! |---|---|
+//! | compose one delta per row into this session's buffer | the rows are locked: their bytes stay |
+//! | reserve room in the log | the last thing that may fail or wait |
+//! | announce, draw the cts, stage the record | the write set is locked, so commit order is epoch order |
+//! | publish the schema, stamp rows and nodes, release each row's lock with its stamp | the next holder draws a larger cts |
+//! | leave | from now on the watermark may pass |
+
+use super::core::{Core, stop_of};
+use super::garbage::{Garbage, Leftover, remove_entry};
+use super::locks::{Asked, Want};
+use super::record;
+use super::sessions::SessionPlace;
+use super::version::Node;
+use super::wait::WaitToken;
+use super::{Committed, Error, Isolation, Stop};
+use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
+use crate::ids::{Cts, Epoch, RowId, StorageId};
+use crate::mem::{ArenaCursor, NodeRef};
+use crate::schema::{KeyBuf, Row};
+use crate::table::{Container, SessionNo};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A row lock that this transaction holds.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub table: u16,
+    pub container: u16,
+    pub row: RowId,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// One write: one version node.
+#[derive(Clone, Copy)]
+pub(super) struct Write {
+    pub held: Held,
+    pub node: NodeRef,
+    pub command: u32,
+    pub change: Change,
+}
+
+/// An update that moved a row in an index.
+pub(super) struct KeyChange {
+    pub table: Arc<Table>,
+    pub index: Arc<Index>,
+    pub row: RowId,
+    pub old: TreeKey,
+    pub new: TreeKey,
+    pub command: u32,
+}
+
+/// What a transaction's DDL left to do at its end.
+#[derive(Default)]
+pub(super) struct Ddl {
+    /// The transaction's own schema, once it has changed it.
+    pub schema: Option<Arc<Schema>>,
+    pub gates: Vec<Arc<Table>>,
+    pub created: Vec<StorageId>,
+    pub dropped: Vec<StorageId>,
+}
+
+/// A lock this session queued for; the grant shows in the slot's head.
+struct Pending {
+    held: Held,
+    table: Arc<Table>,
+}
+
+/// Where the commit of a large transaction stands: fragments staged so far.
+#[derive(Default)]
+struct Fragments {
+    txn: u64,
+    first_epoch: Epoch,
+    /// Held rows already staged.
+    done: usize,
+    count: u64,
+    crc_sum: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Active,
+}
+
+/// A connection to the engine: at most one transaction at a time, and the buffers it reuses.
+pub struct Session {
+    pub(super) core: Arc<Core>,
+    pub(super) no: SessionNo,
+    state: State,
+    isolation: Isolation,
+    read_only: bool,
+    nowait: bool,
+    /// At the durable horizon: nothing read needs waiting for.
+    durable_read: bool,
+    pub(super) snapshot: Cts,
+    pub(super) command: u32,
+    schema: Arc<Schema>,
+    /// The largest cts of any version examined in this transaction.
+    pub(super) dependency: Cts,
+    /// The last commit of this session.
+    last_cts: Cts,
+    last_record_bytes: u64,
+    /// Tables this transaction writes or locks rows of.
+    pub(super) tables: Vec<Arc<Table>>,
+    pub(super) held: Vec<Held>,
+    pub(super) writes: Vec<Write>,
+    pub(super) key_changes: Vec<KeyChange>,
+    pub(super) ddl: Ddl,
+    pending: Option<Pending>,
+    /// A queue may have this session in it.
+    waiting: bool,
+    pub(super) cursor: ArenaCursor,
+    fragments: Option<Fragments>,
+    body: Vec<u8>,
+    delta: Vec<u64>,
+    pub(super) old_words: Vec<u64>,
+    pub(super) key: KeyBuf,
+    pub(super) row_a: Row,
+    pub(super) row_b: Row,
+    commits_since_collect: u32,
+    /// The engine with its threads.
+    _keep: Option<Arc<dyn Send + Sync>>,
+}
+
+impl Session {
+    /// `None`: every place is taken. `keep` stays alive as long as the session.
+    pub(crate) fn new(core: &Arc<Core>, keep: Option<Arc<dyn Send + Sync>>) -> Option<Session> {
+        Some(Session {
+            core: core.clone(),
+            _keep: keep,
+            no: core.sessions.claim()?,
+            state: State::Idle,
+            isolation: Isolation::ReadCommitted,
+            read_only: false,
+            nowait: false,
+            durable_read: false,
+            snapshot: Cts::ZERO,
+            command: 0,
+            schema: core.schema.load_full(),
+            dependency: Cts::ZERO,
+            last_cts: Cts::ZERO,
+            last_record_bytes: 0,
+            tables: Vec::new(),
+            held: Vec::new(),
+            writes: Vec::new(),
+            key_changes: Vec::new(),
+            ddl: Ddl::default(),
+            pending: None,
+            waiting: false,
+            cursor: ArenaCursor::default(),
+            fragments: None,
+            body: Vec::new(),
+            delta: Vec::new(),
+            old_words: Vec::new(),
+            key: KeyBuf::default(),
+            row_a: Row::default(),
+            row_b: Row::default(),
+            commits_since_collect: 0,
+        })
+    }
+
+    pub(super) fn place(&self) -> &SessionPlace {
+        self.core.sessions.place(self.no)
+    }
+
+    pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
+        self.state = State::Active;
+        self.isolation = isolation;
+        self.read_only = read_only;
+        self.durable_read = false;
+        self.command = 0;
+        self.dependency = Cts::ZERO;
+        if isolation == Isolation::RepeatableRead {
+            self.snapshot = self.place().register(&self.core.log, self.last_cts);
+        }
+        self.refresh_schema();
+    }
+
+    /// Starts an autocommit read: at the durable horizon where that covers what this session has seen, so that it waits
+    /// for nothing.
+    #[inline]
+    pub fn begin_read(&mut self) {
+        let at_least = self.last_cts.max(self.core.deferred());
+        let durable = self.place().register_durable(&self.core.log, at_least);
+        let Some(snapshot) = durable else {
+            return self.begin(Isolation::RepeatableRead, true);
+        };
+        self.state = State::Active;
+        self.isolation = Isolation::RepeatableRead;
+        self.read_only = true;
+        self.durable_read = true;
+        self.command = 0;
+        self.dependency = Cts::ZERO;
+        self.snapshot = snapshot;
+        self.refresh_schema();
+    }
+
+    pub fn in_transaction(&self) -> bool {
+        self.state == State::Active
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
+    pub fn begin_statement(&mut self) {
+        self.settle_wait();
+        self.command += 1;
+        if self.isolation == Isolation::ReadCommitted && !self.durable_read {
+            self.snapshot = self.place().register(&self.core.log, self.last_cts);
+        }
+        self.refresh_schema();
+    }
+
+    fn refresh_schema(&mut self) {
+        // After registering: a storage that this schema names and a later one does not is kept by the registration.
+        if self.ddl.schema.is_none() {
+            let current = self.core.schema.load();
+            if !Arc::ptr_eq(&current, &self.schema) {
+                self.schema = arc_swap::Guard::into_inner(current);
+            }
+        }
+    }
+
+    /// The schema this statement sees, own uncommitted DDL included.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.ddl.schema.as_ref().unwrap_or(&self.schema)
+    }
+
+    pub fn set_nowait(&mut self, nowait: bool) {
+        self.nowait = nowait;
+    }
+
+    pub fn dependency(&self) -> Cts {
+        if self.durable_read { Cts::ZERO } else { self.dependency }
+    }
+
+    /// Bytes of the last commit's record with its header.
+    pub fn last_record_bytes(&self) -> u64 {
+        self.last_record_bytes
+    }
+
+    pub fn acknowledged_deferred(&mut self, cts: Cts) {
+        self.core.deferred.fetch_max(cts.0, Ordering::SeqCst);
+    }
+
+    pub(super) fn needs_write(&self) -> Result<(), Stop> {
+        debug_assert!(self.state == State::Active, "invariant: writes happen in a transaction");
+        if self.read_only { Err(Error::ReadOnly.into()) } else { Ok(()) }
+    }
+
+    // ---- tables
+
+    /// This transaction writes the table: DDL on it waits from now on. Gives the table's number in `tables`.
+    pub(super) fn enter(&mut self, table: &Arc<Table>) -> Result<u16, Stop> {
+        if let Some(at) = self.tables.iter().position(|t| Arc::ptr_eq(t, table)) {
+            return Ok(at as u16);
+        }
+        self.needs_write()?;
+        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements. Both under the place's mutex
+        // or sequentially consistent, so one of the two sees the other.
+        self.place().tables.lock().push(table.id);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let exclusive = table.gate.exclusive.load(Ordering::SeqCst);
+        if exclusive != 0 && exclusive != self.no.0 + 1 {
+            self.withdraw(table.id);
+            return Err(self.wait_for_session(SessionNo(exclusive - 1)));
+        }
+        if !self.is_current(table) {
+            self.withdraw(table.id);
+            return Err(Stop::Wait(WaitToken::ready()));
+        }
+        self.tables.push(table.clone());
+        Ok((self.tables.len() - 1) as u16)
+    }
+
+    /// Whether the table is that of the schema which writers see now: an older one may lack an index.
+    fn is_current(&self, table: &Arc<Table>) -> bool {
+        if Arc::ptr_eq(table, &self.core.system) {
+            return true;
+        }
+        let same = |s: &Schema| s.table(&table.def.name).is_some_and(|t| Arc::ptr_eq(t, table));
+        match &self.ddl.schema {
+            Some(own) => same(own),
+            None => same(&self.core.schema.load()),
+        }
+    }
+
+    fn withdraw(&self, table: TableId) {
+        let mut tables = self.place().tables.lock();
+        if !self.tables.iter().any(|t| t.id == table)
+            && let Some(at) = tables.iter().rposition(|&t| t == table)
+        {
+            tables.remove(at);
+        }
+    }
+
+    // ---- waiting
+
+    /// Waits for a session's transaction to end (DDL).
+    pub(super) fn wait_for_session(&mut self, holder: SessionNo) -> Stop {
+        if self.nowait {
+            return Error::LockNotAvailable.into();
+        }
+        self.waiting = true;
+        let place = self.core.sessions.place(holder);
+        let serial = place.serial();
+        let asked = self.core.locks.ask_end(self.no, holder, || {
+            place.end_waited.store(true, Ordering::SeqCst);
+            place.serial() != serial || !self.blocks(holder)
+        });
+        stop_of_asked(asked)
+    }
+
+    /// Whether the session still has what DDL waits for: a gate, or tables it writes.
+    fn blocks(&self, holder: SessionNo) -> bool {
+        !self.core.sessions.place(holder).tables.lock().is_empty()
+    }
+
+    /// Queues for a row that another transaction holds.
+    pub(super) fn wait_for_row(&mut self, held: Held, want: Want) -> Stop {
+        if self.nowait && want == Want::Lock {
+            return Error::LockNotAvailable.into();
+        }
+        let core = self.core.clone();
+        let table = self.tables[usize::from(held.table)].clone();
+        let slot = container(&table, held.container).slot(held.row);
+        let asked = core.locks.ask_row(self.no, held.row, slot, want);
+        if matches!(asked, Asked::Queued(_)) {
+            self.waiting = true;
+            self.pending = Some(Pending { held, table });
+        }
+        stop_of_asked(asked)
+    }
+
+    /// After a wait, or instead of one: leaves the queue, or takes note of the lock that was handed over.
+    fn settle_wait(&mut self) {
+        if !std::mem::take(&mut self.waiting) {
+            return;
+        }
+        let pending = self.pending.take();
+        let core = self.core.clone();
+        core.locks.leave(self.no, |row| {
+            let pending = pending.as_ref().expect("invariant: who queues for a row has it pending");
+            debug_assert_eq!(pending.held.row, row);
+            container(&pending.table, pending.held.container).slot(row)
+        });
+        if let Some(Pending { mut held, table }) = pending {
+            let granted = container(&table, held.container).slot(held.row).latch().head().owner() == Some(self.no);
+            let known = self.held.iter().any(|h| h.row == held.row && h.container == held.container);
+            if granted && !known {
+                held.table = match self.tables.iter().position(|t| Arc::ptr_eq(t, &table)) {
+                    Some(at) => at as u16,
+                    None => {
+                        self.tables.push(table);
+                        (self.tables.len() - 1) as u16
+                    }
+                };
+                self.held.push(held);
+            }
+        }
+    }
+
+    pub fn abandon_wait(&mut self) {
+        self.settle_wait();
+    }
+
+    // ---- ending
+
+    /// Commits (pre-commit: visible to others, durable later). On `Stop::Wait` call it again after the wait; on an error
+    /// the transaction is rolled back.
+    pub fn commit(&mut self) -> Result<Committed, Stop> {
+        self.settle_wait();
+        if self.writes.is_empty() && self.ddl.schema.is_none() {
+            let committed = Committed { cts: self.dependency() };
+            self.release_all();
+            self.end();
+            return Ok(committed);
+        }
+        match self.write_commit() {
+            Ok(cts) => {
+                self.end();
+                self.collect_sometimes();
+                Ok(Committed { cts })
+            }
+            Err(Stop::Wait(token)) => Err(Stop::Wait(token)),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    fn write_commit(&mut self) -> Result<Cts, Stop> {
+        let core = self.core.clone();
+        // Every prev_cts of the write set is below: each was drawn before its row was locked.
+        let base = core.log.now();
+        let limit = core.log.frame_limit_bytes() as usize - 64;
+        self.compose(base, limit)?;
+        let mut worker = core.worker();
+        let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let mut announced = reserved.announce();
+        let cts = announced.draw();
+        let header = commit_header(cts, base, self.fragments.as_ref());
+        announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
+        self.publish_schema();
+        let waited = self.stamp(cts);
+        announced.leave();
+        drop(worker);
+        self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
+        core.counts.records.fetch_add(1, Ordering::Relaxed);
+        core.counts.record_bytes.fetch_add(self.last_record_bytes, Ordering::Relaxed);
+        self.last_cts = cts;
+        if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
+            core.fragmented.lock().push((first, cts));
+        }
+        self.leave_garbage(cts);
+        if waited {
+            self.hand_over_waited();
+        }
+        self.held.clear();
+        Ok(cts)
+    }
+
+    /// Composes the record's body. What exceeds one frame is staged as fragments first.
+    fn compose(&mut self, base: Cts, limit: usize) -> Result<(), Stop> {
+        let mut at = self.fragments.as_ref().map_or(0, |f| f.done);
+        self.body.clear();
+        while at < self.held.len() {
+            let before = self.body.len();
+            self.put_row(at, base);
+            if self.body.len() > limit {
+                assert!(before > 0, "invariant: one row's delta fits a frame");
+                self.body.truncate(before);
+                self.stage_fragment(base, at)?;
+                continue;
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn put_row(&mut self, at: usize, base: Cts) {
+        let held = self.held[at];
+        let container = container(&self.tables[usize::from(held.table)], held.container);
+        let words = container.persistent_words();
+        let head = {
+            // This session holds the lock: only chain and waited bit may change under the copy.
+            self.old_words.resize(words, 0);
+            container.slot(held.row).copy(&mut self.old_words)
+        };
+        if !head.is_dirty() {
+            return;
+        }
+        self.delta.clear();
+        self.delta.resize(words, 0);
+        let mut node = Node::new(&self.core.arena, head.node);
+        let prev_cts = loop {
+            if node.is_fresh() {
+                self.delta.copy_from_slice(&self.old_words);
+            } else {
+                let delta = &mut self.delta;
+                node.each(|i, xor| delta[i] ^= xor);
+            }
+            match node.prev_cts() {
+                Some(cts) => break cts,
+                None => node = Node::new(&self.core.arena, node.next()),
+            }
+        };
+        let behind = base.0.checked_sub(prev_cts.0).expect("invariant: a locked row's version is older than the clock");
+        let generation = self.core.pages.generation(held.row.page());
+        record::put_operation(&mut self.body, held.row, generation, behind, &self.delta);
+    }
+
+    /// Stages the body so far (rows up to `done`) as a fragment.
+    fn stage_fragment(&mut self, base: Cts, done: usize) -> Result<(), Stop> {
+        let core = self.core.clone();
+        let incarnation = core.log.incarnation().0;
+        let fragments = self.fragments.get_or_insert_with(|| Fragments {
+            txn: incarnation << 32 | core.large_txn.fetch_add(1, Ordering::Relaxed),
+            ..Fragments::default()
+        });
+        let mut worker = core.worker();
+        let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let mut header = vec![record::FRAGMENT];
+        header.extend_from_slice(&fragments.txn.to_le_bytes());
+        header.extend_from_slice(&base.0.to_le_bytes());
+        let mut announced = reserved.announce();
+        let epoch = announced.epoch();
+        if fragments.count == 0 {
+            fragments.first_epoch = epoch;
+            core.sessions.place(self.no).set_first_fragment(Some(epoch));
+        }
+        announced.stage(epoch, &[&header, &self.body]);
+        announced.leave();
+        fragments.done = done;
+        fragments.count += 1;
+        fragments.crc_sum = fragments.crc_sum.wrapping_add(crc32c::crc32c(&self.body));
+        self.body.clear();
+        Ok(())
+    }
+
+    fn publish_schema(&mut self) {
+        if let Some(schema) = self.ddl.schema.take() {
+            self.core.schema.store(schema.clone());
+            self.schema = schema;
+        }
+    }
+
+    /// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
+    /// there is such a row.
+    fn stamp(&mut self, cts: Cts) -> bool {
+        let mut waited = false;
+        for held in &self.held {
+            let container = container(&self.tables[usize::from(held.table)], held.container);
+            let mut latched = container.slot(held.row).latch();
+            let head = latched.head();
+            if head.is_dirty() {
+                latched.set(0, cts.0);
+                let mut node = Node::new(&self.core.arena, head.node);
+                node.set_stamp(cts);
+                while node.prev_cts().is_none() {
+                    node = Node::new(&self.core.arena, node.next());
+                    node.set_stamp(cts);
+                }
+            }
+            waited |= head.is_waited();
+            let owner = if head.is_waited() { head.owner() } else { None };
+            latched.set_head(head.with_dirty(false).with_owner(owner));
+        }
+        waited
+    }
+
+    fn leave_garbage(&mut self, cts: Cts) {
+        let mut garbage = self.core.sessions.place(self.no).garbage.lock();
+        for write in self.writes.drain(..) {
+            let leftover = if write.change == Change::Delete { Leftover::Deleted } else { Leftover::Node };
+            let storage = self.tables[usize::from(write.held.table)].store.id;
+            let Held { container, row, .. } = write.held;
+            garbage.push_back(Garbage::Row { cts, leftover, storage, container, row, node: write.node });
+        }
+        for change in self.key_changes.drain(..) {
+            let KeyChange { table, index, row, old, .. } = change;
+            garbage.push_back(Garbage::Key { cts, table, index, key: old, row });
+        }
+        // A DDL statement that waited and ran again left the storage of its first try.
+        let unused = self.ddl.created.drain(..).filter(|&c| !self.schema.tables().any(|t| t.store.id == c));
+        for storage in self.ddl.dropped.drain(..).chain(unused) {
+            garbage.push_back(Garbage::Storage { cts, storage });
+        }
+    }
+
+    /// Rows that someone queues for: their locks go to the next in line.
+    fn hand_over_waited(&mut self) {
+        for at in 0..self.held.len() {
+            let held = self.held[at];
+            let container = container(&self.tables[usize::from(held.table)], held.container);
+            let slot = container.slot(held.row);
+            let head = slot.latch().head();
+            if head.owner() == Some(self.no) {
+                self.core.locks.hand_over(held.row, slot);
+            }
+        }
+    }
+
+    /// Releases locks of rows that were not written (or whose writes are undone).
+    fn release_all(&mut self) {
+        for at in 0..self.held.len() {
+            self.release(at);
+        }
+        self.held.clear();
+    }
+
+    pub(super) fn release(&self, at: usize) {
+        let held = self.held[at];
+        let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
+        let mut latched = slot.latch();
+        let head = latched.head();
+        if head.is_waited() {
+            drop(latched);
+            self.core.locks.hand_over(held.row, slot);
+        } else {
+            latched.set_head(head.with_dirty(false).with_owner(None));
+        }
+    }
+
+    fn end(&mut self) {
+        self.state = State::Idle;
+        self.nowait = false;
+        let place = self.core.sessions.place(self.no);
+        place.unregister();
+        if self.fragments.take().is_some() {
+            place.set_first_fragment(None);
+        }
+        if self.tables.is_empty() {
+            return;
+        }
+        for table in self.ddl.gates.drain(..) {
+            table.gate.exclusive.store(0, Ordering::SeqCst);
+        }
+        self.ddl = Ddl::default();
+        self.tables.clear();
+        place.tables.lock().clear();
+        if place.end() {
+            self.core.locks.tell_end(self.no);
+        }
+    }
+
+    /// Undoes the current statement's changes; its row locks stay.
+    pub fn rollback_statement(&mut self) {
+        let command = self.command;
+        self.undo(|c| c == command);
+    }
+
+    pub fn rollback(&mut self) {
+        self.settle_wait();
+        self.undo(|_| true);
+        self.release_all();
+        let created = std::mem::take(&mut self.ddl.created);
+        if !created.is_empty() {
+            let cts = self.core.log.now();
+            let mut garbage = self.core.sessions.place(self.no).garbage.lock();
+            garbage.extend(created.into_iter().map(|storage| Garbage::Storage { cts, storage }));
+        }
+        self.end();
+    }
+
+    /// Undoes writes of the chosen commands, newest first, then takes their entries out of the indexes.
+    fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
+        let mut entries: Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)> = Vec::new();
+        while let Some(change) = self.key_changes.pop_if(|c| chosen(c.command)) {
+            entries.push((change.table, change.index, change.new, change.row));
+        }
+        let mut slots = Vec::new();
+        while let Some(write) = self.writes.pop_if(|w| chosen(w.command)) {
+            let table = self.tables[usize::from(write.held.table)].clone();
+            if write.change == Change::Insert && write.held.container == crate::table::PRIMARY {
+                self.entries_of(&table, write.held.row, &mut entries);
+            }
+            self.undo_write(&table, &write);
+            if write.change == Change::Insert {
+                slots.push(write.held);
+            }
+        }
+        for (table, index, key, row) in entries {
+            remove_entry(&self.core, &table, &index, &key, row);
+        }
+        for held in slots {
+            self.free_inserted(held);
+        }
+    }
+
+    /// The entries that an inserted row's own version has in its table's indexes.
+    fn entries_of(
+        &mut self,
+        table: &Arc<Table>,
+        row: RowId,
+        entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>,
+    ) {
+        let primary = &table.store.primary;
+        primary.slot(row).copy(self.row_a.start_copy(primary.persistent_words()));
+        for index in &table.indexes {
+            self.core.fetch_key_columns(table, index, &mut self.row_a);
+            let key = super::garbage::key_of(index, &table.layout, &self.row_a, &mut self.key);
+            entries.push((table.clone(), index.clone(), key, row));
+        }
+    }
+
+    fn undo_write(&mut self, table: &Table, write: &Write) {
+        let container = container(table, write.held.container);
+        let words = container.persistent_words();
+        let node = Node::new(&self.core.arena, write.node);
+        self.old_words.resize(words, 0);
+        let mut latched = container.slot(write.held.row).latch();
+        let head = latched.head();
+        assert_eq!(head.node, write.node, "invariant: a transaction's last write of a row heads its chain");
+        latched.copy(&mut self.old_words);
+        let cts = self.old_words[0];
+        node.undo(&mut self.old_words);
+        self.old_words[0] = cts;
+        for (i, &word) in self.old_words.iter().enumerate() {
+            latched.set(i, word);
+        }
+        let dirty = node.prev_cts().is_none();
+        latched.set_head(head.with_node(node.next()).with_dirty(dirty));
+        drop(latched);
+        // One above the clock: a reader that still has the node registered at or below the clock.
+        let cts = Cts(self.core.log.now().0 + 1);
+        let Held { container, row, .. } = write.held;
+        let undone =
+            Garbage::Row { cts, leftover: Leftover::Undone, storage: table.store.id, container, row, node: write.node };
+        self.core.sessions.place(self.no).garbage.lock().push_back(undone);
+    }
+
+    /// An undone insert's slot: nobody else ever saw a row in it.
+    fn free_inserted(&mut self, held: Held) {
+        let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
+        let at = at.expect("invariant: who inserts a row holds its lock");
+        self.release(at);
+        self.held.swap_remove(at);
+        container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
+    }
+
+    fn collect_sometimes(&mut self) {
+        self.commits_since_collect += 1;
+        if self.commits_since_collect >= 32 {
+            self.commits_since_collect = 0;
+            let floor = self.core.sessions.floor(&self.core.log);
+            self.core.collect(self.core.sessions.place(self.no), floor, 256);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.state == State::Active {
+            self.rollback();
+        }
+        self.core.arena.release(&mut self.cursor);
+        self.core.sessions.release(self.no);
+    }
+}
+
+pub(super) fn container(table: &Table, number: u16) -> &Container {
+    table.store.container(number).expect("invariant: a write names a container of its table")
+}
+
+fn stop_of_asked(asked: Asked) -> Stop {
+    match asked {
+        Asked::Free => Stop::Wait(WaitToken::ready()),
+        Asked::Queued(signal) => Stop::Wait(WaitToken::signal(signal)),
+        Asked::Deadlock => Error::Deadlock.into(),
+    }
+}
+
+/// A commit's header, on the stack: nothing allocates between announce and leave.
+struct Header {
+    bytes: [u8; 48],
+    length: usize,
+}
+
+impl Header {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn push_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(&[value as u8 | 0x80]);
+            value >>= 7;
+        }
+        self.push(&[value as u8]);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) -> Header {
+    let mut header = Header { bytes: [0; 48], length: 0 };
+    header.push(&[if fragments.is_some() { record::COMMIT_FRAGMENTS } else { record::COMMIT }]);
+    header.push(&cts.0.to_le_bytes());
+    header.push_varint(cts.0 - base.0);
+    if let Some(fragments) = fragments {
+        header.push(&fragments.txn.to_le_bytes());
+        header.push_varint(fragments.count);
+        header.push(&fragments.crc_sum.to_le_bytes());
+    }
+    header
+}
