@@ -56,25 +56,13 @@ impl FromStr for Size {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Size, ConfigError> {
-        let invalid = || {
-            ConfigError(format!(
-                "\"{text}\" is no size; write it as in 64MiB or 8GiB"
-            ))
-        };
+        let invalid = || ConfigError(format!("\"{text}\" is no size; write it as in 64MiB or 8GiB"));
         let text = text.trim();
-        let end = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let number: u64 = text[..end].parse().map_err(|_| invalid())?;
         let unit = match text[end..].trim() {
             "" => 1,
-            name => {
-                UNITS
-                    .iter()
-                    .find(|(unit, _)| unit.eq_ignore_ascii_case(name))
-                    .ok_or_else(invalid)?
-                    .1
-            }
+            name => UNITS.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(name)).ok_or_else(invalid)?.1,
         };
         number.checked_mul(unit).map(Size).ok_or_else(invalid)
     }
@@ -84,10 +72,7 @@ impl fmt::Display for Size {
     /// In the largest binary unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = &UNITS[..4];
-        match binary
-            .iter()
-            .find(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes))
-        {
+        match binary.iter().find(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes)) {
             Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
             None => write!(f, "{}", self.0),
         }
@@ -162,9 +147,8 @@ pub struct Layer {
 
 impl Layer {
     pub fn read(file: &Path) -> Result<Layer, ConfigError> {
-        let failed = |reason: &dyn fmt::Display| {
-            ConfigError(format!("configuration file {}: {reason}", file.display()))
-        };
+        let failed =
+            |reason: &dyn fmt::Display| ConfigError(format!("configuration file {}: {reason}", file.display()));
         let text = fs::read_to_string(file).map_err(|e| failed(&e))?;
         toml::from_str(&text).map_err(|e| failed(&e.message()))
     }
@@ -193,18 +177,12 @@ impl Layer {
             data: self.data,
             log: self.log.unwrap_or_default(),
             listen: self.listen.unwrap_or(listener.listen),
-            memory_limit: self
-                .memory_limit
-                .unwrap_or_else(|| Size(default_memory_limit(engine.memory_limit_bytes))),
+            memory_limit: self.memory_limit.unwrap_or_else(|| Size(default_memory_limit(engine.memory_limit_bytes))),
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
             segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
-            max_connections: self
-                .max_connections
-                .map_or(listener.connections_max, NonZeroUsize::get),
-            max_message: self
-                .max_message
-                .unwrap_or(Size(listener.message_bytes_max as u64)),
+            max_connections: self.max_connections.map_or(listener.connections_max, NonZeroUsize::get),
+            max_message: self.max_message.unwrap_or(Size(listener.message_bytes_max as u64)),
             huge_pages: self.huge_pages.unwrap_or(engine.huge_pages),
             direct_io: self.direct_io.unwrap_or(engine.direct_io),
         }
@@ -237,8 +215,7 @@ impl Config {
     pub fn database(&self) -> Result<Options, ConfigError> {
         let Some(data) = &self.data else {
             return Err(ConfigError(
-                "no data directory: give --data DIR, FRESHET_DATA or `data` in the configuration file"
-                    .to_owned(),
+                "no data directory: give --data DIR, FRESHET_DATA or `data` in the configuration file".to_owned(),
             ));
         };
         Ok(Options {
@@ -291,9 +268,7 @@ fn cgroup_bytes(root: &Path, membership: &str) -> Option<u64> {
     };
     let path = |prefix: &str| membership.lines().find_map(|l| l.strip_prefix(prefix));
     let unified = path("0::/").unwrap_or_default();
-    let limits = Path::new(unified)
-        .ancestors()
-        .filter_map(|group| read(root.join(group).join("memory.max")));
+    let limits = Path::new(unified).ancestors().filter_map(|group| read(root.join(group).join("memory.max")));
     let first_version = read(root.join("memory/memory.limit_in_bytes"));
     limits.chain(first_version).min()
 }
@@ -304,13 +279,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_written() {
-        for (text, bytes) in [
-            ("64MiB", 64 << 20),
-            ("8 gib", 8 << 30),
-            ("1000", 1000),
-            ("2GB", 2_000_000_000),
-            ("0", 0),
-        ] {
+        for (text, bytes) in [("64MiB", 64 << 20), ("8 gib", 8 << 30), ("1000", 1000), ("2GB", 2_000_000_000), ("0", 0)]
+        {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
             assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
         }
@@ -323,10 +293,7 @@ mod tests {
 
     #[test]
     fn the_higher_layer_wins() {
-        let flags = Layer {
-            listen: Some("127.0.0.1:1".parse().unwrap()),
-            ..Layer::default()
-        };
+        let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
         let file: Layer = toml::from_str(
             "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']",
         )
@@ -344,11 +311,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back() {
-        let layer = Layer {
-            data: Some("/d".into()),
-            max_message: Some(Size(5 << 20)),
-            ..Layer::default()
-        };
+        let layer = Layer { data: Some("/d".into()), max_message: Some(Size(5 << 20)), ..Layer::default() };
         let config = layer.with_defaults();
         let printed = config.to_toml().unwrap();
         let read: Layer = toml::from_str(&printed).unwrap();
@@ -367,10 +330,7 @@ mod tests {
 
     #[test]
     fn the_tightest_memory_limit_counts() {
-        assert_eq!(
-            machine_bytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"),
-            Some(2 << 20)
-        );
+        assert_eq!(machine_bytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("a/b")).unwrap();
         fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();

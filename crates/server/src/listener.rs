@@ -89,11 +89,7 @@ pub fn bind(options: Options) -> Result<Bound, ListenError> {
             "cannot listen on {listen}: without authentication only loopback addresses are served (127.0.0.1, [::1])"
         )));
     }
-    let socket = if listen.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    };
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let failed = |error| cannot_listen(listen, error);
     let socket = socket.map_err(failed)?;
     socket.set_reuseaddr(true).map_err(failed)?;
@@ -168,25 +164,14 @@ impl Bound {
         let address = listener.local_addr().map_err(failed)?;
         let registry = Registry::new(options.connections_max);
         let (stop, stopped) = watch::channel(false);
-        let mut server = Server {
-            address,
-            registry: registry.clone(),
-            stop,
-            threads: Vec::new(),
-        };
+        let mut server = Server { address, registry: registry.clone(), stop, threads: Vec::new() };
         let mut workers = Vec::new();
         for number in 0..options.workers.max(1) {
-            let (worker, thread) =
-                start_worker(number, database.engine(), &options).map_err(failed)?;
+            let (worker, thread) = start_worker(number, database.engine(), &options).map_err(failed)?;
             workers.push(worker);
             server.threads.push(thread);
         }
-        let reception = Reception {
-            listener,
-            registry,
-            workers,
-            stopped,
-        };
+        let reception = Reception { listener, registry, workers, stopped };
         let thread = std::thread::Builder::new()
             .name("reception".to_owned())
             .spawn(move || LocalSet::new().block_on(&runtime, reception.run()))
@@ -229,68 +214,38 @@ impl Drop for Server {
 }
 
 fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 // ---- workers
 
-fn start_worker(
-    number: usize,
-    engine: &Engine,
-    options: &Options,
-) -> std::io::Result<(Worker, JoinHandle<()>)> {
+fn start_worker(number: usize, engine: &Engine, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let runtime = current_thread()?;
     let engine = engine.clone();
     let message_bytes_max = options.message_bytes_max;
-    let thread = std::thread::Builder::new()
-        .name(format!("worker-{number}"))
-        .spawn(move || {
-            let sessions = LocalSet::new();
-            sessions.spawn_local(take_arrivals(receiver, engine, message_bytes_max));
-            // Ends once the reception is gone and every session has ended.
-            runtime.block_on(sessions);
-        })?;
-    let worker = Worker {
-        arrivals: sender,
-        sessions: Arc::new(AtomicUsize::new(0)),
-    };
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        let sessions = LocalSet::new();
+        sessions.spawn_local(take_arrivals(receiver, engine, message_bytes_max));
+        // Ends once the reception is gone and every session has ended.
+        runtime.block_on(sessions);
+    })?;
+    let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
     Ok((worker, thread))
 }
 
-async fn take_arrivals(
-    mut arrivals: mpsc::UnboundedReceiver<Arrival>,
-    engine: Engine,
-    message_bytes_max: usize,
-) {
+async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, engine: Engine, message_bytes_max: usize) {
     while let Some(arrival) = arrivals.recv().await {
         let engine = engine.clone();
         tokio::task::spawn_local(async move {
-            let Arrival {
-                socket,
-                input,
-                hello,
-                membership,
-                place,
-            } = arrival;
+            let Arrival { socket, input, hello, membership, place } = arrival;
             let socket = match TcpStream::from_std(socket) {
                 Ok(socket) => socket,
                 Err(error) => return tracing::warn!(%error, "a connection was lost"),
             };
             match Session::new(&engine) {
                 Ok(session) => {
-                    Connection::new(
-                        engine,
-                        socket,
-                        membership,
-                        session,
-                        input,
-                        message_bytes_max,
-                    )
-                    .run(&hello)
-                    .await;
+                    Connection::new(engine, socket, membership, session, input, message_bytes_max).run(&hello).await;
                 }
                 Err(error) => refuse(socket, &error).await,
             }
@@ -376,26 +331,12 @@ async fn receive(mut socket: TcpStream, registry: &Arc<Registry>, workers: &[Wor
     }
 }
 
-fn hand_over(
-    socket: TcpStream,
-    input: BytesMut,
-    hello: Hello,
-    membership: Membership,
-    workers: &[Worker],
-) {
-    let worker = workers
-        .iter()
-        .min_by_key(|w| w.sessions.load(Ordering::Relaxed))
-        .expect("there is at least one worker");
+fn hand_over(socket: TcpStream, input: BytesMut, hello: Hello, membership: Membership, workers: &[Worker]) {
+    let worker =
+        workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed)).expect("there is at least one worker");
     match socket.into_std() {
         Ok(socket) => {
-            let arrival = Arrival {
-                socket,
-                input,
-                hello,
-                membership,
-                place: Place::take(&worker.sessions),
-            };
+            let arrival = Arrival { socket, input, hello, membership, place: Place::take(&worker.sessions) };
             if worker.arrivals.send(arrival).is_err() {
                 tracing::error!("a worker is gone: a connection is dropped");
             }

@@ -33,11 +33,6 @@ fn main() -> ExitCode {
 
 /// Events go to stderr; `FRESHET_TRACE` chooses which (default: info).
 fn log_to_stderr() {
-    let filter =
-        EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
+    let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

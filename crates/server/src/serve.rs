@@ -88,10 +88,7 @@ pub fn run(args: Args) -> ExitCode {
         }
         Why::LogFailed(reason) => {
             server.stop();
-            exit(
-                LOG_FAILED,
-                format_args!("the log failed, nothing more is acknowledged: {reason}"),
-            )
+            exit(LOG_FAILED, format_args!("the log failed, nothing more is acknowledged: {reason}"))
         }
     }
 }
@@ -106,11 +103,7 @@ fn effective(layer: Layer, file: Option<PathBuf>) -> Result<Config, ConfigError>
 
 fn print(config: &Config) -> ExitCode {
     let printed = config.to_toml().map_err(|e| e.to_string());
-    let written = printed.and_then(|toml| {
-        std::io::stdout()
-            .write_all(toml.as_bytes())
-            .map_err(|e| e.to_string())
-    });
+    let written = printed.and_then(|toml| std::io::stdout().write_all(toml.as_bytes()).map_err(|e| e.to_string()));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit(CANNOT_START, error),
@@ -141,29 +134,16 @@ struct Ending {
 
 impl Ending {
     fn watch() -> std::io::Result<Ending> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (interrupt, terminate) = {
             let _inside = runtime.enter();
-            (
-                signal(SignalKind::interrupt())?,
-                signal(SignalKind::terminate())?,
-            )
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
         };
-        Ok(Ending {
-            runtime,
-            interrupt,
-            terminate,
-        })
+        Ok(Ending { runtime, interrupt, terminate })
     }
 
     fn wait(self, database: &Database) -> Why {
-        let Ending {
-            runtime,
-            mut interrupt,
-            mut terminate,
-        } = self;
+        let Ending { runtime, mut interrupt, mut terminate } = self;
         let failed = async {
             loop {
                 if let Some(reason) = database.engine().failure() {

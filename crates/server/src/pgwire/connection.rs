@@ -145,13 +145,11 @@ impl Connection {
         session.take_reported();
         for name in REPORTED {
             if let Some(value) = session.setting(name) {
-                self.output
-                    .message(&ParameterStatus::new(name.to_owned(), value));
+                self.output.message(&ParameterStatus::new(name.to_owned(), value));
             }
         }
         let key = self.membership.key;
-        self.output
-            .message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
+        self.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
         self.conversation.ready(&mut self.output);
         Ok(())
     }
@@ -204,9 +202,7 @@ impl Connection {
                 return false;
             }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
-            Event::StatementTimeout => {
-                SqlError::new("57014", "canceling statement due to statement timeout")
-            }
+            Event::StatementTimeout => SqlError::new("57014", "canceling statement due to statement timeout"),
             Event::LockTimeout => SqlError::new("55P03", "canceling statement due to lock timeout"),
         };
         self.conversation.cancel(error, &mut self.output);
@@ -309,11 +305,7 @@ impl Connection {
             self.input = BytesMut::new();
         }
         self.input.reserve(READ_BYTES);
-        let read = ready!(poll_read_buf(
-            Pin::new(&mut self.socket),
-            cx,
-            &mut self.input
-        ));
+        let read = ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input));
         Poll::Ready(match read {
             Ok(0) | Err(_) => Event::Gone,
             Ok(_) => Event::GoOn,

@@ -62,26 +62,15 @@ struct Named<T> {
 
 impl<T> Named<T> {
     fn new() -> Named<T> {
-        Named {
-            unnamed: None,
-            named: HashMap::new(),
-        }
+        Named { unnamed: None, named: HashMap::new() }
     }
 
     fn get(&self, name: &[u8]) -> Option<&T> {
-        if name.is_empty() {
-            self.unnamed.as_ref()
-        } else {
-            self.named.get(name)
-        }
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
     }
 
     fn get_mut(&mut self, name: &[u8]) -> Option<&mut T> {
-        if name.is_empty() {
-            self.unnamed.as_mut()
-        } else {
-            self.named.get_mut(name)
-        }
+        if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) }
     }
 
     fn insert(&mut self, name: &[u8], value: T) {
@@ -93,11 +82,7 @@ impl<T> Named<T> {
     }
 
     fn remove(&mut self, name: &[u8]) -> Option<T> {
-        if name.is_empty() {
-            self.unnamed.take()
-        } else {
-            self.named.remove(name)
-        }
+        if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
     fn clear(&mut self) {
@@ -177,11 +162,7 @@ struct Work {
 
 impl Work {
     fn new(job: Job) -> Work {
-        Work {
-            job,
-            stage: Stage::Start,
-            gives_rows: false,
-        }
+        Work { job, stage: Stage::Start, gives_rows: false }
     }
 }
 
@@ -352,11 +333,7 @@ impl Conversation {
                 self.sync(output);
             }
             Ok((text, pieces)) => {
-                self.work = Some(Work::new(Job::Script(Script {
-                    text: text.to_owned(),
-                    pieces,
-                    at: 0,
-                })));
+                self.work = Some(Work::new(Job::Script(Script { text: text.to_owned(), pieces, at: 0 })));
             }
         }
     }
@@ -370,23 +347,11 @@ impl Conversation {
         }
     }
 
-    fn parse(
-        &mut self,
-        name: &[u8],
-        sql: &[u8],
-        types: &frame::Oids<'_>,
-        output: &mut Output,
-    ) -> Result<(), SqlError> {
+    fn parse(&mut self, name: &[u8], sql: &[u8], types: &frame::Oids<'_>, output: &mut Output) -> Result<(), SqlError> {
         if !name.is_empty() && self.statements.get(name).is_some() {
-            return Err(SqlError::new(
-                "42P05",
-                format!("prepared statement \"{}\" already exists", lossy(name)),
-            ));
+            return Err(SqlError::new("42P05", format!("prepared statement \"{}\" already exists", lossy(name))));
         }
-        let types = types
-            .iter()
-            .map(declared_type)
-            .collect::<Result<Vec<_>, _>>()?;
+        let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
         let statement = self.prepare(utf8(sql)?, &types)?;
         self.statements.insert(name, statement);
         output.parse_complete();
@@ -408,10 +373,7 @@ impl Conversation {
     fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
         let statement = self.statement(bind.statement)?.clone();
         if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
-            return Err(SqlError::new(
-                "42P03",
-                format!("cursor \"{}\" already exists", lossy(bind.portal)),
-            ));
+            return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
         }
         let (types, columns): (&[Type], usize) = match &statement {
             Statement::Sql(prepared) => (&prepared.parameters, prepared.columns.len()),
@@ -432,23 +394,13 @@ impl Conversation {
             0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
             count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
         };
-        let portal = Portal {
-            statement,
-            parameters,
-            formats,
-            progress: PortalProgress::Bound,
-        };
+        let portal = Portal { statement, parameters, formats, progress: PortalProgress::Bound };
         self.portals.insert(bind.portal, portal);
         output.bind_complete();
         Ok(())
     }
 
-    fn describe(
-        &mut self,
-        target: Target,
-        name: &[u8],
-        output: &mut Output,
-    ) -> Result<(), SqlError> {
+    fn describe(&mut self, target: Target, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
         let (statement, formats) = match target {
             Target::Statement => {
                 let statement = self.statement(name)?;
@@ -556,9 +508,7 @@ impl Conversation {
 
     fn start(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
         match &work.job {
-            Job::Script(script) if script.at < script.pieces.len() => {
-                self.start_piece(work, output)
-            }
+            Job::Script(script) if script.at < script.pieces.len() => self.start_piece(work, output),
             Job::Script(_) if !self.implicit => {
                 self.ready(output);
                 Ok(Turn::Over)
@@ -619,28 +569,21 @@ impl Conversation {
         match progress {
             PortalProgress::Bound => {
                 self.statements_begun += 1;
-                let step = self
-                    .session
-                    .execute(prepared, &portal.parameters, &mut self.rows)?;
+                let step = self.session.execute(prepared, &portal.parameters, &mut self.rows)?;
                 Ok(self.stepped(work, step, output))
             }
             PortalProgress::Suspended { rows, next, tag } => {
                 self.rows = rows;
-                work.stage = Stage::Sending {
-                    tag,
-                    first: next,
-                    next,
-                };
+                work.stage = Stage::Sending { tag, first: next, next };
                 Ok(Turn::On)
             }
             PortalProgress::Finished if work.gives_rows => {
                 output.command_complete("SELECT", Some(0));
                 Ok(Turn::Over)
             }
-            PortalProgress::Finished => Err(SqlError::new(
-                "55000",
-                format!("portal \"{}\" cannot be run", lossy(name)),
-            )),
+            PortalProgress::Finished => {
+                Err(SqlError::new("55000", format!("portal \"{}\" cannot be run", lossy(name))))
+            }
         }
     }
 
@@ -656,16 +599,12 @@ impl Conversation {
             output.depend(cts);
         }
         if let Some((sqlstate, message)) = &outcome.warning {
-            output.warning(sqlstate, message);
+            output.notice(sqlstate, message);
         }
         if matches!(outcome.tag.command, "DISCARD ALL" | "DEALLOCATE ALL") {
             self.statements.clear();
         }
-        work.stage = Stage::Sending {
-            tag: outcome.tag,
-            first: 0,
-            next: 0,
-        };
+        work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
         Turn::On
     }
 
@@ -727,11 +666,7 @@ impl Conversation {
                 Ok(Turn::Over)
             }
             Job::Execute { .. } => {
-                let rows = if tag.command == "SELECT" {
-                    Some(sent as u64)
-                } else {
-                    tag.rows
-                };
+                let rows = if tag.command == "SELECT" { Some(sent as u64) } else { tag.rows };
                 output.command_complete(tag.command, rows);
                 self.forget_rows();
                 Ok(Turn::Over)
@@ -830,15 +765,9 @@ fn check_counts(bind: &Bind<'_>, parameters: usize, columns: usize) -> Result<()
             lossy(bind.statement)
         )
     } else if !bind.parameter_formats.covers(given) {
-        format!(
-            "bind message has {} parameter formats but {given} parameters",
-            bind.parameter_formats.len()
-        )
+        format!("bind message has {} parameter formats but {given} parameters", bind.parameter_formats.len())
     } else if columns > 0 && !bind.result_formats.covers(columns) {
-        format!(
-            "bind message has {} result formats but query has {columns} columns",
-            bind.result_formats.len()
-        )
+        format!("bind message has {} result formats but query has {columns} columns", bind.result_formats.len())
     } else {
         return Ok(());
     };
@@ -850,12 +779,9 @@ fn declared_type(oid: u32) -> Result<Option<Type>, SqlError> {
     const UNKNOWN: u32 = 705;
     match oid {
         0 | UNKNOWN => Ok(None),
-        oid => pgtype::from_oid(oid, -1).map(Some).ok_or_else(|| {
-            SqlError::new(
-                "0A000",
-                format!("parameters of the type with OID {oid} are not supported"),
-            )
-        }),
+        oid => pgtype::from_oid(oid, -1)
+            .map(Some)
+            .ok_or_else(|| SqlError::new("0A000", format!("parameters of the type with OID {oid} are not supported"))),
     }
 }
 
@@ -881,10 +807,7 @@ fn deallocated(sql: &str) -> Option<String> {
 }
 
 fn no_portal(name: &[u8]) -> SqlError {
-    SqlError::new(
-        "34000",
-        format!("portal \"{}\" does not exist", lossy(name)),
-    )
+    SqlError::new("34000", format!("portal \"{}\" does not exist", lossy(name)))
 }
 
 fn lossy(name: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -894,10 +817,7 @@ fn lossy(name: &[u8]) -> std::borrow::Cow<'_, str> {
 fn utf8(text: &[u8]) -> Result<&str, SqlError> {
     std::str::from_utf8(text).map_err(|error| {
         let bad = text.get(error.valid_up_to()).copied().unwrap_or(0);
-        SqlError::new(
-            "22021",
-            format!("invalid byte sequence for encoding \"UTF8\": 0x{bad:02x}"),
-        )
+        SqlError::new("22021", format!("invalid byte sequence for encoding \"UTF8\": 0x{bad:02x}"))
     })
 }
 
@@ -942,10 +862,6 @@ mod tests {
         script.at = 2;
         assert_eq!(script.characters_before_piece(), 30);
         script.at = 3;
-        assert_eq!(
-            script.characters_before_piece(),
-            30,
-            "the commit at its end"
-        );
+        assert_eq!(script.characters_before_piece(), 30, "the commit at its end");
     }
 }

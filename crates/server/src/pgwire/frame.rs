@@ -81,11 +81,7 @@ pub struct Oids<'a>(&'a [u8]);
 
 impl Oids<'_> {
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.0
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|c| u32::from_be_bytes(*c))
+        self.0.as_chunks::<4>().0.iter().map(|c| u32::from_be_bytes(*c))
     }
 }
 
@@ -110,11 +106,7 @@ impl Formats<'_> {
             2 => self.0[1],
             _ => self.0[2 * index + 1],
         };
-        if code == 0 {
-            Format::Text
-        } else {
-            Format::Binary
-        }
+        if code == 0 { Format::Text } else { Format::Binary }
     }
 
     /// Whether there is a code for each of `count` items.
@@ -165,10 +157,7 @@ pub fn peek(input: &[u8], message_bytes_max: usize) -> Result<Option<Frame>, Mal
     }
     let length = i32::from_be_bytes([input[1], input[2], input[3], input[4]]);
     match usize::try_from(length) {
-        Ok(length) if (4..=limit).contains(&length) => Ok(Some(Frame {
-            kind,
-            length: length + 1,
-        })),
+        Ok(length) if (4..=limit).contains(&length) => Ok(Some(Frame { kind, length: length + 1 })),
         _ => malformed(format!(
             "invalid message length {length} (at most {limit} for message type {:?})",
             char::from(kind)
@@ -180,27 +169,12 @@ pub fn peek(input: &[u8], message_bytes_max: usize) -> Result<Option<Frame>, Mal
 pub fn decode(kind: u8, frame: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut body = Reader(&frame[HEADER_BYTES..]);
     let message = match kind {
-        b'Q' => Message::Query {
-            script: body.string()?,
-        },
-        b'P' => Message::Parse {
-            name: body.string()?,
-            sql: body.string()?,
-            types: Oids(body.list(4)?.1),
-        },
+        b'Q' => Message::Query { script: body.string()? },
+        b'P' => Message::Parse { name: body.string()?, sql: body.string()?, types: Oids(body.list(4)?.1) },
         b'B' => Message::Bind(bind(&mut body)?),
-        b'D' => Message::Describe {
-            target: body.target()?,
-            name: body.string()?,
-        },
-        b'E' => Message::Execute {
-            portal: body.string()?,
-            rows_max: u32::from_be_bytes(body.array()?),
-        },
-        b'C' => Message::Close {
-            target: body.target()?,
-            name: body.string()?,
-        },
+        b'D' => Message::Describe { target: body.target()?, name: body.string()? },
+        b'E' => Message::Execute { portal: body.string()?, rows_max: u32::from_be_bytes(body.array()?) },
+        b'C' => Message::Close { target: body.target()?, name: body.string()? },
         b'H' => Message::Flush,
         b'S' => Message::Sync,
         b'X' => Message::Terminate,
@@ -223,17 +197,8 @@ fn bind<'a>(body: &mut Reader<'a>) -> Result<Bind<'a>, Malformed> {
     for _ in 0..count {
         body.value()?;
     }
-    let parameters = Parameters {
-        count,
-        bytes: &start[..start.len() - body.0.len()],
-    };
-    Ok(Bind {
-        portal,
-        statement,
-        parameter_formats,
-        parameters,
-        result_formats: body.formats()?,
-    })
+    let parameters = Parameters { count, bytes: &start[..start.len() - body.0.len()] };
+    Ok(Bind { portal, statement, parameter_formats, parameters, result_formats: body.formats()? })
 }
 
 /// What is left of a body.
@@ -275,16 +240,8 @@ impl<'a> Reader<'a> {
 
     fn formats(&mut self) -> Result<Formats<'a>, Malformed> {
         let codes = self.list(2)?.1;
-        match codes
-            .as_chunks()
-            .0
-            .iter()
-            .find(|c| !matches!(c, [0, 0 | 1]))
-        {
-            Some(c) => malformed(format!(
-                "unsupported format code: {}",
-                i16::from_be_bytes(*c)
-            )),
+        match codes.as_chunks().0.iter().find(|c| !matches!(c, [0, 0 | 1])) {
+            Some(c) => malformed(format!("unsupported format code: {}", i16::from_be_bytes(*c))),
             None => Ok(Formats(codes)),
         }
     }
@@ -330,11 +287,7 @@ mod tests {
 
     #[test]
     fn pgwires_messages_are_read() {
-        let parse = encoded(extendedquery::Parse::new(
-            Some("s".into()),
-            "select $1".into(),
-            vec![23, 0],
-        ));
+        let parse = encoded(extendedquery::Parse::new(Some("s".into()), "select $1".into(), vec![23, 0]));
         let Message::Parse { name, sql, types } = decoded(&parse).unwrap() else {
             panic!("not a Parse");
         };
@@ -354,30 +307,13 @@ mod tests {
         assert_eq!(bind.parameter_formats.get(0), Format::Binary);
         assert_eq!(bind.parameter_formats.get(1), Format::Text);
         assert_eq!(bind.result_formats.get(9), Format::Binary);
-        assert_eq!(
-            bind.parameters.iter().collect::<Vec<_>>(),
-            [Some(&b"\0\0\0\x07"[..]), None]
-        );
+        assert_eq!(bind.parameters.iter().collect::<Vec<_>>(), [Some(&b"\0\0\0\x07"[..]), None]);
 
         let execute = encoded(extendedquery::Execute::new(Some("p".into()), 5));
-        assert_eq!(
-            decoded(&execute).unwrap(),
-            Message::Execute {
-                portal: b"p",
-                rows_max: 5
-            }
-        );
+        assert_eq!(decoded(&execute).unwrap(), Message::Execute { portal: b"p", rows_max: 5 });
         let query = encoded(simplequery::Query::new("select 1".into()));
-        assert_eq!(
-            decoded(&query).unwrap(),
-            Message::Query {
-                script: b"select 1"
-            }
-        );
-        assert_eq!(
-            decoded(&encoded(extendedquery::Sync::new())).unwrap(),
-            Message::Sync
-        );
+        assert_eq!(decoded(&query).unwrap(), Message::Query { script: b"select 1" });
+        assert_eq!(decoded(&encoded(extendedquery::Sync::new())).unwrap(), Message::Sync);
     }
 
     /// Every way of cutting or bending a Bind is an error or a message, never a panic.
@@ -402,10 +338,7 @@ mod tests {
                 }
             }
         }
-        assert!(
-            decode(b'S', b"S\0\0\0\x05x").is_err(),
-            "bytes after the end"
-        );
+        assert!(decode(b'S', b"S\0\0\0\x05x").is_err(), "bytes after the end");
         assert!(decode(b'D', b"D\0\0\0\x06Q\0").is_err(), "a bad subtype");
     }
 
@@ -417,16 +350,7 @@ mod tests {
         assert!(peek(b"Q\0\0\0\x03", LIMIT).is_err(), "shorter than itself");
         assert!(peek(b"Q\xff\xff\xff\xff", LIMIT).is_err(), "negative");
         assert!(peek(b"Q\x7f\xff\xff\xff", LIMIT).is_err(), "too long");
-        assert!(
-            peek(b"S\0\0\x7f\xff", LIMIT).is_err(),
-            "too long for a Sync"
-        );
-        assert_eq!(
-            peek(b"Q\0\0\x7f\xff", LIMIT),
-            Ok(Some(Frame {
-                kind: b'Q',
-                length: 0x8000
-            }))
-        );
+        assert!(peek(b"S\0\0\x7f\xff", LIMIT).is_err(), "too long for a Sync");
+        assert_eq!(peek(b"Q\0\0\x7f\xff", LIMIT), Ok(Some(Frame { kind: b'Q', length: 0x8000 })));
     }
 }

@@ -96,11 +96,7 @@ pub struct Membership {
 impl Registry {
     pub fn new(members_max: usize) -> Arc<Registry> {
         Arc::new(Registry {
-            members: Mutex::new(Members {
-                by_pid: HashMap::new(),
-                last_pid: 0,
-                stopping: false,
-            }),
+            members: Mutex::new(Members { by_pid: HashMap::new(), last_pid: 0, stopping: false }),
             members_max,
             secrets: RandomState::new(),
         })
@@ -115,21 +111,11 @@ impl Registry {
             return Err(SqlError::new("53300", "sorry, too many clients already"));
         }
         let pid = members.next_pid();
-        let key = CancelKey {
-            pid,
-            secret: self.secrets.hash_one(pid) as i32,
-        };
+        let key = CancelKey { pid, secret: self.secrets.hash_one(pid) as i32 };
         let signal = Arc::new(Signal::default());
-        let member = Member {
-            secret: key.secret,
-            signal: signal.clone(),
-        };
+        let member = Member { secret: key.secret, signal: signal.clone() };
         members.by_pid.insert(pid, member);
-        Ok(Membership {
-            registry: self.clone(),
-            key,
-            signal,
-        })
+        Ok(Membership { registry: self.clone(), key, signal })
     }
 
     /// As in PostgreSQL, a key that is wrong gets no answer either.
@@ -180,10 +166,7 @@ impl Drop for Membership {
 
 /// What a session is told when the server stops.
 pub fn stopping() -> SqlError {
-    SqlError::new(
-        "57P01",
-        "terminating connection due to administrator command",
-    )
+    SqlError::new("57P01", "terminating connection due to administrator command")
 }
 
 #[cfg(test)]
@@ -206,10 +189,7 @@ mod tests {
     fn only_the_secret_cancels() {
         let registry = Registry::new(2);
         let member = registry.join().unwrap();
-        registry.cancel(CancelKey {
-            secret: member.key.secret.wrapping_add(1),
-            ..member.key
-        });
+        registry.cancel(CancelKey { secret: member.key.secret.wrapping_add(1), ..member.key });
         assert!(!member.signal.is_set(Request::Cancel));
         registry.cancel(member.key);
         assert!(member.signal.is_set(Request::Cancel));

@@ -73,10 +73,7 @@ impl Output {
     pub fn depend(&mut self, cts: Cts) {
         if cts > self.largest {
             self.largest = cts;
-            self.marks.push_back(Mark {
-                at: self.bytes.len(),
-                cts,
-            });
+            self.marks.push_back(Mark { at: self.bytes.len(), cts });
         }
     }
 
@@ -169,12 +166,7 @@ impl Output {
         self.end(body);
     }
 
-    pub fn data_row(
-        &mut self,
-        rows: &RowSet,
-        row: usize,
-        formats: &ResultFormats,
-    ) -> Result<(), SqlError> {
+    pub fn data_row(&mut self, rows: &RowSet, row: usize, formats: &ResultFormats) -> Result<(), SqlError> {
         let body = self.begin(b'D');
         let columns = rows.columns().len();
         self.put_count(columns);
@@ -192,10 +184,7 @@ impl Output {
             }
             if self.bytes.len() - body > i32::MAX as usize {
                 self.bytes.truncate(body - 1);
-                return Err(SqlError::new(
-                    "54000",
-                    "a result row is longer than the protocol can carry (2 GiB)",
-                ));
+                return Err(SqlError::new("54000", "a result row is longer than the protocol can carry (2 GiB)"));
             }
             let length = (self.bytes.len() - field - 4) as u32;
             self.bytes[field..field + 4].copy_from_slice(&length.to_be_bytes());
@@ -257,15 +246,12 @@ impl Output {
         );
     }
 
-    pub fn warning(&mut self, sqlstate: &str, message: &str) {
+    /// A warning; with the state of success, a mere notice.
+    pub fn notice(&mut self, sqlstate: &str, message: &str) {
+        let severity = if sqlstate == "00000" { "NOTICE" } else { "WARNING" };
         self.fields(
             b'N',
-            &[
-                (b'S', Some("WARNING")),
-                (b'V', Some("WARNING")),
-                (b'C', Some(sqlstate)),
-                (b'M', Some(message)),
-            ],
+            &[(b'S', Some(severity)), (b'V', Some(severity)), (b'C', Some(sqlstate)), (b'M', Some(message))],
         );
     }
 
@@ -324,8 +310,7 @@ impl Output {
 
     /// A zero byte would end the string early on the client's side.
     fn put_string(&mut self, text: &str) {
-        self.bytes
-            .extend(text.bytes().map(|b| if b == 0 { b' ' } else { b }));
+        self.bytes.extend(text.bytes().map(|b| if b == 0 { b' ' } else { b }));
         self.bytes.push(0);
     }
 }
@@ -333,9 +318,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::pgwire::messages::{
-        DecodeContext, PgWireBackendMessage, ProtocolVersion, data, response,
-    };
+    use ::pgwire::messages::{DecodeContext, PgWireBackendMessage, ProtocolVersion, data, response};
 
     fn context() -> DecodeContext {
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
@@ -355,35 +338,17 @@ mod tests {
     fn replies_are_what_pgwire_reads() {
         let mut output = Output::default();
         output.command_complete("INSERT", Some(3));
-        assert_eq!(
-            decoded::<response::CommandComplete>(&output).tag,
-            "INSERT 0 3"
-        );
+        assert_eq!(decoded::<response::CommandComplete>(&output).tag, "INSERT 0 3");
 
         let mut output = Output::default();
         output.command_complete("BEGIN", None);
         assert_eq!(decoded::<response::CommandComplete>(&output).tag, "BEGIN");
 
         let mut output = Output::default();
-        let columns = [Column {
-            name: "n".into(),
-            ty: Type::Int4,
-            origin: Some((16_384, 2)),
-        }];
+        let columns = [Column { name: "n".into(), ty: Type::Int4, origin: Some((16_384, 2)) }];
         output.row_description(&columns, &ResultFormats::All(Format::Binary));
         let fields = decoded::<data::RowDescription>(&output).fields;
-        assert_eq!(
-            fields,
-            [data::FieldDescription::new(
-                "n".into(),
-                16_384,
-                2,
-                23,
-                4,
-                -1,
-                1
-            )]
-        );
+        assert_eq!(fields, [data::FieldDescription::new("n".into(), 16_384, 2, 23, 4, -1, 1)]);
 
         let mut output = Output::default();
         let mut error = SqlError::new("42601", "bad\0text");

@@ -66,9 +66,7 @@ pub fn next(input: &mut BytesMut) -> Result<Opening, SqlError> {
         return Ok(Opening::NeedInput);
     }
     let mut packet = input.split_to(length);
-    if SslRequest::is_ssl_request_packet(&packet)
-        || GssEncRequest::is_gss_enc_request_packet(&packet)
-    {
+    if SslRequest::is_ssl_request_packet(&packet) || GssEncRequest::is_gss_enc_request_packet(&packet) {
         return Ok(Opening::RefuseEncryption);
     }
     let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
@@ -86,10 +84,7 @@ fn cancel(packet: &mut BytesMut, context: &DecodeContext) -> Result<Opening, Sql
     let invalid = || SqlError::new("08P01", "invalid cancel request");
     let request = CancelRequest::decode(packet, context).ok().flatten();
     let request = request.ok_or_else(invalid)?;
-    Ok(Opening::Cancel(CancelKey {
-        pid: request.pid,
-        secret: request.secret_key.as_i32().ok_or_else(invalid)?,
-    }))
+    Ok(Opening::Cancel(CancelKey { pid: request.pid, secret: request.secret_key.as_i32().ok_or_else(invalid)? }))
 }
 
 fn check_version(packet: &[u8]) -> Result<(), SqlError> {
@@ -98,10 +93,7 @@ fn check_version(packet: &[u8]) -> Result<(), SqlError> {
     if major == Startup::PG_PROTOCOL_LATEST {
         return Ok(());
     }
-    Err(SqlError::new(
-        "0A000",
-        format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.2"),
-    ))
+    Err(SqlError::new("0A000", format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.2")))
 }
 
 fn hello(startup: Startup) -> Result<Hello, SqlError> {
@@ -124,25 +116,17 @@ fn hello(startup: Startup) -> Result<Hello, SqlError> {
         }
     }
     if hello.user.is_empty() {
-        return Err(SqlError::new(
-            "28000",
-            "no PostgreSQL user name specified in startup packet",
-        ));
+        return Err(SqlError::new("28000", "no PostgreSQL user name specified in startup packet"));
     }
     if hello.database.is_empty() {
         hello.database.clone_from(&hello.user);
     }
     if let Some(command_line) = command_line {
         // The command line takes effect first, so that a setting named by itself wins.
-        hello
-            .settings
-            .splice(0..0, command_line_settings(&command_line)?);
+        hello.settings.splice(0..0, command_line_settings(&command_line)?);
     }
     if !spoken || !unknown_options.is_empty() {
-        hello.negotiate = Some(Negotiate {
-            version: version.into(),
-            options: unknown_options,
-        });
+        hello.negotiate = Some(Negotiate { version: version.into(), options: unknown_options });
     }
     Ok(hello)
 }
@@ -150,10 +134,7 @@ fn hello(startup: Startup) -> Result<Hello, SqlError> {
 fn refuse_replication(value: &str) -> Result<(), SqlError> {
     match value.to_ascii_lowercase().as_str() {
         "false" | "off" | "no" | "0" => Ok(()),
-        _ => Err(SqlError::new(
-            "0A000",
-            "replication connections are not supported",
-        )),
+        _ => Err(SqlError::new("0A000", "replication connections are not supported")),
     }
 }
 
@@ -171,9 +152,7 @@ fn command_line_settings(line: &str) -> Result<Vec<(String, String)>, SqlError> 
         let pair = assignment
             .as_deref()
             .and_then(|a| a.split_once('='))
-            .ok_or_else(|| {
-                SqlError::new("42601", format!("invalid command-line argument: {word}"))
-            })?;
+            .ok_or_else(|| SqlError::new("42601", format!("invalid command-line argument: {word}")))?;
         settings.push((pair.0.replace('-', "_"), pair.1.to_owned()));
     }
     Ok(settings)
@@ -187,11 +166,7 @@ fn split_words(line: &str) -> Vec<String> {
         if c.is_whitespace() {
             words.extend(word.take());
         } else {
-            let taken = if c == '\\' {
-                characters.next().unwrap_or(c)
-            } else {
-                c
-            };
+            let taken = if c == '\\' { characters.next().unwrap_or(c) } else { c };
             word.get_or_insert_default().push(taken);
         }
     }
@@ -226,65 +201,34 @@ mod tests {
     fn parameters_and_options_are_read() {
         let hello = opened(startup(
             0,
-            &[
-                ("user", "u"),
-                ("application_name", ""),
-                ("options", r"-c lock_timeout=2s --search-path=a\ b -cx.y=\\"),
-            ],
+            &[("user", "u"), ("application_name", ""), ("options", r"-c lock_timeout=2s --search-path=a\ b -cx.y=\\")],
         ))
         .unwrap();
         assert_eq!((hello.user.as_str(), hello.database.as_str()), ("u", "u"));
-        let settings: Vec<_> = hello
-            .settings
-            .iter()
-            .map(|(n, v)| (n.as_str(), v.as_str()))
-            .collect();
+        let settings: Vec<_> = hello.settings.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         assert_eq!(
             settings,
-            [
-                ("lock_timeout", "2s"),
-                ("search_path", "a b"),
-                ("x.y", "\\"),
-                ("application_name", ""),
-            ]
+            [("lock_timeout", "2s"), ("search_path", "a b"), ("x.y", "\\"), ("application_name", ""),]
         );
         assert_eq!(hello.negotiate, None);
     }
 
     #[test]
     fn a_newer_client_is_told_what_we_speak() {
-        assert_eq!(
-            opened(startup(2, &[("user", "u")])).unwrap().negotiate,
-            None
-        );
+        assert_eq!(opened(startup(2, &[("user", "u")])).unwrap().negotiate, None);
         let hello = opened(startup(9999, &[("user", "u"), ("_pq_.x", "1")])).unwrap();
-        assert_eq!(
-            hello.negotiate,
-            Some(Negotiate {
-                version: 196_610,
-                options: vec!["_pq_.x".into()]
-            })
-        );
+        assert_eq!(hello.negotiate, Some(Negotiate { version: 196_610, options: vec!["_pq_.x".into()] }));
     }
 
     #[test]
     fn what_cannot_be_served_is_refused() {
-        let sqlstate = |minor, parameters: &[(&str, &str)]| {
-            opened(startup(minor, parameters)).unwrap_err().sqlstate
-        };
+        let sqlstate = |minor, parameters: &[(&str, &str)]| opened(startup(minor, parameters)).unwrap_err().sqlstate;
         assert_eq!(sqlstate(0, &[]), "28000");
-        assert_eq!(
-            sqlstate(0, &[("user", "u"), ("replication", "database")]),
-            "0A000"
-        );
+        assert_eq!(sqlstate(0, &[("user", "u"), ("replication", "database")]), "0A000");
         assert_eq!(sqlstate(0, &[("user", "u"), ("options", "-x")]), "42601");
         let old = next(&mut BytesMut::from(&b"\0\0\0\x09\0\x02\0\0\0"[..]));
         assert_eq!(old.unwrap_err().sqlstate, "0A000");
-        for bytes in [
-            &b"\0\0\0\x07"[..],
-            b"\xff\xff\xff\xff",
-            b"GET / HTTP/1.1\r\n",
-        ] {
+        for bytes in [&b"\0\0\0\x07"[..], b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n"] {
             let refused = next(&mut BytesMut::from(bytes));
             assert_eq!(refused.unwrap_err().sqlstate, "08P01", "{bytes:?}");
         }
@@ -309,9 +253,7 @@ mod tests {
     #[test]
     fn a_cancel_request_gives_its_key() {
         let mut bytes = BytesMut::new();
-        CancelRequest::new(7, SecretKey::I32(-9))
-            .encode(&mut bytes)
-            .unwrap();
+        CancelRequest::new(7, SecretKey::I32(-9)).encode(&mut bytes).unwrap();
         let Ok(Opening::Cancel(key)) = next(&mut bytes) else {
             panic!("not a cancel request");
         };

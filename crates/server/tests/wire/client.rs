@@ -64,22 +64,13 @@ impl Client {
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         context.awaiting_frontend_ssl = false;
         context.awaiting_frontend_startup = false;
-        Client {
-            address,
-            socket,
-            input: BytesMut::new(),
-            context,
-            key: None,
-            parameters: Vec::new(),
-        }
+        Client { address, socket, input: BytesMut::new(), context, key: None, parameters: Vec::new() }
     }
 
     pub fn start(&mut self, parameters: &[(&str, &str)]) {
         let mut startup = Startup::new();
         for (name, value) in parameters {
-            startup
-                .parameters
-                .insert((*name).to_owned(), (*value).to_owned());
+            startup.parameters.insert((*name).to_owned(), (*value).to_owned());
         }
         self.send(&encoded(startup));
     }
@@ -122,18 +113,12 @@ impl Client {
         if !self.input.is_empty() {
             return true;
         }
-        self.socket
-            .set_read_timeout(Some(limit))
-            .expect("a timeout");
+        self.socket.set_read_timeout(Some(limit)).expect("a timeout");
         let heard = self.fill();
-        self.socket
-            .set_read_timeout(Some(PATIENCE))
-            .expect("a timeout");
+        self.socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         match heard {
             Ok(_) => true,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                false
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => false,
             Err(error) => panic!("no reply: {error}"),
         }
     }
@@ -158,19 +143,12 @@ impl Client {
             M::PortalSuspended(_) => Reply::PortalSuspended,
             M::EmptyQueryResponse(_) => Reply::EmptyQuery,
             M::ParameterDescription(p) => Reply::Parameters(p.types),
-            M::RowDescription(r) => Reply::Columns(
-                r.fields
-                    .into_iter()
-                    .map(|f| (f.name, f.type_id, f.format_code))
-                    .collect(),
-            ),
+            M::RowDescription(r) => {
+                Reply::Columns(r.fields.into_iter().map(|f| (f.name, f.type_id, f.format_code)).collect())
+            }
             M::DataRow(row) => Reply::Row(fields(&row.data)),
             M::CommandComplete(c) => Reply::Complete(c.tag),
-            M::ErrorResponse(e) => Reply::Error(
-                field(&e.fields, b'S'),
-                field(&e.fields, b'C'),
-                field(&e.fields, b'M'),
-            ),
+            M::ErrorResponse(e) => Reply::Error(field(&e.fields, b'S'), field(&e.fields, b'C'), field(&e.fields, b'M')),
             M::NoticeResponse(n) => Reply::Notice(field(&n.fields, b'C'), field(&n.fields, b'M')),
             M::ReadyForQuery(r) => Reply::Ready(match r.status {
                 TransactionStatus::Idle => 'I',
@@ -308,17 +286,8 @@ pub fn bind_formats(
     parameters: &[Option<&[u8]>],
     result_formats: &[i16],
 ) -> Vec<u8> {
-    let parameters = parameters
-        .iter()
-        .map(|p| p.map(Bytes::copy_from_slice))
-        .collect();
-    encoded(Bind::new(
-        named(portal),
-        named(statement),
-        parameter_formats.to_vec(),
-        parameters,
-        result_formats.to_vec(),
-    ))
+    let parameters = parameters.iter().map(|p| p.map(Bytes::copy_from_slice)).collect();
+    encoded(Bind::new(named(portal), named(statement), parameter_formats.to_vec(), parameters, result_formats.to_vec()))
 }
 
 pub fn describe_statement(name: &str) -> Vec<u8> {
@@ -347,10 +316,5 @@ pub fn sync() -> Vec<u8> {
 
 /// Parse, Bind and Execute of the unnamed statement, text parameters, no Sync.
 pub fn run(sql: &str, parameters: &[&str]) -> Vec<u8> {
-    [
-        parse("", sql, &[]),
-        bind_text("", "", parameters),
-        execute("", 0),
-    ]
-    .concat()
+    [parse("", sql, &[]), bind_text("", "", parameters), execute("", 0)].concat()
 }

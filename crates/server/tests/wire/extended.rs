@@ -43,39 +43,19 @@ fn statements_are_described() {
 fn statements_are_run_again_and_closed() {
     let mut client = connect();
     client.query("create table ext_again(id int primary key, v int)");
-    client.send(
-        &[
-            parse("ins", "insert into ext_again values ($1, $2)", &[]),
-            sync(),
-        ]
-        .concat(),
-    );
-    assert_eq!(
-        client.until_ready(),
-        [Reply::ParseComplete, Reply::Ready('I')]
-    );
+    client.send(&[parse("ins", "insert into ext_again values ($1, $2)", &[]), sync()].concat());
+    assert_eq!(client.until_ready(), [Reply::ParseComplete, Reply::Ready('I')]);
     for id in ["1", "2", "3"] {
         client.send(&[bind_text("", "ins", &[id, "7"]), execute("", 0), sync()].concat());
         assert_eq!(
             client.until_ready(),
-            [
-                Reply::BindComplete,
-                Reply::Complete("INSERT 0 1".into()),
-                Reply::Ready('I')
-            ]
+            [Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::Ready('I')]
         );
     }
     assert_eq!(client.value("select sum(v) from ext_again"), "21");
 
     client.send(&[close_statement("ins"), close_statement("never was"), sync()].concat());
-    assert_eq!(
-        client.until_ready(),
-        [
-            Reply::CloseComplete,
-            Reply::CloseComplete,
-            Reply::Ready('I')
-        ]
-    );
+    assert_eq!(client.until_ready(), [Reply::CloseComplete, Reply::CloseComplete, Reply::Ready('I')]);
     client.send(&[bind_text("", "ins", &["4", "7"]), sync()].concat());
     assert_eq!(sqlstate(&client.until_ready()), "26000");
 }
@@ -84,30 +64,13 @@ fn statements_are_run_again_and_closed() {
 fn names_are_checked() {
     let mut client = connect();
     let failures = [
-        (
-            [
-                parse("twice", "select 1", &[]),
-                parse("twice", "select 2", &[]),
-            ]
-            .concat(),
-            "42P05",
-        ),
+        ([parse("twice", "select 1", &[]), parse("twice", "select 2", &[])].concat(), "42P05"),
         (bind("", "nobody", &[]), "26000"),
         (execute("nobody", 0), "34000"),
         (describe_portal("nobody"), "34000"),
         (describe_statement("nobody"), "26000"),
-        (
-            [parse("", "select $1::int", &[]), bind("", "", &[])].concat(),
-            "08P01",
-        ),
-        (
-            [
-                parse("", "select 1", &[]),
-                bind_formats("", "", &[], &[], &[0, 0]),
-            ]
-            .concat(),
-            "08P01",
-        ),
+        ([parse("", "select $1::int", &[]), bind("", "", &[])].concat(), "08P01"),
+        ([parse("", "select 1", &[]), bind_formats("", "", &[], &[], &[0, 0])].concat(), "08P01"),
         (parse("", "select 1; select 2", &[]), "42601"),
         (parse("", "select $1", &[600]), "0A000"),
     ];
@@ -138,12 +101,7 @@ fn after_an_error_everything_is_skipped_until_sync() {
     let replies = client.until_ready();
     assert_eq!(
         replies[..4],
-        [
-            Reply::ParseComplete,
-            Reply::BindComplete,
-            Reply::Complete("INSERT 0 1".into()),
-            Reply::ParseComplete,
-        ]
+        [Reply::ParseComplete, Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::ParseComplete,]
     );
     assert_eq!(sqlstate(&replies), "22012");
     assert!(matches!(replies[replies.len() - 2], Reply::Error(..)));
@@ -185,14 +143,7 @@ fn a_pipeline_commits_at_its_sync() {
 fn a_transaction_may_span_pipelines() {
     let mut client = connect();
     client.query("create table ext_span(id int primary key)");
-    client.send(
-        &[
-            run("begin", &[]),
-            run("insert into ext_span values (1)", &[]),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[run("begin", &[]), run("insert into ext_span values (1)", &[]), sync()].concat());
     assert_eq!(client.until_ready().last(), Some(&Reply::Ready('T')));
     client.send(&[run("insert into ext_span values ($1)", &["2"]), sync()].concat());
     assert_eq!(client.until_ready().last(), Some(&Reply::Ready('T')));
@@ -223,13 +174,7 @@ fn deep_pipelines_are_answered_in_order() {
     const COUNT: usize = 2000;
     let mut client = connect();
     client.query("create table ext_deep(id int primary key, v int)");
-    client.send(
-        &[
-            parse("ins", "insert into ext_deep values ($1, $2)", &[]),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[parse("ins", "insert into ext_deep values ($1, $2)", &[]), sync()].concat());
     client.until_ready();
     let pipeline: Vec<u8> = (0..COUNT)
         .flat_map(|id| {
@@ -241,18 +186,11 @@ fn deep_pipelines_are_answered_in_order() {
     for at in 0..COUNT {
         assert_eq!(
             client.until_ready(),
-            [
-                Reply::BindComplete,
-                Reply::Complete("INSERT 0 1".into()),
-                Reply::Ready('I')
-            ],
+            [Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::Ready('I')],
             "statement {at}"
         );
     }
-    assert_eq!(
-        client.value("select count(*) from ext_deep"),
-        COUNT.to_string()
-    );
+    assert_eq!(client.value("select count(*) from ext_deep"), COUNT.to_string());
 }
 
 #[test]
@@ -262,13 +200,8 @@ fn portals_give_rows_in_parts() {
     client.query("insert into ext_portal select x from generate_series(1, 5) as t(x)");
     client.query("begin");
     client.send(
-        &[
-            parse("", "select id from ext_portal order by id", &[]),
-            bind("p", "", &[]),
-            execute("p", 2),
-            sync(),
-        ]
-        .concat(),
+        &[parse("", "select id from ext_portal order by id", &[]), bind("p", "", &[]), execute("p", 2), sync()]
+            .concat(),
     );
     assert_eq!(
         client.until_ready(),
@@ -294,52 +227,23 @@ fn portals_give_rows_in_parts() {
             Reply::Ready('T'),
         ]
     );
-    client.send(
-        &[
-            bind("q", "", &[]),
-            execute("q", 1),
-            close_portal("q"),
-            execute("q", 1),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[bind("q", "", &[]), execute("q", 1), close_portal("q"), execute("q", 1), sync()].concat());
     let replies = client.until_ready();
     assert!(replies.contains(&Reply::CloseComplete));
     assert_eq!(sqlstate(&replies), "34000");
     client.query("rollback");
 
     // Outside of a transaction block a portal ends with its pipeline.
-    client.send(
-        &[
-            bind("r", "", &[]),
-            execute("r", 1),
-            sync(),
-            execute("r", 1),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[bind("r", "", &[]), execute("r", 1), sync(), execute("r", 1), sync()].concat());
     let replies = client.until_ready();
-    assert_eq!(
-        replies[1..],
-        [row(&["1"]), Reply::PortalSuspended, Reply::Ready('I')]
-    );
+    assert_eq!(replies[1..], [row(&["1"]), Reply::PortalSuspended, Reply::Ready('I')]);
     assert_eq!(sqlstate(&client.until_ready()), "34000");
 }
 
 #[test]
 fn an_empty_statement_is_answered() {
     let mut client = connect();
-    client.send(
-        &[
-            run("", &[]),
-            describe_statement(""),
-            describe_portal(""),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[run("", &[]), describe_statement(""), describe_portal(""), sync()].concat());
     assert_eq!(
         client.until_ready(),
         [
@@ -357,19 +261,9 @@ fn an_empty_statement_is_answered() {
 #[test]
 fn deallocate_closes_what_parse_made() {
     let mut client = connect();
-    client.send(
-        &[
-            parse("gone", "select 1", &[]),
-            parse("Kept", "select 2", &[]),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[parse("gone", "select 1", &[]), parse("Kept", "select 2", &[]), sync()].concat());
     client.until_ready();
-    assert_eq!(
-        client.query("deallocate GONE"),
-        [Reply::Complete("DEALLOCATE".into()), Reply::Ready('I')]
-    );
+    assert_eq!(client.query("deallocate GONE"), [Reply::Complete("DEALLOCATE".into()), Reply::Ready('I')]);
     assert_eq!(client.sqlstate("deallocate gone"), "26000");
     client.send(&[bind("", "Kept", &[]), execute("", 0), sync()].concat());
     assert_eq!(client.until_ready()[1], row(&["2"]));
@@ -384,13 +278,7 @@ fn prepared_statements_follow_the_schema() {
     let mut client = connect();
     client.query("create table ext_schema(id int primary key, v int)");
     client.query("insert into ext_schema values (1, 10)");
-    client.send(
-        &[
-            parse("s", "select v from ext_schema where id = $1", &[]),
-            sync(),
-        ]
-        .concat(),
-    );
+    client.send(&[parse("s", "select v from ext_schema where id = $1", &[]), sync()].concat());
     client.until_ready();
     client.query("create index ext_schema_v on ext_schema(v)");
     client.send(&[bind_text("", "s", &["1"]), execute("", 0), sync()].concat());

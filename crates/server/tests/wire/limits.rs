@@ -21,17 +21,11 @@ fn a_blocked_statement_waits_and_then_runs() {
     waiter.send(&query("update limit_wait set v = v + 10 where id = 1"));
     // Whoever shares the worker goes on meanwhile.
     for _ in 0..8 {
-        assert_eq!(
-            connect().value("select v from limit_wait where id = 2"),
-            "0"
-        );
+        assert_eq!(connect().value("select v from limit_wait where id = 2"), "0");
     }
     assert!(!waiter.hears_within(Duration::from_millis(20)));
     holder.query("commit");
-    assert_eq!(
-        waiter.until_ready(),
-        [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
-    );
+    assert_eq!(waiter.until_ready(), [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]);
     assert_eq!(waiter.value("select v from limit_wait where id = 1"), "11");
 }
 
@@ -71,16 +65,10 @@ fn time_limits_end_the_wait() {
     let _holder = holder("limit_time");
     let mut waiter = connect();
     waiter.query("set lock_timeout = '20ms'");
-    assert_eq!(
-        waiter.sqlstate("update limit_time set v = 2 where id = 1"),
-        "55P03"
-    );
+    assert_eq!(waiter.sqlstate("update limit_time set v = 2 where id = 1"), "55P03");
     waiter.query("set lock_timeout = 0");
     waiter.query("set statement_timeout = '20ms'");
-    assert_eq!(
-        waiter.sqlstate("update limit_time set v = 2 where id = 1"),
-        "57014"
-    );
+    assert_eq!(waiter.sqlstate("update limit_time set v = 2 where id = 1"), "57014");
     assert_eq!(
         waiter.query("update limit_time set v = 2 where id = 2"),
         [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
@@ -93,10 +81,7 @@ fn a_client_that_dies_gives_its_locks_back() {
     let mut waiter = connect();
     waiter.send(&query("update limit_death set v = v + 10 where id = 1"));
     drop(holder);
-    assert_eq!(
-        waiter.until_ready(),
-        [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
-    );
+    assert_eq!(waiter.until_ready(), [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]);
     assert_eq!(waiter.value("select v from limit_death where id = 1"), "10");
 }
 
@@ -114,10 +99,7 @@ fn a_client_that_dies_while_it_waits_gives_its_locks_back() {
         next.query("update limit_death_waiting set v = v + 1 where id = 2"),
         [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
     );
-    assert_eq!(
-        next.value("select v from limit_death_waiting where id = 2"),
-        "1"
-    );
+    assert_eq!(next.value("select v from limit_death_waiting where id = 2"), "1");
     holder.query("commit");
 }
 

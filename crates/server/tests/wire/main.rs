@@ -39,21 +39,14 @@ impl Fixture {
         options.message_bytes_max = 1 << 20;
         change(&mut options);
         let server = listener::listen(&database, options).expect("a free port");
-        Fixture {
-            server,
-            database,
-            _directory: directory,
-        }
+        Fixture { server, database, _directory: directory }
     }
 }
 
 /// The one server that tests share; each works on its own tables.
 pub fn address() -> SocketAddr {
     static SHARED: OnceLock<Fixture> = OnceLock::new();
-    SHARED
-        .get_or_init(|| Fixture::new(|_| {}))
-        .server
-        .local_addr()
+    SHARED.get_or_init(|| Fixture::new(|_| {})).server.local_addr()
 }
 
 pub fn connect() -> Client {

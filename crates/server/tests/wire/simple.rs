@@ -35,11 +35,7 @@ fn rows_come_with_their_description() {
 fn nothing_to_do_is_an_empty_query() {
     let mut client = connect();
     for script in ["", " ;; ", "-- a comment", "/* another */"] {
-        assert_eq!(
-            client.query(script),
-            [Reply::EmptyQuery, Reply::Ready('I')],
-            "{script:?}"
-        );
+        assert_eq!(client.query(script), [Reply::EmptyQuery, Reply::Ready('I')], "{script:?}");
     }
 }
 
@@ -55,13 +51,8 @@ fn a_script_is_one_transaction() {
     assert_eq!(replies[2..], [Reply::Ready('I')], "the rest does not run");
     assert_eq!(client.value("select count(*) from simple_script"), "0");
 
-    let replies = client.query(
-        "insert into simple_script values (1); commit; insert into simple_script values (1)",
-    );
-    assert!(
-        replies.contains(&Reply::Complete("COMMIT".into())),
-        "{replies:?}"
-    );
+    let replies = client.query("insert into simple_script values (1); commit; insert into simple_script values (1)");
+    assert!(replies.contains(&Reply::Complete("COMMIT".into())), "{replies:?}");
     assert_eq!(client.value("select count(*) from simple_script"), "1");
 }
 
@@ -69,10 +60,7 @@ fn a_script_is_one_transaction() {
 fn the_status_follows_the_transaction() {
     let mut client = connect();
     client.query("create table simple_status(id int primary key)");
-    assert_eq!(
-        client.query("begin"),
-        [Reply::Complete("BEGIN".into()), Reply::Ready('T')]
-    );
+    assert_eq!(client.query("begin"), [Reply::Complete("BEGIN".into()), Reply::Ready('T')]);
     assert_eq!(
         client.query("insert into simple_status values (1)"),
         [Reply::Complete("INSERT 0 1".into()), Reply::Ready('T')]
@@ -81,17 +69,11 @@ fn the_status_follows_the_transaction() {
     assert!(matches!(&failed[0], Reply::Error(_, state, _) if state == "42703"));
     assert_eq!(failed[1], Reply::Ready('E'));
     assert_eq!(client.sqlstate("select 1"), "25P02");
-    assert_eq!(
-        client.query("commit"),
-        [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]
-    );
+    assert_eq!(client.query("commit"), [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]);
     assert_eq!(client.value("select count(*) from simple_status"), "0");
     let replies = client.query("rollback");
     assert!(matches!(&replies[0], Reply::Notice(state, _) if state == "25P01"));
-    assert_eq!(
-        replies[1..],
-        [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]
-    );
+    assert_eq!(replies[1..], [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]);
 }
 
 #[test]
@@ -99,11 +81,7 @@ fn changed_settings_are_told_once() {
     let mut client = connect();
     assert_eq!(
         client.query("set application_name = 'a b'"),
-        [
-            Reply::Complete("SET".into()),
-            Reply::Parameter("application_name".into(), "a b".into()),
-            Reply::Ready('I'),
-        ]
+        [Reply::Complete("SET".into()), Reply::Parameter("application_name".into(), "a b".into()), Reply::Ready('I'),]
     );
     assert_eq!(client.query("select 1").len(), 4);
 }
@@ -112,16 +90,11 @@ fn changed_settings_are_told_once() {
 #[test]
 fn large_results_flow() {
     let mut client = connect();
-    client.send(&query(
-        "select x, x * 2 from generate_series(1, 50000) as t(x)",
-    ));
+    client.send(&query("select x, x * 2 from generate_series(1, 50000) as t(x)"));
     let replies = client.until_ready();
     let rows = replies.iter().filter(|r| matches!(r, Reply::Row(_)));
     assert_eq!(rows.count(), 50_000);
-    assert_eq!(
-        replies[replies.len() - 2..],
-        [Reply::Complete("SELECT 50000".into()), Reply::Ready('I')]
-    );
+    assert_eq!(replies[replies.len() - 2..], [Reply::Complete("SELECT 50000".into()), Reply::Ready('I')]);
 }
 
 #[test]

@@ -67,10 +67,7 @@ fn a_setting_that_we_do_not_serve_ends_the_start() {
     for (name, value) in [("client_encoding", "LATIN1"), ("no_such_setting", "1")] {
         let mut client = Client::open(address());
         client.start(&[("user", "u"), (name, value)]);
-        assert!(
-            matches!(client.read(), Reply::Error(severity, _, _) if severity == "FATAL"),
-            "{name}"
-        );
+        assert!(matches!(client.read(), Reply::Error(severity, _, _) if severity == "FATAL"), "{name}");
         assert_eq!(client.read(), Reply::Closed);
     }
 }
