@@ -1,8 +1,19 @@
 //! SQL: parse, bind, route; compiled programs for the OLTP roads; DataFusion for the rest (feature `query`).
+//!
+//! ```text
+//! text ─ parse ─▶ syntax tree ─ bind ─▶ compiled program ─┐
+//!                      │                                  ├─ session ─▶ rows, tag, what the reply must wait for
+//!                      └─ route (refused by bind) ─ query ┘
+//! ```
 
+mod bind;
+mod compiled;
 pub mod error;
+mod expr;
+mod parse;
 pub mod rows;
 pub mod session;
+pub mod settings;
 pub mod value;
 
 pub use error::SqlError;

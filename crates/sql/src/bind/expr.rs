@@ -8,13 +8,15 @@ use super::types::type_of;
 use super::{Bind, Binder, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
-use crate::expr::{Comparison, Env, EnvValue, Expr, Frame, evaluate};
+use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::{DEPTH_MAX, span_position};
-use crate::value::pgtype::{NUMERIC, UNLIMITED, name as type_name};
-use crate::value::{self, BinaryOp, CastContext, Datum};
+use crate::value::pgtype::{UNLIMITED, name as type_name};
+use crate::value::cast::{self, CastContext, common_type, number_literal};
+use crate::value::operator::{BinaryOp, BinaryOperator};
+use crate::value::{self, Datum};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr,
+    self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr,
     FunctionArguments, Ident, Spanned, TrimWhereField, UnaryOperator,
 };
 
@@ -31,13 +33,11 @@ impl Bound {
     }
 }
 
-/// How a parameter compared with a column of this type is typed: without the column's modifier, so that a value that the column
-/// could not hold compares as what it is.
-pub fn comparison_type(ty: Type) -> Type {
-    match ty {
-        Type::Decimal { .. } | Type::Numeric { .. } => NUMERIC,
+/// How a parameter that meets a value of this type is typed: without the modifier, so that what a column could not hold
+/// compares as what it is.
+fn parameter_type(ty: Type) -> Type {
+    match cast::without_modifier(ty) {
         Type::Varchar(_) => Type::Text,
-        Type::Char(_) => Type::Char(UNLIMITED),
         other => other,
     }
 }
@@ -220,7 +220,12 @@ impl Binder<'_> {
                 ty: None,
             },
             V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
-            V::Number(digits, false) => number(digits)?,
+            V::Number(digits, false) => {
+                let (ty, datum) = number_literal(digits).map_err(|_| {
+                    SqlError::new("42601", format!("syntax error at or near \"{digits}\""))
+                })?;
+                Bound::new(Expr::Const(datum), ty)
+            }
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
                 Bound {
                     expr: text(s),
@@ -256,20 +261,20 @@ impl Binder<'_> {
         &mut self,
         ast: &ast::Expr,
         left: &ast::Expr,
-        op: &BinaryOperator,
+        op: &Symbol,
         right: &ast::Expr,
         scope: &Scope,
     ) -> Bind<Bound> {
-        use BinaryOperator as B;
+        use Symbol as B;
         let comparison = match op {
             B::And => return self.junction(ast, &B::And, Expr::And, scope),
             B::Or => return self.junction(ast, &B::Or, Expr::Or, scope),
-            B::Eq => Some(Comparison::Eq),
-            B::NotEq => Some(Comparison::Ne),
-            B::Lt => Some(Comparison::Lt),
-            B::LtEq => Some(Comparison::Le),
-            B::Gt => Some(Comparison::Gt),
-            B::GtEq => Some(Comparison::Ge),
+            B::Eq => Some(BinaryOp::Eq),
+            B::NotEq => Some(BinaryOp::Ne),
+            B::Lt => Some(BinaryOp::Lt),
+            B::LtEq => Some(BinaryOp::Le),
+            B::Gt => Some(BinaryOp::Gt),
+            B::GtEq => Some(BinaryOp::Ge),
             _ => None,
         };
         if let Some(op) = comparison {
@@ -291,15 +296,31 @@ impl Binder<'_> {
         }
         let op = match op {
             B::Plus => BinaryOp::Add,
-            B::Minus => BinaryOp::Subtract,
-            B::Multiply => BinaryOp::Multiply,
-            B::Divide => BinaryOp::Divide,
-            B::Modulo => BinaryOp::Modulo,
+            B::Minus => BinaryOp::Sub,
+            B::Multiply => BinaryOp::Mul,
+            B::Divide => BinaryOp::Div,
+            B::Modulo => BinaryOp::Mod,
+            B::PGExp => BinaryOp::Power,
+            B::BitwiseAnd => BinaryOp::BitAnd,
+            B::BitwiseOr => BinaryOp::BitOr,
+            B::PGBitwiseXor => BinaryOp::BitXor,
+            B::PGBitwiseShiftLeft => BinaryOp::ShiftLeft,
+            B::PGBitwiseShiftRight => BinaryOp::ShiftRight,
             B::StringConcat => BinaryOp::Concat,
             _ => return Err(self.not_compiled(&format!("the operator {op}"), ast)),
         };
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
-        self.arithmetic(op, left, right)
+        let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
+        let left = Box::new(self.coerce(left, operator.left, CastContext::Implicit)?);
+        let right = Box::new(self.coerce(right, operator.right, CastContext::Implicit)?);
+        Ok(Bound::new(
+            Expr::Binary {
+                operator,
+                left,
+                right,
+            },
+            operator.result,
+        ))
     }
 
     /// `(a, b) = (x, y)`; the other comparisons of rows are not compiled.
@@ -307,11 +328,11 @@ impl Binder<'_> {
         &mut self,
         ast: &ast::Expr,
         left: &[ast::Expr],
-        op: Comparison,
+        op: BinaryOp,
         right: &[ast::Expr],
         scope: &Scope,
     ) -> Bind<Bound> {
-        if op != Comparison::Eq {
+        if op != BinaryOp::Eq {
             return Err(self.not_compiled("a comparison of rows", ast));
         }
         if left.len() != right.len() {
@@ -329,7 +350,7 @@ impl Binder<'_> {
     fn junction(
         &mut self,
         ast: &ast::Expr,
-        op: &BinaryOperator,
+        op: &Symbol,
         build: fn(Vec<Expr>) -> Expr,
         scope: &Scope,
     ) -> Bind<Bound> {
@@ -348,12 +369,12 @@ impl Binder<'_> {
             rest = left;
         }
         parts.push(rest);
-        let name = if *op == BinaryOperator::And { "AND" } else { "OR" };
+        let name = if *op == Symbol::And { "AND" } else { "OR" };
         let mut list = Vec::with_capacity(parts.len());
         for part in parts.into_iter().rev() {
             match self.condition(part, name, scope)? {
-                Expr::And(inner) if *op == BinaryOperator::And => list.extend(inner),
-                Expr::Or(inner) if *op == BinaryOperator::Or => list.extend(inner),
+                Expr::And(inner) if *op == Symbol::And => list.extend(inner),
+                Expr::Or(inner) if *op == Symbol::Or => list.extend(inner),
                 other => list.push(other),
             }
         }
@@ -369,14 +390,17 @@ impl Binder<'_> {
             UnaryOperator::Minus | UnaryOperator::Plus => {
                 let inner = self.bind(expr, scope)?;
                 let ty = inner.ty.unwrap_or(Type::Float8);
-                if !is_number(ty) {
-                    return Err(no_operator(&format!("{op} {}", type_name(ty))));
+                if cast::context(ty, Type::Float8) != Some(CastContext::Implicit) {
+                    return Err(SqlError::new(
+                        "42883",
+                        format!("operator does not exist: {op} {}", type_name(ty)),
+                    )
+                    .into());
                 }
                 let inner = self.coerce(inner, ty, CastContext::Implicit)?;
                 if *op == UnaryOperator::Plus {
                     return Ok(Bound::new(inner, ty));
                 }
-                let ty = comparison_type(ty);
                 let expr = Box::new(inner);
                 Ok(Bound::new(Expr::Negate { expr, ty }, ty))
             }
@@ -387,58 +411,29 @@ impl Binder<'_> {
         }
     }
 
-    pub fn compare(&mut self, op: Comparison, left: Bound, right: Bound) -> Bind<Bound> {
-        let ty = self.common_type(&left, &right).ok_or_else(|| {
-            no_operator(&format!(
-                "{} {} {}",
-                shown(left.ty),
-                op.symbol(),
-                shown(right.ty)
-            ))
-        })?;
-        let ty = decimal_comparison(&left, &right).unwrap_or(ty);
-        let left = Box::new(self.coerce(left, ty, CastContext::Implicit)?);
-        let right = Box::new(self.coerce(right, ty, CastContext::Implicit)?);
+    pub fn compare(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<Bound> {
+        let (operator, left, right) = self.comparison(op, left, right)?;
         Ok(Bound::new(
             Expr::Compare {
-                op,
-                left,
-                right,
-                ty,
+                operator,
+                left: Box::new(left),
+                right: Box::new(right),
             },
             Type::Bool,
         ))
     }
 
-    fn arithmetic(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<Bound> {
-        let (l, r) = match (left.ty, right.ty) {
-            (Some(l), Some(r)) => (l, r),
-            (Some(l), None) => (l, unknown_operand(op, l)),
-            (None, Some(r)) => (unknown_operand(op, r), r),
-            (None, None) if op == BinaryOp::Concat => (Type::Text, Type::Text),
-            (None, None) => {
-                return Err(SqlError::new(
-                    "42725",
-                    format!("operator is not unique: unknown {} unknown", symbol(op)),
-                )
-                .into());
-            }
-        };
-        let result = value::binary_result_type(op, l, r).ok_or_else(|| {
-            no_operator(&format!("{} {} {}", type_name(l), symbol(op), type_name(r)))
-        })?;
-        let left = Box::new(self.coerce(left, l, CastContext::Implicit)?);
-        let right = Box::new(self.coerce(right, r, CastContext::Implicit)?);
-        Ok(Bound::new(
-            Expr::Binary {
-                op,
-                left,
-                right,
-                types: (l, r),
-                result,
-            },
-            result,
-        ))
+    /// The operator and the sides as it wants them.
+    fn comparison(
+        &mut self,
+        op: BinaryOp,
+        left: Bound,
+        right: Bound,
+    ) -> Bind<(BinaryOperator, Expr, Expr)> {
+        let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
+        let left = self.coerce(left, operator.left, CastContext::Implicit)?;
+        let right = self.coerce(right, operator.right, CastContext::Implicit)?;
+        Ok((operator, left, right))
     }
 
     fn is_null(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
@@ -478,17 +473,12 @@ impl Binder<'_> {
         scope: &Scope,
     ) -> Bind<Bound> {
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
-        let Expr::Compare {
-            left, right, ty, ..
-        } = self.compare(Comparison::Eq, left, right)?.expr
-        else {
-            unreachable!("invariant: compare builds a comparison");
-        };
+        let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
         Ok(Bound::new(
             Expr::Distinct {
-                left,
-                right,
-                ty,
+                operator,
+                left: Box::new(left),
+                right: Box::new(right),
                 negated,
             },
             Type::Bool,
@@ -502,34 +492,25 @@ impl Binder<'_> {
         negated: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
-        let wanted = self.bind(expr, scope)?;
+        let mut wanted = self.bind(expr, scope)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             items.push(self.bind(item, scope)?);
         }
-        let mut ty = wanted.ty;
-        let mut exact = None;
-        for item in &items {
-            let so_far = Bound {
-                expr: wanted.expr.clone(),
-                ty,
-            };
-            ty = Some(self.common_type(&so_far, item).ok_or_else(|| {
-                no_operator(&format!("{} = {}", shown(wanted.ty), shown(item.ty)))
-            })?);
-            exact = Some(decimal_comparison(&wanted, item)).filter(|e| exact.is_none() || exact == Some(*e));
+        if wanted.ty.is_none() {
+            let types: Vec<Option<Type>> = items.iter().map(|i| i.ty).collect();
+            let ty = common_type("IN", &types)?;
+            wanted = Bound::new(self.coerce(wanted, ty, CastContext::Implicit)?, ty);
         }
-        let ty = exact.flatten().or(ty).unwrap_or(Type::Text);
-        let wanted = Box::new(self.coerce(wanted, ty, CastContext::Implicit)?);
-        let mut exprs = Vec::with_capacity(items.len());
+        let mut compared = Vec::with_capacity(items.len());
         for item in items {
-            exprs.push(self.coerce(item, ty, CastContext::Implicit)?);
+            let (operator, _, item) = self.comparison(BinaryOp::Eq, wanted.clone(), item)?;
+            compared.push((operator, item));
         }
         Ok(Bound::new(
             Expr::In {
-                expr: wanted,
-                list: exprs,
-                ty,
+                expr: Box::new(wanted.expr),
+                list: compared,
                 negated,
             },
             Type::Bool,
@@ -546,8 +527,8 @@ impl Binder<'_> {
     ) -> Bind<Bound> {
         let value = self.bind(expr, scope)?;
         let (low, high) = (self.bind(low, scope)?, self.bind(high, scope)?);
-        let low = self.compare(Comparison::Ge, value.clone(), low)?.expr;
-        let high = self.compare(Comparison::Le, value, high)?.expr;
+        let low = self.compare(BinaryOp::Ge, value.clone(), low)?.expr;
+        let high = self.compare(BinaryOp::Le, value, high)?.expr;
         let both = Expr::And(vec![low, high]);
         let expr = if negated {
             Expr::Not(Box::new(both))
@@ -584,22 +565,16 @@ impl Binder<'_> {
             }
         };
         let (value, pattern) = (self.bind(expr, scope)?, self.bind(pattern, scope)?);
-        for side in [&value, &pattern] {
-            if !matches!(
-                side.ty,
-                None | Some(Type::Text | Type::Varchar(_) | Type::Char(_))
-            ) {
-                return Err(no_operator(&format!(
-                    "{} ~~ {}",
-                    shown(value.ty),
-                    shown(pattern.ty)
-                )));
-            }
-        }
+        let op = if insensitive {
+            BinaryOp::ILike
+        } else {
+            BinaryOp::Like
+        };
+        let operator = BinaryOperator::resolve(op, value.ty, pattern.ty)?;
         Ok(Bound::new(
             Expr::Like {
-                expr: Box::new(self.coerce(value, Type::Text, CastContext::Implicit)?),
-                pattern: Box::new(self.coerce(pattern, Type::Text, CastContext::Implicit)?),
+                expr: Box::new(self.coerce(value, operator.left, CastContext::Implicit)?),
+                pattern: Box::new(self.coerce(pattern, operator.right, CastContext::Implicit)?),
                 escape,
                 insensitive,
                 negated,
@@ -623,7 +598,7 @@ impl Binder<'_> {
                 None => self.condition(condition, "CASE/WHEN", scope)?,
                 Some(operand) => {
                     let value = self.bind(condition, scope)?;
-                    self.compare(Comparison::Eq, operand.clone(), value)?.expr
+                    self.compare(BinaryOp::Eq, operand.clone(), value)?.expr
                 }
             });
             results.push(self.bind(result, scope)?);
@@ -738,22 +713,12 @@ impl Binder<'_> {
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
         let left = self.known(left)?;
         let ty = left.ty.unwrap_or(Type::Text);
-        let value = Box::new(left.expr.clone());
-        let Expr::Compare {
-            left,
-            right,
-            ty: compared,
-            ..
-        } = self.compare(Comparison::Eq, left, right)?.expr
-        else {
-            unreachable!("invariant: compare builds a comparison");
-        };
+        let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
         Ok(Bound::new(
             Expr::NullIf {
-                left,
-                right,
-                ty: compared,
-                value,
+                operator,
+                left: Box::new(left),
+                right: Box::new(right),
             },
             ty,
         ))
@@ -783,33 +748,6 @@ impl Binder<'_> {
     }
 
     fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
-        // What an argument without a type may become, the likelier first.
-        let guesses = [
-            Type::Text,
-            Type::Int4,
-            Type::Float8,
-            NUMERIC,
-            Type::Timestamp,
-            Type::Date,
-        ];
-        for guess in guesses {
-            let types: Vec<Type> = args.iter().map(|a| a.ty.unwrap_or(guess)).collect();
-            let Some((function, result)) = value::function(name, &types) else {
-                continue;
-            };
-            let mut exprs = Vec::with_capacity(args.len());
-            for (arg, &ty) in args.into_iter().zip(&types) {
-                exprs.push(self.coerce(arg, ty, CastContext::Implicit)?);
-            }
-            return Ok(Bound::new(
-                Expr::Call {
-                    function,
-                    args: exprs,
-                    types,
-                },
-                result,
-            ));
-        }
         let types: Vec<&str> = args.iter().map(|a| shown(a.ty)).collect();
         let signature = format!("{name}({})", types.join(", "));
         if cfg!(feature = "query") {
@@ -950,31 +888,9 @@ impl Binder<'_> {
         }
     }
 
-    /// The type in which two values compare or meet.
-    fn common_type(&self, left: &Bound, right: &Bound) -> Option<Type> {
-        common(left.ty, right.ty)
-    }
-
     pub fn common_of(&self, clause: &str, list: &[Bound]) -> Bind<Type> {
-        let mut ty = None;
-        let mut same = true;
-        for item in list.iter().filter(|b| b.ty.is_some()) {
-            if ty.is_none() {
-                ty = item.ty;
-                continue;
-            }
-            same &= ty == item.ty;
-            if same {
-                continue;
-            }
-            ty = Some(common(ty, item.ty).ok_or_else(|| {
-                SqlError::new(
-                    "42804",
-                    format!("{clause} types {} and {} cannot be matched", shown(ty), shown(item.ty)),
-                )
-            })?);
-        }
-        Ok(ty.unwrap_or(Type::Text))
+        let types: Vec<Option<Type>> = list.iter().map(|b| b.ty).collect();
+        Ok(common_type(clause, &types)?)
     }
 
     pub fn coerce_all(&mut self, list: Vec<Bound>, ty: Type) -> Bind<Vec<Expr>> {
@@ -1000,10 +916,14 @@ impl Binder<'_> {
         if bound.expr == Expr::NULL {
             return Ok(Expr::NULL);
         }
-        if !value::can_cast(from, to, context) {
+        if cast::context(from, to).is_none_or(|needed| needed > context) {
             return Err(SqlError::new(
                 "42804",
-                format!("cannot cast type {} to {} implicitly", type_name(from), type_name(to)),
+                format!(
+                    "an expression of type {} does not become {} by itself",
+                    type_name(from),
+                    type_name(to)
+                ),
             )
             .with_hint("You will need to rewrite or cast the expression.")
             .into());
@@ -1020,7 +940,7 @@ impl Binder<'_> {
     fn type_parameter(&mut self, parameter: u16, to: Type, context: CastContext) -> Type {
         let ty = match context {
             CastContext::Assignment => to,
-            _ => comparison_type(to),
+            _ => parameter_type(to),
         };
         *self.parameters[usize::from(parameter)].get_or_insert(ty)
     }
@@ -1071,152 +991,12 @@ fn same_form(from: Type, to: Type) -> bool {
     }
 }
 
-pub fn is_number(ty: Type) -> bool {
-    number_rank(ty).is_some()
-}
-
-fn number_rank(ty: Type) -> Option<u8> {
-    Some(match ty {
-        Type::Int2 => 0,
-        Type::Int4 => 1,
-        Type::Int8 => 2,
-        Type::Decimal { .. } | Type::Numeric { .. } => 3,
-        Type::Float4 => 4,
-        Type::Float8 => 5,
-        _ => return None,
-    })
-}
-
-fn common(left: Option<Type>, right: Option<Type>) -> Option<Type> {
-    let (l, r) = match (left, right) {
-        (None, None) => return Some(Type::Text),
-        (Some(one), None) | (None, Some(one)) => return Some(comparison_type(one)),
-        (Some(l), Some(r)) => (l, r),
-    };
-    if l == r {
-        return Some(l);
-    }
-    if let (Some(a), Some(b)) = (number_rank(l), number_rank(r)) {
-        let float = a.max(b) >= 4;
-        return Some(match a.max(b) {
-            // real meets anything but real in double precision.
-            _ if float && a != b => Type::Float8,
-            4 => Type::Float4,
-            5 => Type::Float8,
-            3 => NUMERIC,
-            _ if a > b => l,
-            _ => r,
-        });
-    }
-    let textual = |t| matches!(t, Type::Text | Type::Varchar(_));
-    let blank_padded = |t| matches!(t, Type::Char(_));
-    let dated = |t| match t {
-        Type::Date => Some(0),
-        Type::Timestamp => Some(1),
-        Type::Timestamptz => Some(2),
-        _ => None,
-    };
-    match (l, r) {
-        (l, r) if blank_padded(l) && blank_padded(r) => Some(Type::Char(UNLIMITED)),
-        (l, r) if (textual(l) || blank_padded(l)) && (textual(r) || blank_padded(r)) => {
-            Some(Type::Text)
-        }
-        (l, r) => match (dated(l)?, dated(r)?) {
-            (a, b) if a > b => Some(l),
-            _ => Some(r),
-        },
-    }
-}
-
-/// A decimal column against a constant that its scale holds exactly: both compare as unscaled integers.
-fn decimal_comparison(left: &Bound, right: &Bound) -> Option<Type> {
-    let (scale, other) = match (left.ty, right.ty) {
-        (Some(Type::Decimal { scale: a, .. }), Some(Type::Decimal { scale: b, .. })) => {
-            return (a == b).then_some(exact(a));
-        }
-        (Some(Type::Decimal { scale, .. }), _) => (scale, right),
-        (_, Some(Type::Decimal { scale, .. })) => (scale, left),
-        _ => return None,
-    };
-    let to = exact(scale);
-    let Expr::Const(datum) = &other.expr else {
-        return None;
-    };
-    match other.ty {
-        None => match datum {
-            Datum::Bytes(literal) => {
-                let numeric = value::from_text(NUMERIC, literal).ok()?;
-                holds_exactly(&numeric, NUMERIC, to).then_some(to)
-            }
-            _ => None,
-        },
-        Some(Type::Float4 | Type::Float8) => None,
-        Some(from) if is_number(from) => holds_exactly(datum, from, to).then_some(to),
-        Some(_) => None,
-    }
-}
-
-fn exact(scale: u8) -> Type {
-    Type::Decimal {
-        precision: 38,
-        scale,
-    }
-}
-
-fn holds_exactly(datum: &Datum, from: Type, to: Type) -> bool {
-    let Ok(there) = value::cast(from, to, &datum.as_value(), false) else {
-        return false;
-    };
-    match value::cast(to, from, &there.as_value(), false) {
-        Ok(back) => from.compare(&back.as_value(), &datum.as_value()).is_eq(),
-        Err(_) => false,
-    }
-}
-
-/// An operand without a type beside one of this type.
-fn unknown_operand(op: BinaryOp, other: Type) -> Type {
-    match other {
-        _ if op == BinaryOp::Concat => Type::Text,
-        Type::Date | Type::Timestamp | Type::Timestamptz if op == BinaryOp::Add => Type::Int4,
-        other => comparison_type(other),
-    }
-}
-
-fn number(digits: &str) -> Bind<Bound> {
-    if let Ok(v) = digits.parse::<i32>() {
-        return Ok(Bound::new(Expr::Const(Datum::Int(v.into())), Type::Int4));
-    }
-    if let Ok(v) = digits.parse::<i64>() {
-        return Ok(Bound::new(Expr::Const(Datum::Int(v)), Type::Int8));
-    }
-    let datum = value::from_text(NUMERIC, digits.as_bytes())
-        .map_err(|_| SqlError::new("42601", format!("syntax error at or near \"{digits}\"")))?;
-    Ok(Bound::new(Expr::Const(datum), NUMERIC))
-}
-
 pub fn text(s: &str) -> Expr {
     Expr::Const(Datum::Bytes(s.as_bytes().into()))
 }
 
 fn shown(ty: Option<Type>) -> &'static str {
     ty.map_or("unknown", type_name)
-}
-
-fn symbol(op: BinaryOp) -> &'static str {
-    match op {
-        BinaryOp::Add => "+",
-        BinaryOp::Subtract => "-",
-        BinaryOp::Multiply => "*",
-        BinaryOp::Divide => "/",
-        BinaryOp::Modulo => "%",
-        BinaryOp::Concat => "||",
-    }
-}
-
-fn no_operator(what: &str) -> Refusal {
-    SqlError::new("42883", format!("operator does not exist: {what}"))
-        .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
-        .into()
 }
 
 /// The positional arguments, where there is nothing else.
@@ -1305,4 +1085,20 @@ pub fn fold_constant(expr: Expr) -> Expr {
         Ok(datum) => Expr::Const(datum),
         Err(_) => expr,
     }
+}
+
+/// A column's default from its text, as the column's type, and whether it asks for the time.
+pub fn default_of(
+    text: &str,
+    ty: Type,
+    schema: &std::sync::Arc<freshet_engine::catalog::Schema>,
+) -> Bind<(Expr, bool)> {
+    let ast = crate::parse::parse_expression(text)?;
+    let mut binder = Binder::new(text, schema, &[]);
+    let bound = binder.bind(&ast, &Scope::default())?;
+    let expr = binder.coerce(bound, ty, CastContext::Assignment)?;
+    if !binder.parameters.is_empty() {
+        return Err(SqlError::new("42P02", "there is no parameter $1").into());
+    }
+    Ok((expr, binder.uses_clock))
 }

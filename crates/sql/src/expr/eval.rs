@@ -1,7 +1,8 @@
 //! Evaluation.
 
-use super::{Comparison, Env, EnvValue, Expr};
+use super::{Env, EnvValue, Expr};
 use crate::error::SqlError;
+use crate::value::operator::BinaryOperator;
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Row, Type, Value};
@@ -60,7 +61,7 @@ impl Scalar<'_> {
 
     pub fn into_datum(self) -> Datum {
         match self {
-            Scalar::View(value) => datum_of(&value),
+            Scalar::View(value) => value.into(),
             Scalar::Own(datum) => datum,
         }
     }
@@ -69,19 +70,6 @@ impl Scalar<'_> {
 impl From<Option<bool>> for Scalar<'_> {
     fn from(truth: Option<bool>) -> Self {
         Scalar::View(truth.map_or(Value::Null, Value::Bool))
-    }
-}
-
-/// An owned copy.
-pub fn datum_of(value: &Value<'_>) -> Datum {
-    match *value {
-        Value::Null => Datum::Null,
-        Value::Bool(v) => Datum::Bool(v),
-        Value::Int(v) => Datum::Int(v),
-        Value::Float(v) => Datum::Float(v),
-        Value::Decimal(v) => Datum::Decimal(v),
-        Value::Uuid(v) => Datum::Uuid(v),
-        Value::Bytes(v) => Datum::Bytes(v.into()),
     }
 }
 
@@ -94,13 +82,13 @@ pub fn test(expr: &Expr, frame: &Frame<'_>) -> Result<bool, SqlError> {
 pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
     match expr {
         Expr::Compare {
-            op,
+            operator,
             left,
             right,
-            ty,
         } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
-            Ok(compare(*ty, &left.value(), &right.value()).map(|order| op.holds(order)))
+            let order = order(operator, &left.value(), &right.value())?;
+            Ok(order.map(|order| operator.op.holds(order)))
         }
         Expr::And(list) => junction(list, frame, false),
         Expr::Or(list) => junction(list, frame, true),
@@ -114,27 +102,23 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             negated,
         } => Ok(Some((truth(expr, frame)? == Some(*value)) != *negated)),
         Expr::Distinct {
+            operator,
             left,
             right,
-            ty,
             negated,
         } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
-            let equal = match (left.is_null(), right.is_null()) {
-                (true, true) => true,
-                (false, false) => {
-                    ty.compare(&left.value(), &right.value()) == Ordering::Equal
-                }
-                _ => false,
+            let equal = match order(operator, &left.value(), &right.value())? {
+                Some(order) => order == Ordering::Equal,
+                None => left.is_null() && right.is_null(),
             };
             Ok(Some(equal == *negated))
         }
         Expr::In {
             expr,
             list,
-            ty,
             negated,
-        } => Ok(member(expr, list, *ty, frame)?.map(|b| b != *negated)),
+        } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
         Expr::Like {
             expr,
             pattern,
@@ -147,7 +131,7 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             else {
                 return Ok(None);
             };
-            let found = value::like(text, pattern, *escape, *insensitive)?;
+            let found = value::pattern::like(text, pattern, *escape, *insensitive)?;
             Ok(Some(found != *negated))
         }
         other => match evaluate(other, frame)?.value() {
@@ -158,12 +142,15 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
 }
 
 /// The order of two values; `None` if either is null.
-fn compare(ty: Type, left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
-    match (left, right) {
-        (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
-        (Value::Null, _) | (_, Value::Null) => None,
-        (a, b) => Some(ty.compare(a, b)),
+fn order(
+    operator: &BinaryOperator,
+    left: &Value<'_>,
+    right: &Value<'_>,
+) -> Result<Option<Ordering>, SqlError> {
+    if left.is_null() || right.is_null() {
+        return Ok(None);
     }
+    operator.compare(left, right).map(Some)
 }
 
 /// AND ends at the first false, OR at the first true (`until`).
@@ -181,15 +168,14 @@ fn junction(list: &[Expr], frame: &Frame<'_>, until: bool) -> Result<Option<bool
 
 fn member(
     expr: &Expr,
-    list: &[Expr],
-    ty: Type,
+    list: &[(BinaryOperator, Expr)],
     frame: &Frame<'_>,
 ) -> Result<Option<bool>, SqlError> {
     let wanted = evaluate(expr, frame)?;
     let mut unknown = wanted.is_null();
-    for item in list {
+    for (operator, item) in list {
         let item = evaluate(item, frame)?;
-        match compare(ty, &wanted.value(), &item.value()) {
+        match order(operator, &wanted.value(), &item.value())? {
             Some(Ordering::Equal) => return Ok(Some(true)),
             Some(_) => {}
             None => unknown = true,
@@ -218,20 +204,16 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             if inner.is_null() {
                 return Ok(Scalar::NULL);
             }
-            value::cast(*from, *to, &inner.value(), *explicit).map(Scalar::Own)
+            value::cast::cast(*from, &inner.value(), *to, *explicit).map(Scalar::Own)
         }
         Expr::Binary {
-            op,
+            operator,
             left,
             right,
-            types,
-            result,
         } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
-            if left.is_null() || right.is_null() {
-                return Ok(Scalar::NULL);
-            }
-            value::binary(*op, types.0, &left.value(), types.1, &right.value(), *result)
+            operator
+                .apply(&left.value(), &right.value())
                 .map(Scalar::Own)
         }
         Expr::Negate { expr, ty } => {
@@ -239,7 +221,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             if inner.is_null() {
                 return Ok(Scalar::NULL);
             }
-            value::negate(*ty, &inner.value()).map(Scalar::Own)
+            value::operator::negate(*ty, &inner.value()).map(Scalar::Own)
         }
         Expr::Case {
             branches,
@@ -255,11 +237,6 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
                 None => Ok(Scalar::NULL),
             }
         }
-        Expr::Call {
-            function,
-            args,
-            types,
-        } => call(*function, args, types, frame),
         Expr::Coalesce(list) => {
             for item in list {
                 let item = evaluate(item, frame)?;
@@ -270,16 +247,15 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             Ok(Scalar::NULL)
         }
         Expr::NullIf {
+            operator,
             left,
             right,
-            ty,
-            value,
         } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
-            if compare(*ty, &left.value(), &right.value()) == Some(Ordering::Equal) {
-                return Ok(Scalar::NULL);
+            match order(operator, &left.value(), &right.value())? {
+                Some(Ordering::Equal) => Ok(Scalar::NULL),
+                _ => Ok(left),
             }
-            evaluate(value, frame)
         }
         Expr::Extreme { greatest, list, ty } => extreme(*greatest, list, *ty, frame),
         Expr::Env(what) => Ok(environment(*what, frame.env)),
@@ -296,24 +272,6 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
     }
 }
 
-fn call<'a>(
-    function: value::FunctionId,
-    args: &'a [Expr],
-    types: &[Type],
-    frame: &Frame<'a>,
-) -> Result<Scalar<'a>, SqlError> {
-    let mut scalars = Vec::with_capacity(args.len());
-    for arg in args {
-        scalars.push(evaluate(arg, frame)?);
-    }
-    let values: Vec<(Type, Value<'_>)> = types
-        .iter()
-        .zip(&scalars)
-        .map(|(&ty, scalar)| (ty, scalar.value()))
-        .collect();
-    value::call(function, &values).map(Scalar::Own)
-}
-
 fn extreme<'a>(
     greatest: bool,
     list: &'a [Expr],
@@ -321,18 +279,17 @@ fn extreme<'a>(
     frame: &Frame<'a>,
 ) -> Result<Scalar<'a>, SqlError> {
     let wanted = if greatest {
-        Comparison::Gt
+        Ordering::Greater
     } else {
-        Comparison::Lt
+        Ordering::Less
     };
     let mut best = Scalar::NULL;
     for item in list {
         let item = evaluate(item, frame)?;
-        let better = match compare(ty, &item.value(), &best.value()) {
-            Some(order) => wanted.holds(order),
-            None => best.is_null(),
-        };
-        if better {
+        if item.is_null() {
+            continue;
+        }
+        if best.is_null() || ty.compare(&item.value(), &best.value()) == wanted {
             best = item;
         }
     }

@@ -5,59 +5,15 @@
 //! it computes. NULL follows SQL's three-valued logic.
 
 mod eval;
+mod show;
 
-pub use eval::{Frame, Scalar, datum_of, evaluate, test, truth};
+pub use eval::{Frame, evaluate, test};
+pub use show::show;
 
 use crate::settings::Settings;
-use crate::value::{BinaryOp, Datum, FunctionId};
+use crate::value::Datum;
+use crate::value::operator::BinaryOperator;
 use freshet_engine::schema::Type;
-use std::cmp::Ordering;
-
-/// A comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comparison {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-}
-
-impl Comparison {
-    pub fn holds(self, order: Ordering) -> bool {
-        match self {
-            Comparison::Eq => order == Ordering::Equal,
-            Comparison::Ne => order != Ordering::Equal,
-            Comparison::Lt => order == Ordering::Less,
-            Comparison::Le => order != Ordering::Greater,
-            Comparison::Gt => order == Ordering::Greater,
-            Comparison::Ge => order != Ordering::Less,
-        }
-    }
-
-    /// The same comparison with its sides exchanged.
-    pub fn flipped(self) -> Comparison {
-        match self {
-            Comparison::Lt => Comparison::Gt,
-            Comparison::Le => Comparison::Ge,
-            Comparison::Gt => Comparison::Lt,
-            Comparison::Ge => Comparison::Le,
-            same => same,
-        }
-    }
-
-    pub fn symbol(self) -> &'static str {
-        match self {
-            Comparison::Eq => "=",
-            Comparison::Ne => "<>",
-            Comparison::Lt => "<",
-            Comparison::Le => "<=",
-            Comparison::Gt => ">",
-            Comparison::Ge => ">=",
-        }
-    }
-}
 
 /// What the session and the clock know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,23 +65,20 @@ pub enum Expr {
         to: Type,
         explicit: bool,
     },
+    /// Arithmetic, concatenation and the like; comparisons are [`Expr::Compare`].
     Binary {
-        op: BinaryOp,
+        operator: BinaryOperator,
         left: Box<Expr>,
         right: Box<Expr>,
-        types: (Type, Type),
-        result: Type,
     },
     Negate {
         expr: Box<Expr>,
         ty: Type,
     },
-    /// Both sides have the type's form.
     Compare {
-        op: Comparison,
+        operator: BinaryOperator,
         left: Box<Expr>,
         right: Box<Expr>,
-        ty: Type,
     },
     And(Vec<Expr>),
     Or(Vec<Expr>),
@@ -142,15 +95,16 @@ pub enum Expr {
     },
     /// IS [NOT] DISTINCT FROM.
     Distinct {
+        /// Equality.
+        operator: BinaryOperator,
         left: Box<Expr>,
         right: Box<Expr>,
-        ty: Type,
         negated: bool,
     },
     In {
         expr: Box<Expr>,
-        list: Vec<Expr>,
-        ty: Type,
+        /// Each with its equality.
+        list: Vec<(BinaryOperator, Expr)>,
         negated: bool,
     },
     Like {
@@ -164,19 +118,12 @@ pub enum Expr {
         branches: Vec<(Expr, Expr)>,
         otherwise: Option<Box<Expr>>,
     },
-    Call {
-        function: FunctionId,
-        args: Vec<Expr>,
-        types: Vec<Type>,
-    },
     Coalesce(Vec<Expr>),
     NullIf {
+        /// Equality.
+        operator: BinaryOperator,
         left: Box<Expr>,
         right: Box<Expr>,
-        /// As for [`Expr::Compare`]; the sides as they are compared.
-        ty: Type,
-        /// What it gives: the left side before the comparison's cast.
-        value: Box<Expr>,
     },
     /// GREATEST, LEAST.
     Extreme {
@@ -222,6 +169,7 @@ impl Expr {
             | Expr::Setting { name: expr, .. } => f(expr),
             Expr::Binary { left, right, .. }
             | Expr::Compare { left, right, .. }
+            | Expr::NullIf { left, right, .. }
             | Expr::Distinct { left, right, .. } => {
                 f(left);
                 f(right);
@@ -229,11 +177,10 @@ impl Expr {
             Expr::And(list)
             | Expr::Or(list)
             | Expr::Coalesce(list)
-            | Expr::Extreme { list, .. }
-            | Expr::Call { args: list, .. } => list.iter().for_each(f),
+            | Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::In { expr, list, .. } => {
                 f(expr);
-                list.iter().for_each(f);
+                list.iter().for_each(|(_, item)| f(item));
             }
             Expr::Like { expr, pattern, .. } => {
                 f(expr);
@@ -248,13 +195,6 @@ impl Expr {
                     f(result);
                 }
                 otherwise.iter().for_each(|e| f(e));
-            }
-            Expr::NullIf {
-                left, right, value, ..
-            } => {
-                f(left);
-                f(right);
-                f(value);
             }
         }
     }
@@ -285,32 +225,26 @@ impl Expr {
                 explicit,
             },
             Expr::Binary {
-                op,
+                operator,
                 left,
                 right,
-                types,
-                result,
             } => Expr::Binary {
-                op,
+                operator,
                 left: boxed(left),
                 right: boxed(right),
-                types,
-                result,
             },
             Expr::Negate { expr, ty } => Expr::Negate {
                 expr: boxed(expr),
                 ty,
             },
             Expr::Compare {
-                op,
+                operator,
                 left,
                 right,
-                ty,
             } => Expr::Compare {
-                op,
+                operator,
                 left: boxed(left),
                 right: boxed(right),
-                ty,
             },
             Expr::And(list) => Expr::And(rewrite_all(list, before)),
             Expr::Or(list) => Expr::Or(rewrite_all(list, before)),
@@ -333,25 +267,26 @@ impl Expr {
                 negated,
             },
             Expr::Distinct {
+                operator,
                 left,
                 right,
-                ty,
                 negated,
             } => Expr::Distinct {
+                operator,
                 left: boxed(left),
                 right: boxed(right),
-                ty,
                 negated,
             },
             Expr::In {
                 expr,
                 list,
-                ty,
                 negated,
             } => Expr::In {
                 expr: boxed(expr),
-                list: rewrite_all(list, before),
-                ty,
+                list: list
+                    .into_iter()
+                    .map(|(operator, item)| (operator, item.rewrite(before)))
+                    .collect(),
                 negated,
             },
             Expr::Like {
@@ -377,26 +312,15 @@ impl Expr {
                     .collect(),
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
-            Expr::Call {
-                function,
-                args,
-                types,
-            } => Expr::Call {
-                function,
-                args: rewrite_all(args, before),
-                types,
-            },
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf {
+                operator,
                 left,
                 right,
-                ty,
-                value,
             } => Expr::NullIf {
+                operator,
                 left: boxed(left),
                 right: boxed(right),
-                ty,
-                value: boxed(value),
             },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme {
                 greatest,

@@ -84,3 +84,17 @@ pub(crate) fn binary_too_short() -> SqlError {
 pub(crate) fn binary_invalid() -> SqlError {
     SqlError::new("22P03", "incorrect binary data format")
 }
+
+pub(crate) fn complex_power() -> SqlError {
+    let message = "a negative number raised to a non-integer power yields a complex result";
+    SqlError::new("2201F", message)
+}
+
+/// `of`: "zero" or "a negative number".
+pub(crate) fn logarithm(of: &str) -> SqlError {
+    SqlError::new("2201E", format!("cannot take logarithm of {of}"))
+}
+
+pub(crate) fn pattern_ends_with_escape() -> SqlError {
+    SqlError::new("22025", "LIKE pattern must not end with escape character")
+}

@@ -4,6 +4,7 @@
 //! text reads back right only under round-half-even. `1e23` is printed as `9.999999999999999e+22`.
 
 use super::fault;
+use super::text::trim_space;
 use crate::error::SqlError;
 
 /// Digits from which on a number is written with an exponent.
@@ -12,7 +13,7 @@ const PLAIN_DIGITS_FLOAT4: i32 = 6;
 
 /// Reads a `double precision`.
 pub(crate) fn read_float8(text: &[u8]) -> Result<f64, SqlError> {
-    let trimmed = text.trim_ascii();
+    let trimmed = trim_space(text);
     let parsed = std::str::from_utf8(trimmed)
         .ok()
         .and_then(|t| t.parse().ok());
@@ -25,7 +26,7 @@ pub(crate) fn read_float8(text: &[u8]) -> Result<f64, SqlError> {
 
 /// Reads a `real`.
 pub(crate) fn read_float4(text: &[u8]) -> Result<f32, SqlError> {
-    let trimmed = text.trim_ascii();
+    let trimmed = trim_space(text);
     let parsed = std::str::from_utf8(trimmed)
         .ok()
         .and_then(|t| t.parse().ok());

@@ -1,10 +1,13 @@
 //! How are values written and computed? Text and binary forms as PostgreSQL has them, casts, arithmetic.
 
 mod binary;
+pub mod cast;
 mod datetime;
 mod fault;
 mod float;
 pub mod numeric;
+pub mod operator;
+pub mod pattern;
 pub mod pgtype;
 mod text;
 
@@ -35,6 +38,20 @@ impl Datum {
             Datum::Decimal(v) => Value::Decimal(*v),
             Datum::Uuid(v) => Value::Uuid(*v),
             Datum::Bytes(v) => Value::Bytes(v),
+        }
+    }
+}
+
+impl From<Value<'_>> for Datum {
+    fn from(value: Value<'_>) -> Datum {
+        match value {
+            Value::Null => Datum::Null,
+            Value::Bool(v) => Datum::Bool(v),
+            Value::Int(v) => Datum::Int(v),
+            Value::Float(v) => Datum::Float(v),
+            Value::Decimal(v) => Datum::Decimal(v),
+            Value::Uuid(v) => Datum::Uuid(v),
+            Value::Bytes(v) => Datum::Bytes(v.into()),
         }
     }
 }

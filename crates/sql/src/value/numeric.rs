@@ -27,6 +27,7 @@
 //! `f000` -Infinity), display scale; then the digits.
 
 mod arithmetic;
+mod power;
 mod stored;
 mod sum;
 mod wire;
@@ -36,6 +37,7 @@ pub(crate) use wire::{receive_decimal, receive_numeric, send_decimal, send_store
 
 use super::fault;
 use super::pgtype::DECIMAL_DIGITS_MAX;
+use super::text::trim_space;
 use crate::error::SqlError;
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
@@ -263,7 +265,7 @@ impl Numeric {
 
     /// Reads the text form.
     pub fn parse(text: &[u8]) -> Result<Numeric, SqlError> {
-        let trimmed = text.trim_ascii();
+        let trimmed = trim_space(text);
         if let Some(special) = parse_special(trimmed) {
             return Ok(special);
         }
@@ -567,7 +569,7 @@ pub(crate) fn read_decimal(text: &[u8], precision: u8, scale: u8) -> Result<i128
 
 /// The usual case: no exponent, at most 38 digits. `None` for every other text.
 fn read_plain(text: &[u8], scale: u8) -> Option<i128> {
-    let (negative, number) = split_sign(text.trim_ascii());
+    let (negative, number) = split_sign(trim_space(text));
     let (mut value, mut digits, mut places, mut fraction) = (0i128, 0u32, 0u32, false);
     for &byte in number {
         match byte {

@@ -52,13 +52,26 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// C's white space, which is one character more than ASCII's.
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
+pub(crate) fn trim_space(text: &[u8]) -> &[u8] {
+    let Some(first) = text.iter().position(|b| !is_space(*b)) else {
+        return b"";
+    };
+    let last = text.iter().rposition(|b| !is_space(*b));
+    &text[first..last.map_or(first, |i| i + 1)]
+}
+
 pub(crate) fn write_int(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Any beginning of `true`, `false`, `yes`, `no`; `on`, `off`, `of`, `1`, `0`.
 fn read_bool(text: &[u8]) -> Result<bool, SqlError> {
-    let word = text.trim_ascii();
+    let word = trim_space(text);
     let begins = |full: &[u8], least: usize| {
         word.len() >= least
             && full.len() >= word.len()
@@ -75,7 +88,7 @@ fn read_bool(text: &[u8]) -> Result<bool, SqlError> {
 
 /// `min` is the least value of the type, whose greatest is `-(min + 1)`. Counts down, because that side is longer.
 fn read_int(text: &[u8], min: i64, type_name: &str) -> Result<i64, SqlError> {
-    let trimmed = text.trim_ascii();
+    let trimmed = trim_space(text);
     let (negative, digits) = match trimmed.first() {
         Some(b'-') => (true, &trimmed[1..]),
         Some(b'+') => (false, &trimmed[1..]),

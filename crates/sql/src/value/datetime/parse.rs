@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::SqlError;
 use crate::value::fault;
+use crate::value::text::is_space;
 
 /// Which parts of a date and time have been met.
 const YEAR: u8 = 1;
@@ -12,6 +13,7 @@ const DATE: u8 = YEAR | MONTH | DAY;
 const TIME: u8 = 8;
 const ZONE: u8 = 16;
 const DAY_OF_YEAR: u8 = 32;
+const WEEKDAY: u8 = 64;
 
 /// Longest text PostgreSQL takes apart.
 const TEXT_MAX: usize = 128;
@@ -198,10 +200,6 @@ fn cut(text: &[u8]) -> Parsed<Vec<FieldText>> {
         }
     }
     Ok(fields)
-}
-
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
 fn cut_number(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
@@ -424,6 +422,9 @@ impl Reading {
         match field.look {
             Look::Date if self.prefix == Some(Word::Julian) => Err(Refusal::Format),
             Look::Date if self.is_zone_name(text, index, fields) => self.zone_name(text),
+            Look::Date if self.time_only && !self.is_date_of_time(index, fields) => {
+                Err(Refusal::Format)
+            }
             Look::Date => self.date(text),
             Look::Time => {
                 if self.prefix == Some(Word::Julian) {
@@ -442,10 +443,17 @@ impl Reading {
     /// A joined field after a complete date is a zone by name or, with leading digits, a time and such a zone.
     fn is_zone_name(&self, text: &str, index: usize, fields: &[FieldText]) -> bool {
         let starts_with_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
-        if self.time_only {
-            return starts_with_letter && !(index == 0 && fields.len() >= 2);
-        }
-        starts_with_letter && self.has(MONTH | DAY)
+        starts_with_letter
+            && (self.time_only || self.has(MONTH | DAY))
+            && !self.is_date_of_time(index, fields)
+    }
+
+    /// Before a time of day, a date is read and ignored if it comes first and the time next, or if there is another date last.
+    fn is_date_of_time(&self, index: usize, fields: &[FieldText]) -> bool {
+        let looks = |field: Option<&FieldText>, look| field.is_some_and(|f| f.look == look);
+        index == 0
+            && fields.len() >= 2
+            && (looks(fields.get(1), Look::Time) || looks(fields.last(), Look::Date))
     }
 
     fn zone_name(&mut self, text: &str) -> Parsed<()> {
@@ -474,7 +482,8 @@ impl Reading {
                 self.text_month = true;
                 self.month = month;
             }
-            Word::Weekday | Word::Ignored => {}
+            Word::Weekday => self.add(WEEKDAY)?,
+            Word::Ignored => {}
             Word::Am | Word::Pm => self.half = Some(word),
             Word::Bc => self.bc = true,
             Word::Ad => self.bc = false,
@@ -551,8 +560,8 @@ impl Reading {
             }
             local |= met;
         }
-        let complete = local & DATE == DATE || local & (YEAR | DAY_OF_YEAR) == YEAR | DAY_OF_YEAR;
-        if !complete && (self.met | local) & DATE != DATE {
+        // Nothing but a zone may stand before a date with delimiters.
+        if (self.met | local) & !(DAY_OF_YEAR | ZONE) != DATE {
             return Err(Refusal::Format);
         }
         self.add(local)
