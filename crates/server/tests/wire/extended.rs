@@ -234,9 +234,10 @@ fn portals_give_rows_in_parts() {
     client.query("rollback");
 
     // Outside of a transaction block a portal ends with its pipeline.
-    client.send(&[bind("r", "", &[]), execute("r", 1), sync(), execute("r", 1), sync()].concat());
+    let select = parse("", "select id from ext_portal order by id", &[]);
+    client.send(&[select, bind("r", "", &[]), execute("r", 1), sync(), execute("r", 1), sync()].concat());
     let replies = client.until_ready();
-    assert_eq!(replies[1..], [row(&["1"]), Reply::PortalSuspended, Reply::Ready('I')]);
+    assert_eq!(replies[2..], [row(&["1"]), Reply::PortalSuspended, Reply::Ready('I')]);
     assert_eq!(sqlstate(&client.until_ready()), "34000");
 }
 
