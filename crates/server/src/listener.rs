@@ -43,6 +43,9 @@ const BACKLOG: u32 = 1024;
 /// After a failed accept (out of descriptors, mostly) the next try waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Statements run on it, deeply nested ones too.
+const WORKER_STACK_BYTES: usize = 8 << 20;
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub listen: SocketAddr,
@@ -93,6 +96,8 @@ pub fn bind(options: Options) -> Result<Bound, ListenError> {
     let failed = |error| cannot_listen(listen, error);
     let socket = socket.map_err(failed)?;
     socket.set_reuseaddr(true).map_err(failed)?;
+    // Accepted sockets inherit it: a client whose machine vanished is noticed in the end.
+    socket.set_keepalive(true).map_err(failed)?;
     socket.bind(listen).map_err(failed)?;
     Ok(Bound { socket, options })
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
 /// Messages after which other sessions of the worker get their turn.
-const MESSAGES_PER_TURN: u32 = 64;
+const MESSAGES_PER_TURN: u32 = 256;
 
 /// A row set with more rows gives its memory back.
 const ROWS_KEPT_MAX: usize = 10_000;

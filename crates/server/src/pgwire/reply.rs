@@ -19,8 +19,8 @@ use freshet_db::{Column, RowSet, SqlError, Type};
 use freshet_engine::ids::Cts;
 use std::collections::VecDeque;
 
-/// A buffer that grew beyond this is given back once it is empty.
-pub const KEEP_BYTES: usize = 1 << 20;
+/// A buffer that grew beyond this is given back once it is empty: a thousand idle sessions keep 128 MiB at most.
+pub const KEEP_BYTES: usize = 128 << 10;
 
 /// From `at` on, bytes wait for `cts`.
 #[derive(Clone, Copy, Debug)]
