@@ -99,6 +99,10 @@ impl Session {
     pub fn begin(&mut self) -> Result<Transaction<'_>, SqlError> {
         unimplemented!()
     }
+    /// Bytes of the newest commit's record in the log, its header included.
+    pub fn last_commit_record_bytes(&self) -> u64 {
+        unimplemented!()
+    }
 }
 
 #[allow(unused_variables)]
