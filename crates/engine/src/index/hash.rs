@@ -356,8 +356,14 @@ impl HashIndex {
         }
     }
 
-    /// Removes an entry unless it is `needed`, which is asked under the bucket's lock, and only if the entry is there.
-    /// True if it was removed.
+    /// Whether two hashes have their entries in common, because what is kept of them is equal. Who decides that a row no
+    /// longer needs an entry must ask this of the row's other keys, not whether their hashes are equal.
+    pub fn same_entry(&self, a: u64, b: u64) -> bool {
+        (a ^ b) & self.known == 0
+    }
+
+    /// Removes an entry unless it is `needed`, which is asked under the bucket's lock, and only if the entry is there: a
+    /// reachable version needs it if its hash has the `same_entry`. True if it was removed.
     pub fn remove(&self, hash: u64, row: RowId, needed: impl FnOnce() -> bool) -> bool {
         let hash = hash & self.known;
         let word = entry(self.fragment(hash), row);

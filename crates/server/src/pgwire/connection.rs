@@ -38,23 +38,6 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 /// How long a client may take to fetch the last replies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Settings that drivers read at the start, in PostgreSQL's order.
-const REPORTED: [&str; 13] = [
-    "in_hot_standby",
-    "integer_datetimes",
-    "TimeZone",
-    "IntervalStyle",
-    "is_superuser",
-    "application_name",
-    "default_transaction_read_only",
-    "standard_conforming_strings",
-    "DateStyle",
-    "session_authorization",
-    "client_encoding",
-    "server_version",
-    "server_encoding",
-];
-
 /// Why a session goes on.
 enum Event {
     /// There is input, room, or the wait is over.
@@ -143,10 +126,8 @@ impl Connection {
         self.output.message(&Authentication::Ok);
         // They are told here, whole; only later changes are told one by one.
         session.take_reported();
-        for name in REPORTED {
-            if let Some(value) = session.setting(name) {
-                self.output.message(&ParameterStatus::new(name.to_owned(), value));
-            }
+        for (name, value) in session.reported_settings() {
+            self.output.message(&ParameterStatus::new(name, value));
         }
         let key = self.membership.key;
         self.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));

@@ -712,11 +712,11 @@ impl Conversation {
 
     /// Tells the error and fails the transaction that is open; an implicit one is undone at once, with its locks.
     fn failed(&mut self, error: SqlError, output: &mut Output) {
+        self.session.fail();
         if let Some(cts) = self.session.error_dependency() {
             output.depend(cts);
         }
         output.error(Severity::Error, &error);
-        self.session.fail();
         if std::mem::take(&mut self.implicit) {
             // The commit of a failed transaction is its rollback: it cannot wait, and its outcome was told above.
             let _ = self.session.commit_implicit();

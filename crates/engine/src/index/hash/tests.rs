@@ -204,6 +204,19 @@ mod plain {
     }
 
     #[test]
+    fn hashes_that_agree_in_what_is_kept_share_their_entries() {
+        for index in [HashIndex::new(), HashIndex::with_capacity(1_000_000)] {
+            let lost = 1 << index.known.trailing_zeros() >> 1;
+            let (hash, twin, other) = (scattered(1), scattered(1) ^ lost, scattered(1) ^ lost << 1);
+            assert!(index.insert(hash, RowId(1)));
+            assert!(index.same_entry(hash, twin) && !index.insert(twin, RowId(1)) && rows_of(&index, twin) == [1]);
+            assert!(!index.same_entry(hash, other) && index.insert(other, RowId(1)));
+            assert!(index.remove(twin, RowId(1), || false));
+            assert!(rows_of(&index, hash).is_empty() && rows_of(&index, other) == [1]);
+        }
+    }
+
+    #[test]
     fn a_needed_entry_stays() {
         let index = HashIndex::new();
         index.insert(7, RowId(1));
