@@ -218,14 +218,19 @@ impl Config {
                 "no data directory: give --data DIR, FRESHET_DATA or `data` in the configuration file".to_owned(),
             ));
         };
+        let usual = Options::new(data);
+        // Beside sessions of clients there may be embedded ones.
+        let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
         Ok(Options {
             log_dirs: self.log.clone(),
+            stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
+            sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
             huge_pages: self.huge_pages,
             direct_io: self.direct_io,
-            ..Options::new(data)
+            ..usual
         })
     }
 

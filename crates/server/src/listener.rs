@@ -17,9 +17,7 @@ use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
 use crate::pgwire::startup::{self, Hello, Opening};
 use bytes::BytesMut;
-use freshet_db::sql::Session;
 use freshet_db::{Database, SqlError};
-use freshet_engine::engine::Engine;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -172,7 +170,7 @@ impl Bound {
         let mut server = Server { address, registry: registry.clone(), stop, threads: Vec::new() };
         let mut workers = Vec::new();
         for number in 0..options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database.engine(), &options).map_err(failed)?;
+            let (worker, thread) = start_worker(number, database, &options).map_err(failed)?;
             workers.push(worker);
             server.threads.push(thread);
         }
@@ -224,14 +222,14 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 // ---- workers
 
-fn start_worker(number: usize, engine: &Engine, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
+fn start_worker(number: usize, database: &Database, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let runtime = current_thread()?;
-    let engine = engine.clone();
+    let database = database.clone();
     let message_bytes_max = options.message_bytes_max;
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         let sessions = LocalSet::new();
-        sessions.spawn_local(take_arrivals(receiver, engine, message_bytes_max));
+        sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
         // Ends once the reception is gone and every session has ended.
         runtime.block_on(sessions);
     })?;
@@ -239,18 +237,20 @@ fn start_worker(number: usize, engine: &Engine, options: &Options) -> std::io::R
     Ok((worker, thread))
 }
 
-async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, engine: Engine, message_bytes_max: usize) {
+async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, message_bytes_max: usize) {
     while let Some(arrival) = arrivals.recv().await {
-        let engine = engine.clone();
+        let database = database.clone();
         tokio::task::spawn_local(async move {
             let Arrival { socket, input, hello, membership, place } = arrival;
             let socket = match TcpStream::from_std(socket) {
                 Ok(socket) => socket,
                 Err(error) => return tracing::warn!(%error, "a connection was lost"),
             };
-            match Session::new(&engine) {
+            match database.sql_session() {
                 Ok(session) => {
-                    Connection::new(engine, socket, membership, session, input, message_bytes_max).run(&hello).await;
+                    Connection::new(database.engine().clone(), socket, membership, session, input, message_bytes_max)
+                        .run(&hello)
+                        .await;
                 }
                 Err(error) => refuse(socket, &error).await,
             }

@@ -29,9 +29,9 @@ impl Fixture {
             memory_limit_bytes: 256 << 20,
             log_size_bytes: 64 << 20,
             segment_bytes: 4 << 20,
-            huge_pages: false,
-            direct_io: false,
-            ..Options::new(directory.path())
+            stage_limit_bytes: 1 << 20,
+            sessions_max: 256,
+            ..Options::small(directory.path())
         })
         .expect("a new database");
         let mut options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
