@@ -1,6 +1,6 @@
 //! The `freshet` command as a process: how it starts, refuses to, stops, and what a kill leaves.
 
-use crate::client::Client;
+use crate::client::{Client, Reply};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,7 +32,11 @@ struct Running {
 
 impl Running {
     fn start(data: &Path) -> Running {
-        let mut child = serve(data, "127.0.0.1:0").spawn().expect("the binary runs");
+        Running::listening(serve(data, "127.0.0.1:0"))
+    }
+
+    fn listening(mut command: Command) -> Running {
+        let mut child = command.spawn().expect("the binary runs");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
         let mut told = String::new();
         let address = loop {
@@ -112,6 +116,40 @@ fn a_directory_that_cannot_be_one_is_told() {
     assert!(told.contains("file"), "{told}");
     let far = serve(directory.path(), "192.0.2.1:0").output().expect("the binary runs");
     assert!(refused(&far).contains("loopback"));
+}
+
+/// The device starts to refuse writes: nothing more is acknowledged, the server says so and ends, and a restart finds
+/// what was acknowledged.
+#[test]
+fn a_failed_log_ends_the_server() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let plain = serve(&data, "127.0.0.1:0");
+    // A file size limit makes writes fail; its signal is to be ignored from the start.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    limited.stderr(Stdio::piped()).stdout(Stdio::piped());
+    let server = Running::listening(limited);
+    let mut client = Client::connect(server.address);
+    let mut idle = Client::connect(server.address);
+    client.query("create table acknowledged(id int primary key)");
+    client.query("insert into acknowledged values (1)");
+    let pid = server.child.id().to_string();
+    let sunk = Command::new("prlimit").args(["--pid", &pid, "--fsize=4096"]).status().expect("prlimit runs");
+    assert!(sunk.success());
+    let replies = client.query("insert into acknowledged values (2)");
+    assert!(!replies.contains(&Reply::Complete("INSERT 0 1".into())), "{replies:?}");
+    assert!(matches!(&replies[0], Reply::Error(_, state, _) if state == "58030"), "{replies:?}");
+    assert!(matches!(idle.until_ready()[..], [Reply::Error(..), Reply::Closed]));
+    let (code, told) = server.end();
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("the log failed"), "{told}");
+
+    let server = Running::start(&data);
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.value("select count(*) from acknowledged where id = 1"), "1");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[test]
