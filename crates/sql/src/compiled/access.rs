@@ -14,8 +14,8 @@
 use super::{Halt, Level, Run, Scratch};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
-use crate::value::operator::BinaryOp;
 use crate::value::Datum;
+use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
