@@ -1,9 +1,32 @@
 //! SQL: parse, bind, route; compiled programs for the OLTP roads; DataFusion for the rest (feature `query`).
+//!
+//! ```text
+//! text ─ parse ─▶ syntax tree ─ bind ─▶ compiled program ─┐
+//!                      │                                  ├─ session ─▶ rows, tag, what the reply must wait for
+//!                      └─ route (refused by bind) ─ query ┘
+//! ```
 
 pub mod error;
 pub mod rows;
-pub mod session;
+pub mod settings;
 pub mod value;
+
+mod parse;
+
+mod expr;
+
+mod compiled;
+
+pub mod road;
+
+mod bind;
+
+pub mod route;
+
+mod explain;
+
+pub mod cache;
+pub mod session;
 
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};

@@ -1,5 +1,23 @@
 //! How are values written and computed? Text and binary forms as PostgreSQL has them, casts, arithmetic.
 
+mod binary;
+pub mod cast;
+mod datetime;
+mod fault;
+mod float;
+pub mod function;
+pub mod numeric;
+pub mod operator;
+pub mod pattern;
+pub mod pgtype;
+pub mod search;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use numeric::Numeric;
+
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
@@ -29,26 +47,36 @@ impl Datum {
     }
 }
 
+impl From<Value<'_>> for Datum {
+    fn from(value: Value<'_>) -> Datum {
+        match value {
+            Value::Null => Datum::Null,
+            Value::Bool(v) => Datum::Bool(v),
+            Value::Int(v) => Datum::Int(v),
+            Value::Float(v) => Datum::Float(v),
+            Value::Decimal(v) => Datum::Decimal(v),
+            Value::Uuid(v) => Datum::Uuid(v),
+            Value::Bytes(v) => Datum::Bytes(v.into()),
+        }
+    }
+}
+
 /// Reads PostgreSQL's text form (input function of the type).
 pub fn from_text(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
-    let _ = (ty, text);
-    unimplemented!()
+    text::read(ty, text)
 }
 
 /// Reads PostgreSQL's binary form (receive function of the type).
 pub fn from_binary(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
-    let _ = (ty, bytes);
-    unimplemented!()
+    binary::read(ty, bytes)
 }
 
 /// Appends PostgreSQL's text form. The value is not null.
 pub fn to_text(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    let _ = (ty, value, out);
-    unimplemented!()
+    text::write(ty, value, out)
 }
 
 /// Appends PostgreSQL's binary form. The value is not null.
 pub fn to_binary(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    let _ = (ty, value, out);
-    unimplemented!()
+    binary::write(ty, value, out)
 }

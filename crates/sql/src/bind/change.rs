@@ -1,0 +1,433 @@
+//! What do INSERT, UPDATE and DELETE change?
+
+use super::expr::{Bound, default_of};
+use super::from::{From, conjuncts, is_bare, plan_loops};
+use super::query::looked_at;
+use super::scope::{Scope, fold, relation_name};
+use super::{Bind, Binder, not_compiled};
+use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::query::Query;
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::parse::span_position;
+use crate::rows::Column;
+use crate::value::cast::{self, CastContext};
+use crate::value::pgtype::name as type_name;
+use freshet_engine::catalog::Table;
+use sqlparser::ast::{
+    self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor, TableObject,
+    TableWithJoins,
+};
+use std::sync::Arc;
+
+impl Binder<'_> {
+    pub fn insert(&mut self, insert: &ast::Insert) -> Bind<Insert> {
+        let ast::Insert {
+            insert_token: _,
+            optimizer_hints: _,
+            or,
+            ignore,
+            into: _,
+            table,
+            table_alias,
+            columns,
+            overwrite,
+            source,
+            assignments,
+            partitioned,
+            after_columns,
+            has_table_keyword,
+            on,
+            returning,
+            output,
+            replace_into,
+            priority,
+            insert_alias,
+            settings,
+            format_clause,
+            multi_table_insert_type,
+            multi_table_into_clauses,
+            multi_table_when_clauses,
+            multi_table_else_clause,
+        } = insert;
+        if on.is_some() {
+            return Err(SqlError::unsupported("ON CONFLICT").into());
+        }
+        if or.is_some()
+            || *ignore
+            || *overwrite
+            || !assignments.is_empty()
+            || partitioned.is_some()
+            || !after_columns.is_empty()
+            || *has_table_keyword
+            || output.is_some()
+            || *replace_into
+            || priority.is_some()
+            || insert_alias.is_some()
+            || settings.is_some()
+            || format_clause.is_some()
+            || multi_table_insert_type.is_some()
+            || !multi_table_into_clauses.is_empty()
+            || !multi_table_when_clauses.is_empty()
+            || multi_table_else_clause.is_some()
+        {
+            return Err(SqlError::unsupported("an INSERT clause of another dialect").into());
+        }
+        let TableObject::TableName(name) = table else {
+            return Err(SqlError::unsupported(format!("INSERT INTO {table}")).into());
+        };
+        let table = self.table(name)?;
+        let alias = table_alias.as_ref().map(|a| fold(&a.alias));
+        let explicit = !columns.is_empty();
+        let mut targets = self.targets(&table, columns)?;
+        let source = match source {
+            // DEFAULT VALUES
+            None => {
+                targets.clear();
+                InsertSource::Values(vec![Vec::new()])
+            }
+            Some(query) => match query.body.as_ref() {
+                SetExpr::Values(values) if is_bare(query) => {
+                    self.insert_values(&table, &mut targets, values, explicit)?
+                }
+                _ => self.insert_query(&table, &mut targets, query, explicit)?,
+            },
+        };
+        let mut defaults = Vec::new();
+        for (i, column) in table.def.columns.iter().enumerate() {
+            if !targets.contains(&(i as u16)) && column.default.is_some() {
+                defaults.push((i as u16, self.default(&table, i)?));
+            }
+        }
+        let not_null = table.def.columns.iter().enumerate();
+        let not_null = not_null.filter(|(_, c)| c.not_null).map(|(i, _)| i as u16);
+        let not_null = not_null.collect();
+        let scope = Scope::of_table(&table, alias);
+        let returning = self.returning(returning.as_deref(), &scope)?;
+        Ok(Insert { tables: vec![Some(table)], columns: targets, source, defaults, not_null, returning })
+    }
+
+    fn targets(&self, table: &Table, columns: &[ObjectName]) -> Bind<Vec<u16>> {
+        if columns.is_empty() {
+            return Ok((0..table.def.columns.len() as u16).collect());
+        }
+        let mut targets = Vec::with_capacity(columns.len());
+        for name in columns {
+            let column = self.target(table, name)?;
+            if targets.contains(&column) {
+                return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once"))
+                    .at(span_position(self.sql, name.span()))
+                    .into());
+            }
+            targets.push(column);
+        }
+        Ok(targets)
+    }
+
+    fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
+        let wanted = relation_name(name)?;
+        match table.column(&wanted) {
+            Some(column) => Ok(column as u16),
+            None => Err(SqlError::new(
+                "42703",
+                format!("column \"{wanted}\" of relation \"{}\" does not exist", table.def.name),
+            )
+            .at(span_position(self.sql, name.span()))
+            .into()),
+        }
+    }
+
+    fn insert_values(
+        &mut self,
+        table: &Arc<Table>,
+        targets: &mut Vec<u16>,
+        values: &ast::Values,
+        explicit: bool,
+    ) -> Bind<InsertSource> {
+        let ast::Values { explicit_row, value_keyword, rows } = values;
+        if *explicit_row || *value_keyword {
+            return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
+        }
+        let width = rows.first().map_or(0, |row| row.content.len());
+        check_width(width, targets, explicit)?;
+        let mut list = Vec::with_capacity(rows.len());
+        for row in rows {
+            if row.content.len() != width {
+                return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
+            }
+            let mut exprs = Vec::with_capacity(width);
+            for (&column, ast) in targets.iter().zip(&row.content) {
+                exprs.push(self.assigned(table, column, ast, &Scope::default())?);
+            }
+            list.push(exprs);
+        }
+        Ok(InsertSource::Values(list))
+    }
+
+    fn insert_query(
+        &mut self,
+        table: &Arc<Table>,
+        targets: &mut Vec<u16>,
+        query: &ast::Query,
+        explicit: bool,
+    ) -> Bind<InsertSource> {
+        let query = self.query(query)?;
+        check_width(query.columns.len(), targets, explicit)?;
+        let mut casts = Vec::with_capacity(targets.len());
+        for (&target, given) in targets.iter().zip(query.columns.iter()) {
+            let column = &table.def.columns[usize::from(target)];
+            casts.push(assignment_cast(given.ty, column.ty, &column.name)?);
+        }
+        Ok(InsertSource::Query(Box::new(query), casts))
+    }
+
+    /// The value that a column is given.
+    fn assigned(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+        if is_default(ast) {
+            return self.default(table, usize::from(column));
+        }
+        let def = &table.def.columns[usize::from(column)];
+        let bound = self.bind(ast, scope)?;
+        let from = bound.ty;
+        self.assign(bound, def.ty, &def.name, from).map_err(|e| match e {
+            super::Refusal::Error(e) => e.at(span_position(self.sql, ast.span())).into(),
+            other => other,
+        })
+    }
+
+    fn assign(
+        &mut self,
+        bound: Bound,
+        to: freshet_engine::schema::Type,
+        name: &str,
+        from: Option<freshet_engine::schema::Type>,
+    ) -> Bind<Expr> {
+        if let Some(from) = from {
+            assignment_cast(from, to, name)?;
+        }
+        self.coerce(bound, to, CastContext::Assignment)
+    }
+
+    fn default(&mut self, table: &Arc<Table>, column: usize) -> Bind<Expr> {
+        let def = &table.def.columns[column];
+        match &def.default {
+            None => Ok(Expr::NULL),
+            Some(text) => {
+                let (expr, uses_clock) = default_of(text, def.ty, self.schema)?;
+                self.uses_clock |= uses_clock;
+                Ok(expr)
+            }
+        }
+    }
+
+    pub fn returning(&mut self, items: Option<&[SelectItem]>, scope: &Scope) -> Bind<Option<Returning>> {
+        let Some(items) = items else {
+            return Ok(None);
+        };
+        let items = self.items(items, scope)?;
+        let table = scope.sources[0].table.as_ref().expect("invariant: a change is to a stored table");
+        let columns = items.iter().map(|item| Column {
+            name: item.name.clone(),
+            ty: item.ty,
+            origin: match item.expr {
+                Expr::Column { column, .. } => Some((table.id.0, column + 1)),
+                _ => None,
+            },
+        });
+        let columns = columns.collect();
+        let output: Vec<Expr> = items.into_iter().map(|item| item.expr).collect();
+        let long_columns = long_columns(table, output.iter());
+        Ok(Some(Returning { output, columns, long_columns }))
+    }
+
+    pub fn update(&mut self, update: &ast::Update) -> Bind<Update> {
+        let ast::Update {
+            update_token: _,
+            optimizer_hints: _,
+            table,
+            assignments,
+            from,
+            selection,
+            returning,
+            output,
+            or,
+            order_by,
+            limit,
+        } = update;
+        if output.is_some() || or.is_some() || !order_by.is_empty() || limit.is_some() {
+            return Err(SqlError::unsupported("an UPDATE clause of another dialect").into());
+        }
+        if from.is_some() {
+            return not_compiled("UPDATE ... FROM");
+        }
+        let (table, scope) = self.target_table(table)?;
+        let mut sets = Vec::with_capacity(assignments.len());
+        for assignment in assignments {
+            let AssignmentTarget::ColumnName(name) = &assignment.target else {
+                return not_compiled(format!("the assignment {assignment}"));
+            };
+            let column = self.target(&table, name)?;
+            if sets.iter().any(|(c, _)| *c == column) {
+                return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
+            }
+            let value = self.assigned(&table, column, &assignment.value, &scope)?;
+            sets.push((column, value));
+        }
+        let mut search = self.search(&table, &scope, selection.as_ref())?;
+        for (_, expr) in &sets {
+            add_long_columns(&table, expr, &mut search.long_columns[0]);
+        }
+        let returning = self.returning(returning.as_deref(), &scope)?;
+        let not_null = sets.iter().map(|(column, _)| *column);
+        let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
+        Ok(Update { search, sets, not_null, returning })
+    }
+
+    pub fn delete(&mut self, delete: &ast::Delete) -> Bind<Delete> {
+        let ast::Delete {
+            delete_token: _,
+            optimizer_hints: _,
+            tables,
+            from,
+            using,
+            selection,
+            returning,
+            output,
+            order_by,
+            limit,
+        } = delete;
+        if !tables.is_empty() || output.is_some() || !order_by.is_empty() || limit.is_some() {
+            return Err(SqlError::unsupported("a DELETE clause of another dialect").into());
+        }
+        if using.is_some() {
+            return not_compiled("DELETE ... USING");
+        }
+        let from = match from {
+            FromTable::WithFromKeyword(list) | FromTable::WithoutKeyword(list) => list,
+        };
+        let [table] = from.as_slice() else {
+            return not_compiled("DELETE from several tables");
+        };
+        let (table, scope) = self.target_table(table)?;
+        let search = self.search(&table, &scope, selection.as_ref())?;
+        let returning = self.returning(returning.as_deref(), &scope)?;
+        Ok(Delete { search, returning })
+    }
+
+    fn target_table(&mut self, target: &TableWithJoins) -> Bind<(Arc<Table>, Scope)> {
+        let TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            with_hints: _,
+            version: None,
+            with_ordinality: false,
+            partitions: _,
+            json_path: None,
+            sample: None,
+            index_hints: _,
+        } = &target.relation
+        else {
+            return not_compiled(format!("a change of {}", target.relation));
+        };
+        if !target.joins.is_empty() {
+            return not_compiled("a change of a join");
+        }
+        let table = self.table(name)?;
+        let scope = Scope::of_table(&table, alias.as_ref().map(|a| fold(&a.name)));
+        Ok((table, scope))
+    }
+
+    /// The rows that a change applies to.
+    fn search(&mut self, table: &Arc<Table>, scope: &Scope, selection: Option<&ast::Expr>) -> Bind<Query> {
+        let conditions = match selection {
+            None => Vec::new(),
+            Some(selection) => conjuncts(self.condition(selection, "WHERE", scope)?),
+        };
+        let mut from = From { scope: scope.clone(), computed: vec![None], outer: vec![None], conditions: Vec::new() };
+        let recheck = conditions.clone();
+        let loops = plan_loops(&mut from, conditions, &[]);
+        let mut query = Query {
+            tables: vec![Some(table.clone())],
+            long_columns: Vec::new(),
+            widths: from.widths(),
+            steps: loops.steps,
+            precondition: loops.precondition,
+            grouping: None,
+            output: Vec::new(),
+            columns: Arc::new([]),
+            distinct: false,
+            sort: Vec::new(),
+            orders: Vec::new(),
+            limit: None,
+            offset: None,
+            lock: None,
+            recheck,
+        };
+        query.long_columns = looked_at(&query);
+        Ok(query)
+    }
+}
+
+fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(), SqlError> {
+    if given > targets.len() {
+        return Err(SqlError::new("42601", "INSERT has more expressions than target columns"));
+    }
+    if given < targets.len() {
+        if explicit {
+            return Err(SqlError::new("42601", "INSERT has more target columns than expressions"));
+        }
+        targets.truncate(given);
+    }
+    Ok(())
+}
+
+/// The cast that storing a value of type `from` needs; 42804 if there is none.
+fn assignment_cast(
+    from: freshet_engine::schema::Type,
+    to: freshet_engine::schema::Type,
+    name: &str,
+) -> Result<Option<(freshet_engine::schema::Type, freshet_engine::schema::Type)>, SqlError> {
+    if from == to {
+        return Ok(None);
+    }
+    match cast::context(from, to) {
+        Some(CastContext::Implicit | CastContext::Assignment) => Ok(Some((from, to))),
+        _ => Err(SqlError::new(
+            "42804",
+            format!("column \"{name}\" is of type {} but expression is of type {}", type_name(to), type_name(from)),
+        )
+        .with_hint("You will need to rewrite or cast the expression.")),
+    }
+}
+
+/// The keyword DEFAULT, which the grammar takes for a name.
+fn is_default(ast: &ast::Expr) -> bool {
+    matches!(ast, ast::Expr::Identifier(ident)
+        if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+fn add_long_columns(table: &Table, expr: &Expr, columns: &mut Vec<u16>) {
+    expr.walk(&mut |e| {
+        if let Expr::Column { column, .. } = e {
+            let variable = table.layout.column_type(usize::from(*column)).is_variable();
+            if variable && !columns.contains(column) {
+                columns.push(*column);
+            }
+        }
+        true
+    });
+}
+
+fn long_columns<'e>(table: &Table, exprs: impl Iterator<Item = &'e Expr>) -> Vec<u16> {
+    let mut columns = Vec::new();
+    for expr in exprs {
+        add_long_columns(table, expr, &mut columns);
+    }
+    columns
+}
+
+/// A query that changes nothing by itself; `WITH` may hold changes, which its own binder refuses.
+pub fn is_select(query: &ast::Query) -> bool {
+    !matches!(query.body.as_ref(), SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+}

@@ -1,0 +1,875 @@
+//! How does a syntax tree become a typed expression? Names, parameter types, implicit casts, constant folding.
+//!
+//! Literals in quotes, NULL and parameters start without a type and take the one their context asks for, as in
+//! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
+
+use super::scope::{Found, Scope, fold};
+use super::types::type_of;
+use super::{Bind, Binder, Refusal};
+use crate::compiled::aggregate::{Aggregate, AggregateFunction};
+use crate::error::SqlError;
+use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
+use crate::parse::{DEPTH_MAX, span_position};
+use crate::value::cast::{self, CastContext, common_type, number_literal};
+use crate::value::function::Function;
+use crate::value::operator::{BinaryOp, BinaryOperator};
+use crate::value::pgtype::{UNLIMITED, name as type_name};
+use crate::value::{self, Datum};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, Spanned, TrimWhereField, UnaryOperator,
+};
+
+/// An expression with its type; `None` while the context has not given one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bound {
+    pub expr: Expr,
+    pub ty: Option<Type>,
+}
+
+impl Bound {
+    pub fn new(expr: Expr, ty: Type) -> Bound {
+        Bound { expr, ty: Some(ty) }
+    }
+}
+
+/// How a parameter that meets a value of this type is typed: without the modifier, so that what a column could not hold
+/// compares as what it is.
+fn parameter_type(ty: Type) -> Type {
+    match cast::without_modifier(ty) {
+        Type::Varchar(_) => Type::Text,
+        other => other,
+    }
+}
+
+impl Binder<'_> {
+    pub fn bind(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        self.depth += 1;
+        if self.depth > 2 * DEPTH_MAX {
+            return Err(SqlError::new("54001", "stack depth limit exceeded").into());
+        }
+        let bound = self.bind_inner(ast, scope).map_err(|refusal| match refusal {
+            Refusal::Error(error) => Refusal::Error(error.at(span_position(self.sql, ast.span()))),
+            other => other,
+        });
+        self.depth -= 1;
+        let Bound { expr, ty } = bound?;
+        Ok(Bound { expr: fold_constant(expr), ty })
+    }
+
+    fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        use ast::Expr as A;
+        match ast {
+            A::Identifier(ident) => self.name(ident, scope),
+            A::CompoundIdentifier(parts) => self.compound(parts, scope),
+            A::Value(value) => self.literal(&value.value),
+            A::Nested(inner) => self.bind(inner, scope),
+            A::BinaryOp { left, op, right } => self.binary(ast, left, op, right, scope),
+            A::UnaryOp { op, expr } => self.unary(op, expr, scope),
+            A::IsNull(e) => self.is_null(e, false, scope),
+            A::IsNotNull(e) => self.is_null(e, true, scope),
+            A::IsTrue(e) => self.is_truth(e, true, false, scope),
+            A::IsNotTrue(e) => self.is_truth(e, true, true, scope),
+            A::IsFalse(e) => self.is_truth(e, false, false, scope),
+            A::IsNotFalse(e) => self.is_truth(e, false, true, scope),
+            A::IsUnknown(e) => self.is_unknown(e, false, scope),
+            A::IsNotUnknown(e) => self.is_unknown(e, true, scope),
+            A::IsDistinctFrom(l, r) => self.distinct(l, r, false, scope),
+            A::IsNotDistinctFrom(l, r) => self.distinct(l, r, true, scope),
+            A::InList { expr, list, negated } => self.in_list(expr, list, *negated, scope),
+            A::Between { expr, negated, low, high } => self.between(expr, low, high, *negated, scope),
+            A::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char, false, *negated, scope)
+            }
+            A::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char, true, *negated, scope)
+            }
+            A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
+                let to = type_of(data_type)?;
+                let inner = self.bind(expr, scope)?;
+                Ok(Bound::new(self.explicit_cast(inner, to)?, to))
+            }
+            A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
+                let to = type_of(data_type)?;
+                let inner = self.literal(&value.value)?;
+                Ok(Bound::new(self.explicit_cast(inner, to)?, to))
+            }
+            A::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref(), scope)
+            }
+            A::Function(function) => self.function(function, scope),
+            A::Ceil { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("ceil", &[expr], scope)
+            }
+            A::Floor { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("floor", &[expr], scope)
+            }
+            A::Position { expr, r#in } => self.call("position", &[expr, r#in], scope),
+            A::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
+                self.substring(expr, substring_from.as_deref(), substring_for.as_deref(), scope)
+            }
+            A::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    None | Some(TrimWhereField::Both) => "btrim",
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                };
+                let mut args: Vec<&ast::Expr> = vec![expr];
+                args.extend(trim_what.as_deref());
+                args.extend(trim_characters.iter().flatten());
+                self.call(name, &args, scope)
+            }
+            A::Extract { field, syntax: _, expr } => {
+                let field = Bound::new(text(&field.to_string().to_lowercase()), Type::Text);
+                let from = self.bind(expr, scope)?;
+                self.call_bound("extract", vec![field, from])
+            }
+            A::Subquery(_) | A::Exists { .. } | A::InSubquery { .. } => Err(self.not_compiled("a subquery", ast)),
+            other => Err(self.not_compiled(&format!("the expression {other}"), ast)),
+        }
+    }
+
+    pub fn not_compiled(&self, what: &str, ast: &ast::Expr) -> Refusal {
+        Refusal::NotCompiled { what: what.to_owned(), position: span_position(self.sql, ast.span()) }
+    }
+
+    // ---- leaves
+
+    fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
+        let found = scope.column(&fold(ident)).map_err(|e| e.at(span_position(self.sql, ident.span)))?;
+        Ok(self.column(found, scope))
+    }
+
+    fn compound(&mut self, parts: &[Ident], scope: &Scope) -> Bind<Bound> {
+        let names: Vec<String> = parts.iter().map(fold).collect();
+        let found = match names.as_slice() {
+            [qualifier, name] => scope.qualified(qualifier, name),
+            [schema, qualifier, name] if schema == "public" => scope.qualified(qualifier, name),
+            _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
+        };
+        let position = parts.first().and_then(|i| span_position(self.sql, i.span));
+        Ok(self.column(found.map_err(|e| e.at(position))?, scope))
+    }
+
+    fn column(&mut self, found: Found, scope: &Scope) -> Bound {
+        Bound::new(scope.expr(found), found.ty)
+    }
+
+    fn literal(&mut self, value: &ast::Value) -> Bind<Bound> {
+        use ast::Value as V;
+        Ok(match value {
+            V::Null => Bound { expr: Expr::NULL, ty: None },
+            V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
+            V::Number(digits, false) => {
+                let (ty, datum) = number_literal(digits)
+                    .map_err(|_| SqlError::new("42601", format!("syntax error at or near \"{digits}\"")))?;
+                Bound::new(Expr::Const(datum), ty)
+            }
+            V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
+                Bound { expr: text(s), ty: None }
+            }
+            V::DollarQuotedString(s) => Bound { expr: text(&s.value), ty: None },
+            V::Placeholder(name) => return self.parameter(name),
+            other => return Err(SqlError::unsupported(format!("the literal {other}")).into()),
+        })
+    }
+
+    fn parameter(&mut self, name: &str) -> Bind<Bound> {
+        let number = name.strip_prefix('$').and_then(|n| n.parse::<u16>().ok());
+        let Some(number) = number.filter(|&n| n > 0) else {
+            return Err(SqlError::new("42P02", format!("there is no parameter {name}")).into());
+        };
+        if self.parameters.len() < usize::from(number) {
+            self.parameters.resize(usize::from(number), None);
+        }
+        Ok(Bound { expr: Expr::Param(number - 1), ty: self.parameters[usize::from(number) - 1] })
+    }
+
+    // ---- operators
+
+    fn binary(
+        &mut self,
+        ast: &ast::Expr,
+        left: &ast::Expr,
+        op: &Symbol,
+        right: &ast::Expr,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        use Symbol as B;
+        let comparison = match op {
+            B::And => return self.junction(ast, &B::And, Expr::And, scope),
+            B::Or => return self.junction(ast, &B::Or, Expr::Or, scope),
+            B::Eq => Some(BinaryOp::Eq),
+            B::NotEq => Some(BinaryOp::Ne),
+            B::Lt => Some(BinaryOp::Lt),
+            B::LtEq => Some(BinaryOp::Le),
+            B::Gt => Some(BinaryOp::Gt),
+            B::GtEq => Some(BinaryOp::Ge),
+            _ => None,
+        };
+        if let Some(op) = comparison {
+            if let (ast::Expr::Tuple(l), ast::Expr::Tuple(r)) = (left, right) {
+                return self.tuples(ast, l, op, r, scope);
+            }
+            let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+            return self.compare(op, left, right);
+        }
+        let insensitive = match op {
+            B::PGLikeMatch => Some((false, false)),
+            B::PGNotLikeMatch => Some((false, true)),
+            B::PGILikeMatch => Some((true, false)),
+            B::PGNotILikeMatch => Some((true, true)),
+            _ => None,
+        };
+        if let Some((insensitive, negated)) = insensitive {
+            return self.like(left, right, &None, insensitive, negated, scope);
+        }
+        let op = match op {
+            B::Plus => BinaryOp::Add,
+            B::Minus => BinaryOp::Sub,
+            B::Multiply => BinaryOp::Mul,
+            B::Divide => BinaryOp::Div,
+            B::Modulo => BinaryOp::Mod,
+            B::PGExp => BinaryOp::Power,
+            B::BitwiseAnd => BinaryOp::BitAnd,
+            B::BitwiseOr => BinaryOp::BitOr,
+            B::PGBitwiseXor => BinaryOp::BitXor,
+            B::PGBitwiseShiftLeft => BinaryOp::ShiftLeft,
+            B::PGBitwiseShiftRight => BinaryOp::ShiftRight,
+            B::StringConcat => BinaryOp::Concat,
+            _ => return Err(self.not_compiled(&format!("the operator {op}"), ast)),
+        };
+        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
+        let left = Box::new(self.coerce(left, operator.left, CastContext::Implicit)?);
+        let right = Box::new(self.coerce(right, operator.right, CastContext::Implicit)?);
+        Ok(Bound::new(Expr::Binary { operator, left, right }, operator.result))
+    }
+
+    /// `(a, b) = (x, y)`; the other comparisons of rows are not compiled.
+    fn tuples(
+        &mut self,
+        ast: &ast::Expr,
+        left: &[ast::Expr],
+        op: BinaryOp,
+        right: &[ast::Expr],
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        if op != BinaryOp::Eq {
+            return Err(self.not_compiled("a comparison of rows", ast));
+        }
+        if left.len() != right.len() {
+            return Err(SqlError::new("42601", "unequal number of entries in row expressions").into());
+        }
+        let mut parts = Vec::with_capacity(left.len());
+        for (l, r) in left.iter().zip(right) {
+            let (l, r) = (self.bind(l, scope)?, self.bind(r, scope)?);
+            parts.push(self.compare(op, l, r)?.expr);
+        }
+        Ok(Bound::new(Expr::And(parts), Type::Bool))
+    }
+
+    /// A chain of ANDs or ORs is a deep tree in the syntax and one list here.
+    fn junction(&mut self, ast: &ast::Expr, op: &Symbol, build: fn(Vec<Expr>) -> Expr, scope: &Scope) -> Bind<Bound> {
+        let mut parts = Vec::new();
+        let mut rest = ast;
+        while let ast::Expr::BinaryOp { left, op: inner, right } = rest {
+            if inner != op {
+                break;
+            }
+            parts.push(right.as_ref());
+            rest = left;
+        }
+        parts.push(rest);
+        let name = if *op == Symbol::And { "AND" } else { "OR" };
+        let mut list = Vec::with_capacity(parts.len());
+        for part in parts.into_iter().rev() {
+            match self.condition(part, name, scope)? {
+                Expr::And(inner) if *op == Symbol::And => list.extend(inner),
+                Expr::Or(inner) if *op == Symbol::Or => list.extend(inner),
+                other => list.push(other),
+            }
+        }
+        Ok(Bound::new(build(list), Type::Bool))
+    }
+
+    fn unary(&mut self, op: &UnaryOperator, expr: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        match op {
+            UnaryOperator::Not => {
+                let inner = self.condition(expr, "NOT", scope)?;
+                Ok(Bound::new(Expr::Not(Box::new(inner)), Type::Bool))
+            }
+            UnaryOperator::Minus | UnaryOperator::Plus => {
+                let inner = self.bind(expr, scope)?;
+                let ty = inner.ty.unwrap_or(Type::Float8);
+                if cast::context(ty, Type::Float8) != Some(CastContext::Implicit) {
+                    return Err(
+                        SqlError::new("42883", format!("operator does not exist: {op} {}", type_name(ty))).into()
+                    );
+                }
+                let inner = self.coerce(inner, ty, CastContext::Implicit)?;
+                if *op == UnaryOperator::Plus {
+                    return Ok(Bound::new(inner, ty));
+                }
+                let expr = Box::new(inner);
+                Ok(Bound::new(Expr::Negate { expr, ty }, ty))
+            }
+            other => Err(Refusal::NotCompiled {
+                what: format!("the operator {other}"),
+                position: span_position(self.sql, expr.span()),
+            }),
+        }
+    }
+
+    pub fn compare(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<Bound> {
+        let (operator, left, right) = self.comparison(op, left, right)?;
+        Ok(Bound::new(Expr::Compare { operator, left: Box::new(left), right: Box::new(right) }, Type::Bool))
+    }
+
+    /// The operator and the sides as it wants them.
+    fn comparison(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<(BinaryOperator, Expr, Expr)> {
+        let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
+        let left = self.coerce(left, operator.left, CastContext::Implicit)?;
+        let right = self.coerce(right, operator.right, CastContext::Implicit)?;
+        Ok((operator, left, right))
+    }
+
+    fn is_null(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
+        let inner = self.bind(expr, scope)?;
+        let expr = Box::new(self.known(inner)?.expr);
+        Ok(Bound::new(Expr::IsNull { expr, negated }, Type::Bool))
+    }
+
+    fn is_truth(&mut self, expr: &ast::Expr, value: bool, negated: bool, scope: &Scope) -> Bind<Bound> {
+        let expr = Box::new(self.condition(expr, "IS", scope)?);
+        Ok(Bound::new(Expr::IsTruth { expr, value, negated }, Type::Bool))
+    }
+
+    fn is_unknown(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
+        let expr = Box::new(self.condition(expr, "IS", scope)?);
+        Ok(Bound::new(Expr::IsNull { expr, negated }, Type::Bool))
+    }
+
+    fn distinct(&mut self, left: &ast::Expr, right: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
+        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        Ok(Bound::new(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated }, Type::Bool))
+    }
+
+    fn in_list(&mut self, expr: &ast::Expr, list: &[ast::Expr], negated: bool, scope: &Scope) -> Bind<Bound> {
+        let mut wanted = self.bind(expr, scope)?;
+        let mut items = Vec::with_capacity(list.len());
+        for item in list {
+            items.push(self.bind(item, scope)?);
+        }
+        if wanted.ty.is_none() {
+            let types: Vec<Option<Type>> = items.iter().map(|i| i.ty).collect();
+            let ty = common_type("IN", &types)?;
+            wanted = Bound::new(self.coerce(wanted, ty, CastContext::Implicit)?, ty);
+        }
+        let mut compared = Vec::with_capacity(items.len());
+        for item in items {
+            let (operator, _, item) = self.comparison(BinaryOp::Eq, wanted.clone(), item)?;
+            compared.push((operator, item));
+        }
+        Ok(Bound::new(Expr::In { expr: Box::new(wanted.expr), list: compared, negated }, Type::Bool))
+    }
+
+    fn between(
+        &mut self,
+        expr: &ast::Expr,
+        low: &ast::Expr,
+        high: &ast::Expr,
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let value = self.bind(expr, scope)?;
+        let (low, high) = (self.bind(low, scope)?, self.bind(high, scope)?);
+        let low = self.compare(BinaryOp::Ge, value.clone(), low)?.expr;
+        let high = self.compare(BinaryOp::Le, value, high)?.expr;
+        let both = Expr::And(vec![low, high]);
+        let expr = if negated { Expr::Not(Box::new(both)) } else { both };
+        Ok(Bound::new(expr, Type::Bool))
+    }
+
+    fn like(
+        &mut self,
+        expr: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: &Option<ast::ValueWithSpan>,
+        insensitive: bool,
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let escape = match escape.as_ref().map(|v| &v.value) {
+            None => Some('\\'),
+            Some(ast::Value::SingleQuotedString(s)) => {
+                let mut chars = s.chars();
+                match (chars.next(), chars.next()) {
+                    (first, None) => first,
+                    _ => {
+                        return Err(SqlError::new("22019", "invalid escape string")
+                            .with_hint("Escape string must be empty or one character.")
+                            .into());
+                    }
+                }
+            }
+            Some(other) => {
+                return Err(SqlError::unsupported(format!("ESCAPE {other}")).into());
+            }
+        };
+        let (value, pattern) = (self.bind(expr, scope)?, self.bind(pattern, scope)?);
+        let op = if insensitive { BinaryOp::ILike } else { BinaryOp::Like };
+        let operator = BinaryOperator::resolve(op, value.ty, pattern.ty)?;
+        Ok(Bound::new(
+            Expr::Like {
+                expr: Box::new(self.coerce(value, operator.left, CastContext::Implicit)?),
+                pattern: Box::new(self.coerce(pattern, operator.right, CastContext::Implicit)?),
+                escape,
+                insensitive,
+                negated,
+            },
+            Type::Bool,
+        ))
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        conditions: &[CaseWhen],
+        otherwise: Option<&ast::Expr>,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let operand = operand.map(|o| self.bind(o, scope)).transpose()?;
+        let mut tests = Vec::with_capacity(conditions.len());
+        let mut results = Vec::with_capacity(conditions.len() + 1);
+        for CaseWhen { condition, result } in conditions {
+            tests.push(match &operand {
+                None => self.condition(condition, "CASE/WHEN", scope)?,
+                Some(operand) => {
+                    let value = self.bind(condition, scope)?;
+                    self.compare(BinaryOp::Eq, operand.clone(), value)?.expr
+                }
+            });
+            results.push(self.bind(result, scope)?);
+        }
+        if let Some(otherwise) = otherwise {
+            results.push(self.bind(otherwise, scope)?);
+        }
+        let ty = self.common_of("CASE", &results)?;
+        let mut results = self.coerce_all(results, ty)?;
+        let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
+        Ok(Bound::new(Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise }, ty))
+    }
+
+    // ---- functions
+
+    fn function(&mut self, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
+        let ast::Function { name, uses_odbc_syntax, parameters, args, filter, null_treatment, over, within_group } =
+            function;
+        let whole = || ast::Expr::Function(function.clone());
+        if over.is_some() {
+            return Err(self.not_compiled("a window function", &whole()));
+        }
+        if *uses_odbc_syntax
+            || *parameters != FunctionArguments::None
+            || null_treatment.is_some()
+            || !within_group.is_empty()
+        {
+            return Err(self.not_compiled(&format!("the call {function}"), &whole()));
+        }
+        let name = name.to_string().to_lowercase();
+        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+        if let Some(aggregate) = AggregateFunction::named(name) {
+            return self.aggregate(aggregate, name, args, filter.as_deref(), &whole(), scope);
+        }
+        if filter.is_some() {
+            return Err(
+                SqlError::new("42809", format!("FILTER specified, but {name} is not an aggregate function")).into()
+            );
+        }
+        if matches!(args, FunctionArguments::None) {
+            return match environment(name) {
+                Some((value, ty)) => Ok(self.env(value, ty)),
+                None => Err(self.not_compiled(&format!("{name}"), &whole())),
+            };
+        }
+        let args =
+            plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
+        if args.is_empty()
+            && let Some((value, ty)) = environment_call(name)
+        {
+            return Ok(self.env(value, ty));
+        }
+        match name {
+            "coalesce" => {
+                let bound = self.bind_all(&args, scope)?;
+                let ty = self.common_of("COALESCE", &bound)?;
+                let list = self.coerce_all(bound, ty)?;
+                Ok(Bound::new(Expr::Coalesce(list), ty))
+            }
+            "greatest" | "least" => {
+                let bound = self.bind_all(&args, scope)?;
+                let ty = self.common_of(&name.to_uppercase(), &bound)?;
+                let list = self.coerce_all(bound, ty)?;
+                let greatest = name == "greatest";
+                Ok(Bound::new(Expr::Extreme { greatest, list, ty }, ty))
+            }
+            "nullif" if args.len() == 2 => self.nullif(args[0], args[1], scope),
+            "current_setting" if matches!(args.len(), 1 | 2) => {
+                let name = self.bind(args[0], scope)?;
+                let name = Box::new(self.coerce(name, Type::Text, CastContext::Implicit)?);
+                let missing_ok = match args.get(1) {
+                    None => false,
+                    Some(ast::Expr::Value(v)) if v.value == ast::Value::Boolean(true) => true,
+                    Some(ast::Expr::Value(v)) if v.value == ast::Value::Boolean(false) => false,
+                    Some(other) => return Err(self.not_compiled("missing_ok", other)),
+                };
+                Ok(Bound::new(Expr::Setting { name, missing_ok }, Type::Text))
+            }
+            _ => self.call(name, &args, scope),
+        }
+    }
+
+    fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
+        self.uses_clock |=
+            matches!(value, EnvValue::Now | EnvValue::LocalTimestamp | EnvValue::CurrentDate | EnvValue::LocalTime);
+        Bound::new(Expr::Env(value), ty)
+    }
+
+    fn nullif(&mut self, left: &ast::Expr, right: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let left = self.known(left)?;
+        let ty = left.ty.unwrap_or(Type::Text);
+        let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        Ok(Bound::new(Expr::NullIf { operator, left: Box::new(left), right: Box::new(right) }, ty))
+    }
+
+    fn substring(
+        &mut self,
+        expr: &ast::Expr,
+        from: Option<&ast::Expr>,
+        length: Option<&ast::Expr>,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let mut args = vec![self.bind(expr, scope)?];
+        args.push(match from {
+            Some(from) => self.bind(from, scope)?,
+            None => Bound::new(Expr::Const(Datum::Int(1)), Type::Int4),
+        });
+        if let Some(length) = length {
+            args.push(self.bind(length, scope)?);
+        }
+        self.call_bound("substring", args)
+    }
+
+    fn call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
+        let bound = self.bind_all(args, scope)?;
+        self.call_bound(name, bound)
+    }
+
+    fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
+        let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
+        let function = match Function::resolve(name, &types) {
+            Ok(function) => function,
+            Err(error) if crate::road::has_other_road() && !Function::exists(name) => {
+                return Err(Refusal::NotCompiled { what: error.message, position: None });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut exprs = Vec::with_capacity(args.len());
+        for (arg, &ty) in args.into_iter().zip(&function.arguments) {
+            exprs.push(self.coerce(arg, ty, CastContext::Implicit)?);
+        }
+        let result = function.result;
+        Ok(Bound::new(Expr::Call { function: Box::new(function), args: exprs }, result))
+    }
+
+    fn aggregate(
+        &mut self,
+        function: AggregateFunction,
+        name: &str,
+        args: &FunctionArguments,
+        filter: Option<&ast::Expr>,
+        ast: &ast::Expr,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let Some(outer) = self.aggregates.take() else {
+            let what = if self.in_aggregate {
+                "aggregate function calls cannot be nested"
+            } else {
+                "aggregate functions are not allowed here"
+            };
+            return Err(SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into());
+        };
+        self.in_aggregate = true;
+        let inner = self.aggregate_parts(function, name, args, filter, ast, scope);
+        self.in_aggregate = false;
+        let mut aggregates = outer;
+        let result = inner.map(|(aggregate, ty)| {
+            let at = aggregates.iter().position(|a| *a == aggregate);
+            let at = at.unwrap_or_else(|| {
+                aggregates.push(aggregate);
+                aggregates.len() - 1
+            });
+            Bound::new(Expr::Aggregate(at as u16), ty)
+        });
+        self.aggregates = Some(aggregates);
+        result
+    }
+
+    fn aggregate_parts(
+        &mut self,
+        function: AggregateFunction,
+        name: &str,
+        args: &FunctionArguments,
+        filter: Option<&ast::Expr>,
+        ast: &ast::Expr,
+        scope: &Scope,
+    ) -> Bind<(Aggregate, Type)> {
+        let FunctionArguments::List(list) = args else {
+            return Err(self.not_compiled("this call of an aggregate", ast));
+        };
+        let ast::FunctionArgumentList { duplicate_treatment, args, clauses } = list;
+        if !clauses.is_empty() {
+            return Err(self.not_compiled("a clause in an aggregate's arguments", ast));
+        }
+        let distinct = matches!(duplicate_treatment, Some(ast::DuplicateTreatment::Distinct));
+        let filter = filter.map(|f| self.condition(f, "FILTER", scope)).transpose()?;
+        let arg = match args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if function == AggregateFunction::Count && !distinct => {
+                None
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(self.bind(arg, scope)?),
+            _ => return Err(self.not_compiled(&format!("{name} with these arguments"), ast)),
+        };
+        let arg = arg.map(|a| self.known(a)).transpose()?;
+        let ty = arg.as_ref().and_then(|a| a.ty);
+        let Some((input, result)) = function.types(ty) else {
+            return Err(SqlError::new("42883", format!("function {name}({}) does not exist", shown(ty))).into());
+        };
+        let arg = match (arg, input) {
+            (Some(arg), Some(input)) => Some((self.coerce(arg, input, CastContext::Implicit)?, input)),
+            (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
+            (None, _) => None,
+        };
+        let aggregate = Aggregate { function, arg, distinct, filter };
+        Ok((aggregate, result))
+    }
+
+    pub fn bind_all(&mut self, list: &[&ast::Expr], scope: &Scope) -> Bind<Vec<Bound>> {
+        list.iter().map(|e| self.bind(e, scope)).collect()
+    }
+
+    // ---- types
+
+    /// A condition: boolean, or an error that names the clause.
+    pub fn condition(&mut self, ast: &ast::Expr, clause: &str, scope: &Scope) -> Bind<Expr> {
+        let bound = self.bind(ast, scope)?;
+        match bound.ty {
+            None | Some(Type::Bool) => self.coerce(bound, Type::Bool, CastContext::Implicit),
+            Some(ty) => Err(SqlError::new(
+                "42804",
+                format!("argument of {clause} must be type boolean, not type {}", type_name(ty)),
+            )
+            .at(span_position(self.sql, ast.span()))
+            .into()),
+        }
+    }
+
+    /// Gives an expression without a type the type text.
+    pub fn known(&mut self, bound: Bound) -> Bind<Bound> {
+        match bound.ty {
+            Some(_) => Ok(bound),
+            None => {
+                let expr = self.coerce(bound, Type::Text, CastContext::Implicit)?;
+                Ok(Bound::new(expr, Type::Text))
+            }
+        }
+    }
+
+    pub fn common_of(&self, clause: &str, list: &[Bound]) -> Bind<Type> {
+        let types: Vec<Option<Type>> = list.iter().map(|b| b.ty).collect();
+        Ok(common_type(clause, &types)?)
+    }
+
+    pub fn coerce_all(&mut self, list: Vec<Bound>, ty: Type) -> Bind<Vec<Expr>> {
+        list.into_iter().map(|b| self.coerce(b, ty, CastContext::Implicit)).collect()
+    }
+
+    /// The expression as a value of type `to`.
+    pub fn coerce(&mut self, bound: Bound, to: Type, context: CastContext) -> Bind<Expr> {
+        let from = match (bound.ty, &bound.expr) {
+            (Some(from), _) => from,
+            (None, Expr::Const(Datum::Null)) => return Ok(bound.expr),
+            (None, Expr::Const(Datum::Bytes(literal))) => {
+                return Ok(Expr::Const(value::from_text(to, literal)?));
+            }
+            (None, Expr::Param(i)) => self.type_parameter(*i, to, context),
+            (None, _) => Type::Text,
+        };
+        if from == to || same_form(from, to) {
+            return Ok(bound.expr);
+        }
+        if bound.expr == Expr::NULL {
+            return Ok(Expr::NULL);
+        }
+        if cast::context(from, to).is_none_or(|needed| needed > context) {
+            return Err(SqlError::new(
+                "42804",
+                format!("an expression of type {} does not become {} by itself", type_name(from), type_name(to)),
+            )
+            .with_hint("You will need to rewrite or cast the expression.")
+            .into());
+        }
+        Ok(fold_constant(Expr::Cast {
+            expr: Box::new(bound.expr),
+            from,
+            to,
+            explicit: context == CastContext::Explicit,
+        }))
+    }
+
+    /// The first context decides a parameter's type.
+    fn type_parameter(&mut self, parameter: u16, to: Type, context: CastContext) -> Type {
+        let ty = match context {
+            CastContext::Assignment => to,
+            _ => parameter_type(to),
+        };
+        *self.parameters[usize::from(parameter)].get_or_insert(ty)
+    }
+
+    fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
+        let bound = match (&bound.expr, bound.ty) {
+            // 'abcdef'::varchar(3) cuts, where the input function would refuse.
+            (Expr::Const(Datum::Bytes(_)), None) if matches!(to, Type::Varchar(_) | Type::Char(_)) => {
+                Bound::new(bound.expr, Type::Text)
+            }
+            _ => bound,
+        };
+        let from = bound.ty;
+        self.coerce(bound, to, CastContext::Explicit).map_err(|e| match (e, from) {
+            (Refusal::Error(e), Some(from)) if e.sqlstate == "42804" => {
+                SqlError::new("42846", format!("cannot cast type {} to {}", type_name(from), type_name(to))).into()
+            }
+            (e, _) => e,
+        })
+    }
+}
+
+/// Types whose values have one form and need no check to go from the first to the second.
+fn same_form(from: Type, to: Type) -> bool {
+    use Type::*;
+    match (from, to) {
+        (Int2, Int4 | Int8) | (Int4, Int8) => true,
+        (Varchar(_) | Text, Text | Varchar(UNLIMITED)) => true,
+        (Varchar(a), Varchar(b)) => a <= b,
+        (Char(_), Char(UNLIMITED)) => true,
+        (Char(a), Char(b)) => a <= b,
+        (Numeric { .. }, Numeric { typmod: None }) => true,
+        (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => s1 == s2 && p1 <= p2,
+        _ => false,
+    }
+}
+
+pub fn text(s: &str) -> Expr {
+    Expr::Const(Datum::Bytes(s.as_bytes().into()))
+}
+
+fn shown(ty: Option<Type>) -> &'static str {
+    ty.map_or("unknown", type_name)
+}
+
+/// The positional arguments, where there is nothing else.
+fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
+    let FunctionArguments::List(list) = args else {
+        return None;
+    };
+    let ast::FunctionArgumentList { duplicate_treatment: None, args, clauses } = list else {
+        return None;
+    };
+    if !clauses.is_empty() {
+        return None;
+    }
+    args.iter()
+        .map(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Keywords that are calls without parentheses.
+fn environment(name: &str) -> Option<(EnvValue, Type)> {
+    Some(match name {
+        "current_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "localtimestamp" => (EnvValue::LocalTimestamp, Type::Timestamp),
+        "current_date" => (EnvValue::CurrentDate, Type::Date),
+        "localtime" => (EnvValue::LocalTime, Type::Time),
+        "current_user" | "session_user" | "user" | "current_role" => (EnvValue::User, Type::Text),
+        "current_catalog" => (EnvValue::Database, Type::Text),
+        "current_schema" => (EnvValue::Schema, Type::Text),
+        _ => return None,
+    })
+}
+
+fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
+    Some(match name {
+        "now" | "transaction_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "version" => (EnvValue::Version, Type::Text),
+        "current_database" => (EnvValue::Database, Type::Text),
+        "current_schema" => (EnvValue::Schema, Type::Text),
+        "pg_backend_pid" => (EnvValue::BackendPid, Type::Int4),
+        _ => return None,
+    })
+}
+
+/// An expression of constants is one. What fails to evaluate is left to fail when, and if, it runs.
+pub fn fold_constant(expr: Expr) -> Expr {
+    let foldable = match &expr {
+        Expr::Const(_)
+        | Expr::Param(_)
+        | Expr::Column { .. }
+        | Expr::Cell { .. }
+        | Expr::Aggregate(_)
+        | Expr::Env(_)
+        | Expr::Setting { .. } => false,
+        inner => {
+            let mut constant = true;
+            let mut top = true;
+            inner.walk(&mut |e| {
+                constant &= top || e.is_constant();
+                let deeper = top;
+                top = false;
+                deeper
+            });
+            constant
+        }
+    };
+    if !foldable {
+        return expr;
+    }
+    let env = Env::default();
+    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &env };
+    match evaluate(&expr, &frame).map(|scalar| scalar.into_datum()) {
+        Ok(datum) => Expr::Const(datum),
+        Err(_) => expr,
+    }
+}
+
+/// A column's default from its text, as the column's type, and whether it asks for the time.
+pub fn default_of(
+    text: &str,
+    ty: Type,
+    schema: &std::sync::Arc<freshet_engine::catalog::Schema>,
+) -> Bind<(Expr, bool)> {
+    let ast = crate::parse::parse_expression(text)?;
+    let mut binder = Binder::new(text, schema, &[]);
+    let bound = binder.bind(&ast, &Scope::default())?;
+    let expr = binder.coerce(bound, ty, CastContext::Assignment)?;
+    if !binder.parameters.is_empty() {
+        return Err(SqlError::new("42P02", "there is no parameter $1").into());
+    }
+    Ok((expr, binder.uses_clock))
+}

@@ -1,0 +1,469 @@
+//! What does FROM read? Sources, joins, and the order of the loops over them.
+
+use super::expr::Bound;
+use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
+use super::{Bind, Binder, Refusal, not_compiled};
+use crate::compiled::access::{Access, Choice, Rank, WantedOrder, choose};
+use crate::compiled::query::Step;
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::Datum;
+use crate::value::cast::CastContext;
+use crate::value::operator::BinaryOp;
+use freshet_engine::catalog::Table;
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias,
+    TableFactor, TableWithJoins,
+};
+use std::sync::Arc;
+
+/// FROM and its ON conditions.
+#[derive(Default)]
+pub struct From {
+    pub scope: Scope,
+    /// By source; the path of a computed one.
+    pub computed: Vec<Option<Access>>,
+    /// By source: what a LEFT JOIN matches by.
+    pub outer: Vec<Option<Vec<Expr>>>,
+    /// Conditions of inner joins, which are as good as WHERE's.
+    pub conditions: Vec<Expr>,
+}
+
+impl From {
+    pub fn tables(&self) -> Vec<Option<Arc<Table>>> {
+        let sources = self.scope.sources.iter();
+        sources.map(|s| s.table.clone()).collect()
+    }
+
+    pub fn widths(&self) -> Vec<usize> {
+        let sources = self.scope.sources.iter();
+        sources.map(|s| s.columns.len()).collect()
+    }
+
+    fn add(&mut self, source: ScopeSource, computed: Option<Access>) -> Bind<u16> {
+        let at = self.scope.add(source)?;
+        self.computed.push(computed);
+        self.outer.push(None);
+        Ok(at)
+    }
+}
+
+impl Binder<'_> {
+    pub fn from(&mut self, list: &[TableWithJoins]) -> Bind<From> {
+        let mut from = From::default();
+        for item in list {
+            let TableWithJoins { relation, joins } = item;
+            self.factor(relation, &mut from)?;
+            for join in joins {
+                self.join(join, &mut from)?;
+            }
+        }
+        Ok(from)
+    }
+
+    fn factor(&mut self, factor: &TableFactor, from: &mut From) -> Bind<u16> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version: None,
+                with_ordinality: false,
+                partitions,
+                json_path: None,
+                sample: None,
+                index_hints,
+            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
+                None => self.table_source(name, alias.as_ref(), from),
+                Some(ast::TableFunctionArgs { args, settings: None }) => {
+                    self.series_source(name, args, alias.as_ref(), from)
+                }
+                Some(_) => not_compiled(format!("the source {factor}")),
+            },
+            TableFactor::Function { lateral: false, name, args, with_ordinality: false, alias } => {
+                self.series_source(name, args, alias.as_ref(), from)
+            }
+            TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
+                self.derived_source(subquery, alias.as_ref(), from)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
+                self.factor(&table_with_joins.relation, from)
+            }
+            other => not_compiled(format!("the source {other}")),
+        }
+    }
+
+    fn table_source(&mut self, name: &ObjectName, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
+        let table = self.table(name)?;
+        let (alias, columns) = alias_parts(alias)?;
+        let name = alias.unwrap_or_else(|| table.def.name.clone());
+        let mut source = ScopeSource::of_table(name, &table);
+        rename(&mut source, columns)?;
+        from.add(source, None)
+    }
+
+    fn series_source(
+        &mut self,
+        name: &ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&TableAlias>,
+        from: &mut From,
+    ) -> Bind<u16> {
+        let function = relation_name(name)?;
+        if function != "generate_series" || !matches!(args.len(), 2 | 3) {
+            return not_compiled(format!("the function {name} in FROM"));
+        }
+        let mut bounds = Vec::with_capacity(3);
+        for arg in args {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else {
+                return not_compiled(format!("the argument {arg}"));
+            };
+            bounds.push(self.bind(arg, &Scope::default())?);
+        }
+        if bounds.len() == 2 {
+            bounds.push(Bound::new(Expr::Const(Datum::Int(1)), Type::Int4));
+        }
+        let mut ty = Type::Int4;
+        for bound in &bounds {
+            match bound.ty {
+                None | Some(Type::Int2 | Type::Int4) => {}
+                Some(Type::Int8) => ty = Type::Int8,
+                Some(_) => return not_compiled("generate_series of this type"),
+            }
+        }
+        let bounds = self.coerce_all(bounds, ty)?;
+        let bounds: [Expr; 3] = bounds.try_into().expect("two bounds and a step were bound above");
+        let (alias, columns) = alias_parts(alias)?;
+        let alias = alias.unwrap_or(function);
+        let mut source = ScopeSource {
+            name: alias.clone(),
+            table: None,
+            columns: vec![ScopeColumn { name: alias, ty }],
+            merged: Vec::new(),
+        };
+        rename(&mut source, columns)?;
+        from.add(source, Some(Access::Series(bounds)))
+    }
+
+    fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
+        let (alias, names) = alias_parts(alias)?;
+        let Some(alias) = alias else {
+            return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
+        };
+        let outer = self.aggregates.take();
+        let (columns, access) = match query.body.as_ref() {
+            SetExpr::Values(values) if is_bare(query) => {
+                let (rows, types) = self.value_rows(values)?;
+                let columns =
+                    types.into_iter().enumerate().map(|(i, ty)| ScopeColumn { name: format!("column{}", i + 1), ty });
+                (columns.collect(), Access::Values(rows))
+            }
+            _ => {
+                let inner = self.query(query)?;
+                let columns = inner.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
+                (columns.collect(), Access::Derived(Box::new(inner)))
+            }
+        };
+        self.aggregates = outer;
+        let mut source = ScopeSource { name: alias, table: None, columns, merged: Vec::new() };
+        rename(&mut source, names)?;
+        from.add(source, Some(access))
+    }
+
+    fn join(&mut self, join: &Join, from: &mut From) -> Bind<()> {
+        let Join { relation, global, join_operator } = join;
+        if *global {
+            return not_compiled("a GLOBAL join");
+        }
+        let (constraint, left) = match join_operator {
+            JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => (c, false),
+            JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, true),
+            _ => return not_compiled(format!("the join {join}")),
+        };
+        let before = from.scope.clone();
+        let source = self.factor(relation, from)?;
+        let conditions = match constraint {
+            JoinConstraint::On(on) => {
+                let scope = from.scope.clone();
+                conjuncts(self.condition(on, "JOIN/ON", &scope)?)
+            }
+            JoinConstraint::Using(columns) => self.using(columns, &before, source, from)?,
+            JoinConstraint::None if !left => Vec::new(),
+            JoinConstraint::None => {
+                return Err(SqlError::new("42601", "a LEFT JOIN needs ON or USING").into());
+            }
+            JoinConstraint::Natural => return not_compiled("NATURAL JOIN"),
+        };
+        if left {
+            from.outer[usize::from(source)] = Some(conditions);
+        } else {
+            from.conditions.extend(conditions);
+        }
+        Ok(())
+    }
+
+    fn using(&mut self, columns: &[ObjectName], before: &Scope, source: u16, from: &mut From) -> Bind<Vec<Expr>> {
+        let mut conditions = Vec::with_capacity(columns.len());
+        for name in columns {
+            let name = relation_name(name)?;
+            let left = before.column(&name)?;
+            let right = {
+                let columns = &from.scope.sources[usize::from(source)].columns;
+                let at = columns.iter().position(|c| c.name == name);
+                let Some(at) = at else {
+                    return Err(SqlError::new(
+                        "42703",
+                        format!("column \"{name}\" specified in USING clause does not exist in right table"),
+                    )
+                    .into());
+                };
+                super::scope::Found { source, column: at as u16, ty: columns[at].ty }
+            };
+            let (l, r) = (from.scope.expr(left), from.scope.expr(right));
+            let equal = self.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?;
+            conditions.push(equal.expr);
+            from.scope.sources[usize::from(source)].merged.push(right.column);
+        }
+        Ok(conditions)
+    }
+
+    /// The rows of VALUES, every column of one type.
+    pub fn value_rows(&mut self, values: &ast::Values) -> Bind<(Vec<Vec<Expr>>, Vec<Type>)> {
+        let ast::Values { explicit_row, value_keyword, rows } = values;
+        if *explicit_row || *value_keyword {
+            return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
+        }
+        let width = rows.first().map_or(0, |row| row.content.len());
+        let mut columns: Vec<Vec<Bound>> = vec![Vec::with_capacity(rows.len()); width];
+        for row in rows {
+            if row.content.len() != width {
+                return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
+            }
+            for (column, expr) in columns.iter_mut().zip(&row.content) {
+                column.push(self.bind(expr, &Scope::default())?);
+            }
+        }
+        let mut types = Vec::with_capacity(width);
+        let mut list: Vec<Vec<Expr>> = rows.iter().map(|_| Vec::with_capacity(width)).collect();
+        for column in columns {
+            let ty = self.common_of("VALUES", &column)?;
+            types.push(ty);
+            for (row, expr) in list.iter_mut().zip(self.coerce_all(column, ty)?) {
+                row.push(expr);
+            }
+        }
+        Ok((list, types))
+    }
+
+    /// A count for LIMIT and the like.
+    pub fn row_count(&mut self, ast: &ast::Expr) -> Bind<Expr> {
+        let bound = self.bind(ast, &Scope::default())?;
+        self.coerce(bound, Type::Int8, CastContext::Assignment)
+    }
+}
+
+/// A query that is nothing but its body.
+pub fn is_bare(query: &ast::Query) -> bool {
+    let ast::Query {
+        with,
+        body: _,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    with.is_none()
+        && order_by.is_none()
+        && limit_clause.is_none()
+        && fetch.is_none()
+        && locks.is_empty()
+        && for_clause.is_none()
+        && settings.is_none()
+        && format_clause.is_none()
+        && pipe_operators.is_empty()
+}
+
+fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<String>)> {
+    let Some(alias) = alias else {
+        return Ok((None, Vec::new()));
+    };
+    let TableAlias { explicit: _, name, columns, at: None } = alias else {
+        return not_compiled(format!("the alias {alias}"));
+    };
+    if columns.iter().any(|c| c.data_type.is_some()) {
+        return not_compiled(format!("the alias {alias}"));
+    }
+    Ok((Some(fold(name)), columns.iter().map(|c| fold(&c.name)).collect()))
+}
+
+fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {
+    if names.len() > source.columns.len() {
+        return Err(SqlError::new(
+            "42P10",
+            format!(
+                "table \"{}\" has {} columns available but {} columns specified",
+                source.name,
+                source.columns.len(),
+                names.len()
+            ),
+        ));
+    }
+    for (column, name) in source.columns.iter_mut().zip(names) {
+        column.name = name;
+    }
+    Ok(())
+}
+
+/// The parts of a condition that must all hold.
+pub fn conjuncts(condition: Expr) -> Vec<Expr> {
+    match condition {
+        Expr::And(list) => list.into_iter().flat_map(conjuncts).collect(),
+        Expr::Const(Datum::Bool(true)) => Vec::new(),
+        other => vec![other],
+    }
+}
+
+// ---- the order of the loops
+
+/// The loops of a join, and whether they give the wanted order.
+pub struct Loops {
+    pub steps: Vec<Step>,
+    pub precondition: Vec<Expr>,
+    pub ordered: bool,
+    /// Every loop gives at most one row.
+    pub one_row: bool,
+    /// A stored table is read whole for every row of the loops outside of it.
+    pub rescans: bool,
+}
+
+/// How many rows a path may be expected to give. Without statistics: a keyed path beats a bounded one beats a scan.
+fn expected_rows(access: &Access, rank: &Rank) -> f64 {
+    match access {
+        _ if rank.one_row => 1.0,
+        Access::Lookup { .. } => 10.0,
+        Access::Points { list, .. } => 2.0 * list.len() as f64,
+        Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
+        Access::Range(_) if rank.bounds == 2 => 1_000.0,
+        Access::Range(_) if rank.bounds == 1 => 10_000.0,
+        Access::Series(_) | Access::Values(_) | Access::Derived(_) => 100.0,
+        _ => 1_000_000.0,
+    }
+}
+
+/// Chooses the order of the loops and each one's path.
+pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedOrder)]) -> Loops {
+    let (precondition, conditions): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|c| c.last_source().is_none());
+    let count = from.scope.sources.len();
+    let fixed = from.outer.iter().any(Option::is_some);
+    let firsts = if fixed { 0..count.min(1) } else { 0..count };
+    let best = firsts.map(|first| order_from(from, &conditions, first, fixed)).min_by(|a, b| a.1.total_cmp(&b.1));
+    let sequence = best.map_or(Vec::new(), |(sequence, _)| sequence);
+    let mut loops =
+        Loops { steps: Vec::with_capacity(count), precondition, ordered: true, one_row: true, rescans: false };
+    let mut rest = conditions;
+    for (depth, &source) in sequence.iter().enumerate() {
+        let done: Vec<u16> = sequence[..depth].to_vec();
+        let known = |s: u16| s == source || done.contains(&s);
+        let (mut now, later): (Vec<Expr>, Vec<Expr>) = rest.into_iter().partition(|c| !c.mentions(|s| !known(s)));
+        rest = later;
+        let wanted: Vec<WantedOrder> = if depth == 0 && order.iter().all(|(s, _)| *s == source) {
+            order.iter().map(|(_, wanted)| *wanted).collect()
+        } else {
+            Vec::new()
+        };
+        let mut outer = from.outer[usize::from(source)].take();
+        let choice = {
+            let keyed = outer.as_ref().unwrap_or(&now);
+            path(from, source, keyed, &|s| done.contains(&s), &wanted)
+        };
+        let answered = outer.as_mut().unwrap_or(&mut now);
+        let mut at = 0;
+        let access = match from.computed[usize::from(source)].take() {
+            Some(access) => access,
+            None => choice.access,
+        };
+        let conditions = answered.clone();
+        answered.retain(|_| {
+            at += 1;
+            !choice.answered.contains(&(at - 1))
+        });
+        if depth == 0 {
+            loops.ordered = choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
+        }
+        loops.one_row &= choice.rank.one_row;
+        loops.rescans |= depth > 0 && matches!(access, Access::Scan);
+        loops.steps.push(Step {
+            source,
+            access,
+            filter: now,
+            outer,
+            conditions: conditions.iter().map(|c| describe(c, from)).collect(),
+        });
+    }
+    loops
+}
+
+fn describe(condition: &Expr, from: &From) -> String {
+    crate::expr::show(condition, &|source, column| {
+        let source = &from.scope.sources[usize::from(source)];
+        let name = &source.columns[usize::from(column)].name;
+        if from.scope.sources.len() > 1 { format!("{}.{name}", source.name) } else { name.clone() }
+    })
+}
+
+fn path(
+    from: &From,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    order: &[WantedOrder],
+) -> Choice {
+    match &from.scope.sources[usize::from(source)].table {
+        Some(table) => choose(table, source, conditions, available, order),
+        None => Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() },
+    }
+}
+
+/// A greedy order that starts with `first`, and its cost: rows looked at.
+fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (Vec<u16>, f64) {
+    let count = from.scope.sources.len();
+    let mut sequence: Vec<u16> = Vec::with_capacity(count);
+    let (mut rows, mut cost) = (1.0, 0.0);
+    while sequence.len() < count {
+        let candidates: Vec<u16> = match sequence.len() {
+            0 => vec![first as u16],
+            n if fixed => vec![n as u16],
+            _ => (0..count as u16).filter(|s| !sequence.contains(s)).collect(),
+        };
+        let rated = candidates.into_iter().map(|source| {
+            let on = from.outer[usize::from(source)].as_deref();
+            let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
+            let expected = match &from.computed[usize::from(source)] {
+                Some(access) => expected_rows(access, &choice.rank),
+                None => expected_rows(&choice.access, &choice.rank),
+            };
+            (source, expected)
+        });
+        let Some((source, expected)) = rated.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            break;
+        };
+        sequence.push(source);
+        rows *= expected;
+        cost += rows;
+    }
+    (sequence, cost)
+}
+
+/// Refuses what only another road can do well.
+pub fn refuse_rescans(loops: &Loops) -> Result<(), Refusal> {
+    if crate::road::has_other_road() && loops.rescans {
+        return not_compiled("a join without an index on its key");
+    }
+    Ok(())
+}

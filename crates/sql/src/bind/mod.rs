@@ -1,0 +1,94 @@
+//! What does a statement mean? Names to columns, literals and parameters to types, clauses to a compiled program.
+//!
+//! Every field of a syntax tree that is taken is looked at: what has no meaning here is an error that names it. What another road could
+//! serve is refused as [`Refusal::NotCompiled`]; `route` decides what becomes of it.
+
+pub mod change;
+pub mod definition;
+pub mod expr;
+pub mod from;
+pub mod query;
+pub mod scope;
+pub mod types;
+
+use crate::compiled::aggregate::Aggregate;
+use crate::error::SqlError;
+use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::schema::Type;
+use sqlparser::ast::ObjectName;
+use std::sync::Arc;
+
+/// Why the compiled road does not take a statement.
+#[derive(Debug)]
+pub enum Refusal {
+    Error(SqlError),
+    /// Fine SQL, but not for this road.
+    NotCompiled {
+        what: String,
+        position: Option<usize>,
+    },
+}
+
+impl From<SqlError> for Refusal {
+    fn from(error: SqlError) -> Refusal {
+        Refusal::Error(error)
+    }
+}
+
+pub type Bind<T> = Result<T, Refusal>;
+
+/// Shorthand for a refusal without a place.
+pub fn not_compiled<T>(what: impl std::fmt::Display) -> Bind<T> {
+    Err(Refusal::NotCompiled { what: what.to_string(), position: None })
+}
+
+/// The state of binding one statement.
+pub struct Binder<'a> {
+    pub sql: &'a str,
+    pub schema: &'a Arc<Schema>,
+    /// As declared or found so far.
+    pub parameters: Vec<Option<Type>>,
+    /// Whether the statement asks what time it is.
+    pub uses_clock: bool,
+    depth: usize,
+    /// Where aggregates are allowed, those met so far.
+    aggregates: Option<Vec<Aggregate>>,
+    in_aggregate: bool,
+}
+
+impl<'a> Binder<'a> {
+    pub fn new(sql: &'a str, schema: &'a Arc<Schema>, declared: &[Option<Type>]) -> Binder<'a> {
+        Binder {
+            sql,
+            schema,
+            parameters: declared.to_vec(),
+            uses_clock: false,
+            depth: 0,
+            aggregates: None,
+            in_aggregate: false,
+        }
+    }
+
+    /// The parameters' types; one that nothing typed is text.
+    pub fn parameter_types(&self) -> Vec<Type> {
+        let types = self.parameters.iter();
+        types.map(|ty| ty.unwrap_or(Type::Text)).collect()
+    }
+
+    pub fn table(&self, name: &ObjectName) -> Bind<Arc<Table>> {
+        let position = name
+            .0
+            .first()
+            .and_then(|part| part.as_ident())
+            .and_then(|ident| crate::parse::span_position(self.sql, ident.span));
+        let text = name.to_string().to_lowercase();
+        if text.starts_with("pg_") || text.starts_with("information_schema.") {
+            return Err(Refusal::NotCompiled { what: format!("the system catalog {text}"), position });
+        }
+        let found = scope::relation_name(name)?;
+        match self.schema.table(&found) {
+            Some(table) => Ok(table.clone()),
+            None => Err(SqlError::new("42P01", format!("relation \"{found}\" does not exist")).at(position).into()),
+        }
+    }
+}

@@ -1,0 +1,681 @@
+//! What does a SELECT ask for? Projection, grouping, order and limits over FROM.
+
+use super::expr::Bound;
+use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
+use super::scope::{Scope, fold};
+use super::{Bind, Binder, not_compiled};
+use crate::compiled::access::WantedOrder;
+use crate::compiled::aggregate::{Aggregate, Grouping};
+use crate::compiled::query::{LockWait, Query, SortKey, Step};
+use crate::compiled::sort::KeyOrder;
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::parse::span_position;
+use crate::rows::Column;
+use crate::value::pgtype;
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, Distinct, GroupByExpr, LimitClause, LockClause, LockType, NonBlock, OrderByKind, Select, SelectFlavor,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
+};
+use std::sync::Arc;
+
+/// A column of the result before it is planned.
+pub struct Item {
+    pub expr: Expr,
+    pub ty: Type,
+    pub name: String,
+}
+
+/// One ORDER BY key.
+struct OrderItem {
+    expr: Expr,
+    order: KeyOrder,
+    /// NULLS FIRST or LAST is what an index gives by itself.
+    plain_nulls: bool,
+}
+
+/// What follows the body of a query.
+struct Tail<'a> {
+    order: Vec<&'a ast::OrderByExpr>,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+    locks: &'a [LockClause],
+}
+
+impl Binder<'_> {
+    pub fn query(&mut self, query: &ast::Query) -> Bind<Query> {
+        if let SetExpr::Query(inner) = query.body.as_ref()
+            && is_bare(query)
+        {
+            return self.query(inner);
+        }
+        let outer = self.aggregates.take();
+        let bound = self.query_inner(query);
+        self.aggregates = outer;
+        bound
+    }
+
+    fn query_inner(&mut self, query: &ast::Query) -> Bind<Query> {
+        let ast::Query {
+            with,
+            body,
+            order_by,
+            limit_clause,
+            fetch,
+            locks,
+            for_clause,
+            settings,
+            format_clause,
+            pipe_operators,
+        } = query;
+        if with.is_some() {
+            return not_compiled("WITH");
+        }
+        if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
+            return Err(SqlError::unsupported("a clause of another dialect").into());
+        }
+        let order = order_items(order_by.as_ref())?;
+        let (limit, offset) = self.limits(limit_clause.as_ref(), fetch.as_ref())?;
+        let tail = Tail { order, limit, offset, locks };
+        match body.as_ref() {
+            SetExpr::Select(select) => self.select(select, tail),
+            SetExpr::Values(values) => self.values_query(values, tail),
+            SetExpr::Query(_) => not_compiled("a query in parentheses with clauses after it"),
+            SetExpr::SetOperation { op, .. } => not_compiled(op.to_string()),
+            SetExpr::Table(_) => not_compiled("TABLE"),
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
+                Err(SqlError::unsupported("a change within a query").into())
+            }
+        }
+    }
+
+    fn limits(
+        &mut self,
+        clause: Option<&LimitClause>,
+        fetch: Option<&ast::Fetch>,
+    ) -> Bind<(Option<Expr>, Option<Expr>)> {
+        let (mut limit, offset) = match clause {
+            None => (None, None),
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                let limit = limit.as_ref().map(|e| self.row_count(e)).transpose()?;
+                let offset = offset.as_ref().map(|o| self.row_count(&o.value));
+                (limit, offset.transpose()?)
+            }
+            Some(other) => {
+                return Err(SqlError::new("42601", format!("{other} is not PostgreSQL's")).into());
+            }
+        };
+        if let Some(fetch) = fetch {
+            let ast::Fetch { with_ties, percent, quantity } = fetch;
+            if *with_ties || *percent {
+                return not_compiled(format!("{fetch}"));
+            }
+            if limit.is_some() {
+                return Err(SqlError::new("42601", "multiple LIMIT clauses not allowed").into());
+            }
+            limit = Some(match quantity {
+                Some(quantity) => self.row_count(quantity)?,
+                None => Expr::Const(crate::value::Datum::Int(1)),
+            });
+        }
+        Ok((limit, offset))
+    }
+
+    fn values_query(&mut self, values: &ast::Values, tail: Tail<'_>) -> Bind<Query> {
+        if !tail.order.is_empty() || !tail.locks.is_empty() {
+            return not_compiled("VALUES with ORDER BY or a locking clause");
+        }
+        let (rows, types) = self.value_rows(values)?;
+        let columns: Vec<Column> = types
+            .iter()
+            .enumerate()
+            .map(|(i, &ty)| Column { name: format!("column{}", i + 1), ty, origin: None })
+            .collect();
+        let output = (0..types.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
+        Ok(Query {
+            tables: vec![None],
+            long_columns: vec![Vec::new()],
+            widths: vec![types.len()],
+            steps: vec![Step {
+                source: 0,
+                access: crate::compiled::access::Access::Values(rows),
+                filter: Vec::new(),
+                outer: None,
+                conditions: Vec::new(),
+            }],
+            precondition: Vec::new(),
+            grouping: None,
+            output: output.collect(),
+            columns: columns.into(),
+            distinct: false,
+            sort: Vec::new(),
+            orders: Vec::new(),
+            limit: tail.limit,
+            offset: tail.offset,
+            lock: None,
+            recheck: Vec::new(),
+        })
+    }
+
+    fn select(&mut self, select: &Select, mut tail: Tail<'_>) -> Bind<Query> {
+        let Select {
+            select_token: _,
+            optimizer_hints: _,
+            distinct,
+            select_modifiers,
+            top,
+            top_before_distinct: _,
+            projection,
+            exclude,
+            into,
+            from,
+            lateral_views,
+            prewhere,
+            selection,
+            connect_by,
+            group_by,
+            cluster_by,
+            distribute_by,
+            sort_by,
+            having,
+            named_window,
+            qualify,
+            window_before_qualify: _,
+            value_table_mode,
+            flavor,
+        } = select;
+        if into.is_some() {
+            return Err(SqlError::unsupported("SELECT INTO").into());
+        }
+        if select_modifiers.as_ref().is_some_and(|m| m.is_any_set())
+            || exclude.is_some()
+            || !lateral_views.is_empty()
+            || prewhere.is_some()
+            || !connect_by.is_empty()
+            || !cluster_by.is_empty()
+            || !distribute_by.is_empty()
+            || !sort_by.is_empty()
+            || qualify.is_some()
+            || value_table_mode.is_some()
+            || *flavor != SelectFlavor::Standard
+        {
+            return Err(SqlError::unsupported("a clause of another dialect").into());
+        }
+        if !named_window.is_empty() {
+            return not_compiled("WINDOW");
+        }
+        let distinct = match distinct {
+            None | Some(Distinct::All) => false,
+            Some(Distinct::Distinct) => true,
+            Some(Distinct::On(_)) => return not_compiled("DISTINCT ON"),
+        };
+        if let Some(top) = top {
+            if tail.limit.is_some() {
+                return Err(SqlError::new("42601", "TOP and LIMIT exclude each other").into());
+            }
+            tail.limit = Some(self.top(top)?);
+        }
+
+        let mut from = self.from(from)?;
+        let scope = from.scope.clone();
+        let mut conditions = std::mem::take(&mut from.conditions);
+        if let Some(selection) = selection {
+            conditions.extend(conjuncts(self.condition(selection, "WHERE", &scope)?));
+        }
+        self.aggregates = Some(Vec::new());
+        let mut items = self.items(projection, &scope)?;
+        let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
+        let mut order = self.order(&tail.order, &items, distinct, &scope)?;
+        let aggregates = self.aggregates.take().unwrap_or_default();
+        let keys = self.group_keys(group_by, &items, &scope)?;
+
+        let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
+        let grouping = if grouped {
+            let keys = keys.unwrap_or_default();
+            let having = having.map(|h| over_groups(h, &keys, &aggregates, &scope)).transpose()?;
+            for item in &mut items {
+                let expr = std::mem::replace(&mut item.expr, Expr::NULL);
+                item.expr = over_groups(expr, &keys, &aggregates, &scope)?;
+            }
+            for item in &mut order {
+                let expr = std::mem::replace(&mut item.expr, Expr::NULL);
+                item.expr = over_groups(expr, &keys, &aggregates, &scope)?;
+            }
+            Some(Grouping { keys, aggregates, having })
+        } else {
+            None
+        };
+        let lock = self.lock(tail.locks, &scope, grouped || distinct)?;
+        self.assemble(from, conditions, items, order, grouping, distinct, tail, lock)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one SELECT, each of its own kind")]
+    fn assemble(
+        &mut self,
+        mut from: From,
+        conditions: Vec<Expr>,
+        items: Vec<Item>,
+        order: Vec<OrderItem>,
+        grouping: Option<Grouping>,
+        distinct: bool,
+        tail: Tail<'_>,
+        lock: Option<LockWait>,
+    ) -> Bind<Query> {
+        let wanted = if grouping.is_none() && !distinct { index_order(&order, &from) } else { None };
+        let tables = from.tables();
+        let widths = from.widths();
+        let columns = items.iter().map(|item| Column {
+            name: item.name.clone(),
+            ty: item.ty,
+            origin: match (&item.expr, &grouping) {
+                (Expr::Column { source, column }, None) => {
+                    tables[usize::from(*source)].as_ref().map(|t| (t.id.0, column + 1))
+                }
+                _ => None,
+            },
+        });
+        let columns: Arc<[Column]> = columns.collect();
+        let recheck = if lock.is_some() { conditions.clone() } else { Vec::new() };
+        let loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
+        refuse_rescans(&loops)?;
+        let in_order = order.is_empty()
+            || (grouping.is_none() && !distinct && (loops.one_row || (wanted.is_some() && loops.ordered)));
+        if lock.is_some() && !in_order {
+            return Err(SqlError::unsupported("FOR UPDATE with an ORDER BY that no index gives").into());
+        }
+        let sort: Vec<SortKey> = if in_order {
+            Vec::new()
+        } else {
+            order.into_iter().map(|o| SortKey { expr: o.expr, order: o.order }).collect()
+        };
+        let mut query = Query {
+            long_columns: Vec::new(),
+            tables,
+            widths,
+            steps: loops.steps,
+            precondition: loops.precondition,
+            grouping,
+            output: items.into_iter().map(|item| item.expr).collect(),
+            columns,
+            distinct,
+            orders: sort.iter().map(|key| key.order).collect(),
+            sort,
+            limit: tail.limit,
+            offset: tail.offset,
+            lock,
+            recheck,
+        };
+        query.long_columns = looked_at(&query);
+        Ok(query)
+    }
+
+    fn top(&mut self, top: &Top) -> Bind<Expr> {
+        let Top { with_ties, percent, quantity } = top;
+        if *with_ties || *percent {
+            return not_compiled(format!("{top}"));
+        }
+        match quantity {
+            Some(TopQuantity::Constant(n)) => {
+                let n = i64::try_from(*n).unwrap_or(i64::MAX);
+                Ok(Expr::Const(crate::value::Datum::Int(n)))
+            }
+            Some(TopQuantity::Expr(expr)) => self.row_count(expr),
+            None => Err(SqlError::new("42601", "TOP needs a number").into()),
+        }
+    }
+
+    /// The result's columns.
+    pub fn items(&mut self, projection: &[SelectItem], scope: &Scope) -> Bind<Vec<Item>> {
+        let mut items = Vec::with_capacity(projection.len());
+        for item in projection {
+            match item {
+                SelectItem::UnnamedExpr(expr) => {
+                    let name = column_name(expr);
+                    items.push(self.item(expr, name, scope)?);
+                }
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    items.push(self.item(expr, fold(alias), scope)?);
+                }
+                SelectItem::Wildcard(options) => {
+                    plain_wildcard(options)?;
+                    if scope.sources.is_empty() {
+                        return Err(SqlError::new("42601", "SELECT * with no tables specified is not valid").into());
+                    }
+                    for source in 0..scope.sources.len() {
+                        all_columns(scope, source as u16, true, &mut items);
+                    }
+                }
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
+                    plain_wildcard(options)?;
+                    let source = scope.source(&super::scope::relation_name(name)?)?;
+                    all_columns(scope, source, false, &mut items);
+                }
+                other => return not_compiled(format!("the output {other}")),
+            }
+        }
+        Ok(items)
+    }
+
+    fn item(&mut self, ast: &ast::Expr, name: String, scope: &Scope) -> Bind<Item> {
+        let bound = self.bind(ast, scope)?;
+        let Bound { expr, ty } = self.known(bound)?;
+        let ty = ty.unwrap_or(Type::Text);
+        Ok(Item { expr, ty, name })
+    }
+
+    fn order(
+        &mut self,
+        list: &[&ast::OrderByExpr],
+        items: &[Item],
+        distinct: bool,
+        scope: &Scope,
+    ) -> Bind<Vec<OrderItem>> {
+        let mut order = Vec::with_capacity(list.len());
+        for item in list {
+            let ast::OrderByExpr { expr, options, with_fill } = item;
+            if with_fill.is_some() {
+                return Err(SqlError::unsupported("WITH FILL").into());
+            }
+            let (expr, ty) = self.by_item(expr, items, "ORDER BY", true, scope)?;
+            if distinct && !items.iter().any(|i| i.expr == expr) {
+                return Err(SqlError::new(
+                    "42P10",
+                    "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                )
+                .into());
+            }
+            let descending = options.asc == Some(false);
+            let nulls_first = options.nulls_first.unwrap_or(descending);
+            order.push(OrderItem {
+                expr,
+                order: KeyOrder { ty, descending, nulls_first },
+                plain_nulls: nulls_first == descending,
+            });
+        }
+        Ok(order)
+    }
+
+    /// An expression that may name an output by its position or its name.
+    fn by_item(
+        &mut self,
+        ast: &ast::Expr,
+        items: &[Item],
+        clause: &str,
+        outputs_first: bool,
+        scope: &Scope,
+    ) -> Bind<(Expr, Type)> {
+        if let ast::Expr::Value(v) = ast
+            && let ast::Value::Number(n, _) = &v.value
+        {
+            let at = n.parse::<usize>().ok().filter(|&n| n > 0);
+            return match at.and_then(|n| items.get(n - 1)) {
+                Some(item) => Ok((item.expr.clone(), item.ty)),
+                None => Err(SqlError::new("42P10", format!("{clause} position {n} is not in select list"))
+                    .at(span_position(self.sql, ast.span()))
+                    .into()),
+            };
+        }
+        if let ast::Expr::Identifier(ident) = ast {
+            let name = fold(ident);
+            if outputs_first || scope.column(&name).is_err() {
+                let mut named = items.iter().filter(|i| i.name == name);
+                if let Some(item) = named.next() {
+                    if named.any(|other| other.expr != item.expr) {
+                        return Err(SqlError::new("42702", format!("{clause} \"{name}\" is ambiguous"))
+                            .at(span_position(self.sql, ident.span))
+                            .into());
+                    }
+                    return Ok((item.expr.clone(), item.ty));
+                }
+            }
+        }
+        let bound = self.bind(ast, scope)?;
+        let bound = self.known(bound)?;
+        Ok((bound.expr, bound.ty.unwrap_or(Type::Text)))
+    }
+
+    fn group_keys(&mut self, group_by: &GroupByExpr, items: &[Item], scope: &Scope) -> Bind<Option<Vec<(Expr, Type)>>> {
+        let GroupByExpr::Expressions(list, modifiers) = group_by else {
+            return not_compiled("GROUP BY ALL");
+        };
+        if !modifiers.is_empty() {
+            return not_compiled(format!("{group_by}"));
+        }
+        if list.is_empty() {
+            return Ok(None);
+        }
+        let mut keys = Vec::with_capacity(list.len());
+        for ast in list {
+            let (expr, ty) = self.by_item(ast, items, "GROUP BY", false, scope)?;
+            if expr.has_aggregate() {
+                return Err(SqlError::new("42803", "aggregate functions are not allowed in GROUP BY")
+                    .at(span_position(self.sql, ast.span()))
+                    .into());
+            }
+            keys.push((expr, ty));
+        }
+        Ok(Some(keys))
+    }
+
+    fn lock(&mut self, locks: &[LockClause], scope: &Scope, folded: bool) -> Bind<Option<LockWait>> {
+        let Some(lock) = locks.first() else {
+            return Ok(None);
+        };
+        let LockClause { lock_type, of, nonblock } = lock;
+        if *lock_type != LockType::Update {
+            return Err(SqlError::unsupported("FOR SHARE").into());
+        }
+        let [source] = scope.sources.as_slice() else {
+            return Err(SqlError::unsupported("FOR UPDATE of other than one table").into());
+        };
+        if locks.len() > 1 || source.table.is_none() || folded {
+            return Err(SqlError::unsupported("FOR UPDATE with DISTINCT, GROUP BY, aggregates or computed rows").into());
+        }
+        if let Some(of) = of {
+            scope.source(&super::scope::relation_name(of)?)?;
+        }
+        Ok(Some(match nonblock {
+            None => LockWait::Wait,
+            Some(NonBlock::Nowait) => LockWait::NoWait,
+            Some(NonBlock::SkipLocked) => LockWait::SkipLocked,
+        }))
+    }
+}
+
+fn order_items(order_by: Option<&ast::OrderBy>) -> Bind<Vec<&ast::OrderByExpr>> {
+    match order_by {
+        None => Ok(Vec::new()),
+        Some(ast::OrderBy { kind: OrderByKind::Expressions(list), interpolate: None }) => Ok(list.iter().collect()),
+        Some(other) => Err(SqlError::unsupported(format!("{other}")).into()),
+    }
+}
+
+fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
+    let WildcardAdditionalOptions {
+        wildcard_token: _,
+        opt_ilike,
+        opt_exclude,
+        opt_except,
+        opt_replace,
+        opt_rename,
+        opt_alias,
+    } = options;
+    if opt_ilike.is_some()
+        || opt_exclude.is_some()
+        || opt_except.is_some()
+        || opt_replace.is_some()
+        || opt_rename.is_some()
+        || opt_alias.is_some()
+    {
+        return Err(SqlError::unsupported("an option of *"));
+    }
+    Ok(())
+}
+
+fn all_columns(scope: &Scope, source: u16, without_merged: bool, items: &mut Vec<Item>) {
+    let entry = &scope.sources[usize::from(source)];
+    for (i, column) in entry.columns.iter().enumerate() {
+        let i = i as u16;
+        if without_merged && entry.merged.contains(&i) {
+            continue;
+        }
+        items.push(Item {
+            expr: scope.expr(super::scope::Found { source, column: i, ty: column.ty }),
+            ty: column.ty,
+            name: column.name.clone(),
+        });
+    }
+}
+
+/// The name of a column whose expression has no alias, as PostgreSQL finds it.
+fn column_name(ast: &ast::Expr) -> String {
+    named(ast).unwrap_or_else(|| "?column?".to_owned())
+}
+
+fn named(ast: &ast::Expr) -> Option<String> {
+    use ast::Expr as A;
+    Some(match ast {
+        A::Identifier(ident) => fold(ident),
+        A::CompoundIdentifier(parts) => fold(parts.last()?),
+        A::Function(function) => {
+            let name = function.name.to_string().to_lowercase();
+            name.rsplit('.').next()?.to_owned()
+        }
+        A::Nested(inner) | A::Collate { expr: inner, .. } => return named(inner),
+        A::Cast { expr, data_type, .. } => named(expr).or_else(|| {
+            let ty = super::types::type_of(data_type).ok()?;
+            Some(short_name(ty).to_owned())
+        })?,
+        A::TypedString(typed) => short_name(super::types::type_of(&typed.data_type).ok()?).to_owned(),
+        A::Case { else_result, .. } => else_result.as_deref().and_then(named).unwrap_or_else(|| "case".to_owned()),
+        A::Extract { .. } => "extract".to_owned(),
+        A::Position { .. } => "position".to_owned(),
+        A::Substring { .. } => "substring".to_owned(),
+        A::Trim { .. } => "btrim".to_owned(),
+        A::Ceil { .. } => "ceil".to_owned(),
+        A::Floor { .. } => "floor".to_owned(),
+        _ => return None,
+    })
+}
+
+/// The catalog's name of a type.
+fn short_name(ty: Type) -> &'static str {
+    match ty {
+        Type::Bool => "bool",
+        Type::Int2 => "int2",
+        Type::Int4 => "int4",
+        Type::Int8 => "int8",
+        Type::Float4 => "float4",
+        Type::Float8 => "float8",
+        Type::Decimal { .. } | Type::Numeric { .. } => "numeric",
+        Type::Char(_) => "bpchar",
+        Type::Varchar(_) => "varchar",
+        Type::Timestamptz => "timestamptz",
+        Type::Timestamp => "timestamp",
+        Type::Time => "time",
+        other => pgtype::name(other),
+    }
+}
+
+/// An expression of the select list, HAVING or ORDER BY over the groups' rows.
+fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], scope: &Scope) -> Bind<Expr> {
+    let mut loose = None;
+    let rewritten = expr.rewrite(&mut |e| {
+        if let Some(at) = keys.iter().position(|(key, _)| key == e) {
+            return Some(Expr::Cell { source: 0, column: at as u16 });
+        }
+        match e {
+            Expr::Aggregate(at) => {
+                debug_assert!(usize::from(*at) < aggregates.len());
+                Some(Expr::Cell { source: 0, column: keys.len() as u16 + at })
+            }
+            Expr::Column { source, column } | Expr::Cell { source, column } => {
+                loose.get_or_insert((*source, *column));
+                None
+            }
+            _ => None,
+        }
+    });
+    match loose {
+        None => Ok(rewritten),
+        Some((source, column)) => {
+            let source = &scope.sources[usize::from(source)];
+            let name = &source.columns[usize::from(column)].name;
+            Err(SqlError::new(
+                "42803",
+                format!(
+                    "column \"{}.{name}\" must appear in the GROUP BY clause or be used in an aggregate function",
+                    source.name
+                ),
+            )
+            .into())
+        }
+    }
+}
+
+/// The order as columns of stored sources, if an index could give it.
+fn index_order(order: &[OrderItem], from: &From) -> Option<Vec<(u16, WantedOrder)>> {
+    order
+        .iter()
+        .map(|item| match item.expr {
+            Expr::Column { source, column } => {
+                let table = from.scope.sources[usize::from(source)].table.as_ref()?;
+                let not_null = table.def.columns[usize::from(column)].not_null;
+                (item.plain_nulls || not_null)
+                    .then_some((source, WantedOrder { column, descending: item.order.descending }))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// By source: the variable-length columns that any expression of the query looks at.
+pub fn looked_at(query: &Query) -> Vec<Vec<u16>> {
+    let mut columns: Vec<Vec<u16>> = vec![Vec::new(); query.tables.len()];
+    let mut note = |expr: &Expr| {
+        expr.walk(&mut |e| {
+            if let Expr::Column { source, column } = e {
+                note_long(&query.tables, *source, *column, &mut columns);
+            }
+            true
+        });
+    };
+    for step in &query.steps {
+        step.filter.iter().for_each(&mut note);
+        step.outer.iter().flatten().for_each(&mut note);
+        step.access.expressions(&mut note);
+    }
+    query.recheck.iter().for_each(&mut note);
+    match &query.grouping {
+        // What stands after grouping is over the groups' rows.
+        Some(grouping) => {
+            grouping.keys.iter().for_each(|(key, _)| note(key));
+            for aggregate in &grouping.aggregates {
+                aggregate.arg.iter().for_each(|(arg, _)| note(arg));
+                aggregate.filter.iter().for_each(&mut note);
+            }
+        }
+        None => {
+            query.output.iter().for_each(&mut note);
+            query.sort.iter().for_each(|key| note(&key.expr));
+        }
+    }
+    columns
+}
+
+fn note_long(
+    tables: &[Option<Arc<freshet_engine::catalog::Table>>],
+    source: u16,
+    column: u16,
+    columns: &mut [Vec<u16>],
+) {
+    let Some(table) = &tables[usize::from(source)] else {
+        return;
+    };
+    let noted = &mut columns[usize::from(source)];
+    let variable = table.layout.column_type(usize::from(column)).is_variable();
+    if variable && !noted.contains(&column) {
+        noted.push(column);
+    }
+}

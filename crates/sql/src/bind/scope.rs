@@ -1,0 +1,137 @@
+//! Which column does a name mean?
+
+use crate::error::SqlError;
+use crate::expr::Expr;
+use freshet_engine::catalog::Table;
+use freshet_engine::schema::Type;
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use std::sync::Arc;
+
+/// An identifier as it is looked up: folded to lower case unless quoted.
+pub fn fold(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+/// A relation's name without its schema, which can only be `public`.
+pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
+    let mut parts = Vec::with_capacity(name.0.len());
+    for part in &name.0 {
+        match part {
+            ObjectNamePart::Identifier(ident) => parts.push(fold(ident)),
+            ObjectNamePart::Function(_) => {
+                return Err(SqlError::new("42601", format!("invalid name {name}")));
+            }
+        }
+    }
+    match parts.len() {
+        1 => Ok(parts.remove(0)),
+        2 if parts[0] == "public" => Ok(parts.remove(1)),
+        2 => Err(SqlError::new("3F000", format!("schema \"{}\" does not exist", parts[0]))),
+        _ => Err(SqlError::unsupported(format!("cross-database reference {name}"))),
+    }
+}
+
+/// A column of a source.
+#[derive(Clone, Debug)]
+pub struct ScopeColumn {
+    pub name: String,
+    pub ty: Type,
+}
+
+/// What one entry of FROM offers.
+#[derive(Clone, Debug)]
+pub struct ScopeSource {
+    /// The alias, or the table's name.
+    pub name: String,
+    pub table: Option<Arc<Table>>,
+    pub columns: Vec<ScopeColumn>,
+    /// Columns that `USING` merged into an earlier source's: not in `*`, not found by their bare name.
+    pub merged: Vec<u16>,
+}
+
+impl ScopeSource {
+    pub fn of_table(name: String, table: &Arc<Table>) -> ScopeSource {
+        let columns = table.def.columns.iter();
+        ScopeSource {
+            name,
+            columns: columns.map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect(),
+            table: Some(table.clone()),
+            merged: Vec::new(),
+        }
+    }
+}
+
+/// A column found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub source: u16,
+    pub column: u16,
+    pub ty: Type,
+}
+
+/// The sources that names are looked up in.
+#[derive(Clone, Default, Debug)]
+pub struct Scope {
+    pub sources: Vec<ScopeSource>,
+}
+
+impl Scope {
+    pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
+        let name = alias.unwrap_or_else(|| table.def.name.clone());
+        Scope { sources: vec![ScopeSource::of_table(name, table)] }
+    }
+
+    pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {
+        if self.sources.iter().any(|s| s.name == source.name) {
+            return Err(SqlError::new("42712", format!("table name \"{}\" specified more than once", source.name)));
+        }
+        self.sources.push(source);
+        Ok(self.sources.len() as u16 - 1)
+    }
+
+    /// A bare column name.
+    pub fn column(&self, name: &str) -> Result<Found, SqlError> {
+        let mut found = None;
+        for (i, source) in self.sources.iter().enumerate() {
+            for (j, column) in source.columns.iter().enumerate() {
+                if column.name != name || source.merged.contains(&(j as u16)) {
+                    continue;
+                }
+                if found.is_some() {
+                    return Err(SqlError::new("42702", format!("column reference \"{name}\" is ambiguous")));
+                }
+                found = Some(Found { source: i as u16, column: j as u16, ty: column.ty });
+            }
+        }
+        found.ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
+    }
+
+    /// `qualifier.name`.
+    pub fn qualified(&self, qualifier: &str, name: &str) -> Result<Found, SqlError> {
+        let source = self.source(qualifier)?;
+        let columns = &self.sources[usize::from(source)].columns;
+        match columns.iter().position(|c| c.name == name) {
+            Some(column) => Ok(Found { source, column: column as u16, ty: columns[column].ty }),
+            None => Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist"))),
+        }
+    }
+
+    /// The source of this name.
+    pub fn source(&self, qualifier: &str) -> Result<u16, SqlError> {
+        match self.sources.iter().position(|s| s.name == qualifier) {
+            Some(i) => Ok(i as u16),
+            None => Err(SqlError::new("42P01", format!("missing FROM-clause entry for table \"{qualifier}\""))),
+        }
+    }
+
+    /// The expression that reads a column.
+    pub fn expr(&self, found: Found) -> Expr {
+        match self.sources[usize::from(found.source)].table {
+            Some(_) => Expr::Column { source: found.source, column: found.column },
+            None => Expr::Cell { source: found.source, column: found.column },
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which type does a type's name mean?
+
+use crate::error::SqlError;
+use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
+
+/// The type a syntax tree names.
+pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
+    Ok(match data_type {
+        DataType::Bool | DataType::Boolean => Type::Bool,
+        DataType::SmallInt(None) | DataType::Int2(None) => Type::Int2,
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => Type::Int4,
+        DataType::BigInt(None) | DataType::Int8(None) => Type::Int8,
+        DataType::Real | DataType::Float4 => Type::Float4,
+        DataType::DoublePrecision | DataType::Float8 => Type::Float8,
+        DataType::Double(ExactNumberInfo::None) => Type::Float8,
+        DataType::Float(info) => float(info)?,
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => numeric(info)?,
+        DataType::Char(length) | DataType::Character(length) => Type::Char(length_of("character", length, 1)?),
+        DataType::Varchar(length) | DataType::CharVarying(length) | DataType::CharacterVarying(length) => {
+            Type::Varchar(length_of("character varying", length, UNLIMITED)?)
+        }
+        DataType::Text => Type::Text,
+        DataType::Bytea => Type::Bytea,
+        DataType::Date => Type::Date,
+        DataType::Time(precision, zone) => {
+            full_precision("time", *precision)?;
+            if zoned(zone) {
+                return Err(SqlError::unsupported("type time with time zone"));
+            }
+            Type::Time
+        }
+        DataType::Timestamp(precision, zone) => {
+            full_precision("timestamp", *precision)?;
+            if zoned(zone) { Type::Timestamptz } else { Type::Timestamp }
+        }
+        DataType::Uuid => Type::Uuid,
+        DataType::Custom(name, modifiers) => named(name, modifiers)?,
+        other => return Err(SqlError::unsupported(format!("type {other}"))),
+    })
+}
+
+fn zoned(zone: &TimezoneInfo) -> bool {
+    matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
+}
+
+/// Times are kept to the microsecond; a smaller precision would have to round, which we do not do.
+fn full_precision(name: &str, precision: Option<u64>) -> Result<(), SqlError> {
+    match precision {
+        None | Some(6) => Ok(()),
+        Some(p) => Err(SqlError::unsupported(format!("type {name}({p})"))),
+    }
+}
+
+fn float(info: &ExactNumberInfo) -> Result<Type, SqlError> {
+    match info {
+        ExactNumberInfo::None => Ok(Type::Float8),
+        ExactNumberInfo::Precision(1..=24) => Ok(Type::Float4),
+        ExactNumberInfo::Precision(25..=53) => Ok(Type::Float8),
+        ExactNumberInfo::Precision(0) => Err(SqlError::new("22023", "precision for type float must be at least 1 bit")),
+        ExactNumberInfo::Precision(_) => {
+            Err(SqlError::new("22023", "precision for type float must be less than 54 bits"))
+        }
+        ExactNumberInfo::PrecisionAndScale(..) => {
+            Err(SqlError::new("42601", "type modifier is not allowed for type float"))
+        }
+    }
+}
+
+fn numeric(info: &ExactNumberInfo) -> Result<Type, SqlError> {
+    let (precision, scale) = match *info {
+        ExactNumberInfo::None => return Ok(pgtype::NUMERIC),
+        ExactNumberInfo::Precision(p) => (p, 0),
+        ExactNumberInfo::PrecisionAndScale(p, s) => (p, s),
+    };
+    if !(1..=1000).contains(&precision) {
+        return Err(SqlError::new("22023", format!("NUMERIC precision {precision} must be between 1 and 1000")));
+    }
+    if !(-1000..=1000).contains(&scale) {
+        return Err(SqlError::new("22023", format!("NUMERIC scale {scale} must be between -1000 and 1000")));
+    }
+    Ok(pgtype::numeric(precision as u16, scale as i16))
+}
+
+fn length_of(name: &str, length: &Option<CharacterLength>, default: u32) -> Result<u32, SqlError> {
+    match length {
+        None => Ok(default),
+        Some(CharacterLength::IntegerLength { length, unit: None }) => checked_length(name, *length),
+        Some(other) => Err(SqlError::unsupported(format!("type {name}({other})"))),
+    }
+}
+
+fn checked_length(name: &str, length: u64) -> Result<u32, SqlError> {
+    match length {
+        0 => Err(SqlError::new("22023", format!("length for type {name} must be at least 1"))),
+        n if n > u64::from(LENGTH_MAX) => {
+            Err(SqlError::new("22023", format!("length for type {name} cannot exceed {LENGTH_MAX}")))
+        }
+        n => Ok(n as u32),
+    }
+}
+
+/// Names that the grammar has no word for.
+fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
+    let text = name.to_string().to_ascii_lowercase();
+    let short = text.strip_prefix("pg_catalog.").unwrap_or(&text);
+    let length = || match modifiers {
+        [] => Ok(None),
+        [one] => one
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| SqlError::new("22023", format!("invalid type modifier for type {short}"))),
+        _ => Err(SqlError::new("22023", format!("invalid type modifier for type {short}"))),
+    };
+    let plain = match short {
+        "int2" => Type::Int2,
+        "int4" => Type::Int4,
+        "int8" => Type::Int8,
+        "float4" => Type::Float4,
+        "float8" => Type::Float8,
+        "bool" => Type::Bool,
+        "timestamptz" => Type::Timestamptz,
+        "bpchar" => {
+            return Ok(Type::Char(match length()? {
+                Some(n) => checked_length("character", n)?,
+                None => UNLIMITED,
+            }));
+        }
+        "varchar" => {
+            return Ok(Type::Varchar(match length()? {
+                Some(n) => checked_length("character varying", n)?,
+                None => UNLIMITED,
+            }));
+        }
+        "serial" | "serial4" | "bigserial" | "serial8" | "smallserial" | "serial2" => {
+            return Err(SqlError::unsupported(format!("type {short} (sequences)")));
+        }
+        _ => {
+            return Err(SqlError::new("42704", format!("type \"{text}\" does not exist")));
+        }
+    };
+    if modifiers.is_empty() {
+        Ok(plain)
+    } else {
+        Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{short}\"")))
+    }
+}

@@ -1,0 +1,789 @@
+//! How are a source's rows found? Access paths over the engine's indexes, and computed sources.
+//!
+//! | path | when | rows |
+//! |---|---|---|
+//! | `Unique` | every column of a unique index has an equality | at most one, checked by the engine |
+//! | `Lookup` | every column of another index has an equality | candidates, read and checked |
+//! | `Points` | as those, with an IN list on one column | one probe for each distinct value |
+//! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
+//! | `Scan` | otherwise | all |
+//!
+//! Only `Unique` answers its conditions exactly; on the other paths all conditions stay in the step's filter, so that
+//! stale entries and inexact bounds cost time and never a wrong row.
+
+use super::{Halt, Level, Run, Scratch};
+use crate::error::SqlError;
+use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::value::Datum;
+use crate::value::operator::BinaryOp;
+use crate::value::search::{Place, place};
+use freshet_engine::catalog::{Index, IndexKind, Table};
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{KeyPart, Type, Value};
+use freshet_engine::txn::{Direction, RangeCursor, TableCursor};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// A value that a key column must have or is bounded by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KeyValue {
+    pub expr: Expr,
+    /// The type of the comparison it comes from, and the column's.
+    from: Type,
+    to: Type,
+    /// The expression's value is the key's value as it stands: no conversion, no copy.
+    direct: bool,
+}
+
+impl KeyValue {
+    fn new(expr: Expr, from: Type, to: Type) -> KeyValue {
+        let leaf = matches!(expr, Expr::Const(_) | Expr::Param(_) | Expr::Column { .. } | Expr::Cell { .. });
+        let direct = leaf && converts_to_itself(from, to);
+        KeyValue { expr, from, to, direct }
+    }
+}
+
+/// A bound of a range; exclusive ends are left to the filter.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub index: Arc<Index>,
+    pub equal: Vec<KeyValue>,
+    pub lower: Option<KeyValue>,
+    pub upper: Option<KeyValue>,
+    pub direction: Direction,
+}
+
+#[derive(Clone, Debug)]
+pub enum Access {
+    Unique {
+        index: Arc<Index>,
+        keys: Vec<KeyValue>,
+    },
+    Lookup {
+        index: Arc<Index>,
+        keys: Vec<KeyValue>,
+    },
+    /// `keys[varying]` takes each value of `list`.
+    Points {
+        index: Arc<Index>,
+        keys: Vec<KeyValue>,
+        varying: usize,
+        list: Vec<KeyValue>,
+    },
+    Range(Range),
+    Scan,
+    /// Integers from the first to the second by the third.
+    Series([Expr; 3]),
+    /// Rows of expressions.
+    Values(Vec<Vec<Expr>>),
+    /// A query's rows, computed once.
+    Derived(Box<super::query::Query>),
+}
+
+// ---- choosing
+
+/// `column op value` as a condition tells it.
+struct Usable<'a> {
+    column: u16,
+    op: BinaryOp,
+    value: &'a Expr,
+    ty: Type,
+    /// Where the condition stands in the list.
+    at: usize,
+}
+
+struct UsableList<'a> {
+    column: u16,
+    /// Values and their types.
+    list: Vec<(&'a Expr, Type)>,
+}
+
+/// What choosing found.
+pub struct Choice {
+    pub access: Access,
+    /// Conditions that the path answers exactly.
+    pub answered: Vec<usize>,
+    /// The rows come in the wanted order.
+    pub ordered: bool,
+    /// Larger is better.
+    pub rank: Rank,
+}
+
+/// How good a path is: one row before many, more equalities before fewer, a bound before none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Rank {
+    pub one_row: bool,
+    pub equalities: usize,
+    pub bounds: usize,
+    pub ordered: bool,
+    pub list: bool,
+    pub whole_key: bool,
+}
+
+/// The order that a query wants of one source's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WantedOrder {
+    pub column: u16,
+    pub descending: bool,
+}
+
+/// Chooses the path to `source`, whose conditions may use values of the sources that `available` tells.
+pub fn choose(
+    table: &Arc<Table>,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    order: &[WantedOrder],
+) -> Choice {
+    let (usable, lists) = usable(source, conditions, available);
+    let mut best =
+        Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() };
+    for index in &table.indexes {
+        for choice in
+            [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
+        {
+            if choice.rank > best.rank {
+                best = choice;
+            }
+        }
+    }
+    best
+}
+
+fn usable<'a>(
+    source: u16,
+    conditions: &'a [Expr],
+    available: &dyn Fn(u16) -> bool,
+) -> (Vec<Usable<'a>>, Vec<UsableList<'a>>) {
+    let known = |e: &Expr| !e.mentions(|s| !available(s) || s == source);
+    let mut usable = Vec::new();
+    let mut lists = Vec::new();
+    for (at, condition) in conditions.iter().enumerate() {
+        match condition {
+            Expr::Compare { operator, left, right } => {
+                for (side, value, op, ty) in
+                    [(left, right, operator.op, operator.right), (right, left, flipped(operator.op), operator.left)]
+                {
+                    if let Some(column) = plain_column(side, source)
+                        && known(value)
+                    {
+                        usable.push(Usable { column, op, value, ty, at });
+                    }
+                }
+            }
+            Expr::In { expr, list, negated: false } => {
+                if let Some(column) = plain_column(expr, source)
+                    && list.iter().all(|(_, item)| known(item))
+                {
+                    let list = list.iter().map(|(operator, item)| (item, operator.right));
+                    lists.push(UsableList { column, list: list.collect() });
+                }
+            }
+            // A bare boolean column is its comparison with true.
+            Expr::Column { source: s, column } if *s == source => usable.push(Usable {
+                column: *column,
+                op: BinaryOp::Eq,
+                value: &Expr::Const(Datum::Bool(true)),
+                ty: Type::Bool,
+                at,
+            }),
+            _ => {}
+        }
+    }
+    (usable, lists)
+}
+
+fn flipped(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        same => same,
+    }
+}
+
+/// The column of `source` that this is.
+fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
+    match expr {
+        Expr::Column { source: s, column } if *s == source => Some(*column),
+        _ => None,
+    }
+}
+
+/// Whether a value that is compared with the column can be turned into the column's own type, exactly or as a bound.
+fn key_convertible(from: Type, to: Type) -> bool {
+    use Type::*;
+    converts_to_itself(from, to)
+        || matches!(
+            (from, to),
+            (
+                Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. },
+                Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. } | Float8
+            ) | (Date | Timestamp | Timestamptz, Date | Timestamp | Timestamptz)
+        )
+}
+
+fn converts_to_itself(from: Type, to: Type) -> bool {
+    use Type::*;
+    from == to
+        || matches!(
+            (from, to),
+            (Int2, Int4 | Int8)
+                | (Int4, Int8)
+                | (Text | Varchar(_) | Char(_), Text | Varchar(_) | Char(_))
+                | (Numeric { .. }, Numeric { .. })
+                | (Float4, Float8)
+        )
+        || matches!(
+            (from, to),
+            (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 })
+                if s1 == s2 && p1 <= p2
+        )
+}
+
+fn key_value(table: &Table, column: u16, usable: &Usable<'_>) -> Option<KeyValue> {
+    let to = table.layout.column_type(usize::from(column));
+    key_convertible(usable.ty, to).then(|| KeyValue::new(usable.value.clone(), usable.ty, to))
+}
+
+fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Option<(KeyValue, &'u Usable<'a>)> {
+    usable
+        .iter()
+        .filter(|u| u.column == column && u.op == BinaryOp::Eq)
+        .find_map(|u| key_value(table, column, u).map(|key| (key, u)))
+}
+
+fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], order: &[WantedOrder]) -> Option<Choice> {
+    let columns: Vec<_> = index.spec.columns().collect();
+    let mut keys = Vec::new();
+    let mut answered = Vec::new();
+    for column in &columns {
+        let Some((key, condition)) = equality(table, column.column, usable) else {
+            break;
+        };
+        keys.push(key);
+        answered.push(condition.at);
+    }
+    let equalities = keys.len();
+    let whole_key = equalities == columns.len();
+    let rank = |bounds, ordered| Rank {
+        one_row: whole_key && index.def.unique,
+        equalities,
+        whole_key,
+        bounds,
+        ordered,
+        list: false,
+    };
+    if whole_key && index.def.unique {
+        return Some(Choice {
+            access: Access::Unique { index: index.clone(), keys },
+            answered,
+            ordered: true,
+            rank: rank(0, !order.is_empty()),
+        });
+    }
+    if index.def.kind == IndexKind::Hash {
+        return whole_key.then(|| Choice {
+            access: Access::Lookup { index: index.clone(), keys },
+            answered: Vec::new(),
+            ordered: order.is_empty(),
+            rank: rank(0, false),
+        });
+    }
+    let next = columns.get(equalities);
+    let bound = |ops: [BinaryOp; 2]| {
+        let column = next?.column;
+        usable.iter().filter(|u| u.column == column && ops.contains(&u.op)).find_map(|u| key_value(table, column, u))
+    };
+    let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
+    let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
+    let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
+    let direction = ordered_by(&columns, equalities, usable, order);
+    if equalities == 0 && bounds == 0 && (order.is_empty() || direction.is_none()) {
+        return None;
+    }
+    Some(Choice {
+        access: Access::Range(Range {
+            index: index.clone(),
+            equal: keys,
+            lower,
+            upper,
+            direction: direction.unwrap_or(Direction::Forward),
+        }),
+        answered: Vec::new(),
+        ordered: direction.is_some(),
+        rank: rank(bounds, direction.is_some() && !order.is_empty()),
+    })
+}
+
+/// The direction in which an index after its first `fixed` columns gives the wanted order, if it does. Columns with an equality
+/// have one value and order nothing.
+fn ordered_by(
+    columns: &[freshet_engine::schema::KeyColumn],
+    fixed: usize,
+    usable: &[Usable<'_>],
+    order: &[WantedOrder],
+) -> Option<Direction> {
+    let constant = |column: u16| usable.iter().any(|u| u.column == column && u.op == BinaryOp::Eq);
+    let mut direction = None;
+    let mut rest = columns[fixed..].iter().filter(|c| !constant(c.column));
+    for wanted in order.iter().filter(|w| !constant(w.column)) {
+        let column = rest.next()?;
+        if column.column != wanted.column {
+            return None;
+        }
+        let needed = if column.descending == wanted.descending { Direction::Forward } else { Direction::Backward };
+        if direction.is_some_and(|d| d != needed) {
+            return None;
+        }
+        direction = Some(needed);
+    }
+    Some(direction.unwrap_or(Direction::Forward))
+}
+
+fn try_points(
+    table: &Arc<Table>,
+    index: &Arc<Index>,
+    usable: &[Usable<'_>],
+    lists: &[UsableList<'_>],
+) -> Option<Choice> {
+    let mut keys = Vec::new();
+    let mut varying = None;
+    for (i, column) in index.spec.columns().enumerate() {
+        if let Some((key, _)) = equality(table, column.column, usable) {
+            keys.push(key);
+            continue;
+        }
+        let to = table.layout.column_type(usize::from(column.column));
+        let list = lists
+            .iter()
+            .find(|l| l.column == column.column && l.list.iter().all(|(_, ty)| key_convertible(*ty, to)))?;
+        if varying.is_some() {
+            return None;
+        }
+        let values = list.list.iter().map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
+        varying = Some((i, values.collect::<Vec<_>>()));
+        keys.push(KeyValue::new(Expr::NULL, to, to));
+    }
+    let (varying, list) = varying?;
+    let equalities = keys.len() - 1;
+    Some(Choice {
+        access: Access::Points { index: index.clone(), keys, varying, list },
+        answered: Vec::new(),
+        ordered: false,
+        rank: Rank {
+            one_row: false,
+            // A list narrows more than a bound and less than an equality.
+            equalities,
+            whole_key: true,
+            bounds: 0,
+            ordered: false,
+            list: true,
+        },
+    })
+}
+
+// ---- values of keys
+
+/// Where a key's value lies among the column's values; `None` for a NULL, which equals nothing and bounds to nothing.
+fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError> {
+    let scalar = evaluate(&key.expr, frame)?;
+    if scalar.is_null() {
+        return Ok(None);
+    }
+    if converts_to_itself(key.from, key.to) {
+        return Ok(Some(Place::At(scalar.into_datum())));
+    }
+    Ok(place(key.from, &scalar.value(), key.to))
+}
+
+/// The value of a key that needs no conversion.
+fn direct<'a>(key: &'a KeyValue, frame: &Frame<'a>) -> Value<'a> {
+    match &key.expr {
+        Expr::Const(datum) => datum.as_value(),
+        Expr::Param(i) => frame.parameters[usize::from(*i)].as_value(),
+        Expr::Column { source, column } => frame.column(*source, *column),
+        Expr::Cell { source, column } => frame.cells[usize::from(*source)][usize::from(*column)].as_value(),
+        _ => unreachable!("invariant: a direct key is a leaf"),
+    }
+}
+
+/// Computes the keys that are not direct into `computed`; false if some key can equal nothing.
+fn compute(keys: &[KeyValue], frame: &Frame<'_>, computed: &mut Vec<Datum>) -> Result<bool, SqlError> {
+    computed.clear();
+    for key in keys {
+        if key.direct {
+            if direct(key, frame).is_null() {
+                return Ok(false);
+            }
+            computed.push(Datum::Null);
+            continue;
+        }
+        match resolve(key, frame)? {
+            Some(Place::At(datum)) => computed.push(datum),
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+fn value_of<'a>(keys: &'a [KeyValue], i: usize, frame: &Frame<'a>, computed: &'a [Datum]) -> Value<'a> {
+    let key = &keys[i];
+    if key.direct { direct(key, frame) } else { computed[i].as_value() }
+}
+
+// ---- running
+
+/// Where a path stands.
+pub enum Cursor {
+    Done,
+    /// One row, read at opening.
+    One,
+    Candidates(usize),
+    Points {
+        values: Vec<Datum>,
+        next: usize,
+        candidate: usize,
+    },
+    Range(Box<RangeCursor>),
+    Scan(TableCursor),
+    Series {
+        next: Option<i64>,
+        stop: i64,
+        step: i64,
+    },
+    Values(usize),
+    Derived(std::vec::IntoIter<Vec<Datum>>),
+}
+
+/// One source's step, as its cursor needs it.
+pub struct StepView<'a> {
+    pub tables: &'a [Option<Arc<Table>>],
+    pub source: u16,
+    pub access: &'a Access,
+    /// Variable-length columns that the statement looks at.
+    pub long_columns: &'a [u16],
+    pub depth: usize,
+}
+
+impl<'a> StepView<'a> {
+    fn table(&self) -> &'a Arc<Table> {
+        self.tables[usize::from(self.source)].as_ref().expect("invariant: an index path is over a stored source")
+    }
+}
+
+impl Access {
+    /// Calls `f` with every expression that the path itself evaluates over the sources before it.
+    pub fn expressions(&self, f: &mut impl FnMut(&Expr)) {
+        match self {
+            Access::Unique { keys, .. } | Access::Lookup { keys, .. } => {
+                keys.iter().for_each(|k| f(&k.expr));
+            }
+            Access::Points { keys, list, .. } => {
+                keys.iter().chain(list).for_each(|k| f(&k.expr));
+            }
+            Access::Range(range) => {
+                let keys = range.equal.iter().chain(&range.lower).chain(&range.upper);
+                keys.for_each(|k| f(&k.expr));
+            }
+            Access::Series(bounds) => bounds.iter().for_each(f),
+            Access::Values(rows) => rows.iter().flatten().for_each(f),
+            Access::Scan | Access::Derived(_) => {}
+        }
+    }
+}
+
+pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    match view.access {
+        Access::Unique { index, keys } => open_unique(view, index, keys, run),
+        Access::Lookup { index, keys } => open_lookup(view, index, keys, run),
+        Access::Points { list, .. } => open_points(view, list, run),
+        Access::Range(range) => open_range(view, range, run),
+        Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
+        Access::Series(bounds) => open_series(view, bounds, run),
+        Access::Values(_) => Ok(Cursor::Values(0)),
+        Access::Derived(query) => {
+            let rows = super::query::materialize(query, run)?;
+            Ok(Cursor::Derived(rows.into_iter()))
+        }
+    }
+}
+
+/// A frame that leaves the engine free for use.
+fn parts_frame<'a>(view: &StepView<'a>, scratch: &'a Scratch, parameters: &'a [Datum], env: &'a Env) -> Frame<'a> {
+    Frame { tables: view.tables, rows: &scratch.rows, cells: &scratch.cells, parameters, env }
+}
+
+fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let source = usize::from(view.source);
+    let mut row = std::mem::take(&mut run.scratch.rows[source]);
+    let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
+    let found = match compute(keys, &frame, &mut computed) {
+        Ok(true) => {
+            let value = |i| value_of(keys, i, &frame, &computed);
+            Ok(run.engine.get(view.table(), index, value, &mut row))
+        }
+        Ok(false) => Ok(None),
+        Err(error) => Err(error),
+    };
+    run.scratch.levels[view.depth].computed = computed;
+    run.scratch.rows[source] = row;
+    match found? {
+        Some(id) => {
+            run.scratch.ids[source] = id;
+            fetch_long(view, run);
+            Ok(Cursor::One)
+        }
+        None => Ok(Cursor::Done),
+    }
+}
+
+fn open_lookup(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
+    level.candidates.clear();
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
+    let usable = compute(keys, &frame, &mut level.computed);
+    if let Ok(true) = usable {
+        let value = |i| value_of(keys, i, &frame, &level.computed);
+        run.engine.lookup(view.table(), index, value, &mut level.candidates);
+    }
+    run.scratch.levels[view.depth] = level;
+    usable?;
+    Ok(Cursor::Candidates(0))
+}
+
+fn open_points(view: &StepView<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let frame = run.frame(view.tables);
+    let mut values = Vec::with_capacity(list.len());
+    for key in list {
+        if let Some(Place::At(datum)) = resolve(key, &frame)? {
+            values.push(datum);
+        }
+    }
+    let ty = list.first().map_or(Type::Bool, |k| k.to);
+    values.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
+    values.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
+    run.scratch.levels[view.depth].candidates.clear();
+    Ok(Cursor::Points { values, next: 0, candidate: 0 })
+}
+
+/// Looks up the next value of the list; false when there is none.
+fn next_point(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let Access::Points { index, keys, varying, .. } = view.access else {
+        unreachable!("invariant: a cursor is of its path");
+    };
+    let Some(point) = values.get(*next) else {
+        return Ok(false);
+    };
+    *next += 1;
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
+    level.candidates.clear();
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
+    // The varying key itself holds NULL, which equals nothing: it is left out of the check.
+    let others = [&keys[..*varying], &keys[*varying + 1..]];
+    let mut usable = Ok(true);
+    let mut computed = Vec::new();
+    for (part, offset) in others.iter().zip([0, 1]) {
+        let mut values = Vec::new();
+        match compute(part, &frame, &mut values) {
+            Ok(true) => {
+                computed.extend(values);
+                if offset == 0 {
+                    computed.push(Datum::Null);
+                }
+            }
+            other => {
+                usable = other;
+                break;
+            }
+        }
+    }
+    if let Ok(true) = usable {
+        let value = |i| {
+            if i == *varying { point.as_value() } else { value_of(keys, i, &frame, &computed) }
+        };
+        run.engine.lookup(view.table(), index, value, &mut level.candidates);
+    }
+    run.scratch.levels[view.depth] = level;
+    usable?;
+    Ok(true)
+}
+
+fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
+    let filled = fill_bounds(view, range, &mut level, run);
+    let cursor = match filled {
+        Ok(true) => {
+            Ok(Cursor::Range(Box::new(run.engine.range(&range.index, &level.lower, &level.upper, range.direction))))
+        }
+        Ok(false) => Ok(Cursor::Done),
+        Err(error) => Err(error.into()),
+    };
+    run.scratch.levels[view.depth] = level;
+    cursor
+}
+
+/// Encodes both ends; false if the range is empty.
+fn fill_bounds(view: &StepView<'_>, range: &Range, level: &mut Level, run: &Run<'_>) -> Result<bool, SqlError> {
+    let frame = run.frame(view.tables);
+    if !compute(&range.equal, &frame, &mut level.computed)? {
+        return Ok(false);
+    }
+    let mut low = None;
+    let mut high = None;
+    if let Some(key) = &range.lower {
+        match resolve(key, &frame)? {
+            None | Some(Place::AboveAll) => return Ok(false),
+            Some(Place::BelowAll) => {}
+            Some(Place::At(datum) | Place::Above(datum)) => low = Some(datum),
+        }
+    }
+    if let Some(key) = &range.upper {
+        match resolve(key, &frame)? {
+            None | Some(Place::BelowAll) => return Ok(false),
+            Some(Place::AboveAll) => {}
+            Some(Place::At(datum) | Place::Above(datum)) => high = Some(datum),
+        }
+    }
+    let bounded = range.lower.is_some() || range.upper.is_some();
+    let spec = &range.index.spec;
+    let fixed = range.equal.len();
+    let descending = spec.columns().nth(fixed).is_some_and(|column| column.descending);
+    let value_below = low.as_ref().map(|d| KeyPart::Value(d.as_value()));
+    // A bounded column has no null; nulls stand at the end of an ascending index and at the start of a descending one.
+    let value_above = match &high {
+        Some(datum) => Some(KeyPart::Value(datum.as_value())),
+        None if bounded => Some(KeyPart::AboveValues),
+        None => None,
+    };
+    let (first, last) = if descending { (value_above, value_below) } else { (value_below, value_above) };
+    spec.encode(&mut level.lower, |i| match i.cmp(&fixed) {
+        Ordering::Less => KeyPart::Value(value_of(&range.equal, i, &frame, &level.computed)),
+        Ordering::Equal => first.unwrap_or(KeyPart::Lowest),
+        Ordering::Greater => KeyPart::Lowest,
+    });
+    spec.encode(&mut level.upper, |i| match i.cmp(&fixed) {
+        Ordering::Less => KeyPart::Value(value_of(&range.equal, i, &frame, &level.computed)),
+        Ordering::Equal => last.unwrap_or(KeyPart::Highest),
+        Ordering::Greater => KeyPart::Highest,
+    });
+    spec.pad_high(&mut level.upper);
+    Ok(true)
+}
+
+fn open_series(view: &StepView<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let frame = run.frame(view.tables);
+    let mut numbers = [0i64; 3];
+    for (number, expr) in numbers.iter_mut().zip(bounds) {
+        match evaluate(expr, &frame)?.value() {
+            Value::Int(v) => *number = v,
+            _ => return Ok(Cursor::Done),
+        }
+    }
+    let [start, stop, step] = numbers;
+    if step == 0 {
+        return Err(SqlError::new("22023", "step size cannot equal zero").into());
+    }
+    Ok(Cursor::Series { next: Some(start), stop, step })
+}
+
+/// Moves to the next row, which then stands in the scratch's rows or cells.
+pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let source = usize::from(view.source);
+    let id = match cursor {
+        Cursor::Done => return Ok(false),
+        Cursor::One => {
+            *cursor = Cursor::Done;
+            return Ok(true);
+        }
+        Cursor::Candidates(at) => next_candidate(view, at, run),
+        Cursor::Points { values, next, candidate } => loop {
+            if let Some(id) = next_candidate(view, candidate, run) {
+                break Some(id);
+            }
+            if !next_point(view, values, next, run)? {
+                break None;
+            }
+            *candidate = 0;
+        },
+        Cursor::Range(range) => {
+            let Access::Range(Range { index, .. }) = view.access else {
+                unreachable!("invariant: a cursor is of its path");
+            };
+            let row = &mut run.scratch.rows[source];
+            run.engine.range_next(view.table(), index, range, row)
+        }
+        Cursor::Scan(scan) => {
+            let row = &mut run.scratch.rows[source];
+            run.engine.scan_next(view.table(), scan, row)
+        }
+        Cursor::Series { next, stop, step } => {
+            let Some(value) = *next else {
+                return Ok(false);
+            };
+            if (*step > 0 && value > *stop) || (*step < 0 && value < *stop) {
+                return Ok(false);
+            }
+            *next = value.checked_add(*step);
+            let cells = &mut run.scratch.cells[source];
+            cells.clear();
+            cells.push(Datum::Int(value));
+            return Ok(true);
+        }
+        Cursor::Values(at) => return next_values(view, at, run),
+        Cursor::Derived(rows) => {
+            let Some(row) = rows.next() else {
+                return Ok(false);
+            };
+            run.scratch.cells[source] = row;
+            return Ok(true);
+        }
+    };
+    let Some(id) = id else {
+        return Ok(false);
+    };
+    run.scratch.ids[source] = id;
+    fetch_long(view, run);
+    Ok(true)
+}
+
+fn next_candidate(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Option<RowId> {
+    let source = usize::from(view.source);
+    loop {
+        let id = *run.scratch.levels[view.depth].candidates.get(*at)?;
+        *at += 1;
+        let row = &mut run.scratch.rows[source];
+        if run.engine.read(view.table(), id, row) {
+            return Some(id);
+        }
+    }
+}
+
+fn next_values(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let Access::Values(rows) = view.access else {
+        unreachable!("invariant: a cursor is of its path");
+    };
+    let Some(exprs) = rows.get(*at) else {
+        return Ok(false);
+    };
+    *at += 1;
+    let source = usize::from(view.source);
+    let mut cells = std::mem::take(&mut run.scratch.cells[source]);
+    cells.clear();
+    let frame = run.frame(view.tables);
+    for expr in exprs {
+        cells.push(evaluate(expr, &frame)?.into_datum());
+    }
+    run.scratch.cells[source] = cells;
+    Ok(true)
+}
+
+/// Brings the long values that the statement looks at onto the row's heap.
+pub fn fetch_long(view: &StepView<'_>, run: &mut Run<'_>) {
+    let row = &mut run.scratch.rows[usize::from(view.source)];
+    for &column in view.long_columns {
+        run.engine.fetch_long(view.table(), row, usize::from(column));
+    }
+}

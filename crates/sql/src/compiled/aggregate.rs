@@ -1,0 +1,319 @@
+//! How are rows folded? count, sum, avg, min, max and their like, by groups in a hash map.
+
+use super::{Flow, Halt, Run};
+use crate::error::SqlError;
+use crate::expr::{Expr, Frame, evaluate, test};
+use crate::value::Datum;
+use crate::value::numeric::{Numeric, NumericSum};
+use crate::value::pgtype::NUMERIC;
+use freshet_engine::schema::{Type, Value};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AggregateFunction {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    BoolAnd,
+    BoolOr,
+}
+
+impl AggregateFunction {
+    pub fn named(name: &str) -> Option<AggregateFunction> {
+        Some(match name {
+            "count" => AggregateFunction::Count,
+            "sum" => AggregateFunction::Sum,
+            "avg" => AggregateFunction::Avg,
+            "min" => AggregateFunction::Min,
+            "max" => AggregateFunction::Max,
+            "bool_and" | "every" => AggregateFunction::BoolAnd,
+            "bool_or" => AggregateFunction::BoolOr,
+            _ => return None,
+        })
+    }
+
+    /// What the argument is cast to (`None`: taken as it is), and the result's type; `None` where there is no such aggregate.
+    pub fn types(self, arg: Option<Type>) -> Option<(Option<Type>, Type)> {
+        use Type::*;
+        let integer = |t| matches!(t, Int2 | Int4 | Int8);
+        let decimal = |t| matches!(t, Decimal { .. } | Numeric { .. });
+        match (self, arg) {
+            (AggregateFunction::Count, _) => Some((None, Int8)),
+            (_, None) => None,
+            (AggregateFunction::Sum, Some(Int2 | Int4)) => Some((None, Int8)),
+            (AggregateFunction::Sum, Some(Int8)) => Some((None, NUMERIC)),
+            (AggregateFunction::Sum, Some(t)) if decimal(t) => Some((None, NUMERIC)),
+            (AggregateFunction::Sum, Some(t @ (Float4 | Float8))) => Some((None, t)),
+            (AggregateFunction::Avg, Some(t)) if integer(t) || decimal(t) => Some((None, NUMERIC)),
+            (AggregateFunction::Avg, Some(Float4 | Float8)) => Some((None, Float8)),
+            (AggregateFunction::Sum | AggregateFunction::Avg, _) => None,
+            (AggregateFunction::Min | AggregateFunction::Max, Some(t)) => match t {
+                Bool | Uuid | Bytea => None,
+                Varchar(_) => Some((Some(Text), Text)),
+                t => Some((None, t)),
+            },
+            (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, Some(Bool)) => Some((None, Bool)),
+            (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, _) => None,
+        }
+    }
+}
+
+/// An aggregate over the rows of a group.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Aggregate {
+    pub function: AggregateFunction,
+    /// `None`: `count(*)`.
+    pub arg: Option<(Expr, Type)>,
+    pub distinct: bool,
+    pub filter: Option<Expr>,
+}
+
+/// GROUP BY: keys and aggregates. Its result is a computed row: the keys, then the aggregates.
+#[derive(Clone, Debug)]
+pub struct Grouping {
+    pub keys: Vec<(Expr, Type)>,
+    pub aggregates: Vec<Aggregate>,
+    pub having: Option<Expr>,
+}
+
+enum State {
+    Count(i64),
+    /// sum(smallint), sum(integer): bigint.
+    Integer(Option<i64>),
+    Float {
+        sum: f64,
+        count: i64,
+    },
+    Decimal(NumericSum),
+    Best(Datum),
+    Truth(Option<bool>),
+}
+
+struct Accumulator {
+    state: State,
+    seen: Option<HashSet<Box<[u8]>>>,
+}
+
+impl Accumulator {
+    fn new(aggregate: &Aggregate) -> Accumulator {
+        let ty = aggregate.arg.as_ref().map(|(_, ty)| *ty);
+        let state = match (aggregate.function, ty) {
+            (AggregateFunction::Count, _) => State::Count(0),
+            (AggregateFunction::Min | AggregateFunction::Max, _) => State::Best(Datum::Null),
+            (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, _) => State::Truth(None),
+            (_, Some(Type::Float4 | Type::Float8)) => State::Float { sum: 0.0, count: 0 },
+            (AggregateFunction::Sum, Some(Type::Int2 | Type::Int4)) => State::Integer(None),
+            _ => State::Decimal(NumericSum::default()),
+        };
+        Accumulator { state, seen: aggregate.distinct.then(HashSet::new) }
+    }
+
+    fn add(&mut self, aggregate: &Aggregate, frame: &Frame<'_>) -> Result<(), SqlError> {
+        if let Some(filter) = &aggregate.filter
+            && !test(filter, frame)?
+        {
+            return Ok(());
+        }
+        let Some((arg, ty)) = &aggregate.arg else {
+            if let State::Count(n) = &mut self.state {
+                *n += 1;
+            }
+            return Ok(());
+        };
+        let scalar = evaluate(arg, frame)?;
+        let value = scalar.value();
+        if value.is_null() {
+            return Ok(());
+        }
+        if let Some(seen) = &mut self.seen {
+            let mut key = Vec::new();
+            encode_key(*ty, &value, &mut key);
+            if !seen.insert(key.into()) {
+                return Ok(());
+            }
+        }
+        self.state.add(aggregate.function, *ty, &value)
+    }
+
+    fn result(&self, aggregate: &Aggregate) -> Result<Datum, SqlError> {
+        let average = aggregate.function == AggregateFunction::Avg;
+        Ok(match &self.state {
+            State::Count(n) => Datum::Int(*n),
+            State::Integer(sum) => sum.map_or(Datum::Null, Datum::Int),
+            State::Float { count: 0, .. } => Datum::Null,
+            State::Float { sum, count } if average => Datum::Float(sum / *count as f64),
+            State::Float { sum, .. } => match aggregate.arg {
+                Some((_, Type::Float4)) => Datum::Float(f64::from(*sum as f32)),
+                _ => Datum::Float(*sum),
+            },
+            State::Decimal(sum) => {
+                let number = if average { sum.average()? } else { sum.sum()? };
+                number.map_or(Datum::Null, |n| Datum::Bytes(n.to_stored()))
+            }
+            State::Best(best) => best.clone(),
+            State::Truth(truth) => truth.map_or(Datum::Null, Datum::Bool),
+        })
+    }
+}
+
+impl State {
+    fn add(&mut self, function: AggregateFunction, ty: Type, value: &Value<'_>) -> Result<(), SqlError> {
+        match (self, value) {
+            (State::Count(n), _) => *n += 1,
+            (State::Integer(sum), Value::Int(v)) => {
+                let total = sum.unwrap_or(0).checked_add(*v);
+                *sum = Some(total.ok_or_else(|| SqlError::new("22003", "bigint out of range"))?);
+            }
+            (State::Float { sum, count }, Value::Float(v)) => {
+                *sum += v;
+                *count += 1;
+            }
+            (State::Decimal(sum), Value::Int(v)) => sum.add_decimal(i128::from(*v), 0)?,
+            (State::Decimal(sum), Value::Decimal(v)) => {
+                let scale = match ty {
+                    Type::Decimal { scale, .. } => scale,
+                    _ => 0,
+                };
+                sum.add_decimal(*v, scale)?;
+            }
+            (State::Decimal(sum), Value::Bytes(stored)) => sum.add(&Numeric::from_stored(stored))?,
+            (State::Best(best), value) => {
+                let wanted = if function == AggregateFunction::Min { Ordering::Less } else { Ordering::Greater };
+                if matches!(best, Datum::Null) || ty.compare(value, &best.as_value()) == wanted {
+                    *best = Datum::from(*value);
+                }
+            }
+            (State::Truth(truth), Value::Bool(v)) => {
+                *truth = Some(match (*truth, function) {
+                    (None, _) => *v,
+                    (Some(t), AggregateFunction::BoolAnd) => t && *v,
+                    (Some(t), _) => t || *v,
+                });
+            }
+            (_, other) => unreachable!("invariant: an argument has its aggregate's form: {other:?}"),
+        }
+        Ok(())
+    }
+}
+
+/// Appends bytes that are equal exactly for values that are equal, nulls included.
+pub fn encode_key(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+    match *value {
+        Value::Null => out.push(0),
+        Value::Bool(v) => out.extend([1, u8::from(v)]),
+        Value::Int(v) => {
+            out.push(1);
+            out.extend(v.to_le_bytes());
+        }
+        Value::Float(v) => {
+            out.push(1);
+            let v = if v.is_nan() {
+                f64::NAN
+            } else if v == 0.0 {
+                0.0
+            } else {
+                v
+            };
+            out.extend(v.to_bits().to_le_bytes());
+        }
+        Value::Decimal(v) => {
+            out.push(1);
+            out.extend(v.to_le_bytes());
+        }
+        Value::Uuid(v) => {
+            out.push(1);
+            out.extend(v.to_le_bytes());
+        }
+        Value::Bytes(v) => {
+            let v = ty.key_bytes(v);
+            out.push(1);
+            out.extend((v.len() as u64).to_le_bytes());
+            out.extend_from_slice(v);
+        }
+    }
+}
+
+struct Group {
+    keys: Vec<Datum>,
+    accumulators: Vec<Accumulator>,
+}
+
+/// The groups so far, in the order in which they came up.
+pub struct Groups<'q> {
+    grouping: &'q Grouping,
+    places: HashMap<Box<[u8]>, usize>,
+    groups: Vec<Group>,
+    key: Vec<u8>,
+}
+
+impl<'q> Groups<'q> {
+    pub fn new(grouping: &'q Grouping) -> Groups<'q> {
+        let mut groups = Groups { grouping, places: HashMap::new(), groups: Vec::new(), key: Vec::new() };
+        if grouping.keys.is_empty() {
+            // Without GROUP BY there is one group, rows or not.
+            groups.add_group(Vec::new());
+        }
+        groups
+    }
+
+    fn add_group(&mut self, keys: Vec<Datum>) -> usize {
+        let aggregates = self.grouping.aggregates.iter();
+        self.groups.push(Group { keys, accumulators: aggregates.map(Accumulator::new).collect() });
+        self.groups.len() - 1
+    }
+
+    pub fn add(&mut self, frame: &Frame<'_>) -> Result<(), SqlError> {
+        let grouping = self.grouping;
+        let at = if grouping.keys.is_empty() { 0 } else { self.place(frame)? };
+        let group = &mut self.groups[at];
+        for (accumulator, aggregate) in group.accumulators.iter_mut().zip(&grouping.aggregates) {
+            accumulator.add(aggregate, frame)?;
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, frame: &Frame<'_>) -> Result<usize, SqlError> {
+        self.key.clear();
+        for (expr, ty) in &self.grouping.keys {
+            encode_key(*ty, &evaluate(expr, frame)?.value(), &mut self.key);
+        }
+        if let Some(&at) = self.places.get(self.key.as_slice()) {
+            return Ok(at);
+        }
+        let mut keys = Vec::with_capacity(self.grouping.keys.len());
+        for (expr, _) in &self.grouping.keys {
+            keys.push(evaluate(expr, frame)?.into_datum());
+        }
+        let at = self.add_group(keys);
+        self.places.insert(self.key.as_slice().into(), at);
+        Ok(at)
+    }
+
+    /// Gives each group's computed row, at source 0.
+    pub fn finish(
+        self,
+        run: &mut Run<'_>,
+        mut each: impl FnMut(&Frame<'_>) -> Result<Flow, SqlError>,
+    ) -> Result<(), Halt> {
+        for group in self.groups {
+            let mut row = group.keys;
+            for (accumulator, aggregate) in group.accumulators.iter().zip(&self.grouping.aggregates) {
+                row.push(accumulator.result(aggregate)?);
+            }
+            run.scratch.cells[0] = row;
+            let frame = run.frame(&[]);
+            if let Some(having) = &self.grouping.having
+                && !test(having, &frame)?
+            {
+                continue;
+            }
+            if each(&frame)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

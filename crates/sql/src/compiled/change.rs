@@ -1,0 +1,380 @@
+//! How do compiled INSERT, UPDATE and DELETE run? Find, lock, re-evaluate, write.
+//!
+//! 1. The rows that a statement changes are known before it changes the first one: their ids are gathered (or the one row is at
+//!    hand), so that no statement meets its own result.
+//! 2. A row is locked before it is changed. In READ COMMITTED a newer version is asked the whole condition again; a row that no
+//!    longer meets it, or is gone, is left out.
+
+use super::access;
+use super::query::{self, Query, holds};
+use super::{Flow, Halt, Run};
+use crate::error::SqlError;
+use crate::expr::{Expr, Frame, evaluate};
+use crate::rows::{Column, RowSet};
+use crate::value::{self, Datum};
+use freshet_engine::catalog::{Index, Table};
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::txn::{Error, Locked, Stop};
+use std::sync::Arc;
+
+/// What RETURNING gives, over source 0.
+#[derive(Clone, Debug)]
+pub struct Returning {
+    pub output: Vec<Expr>,
+    pub columns: Arc<[Column]>,
+    /// Variable-length columns that it looks at.
+    pub long_columns: Vec<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub enum InsertSource {
+    /// One expression for each target column, of its type.
+    Values(Vec<Vec<Expr>>),
+    /// A query, and the casts of its columns to the targets'.
+    Query(Box<Query>, Vec<Option<(Type, Type)>>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Insert {
+    /// The table, alone in a list as frames want it.
+    pub tables: Vec<Option<Arc<Table>>>,
+    /// Target columns, in the order in which values are given.
+    pub columns: Vec<u16>,
+    pub source: InsertSource,
+    /// Columns without a target that have a default.
+    pub defaults: Vec<(u16, Expr)>,
+    pub not_null: Vec<u16>,
+    pub returning: Option<Returning>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Finds the rows: one stored source.
+    pub search: Query,
+    pub sets: Vec<(u16, Expr)>,
+    /// Columns that are set and take no null.
+    pub not_null: Vec<u16>,
+    pub returning: Option<Returning>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Delete {
+    pub search: Query,
+    pub returning: Option<Returning>,
+}
+
+fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {
+    tables[0].as_ref().expect("invariant: a change is to a stored table")
+}
+
+// ---- INSERT
+
+/// Gives how many rows were inserted.
+pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
+    run.scratch.make_room(1);
+    if let Some(returning) = &plan.returning {
+        rows.start(&returning.columns);
+    }
+    match &plan.source {
+        InsertSource::Values(list) => {
+            for exprs in list {
+                insert_values(plan, exprs, run, rows)?;
+            }
+            Ok(list.len() as u64)
+        }
+        InsertSource::Query(query, casts) if streams(plan, query) => insert_stream(plan, query, casts, run, rows),
+        InsertSource::Query(query, casts) => {
+            let mut given = RowSet::default();
+            query::run(query, run, &mut given)?;
+            run.scratch.make_room(1);
+            for i in 0..given.len() {
+                insert_given(plan, casts, |column| given.get(i, column), run, rows)?;
+            }
+            Ok(given.len() as u64)
+        }
+    }
+}
+
+/// Whether rows can be inserted while the query runs: it does not read the table, and holds nothing back.
+fn streams(plan: &Insert, query: &Query) -> bool {
+    let target = only_table(&plan.tables).id;
+    let reads_target = query.tables.iter().flatten().any(|t| t.id == target);
+    let derived = query.steps.iter().any(|s| matches!(s.access, access::Access::Derived(_)));
+    !reads_target
+        && !derived
+        && plan.returning.is_none()
+        && query.grouping.is_none()
+        && !query.distinct
+        && query.sort.is_empty()
+        && query.lock.is_none()
+        && query.limit.is_none()
+        && query.offset.is_none()
+}
+
+fn insert_stream(
+    plan: &Insert,
+    query: &Query,
+    casts: &[Option<(Type, Type)>],
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<u64, Halt> {
+    run.scratch.make_room(query.tables.len().max(1));
+    if !holds(&query.precondition, &run.frame(&query.tables))? {
+        return Ok(0);
+    }
+    let mut count = 0;
+    let mut cells: Vec<Datum> = Vec::with_capacity(query.output.len());
+    query::descend(query, 0, run, &mut |run: &mut Run<'_>| {
+        cells.clear();
+        let frame = run.frame(&query.tables);
+        for expr in &query.output {
+            cells.push(evaluate(expr, &frame)?.into_datum());
+        }
+        // The query's own row of source 0 comes back after the insert has used its place.
+        let row = std::mem::take(&mut run.scratch.rows[0]);
+        let inserted = insert_given(plan, casts, |column| cells[column].as_value(), run, rows);
+        run.scratch.rows[0] = row;
+        inserted?;
+        count += 1;
+        Ok(Flow::Continue)
+    })?;
+    Ok(count)
+}
+
+fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let table = only_table(&plan.tables);
+    let mut row = std::mem::take(&mut run.scratch.changed);
+    row.reset(&table.layout);
+    let frame = run.frame(&plan.tables);
+    let mut set = || -> Result<(), SqlError> {
+        for (expr, &column) in exprs.iter().zip(&plan.columns) {
+            let scalar = evaluate(expr, &frame)?;
+            row.set(&table.layout, usize::from(column), &scalar.value());
+        }
+        set_defaults(plan, table, &mut row, &frame)
+    };
+    let set = set();
+    run.scratch.changed = row;
+    set?;
+    insert_row(plan, table, run, rows)
+}
+
+fn insert_given<'v>(
+    plan: &Insert,
+    casts: &[Option<(Type, Type)>],
+    given: impl Fn(usize) -> Value<'v>,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<(), Halt> {
+    let table = only_table(&plan.tables);
+    let mut row = std::mem::take(&mut run.scratch.changed);
+    row.reset(&table.layout);
+    for (i, (&column, cast)) in plan.columns.iter().zip(casts).enumerate() {
+        let value = given(i);
+        let column = usize::from(column);
+        match cast {
+            Some((from, to)) if !value.is_null() => {
+                let datum = value::cast::cast(*from, &value, *to, false)?;
+                row.set(&table.layout, column, &datum.as_value());
+            }
+            _ => row.set(&table.layout, column, &value),
+        }
+    }
+    let set = set_defaults(plan, table, &mut row, &run.frame(&plan.tables));
+    run.scratch.changed = row;
+    set?;
+    insert_row(plan, table, run, rows)
+}
+
+fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) -> Result<(), SqlError> {
+    for (column, expr) in &plan.defaults {
+        let scalar = evaluate(expr, frame)?;
+        row.set(&table.layout, usize::from(*column), &scalar.value());
+    }
+    Ok(())
+}
+
+/// Inserts the scratch's `changed` row.
+fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let row = &mut run.scratch.changed;
+    check_nulls(table, row, &plan.not_null)?;
+    if let Err(stop) = run.engine.insert(table, row) {
+        return Err(named(stop, table, run));
+    }
+    if let Some(returning) = &plan.returning {
+        std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
+        give(returning, &plan.tables, run, rows)?;
+    }
+    Ok(())
+}
+
+// ---- UPDATE and DELETE
+
+pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
+    if let Some(returning) = &plan.returning {
+        rows.start(&returning.columns);
+    }
+    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))
+}
+
+fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let table = only_table(&plan.search.tables);
+    let mut changed = std::mem::take(&mut run.scratch.changed);
+    changed.copy_from(&run.scratch.rows[0]);
+    let frame = run.frame(&plan.search.tables);
+    let mut set = || -> Result<(), SqlError> {
+        for (column, expr) in &plan.sets {
+            let scalar = evaluate(expr, &frame)?;
+            changed.set(&table.layout, usize::from(*column), &scalar.value());
+        }
+        check_nulls(table, &changed, &plan.not_null)
+    };
+    let set = set();
+    run.scratch.changed = changed;
+    set?;
+    let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
+    if let Err(stop) = run.engine.update(table, id, old, new) {
+        return Err(named(stop, table, run));
+    }
+    if let Some(returning) = &plan.returning {
+        std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
+        give(returning, &plan.search.tables, run, rows)?;
+    }
+    Ok(())
+}
+
+pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
+    if let Some(returning) = &plan.returning {
+        rows.start(&returning.columns);
+    }
+    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| {
+        let table = only_table(&plan.search.tables);
+        if let Some(returning) = &plan.returning {
+            give(returning, &plan.search.tables, run, rows)?;
+        }
+        run.engine.delete(table, id, &run.scratch.rows[0])?;
+        Ok(())
+    })
+}
+
+/// Locks the rows that the search finds and calls `each` with those that still meet its condition; the row stands in the
+/// scratch's row 0.
+fn for_each_locked(
+    search: &Query,
+    run: &mut Run<'_>,
+    each: &mut impl FnMut(RowId, &mut Run<'_>) -> Result<(), Halt>,
+) -> Result<u64, Halt> {
+    run.scratch.make_room(1);
+    if !holds(&search.precondition, &run.frame(&search.tables))? {
+        return Ok(0);
+    }
+    let mut targets = std::mem::take(&mut run.scratch.targets);
+    targets.clear();
+    let found = query::descend(search, 0, run, &mut |run: &mut Run<'_>| {
+        targets.push(run.scratch.ids[0]);
+        Ok(Flow::Continue)
+    });
+    let mut count = 0;
+    let mut result = found.map(|_| ());
+    for &id in &targets {
+        if result.is_err() {
+            break;
+        }
+        result = lock_target(search, id, run).and_then(|locked| {
+            if locked {
+                count += 1;
+                each(id, run)?;
+            }
+            Ok(())
+        });
+    }
+    run.scratch.targets = targets;
+    result.map(|()| count)
+}
+
+fn lock_target(search: &Query, id: RowId, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let table = only_table(&search.tables);
+    let locked = run.engine.lock(table, id, &mut run.scratch.rows[0])?;
+    if locked == Locked::Gone {
+        return Ok(false);
+    }
+    for &column in &search.long_columns[0] {
+        let row = &mut run.scratch.rows[0];
+        run.engine.fetch_long(table, row, usize::from(column));
+    }
+    match locked {
+        Locked::Newer => Ok(holds(&search.recheck, &run.frame(&search.tables))?),
+        _ => Ok(true),
+    }
+}
+
+fn give(
+    returning: &Returning,
+    tables: &[Option<Arc<Table>>],
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<(), Halt> {
+    for &column in &returning.long_columns {
+        let row = &mut run.scratch.rows[0];
+        run.engine.fetch_long(only_table(tables), row, usize::from(column));
+    }
+    let frame = run.frame(tables);
+    for expr in &returning.output {
+        rows.push(&evaluate(expr, &frame)?.value());
+    }
+    rows.finish_row();
+    Ok(())
+}
+
+// ---- constraints
+
+fn check_nulls(table: &Table, row: &Row, not_null: &[u16]) -> Result<(), SqlError> {
+    for &column in not_null {
+        let column = usize::from(column);
+        if row.is_null(&table.layout, column) {
+            return Err(SqlError::new(
+                "23502",
+                format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    table.def.columns[column].name, table.def.name
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A stop with what only the statement knows: the key, of the scratch's `changed` row, that exists already.
+fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
+    let Stop::Error(Error::UniqueViolation { index }) = stop else {
+        return stop.into();
+    };
+    let row = &mut run.scratch.changed;
+    let found = table.indexes.iter().find(|i| i.def.name == index);
+    let detail = found.map(|index| {
+        for column in index.spec.columns() {
+            run.engine.fetch_long(table, row, usize::from(column.column));
+        }
+        key_detail(table, index, row)
+    });
+    let mut error = SqlError::from(Error::UniqueViolation { index });
+    error.detail = detail;
+    error.into()
+}
+
+fn key_detail(table: &Table, index: &Index, row: &Row) -> String {
+    let mut names = Vec::new();
+    let mut values = Vec::new();
+    for column in index.spec.columns() {
+        let column = usize::from(column.column);
+        names.push(table.def.columns[column].name.as_str());
+        let mut text = Vec::new();
+        match row.get(&table.layout, column) {
+            Value::Null => text.extend_from_slice(b"null"),
+            value => value::to_text(table.layout.column_type(column), &value, &mut text),
+        }
+        values.push(String::from_utf8_lossy(&text).into_owned());
+    }
+    format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
+}

@@ -1,0 +1,111 @@
+//! How does a compiled statement run? Programs over engine ids: access paths, joins, grouping, sorting, changes.
+//!
+//! A program is made once at prepare and holds no state; what a run needs lies in the session's [`Scratch`], whose memory is
+//! reused. A run either completes, fails, or meets something to wait for ([`Halt::Wait`]): then the caller undoes the
+//! statement and runs it anew, so that no program is ever resumed in its middle.
+
+pub mod access;
+pub mod aggregate;
+pub mod change;
+pub mod definition;
+pub mod query;
+pub mod sort;
+
+use crate::error::SqlError;
+use crate::expr::{Env, Frame};
+use crate::value::Datum;
+use freshet_engine::catalog::Table;
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{KeyBuf, Row};
+use freshet_engine::txn::{Error, Session, Stop, WaitToken};
+use std::sync::Arc;
+
+/// Why a run ended early.
+#[derive(Debug)]
+pub enum Halt {
+    Wait(WaitToken),
+    Error(SqlError),
+}
+
+impl From<SqlError> for Halt {
+    fn from(error: SqlError) -> Halt {
+        Halt::Error(error)
+    }
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Error(error.into())
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        match stop {
+            Stop::Wait(token) => Halt::Wait(token),
+            Stop::Error(error) => error.into(),
+        }
+    }
+}
+
+/// Whether a producer of rows goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    Continue,
+    Stop,
+}
+
+/// Buffers of one level of a join.
+#[derive(Default)]
+pub struct Level {
+    candidates: Vec<RowId>,
+    /// Key values that had to be computed.
+    computed: Vec<Datum>,
+    lower: KeyBuf,
+    upper: KeyBuf,
+}
+
+/// What runs reuse.
+#[derive(Default)]
+pub struct Scratch {
+    pub rows: Vec<Row>,
+    pub cells: Vec<Vec<Datum>>,
+    /// By source: the row that is at hand.
+    pub ids: Vec<RowId>,
+    levels: Vec<Level>,
+    /// Rows that a change applies to.
+    targets: Vec<RowId>,
+    /// The row being written.
+    changed: Row,
+}
+
+impl Scratch {
+    fn make_room(&mut self, sources: usize) {
+        if self.rows.len() < sources {
+            self.rows.resize_with(sources, Row::default);
+            self.cells.resize_with(sources, Vec::new);
+            self.ids.resize(sources, RowId(0));
+            self.levels.resize_with(sources, Level::default);
+        }
+    }
+}
+
+/// One execution.
+pub struct Run<'r> {
+    pub engine: &'r mut Session,
+    pub parameters: &'r [Datum],
+    pub env: &'r Env,
+    pub scratch: &'r mut Scratch,
+}
+
+impl Run<'_> {
+    pub fn frame<'a>(&'a self, tables: &'a [Option<Arc<Table>>]) -> Frame<'a> {
+        Frame {
+            tables,
+            rows: &self.scratch.rows,
+            cells: &self.scratch.cells,
+            parameters: self.parameters,
+            env: self.env,
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! How does a compiled SELECT run? Nested loops over access paths, then grouping, projection, order, limit.
+//!
+//! ```text
+//! step 0 ─ rows ─▶ step 1 ─ rows ─▶ ... ─▶ [groups ▶ HAVING] ─▶ projection ─▶ [DISTINCT] ─▶ [sort] ─▶ OFFSET, LIMIT
+//! ```
+//!
+//! Where the order comes from an index, a reached limit stops the loops.
+
+use super::access::{self, Access, StepView};
+use super::aggregate::{Grouping, Groups, encode_key};
+use super::sort::{KeyOrder, Sorter};
+use super::{Flow, Halt, Run, Scratch};
+use crate::error::SqlError;
+use crate::expr::{Expr, Frame, evaluate, test};
+use crate::rows::{Column, RowSet};
+use crate::value::Datum;
+use freshet_engine::catalog::Table;
+use freshet_engine::schema::Value;
+use freshet_engine::txn::{Error, Locked, Stop};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// One loop of a join.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub source: u16,
+    pub access: Access,
+    /// What must hold of the sources up to this one.
+    pub filter: Vec<Expr>,
+    /// LEFT JOIN: what makes a match. The filter is then asked after it, of the row of nulls too.
+    pub outer: Option<Vec<Expr>>,
+    /// As EXPLAIN shows them.
+    pub conditions: Vec<String>,
+}
+
+/// What a locking clause does with a locked row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockWait {
+    Wait,
+    NoWait,
+    SkipLocked,
+}
+
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    pub expr: Expr,
+    pub order: KeyOrder,
+}
+
+/// A compiled SELECT.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// By source; `None` for a computed one.
+    pub tables: Vec<Option<Arc<Table>>>,
+    /// By source: variable-length columns that are looked at.
+    pub long_columns: Vec<Vec<u16>>,
+    /// By source: columns of a computed one.
+    pub widths: Vec<usize>,
+    pub steps: Vec<Step>,
+    /// A condition without columns: nothing is read unless it holds.
+    pub precondition: Vec<Expr>,
+    pub grouping: Option<Grouping>,
+    pub output: Vec<Expr>,
+    pub columns: Arc<[Column]>,
+    pub distinct: bool,
+    pub sort: Vec<SortKey>,
+    /// The sort's orders, as the sorter wants them.
+    pub orders: Vec<KeyOrder>,
+    pub limit: Option<Expr>,
+    pub offset: Option<Expr>,
+    pub lock: Option<LockWait>,
+    /// The whole condition, asked again of a newer version that was locked.
+    pub recheck: Vec<Expr>,
+}
+
+impl Query {
+    fn view(&self, depth: usize) -> StepView<'_> {
+        let step = &self.steps[depth];
+        StepView {
+            tables: &self.tables,
+            source: step.source,
+            access: &step.access,
+            long_columns: &self.long_columns[usize::from(step.source)],
+            depth,
+        }
+    }
+}
+
+/// Runs a query into `rows`.
+pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    run.scratch.make_room(query.tables.len().max(1));
+    rows.start(&query.columns);
+    let limits = Limits::of(query, run)?;
+    if limits.left == 0 || !holds(&query.precondition, &run.frame(&query.tables))? {
+        if let Some(grouping) = &query.grouping
+            && limits.left > 0
+        {
+            return run_grouped(query, grouping, limits, false, run, rows);
+        }
+        return Ok(());
+    }
+    if let Some(grouping) = &query.grouping {
+        return run_grouped(query, grouping, limits, true, run, rows);
+    }
+    if let Some(wait) = query.lock {
+        return run_locking(query, wait, limits, run, rows);
+    }
+    let mut output = Output::new(query, limits, rows);
+    descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
+    output.finish();
+    Ok(())
+}
+
+fn run_grouped(
+    query: &Query,
+    grouping: &Grouping,
+    limits: Limits,
+    read: bool,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<(), Halt> {
+    let mut groups = Groups::new(grouping);
+    if read {
+        descend(query, 0, run, &mut |run: &mut Run<'_>| {
+            groups.add(&run.frame(&query.tables))?;
+            Ok(Flow::Continue)
+        })?;
+    }
+    let mut output = Output::new(query, limits, rows);
+    groups.finish(run, |frame| output.take(frame))?;
+    output.finish();
+    Ok(())
+}
+
+fn run_locking(
+    query: &Query,
+    wait: LockWait,
+    limits: Limits,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<(), Halt> {
+    run.engine.set_nowait(wait != LockWait::Wait);
+    let mut output = Output::new(query, limits, rows);
+    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_row(query, wait, run)? {
+        true => Ok(output.take(&run.frame(&query.tables))?),
+        false => Ok(Flow::Continue),
+    });
+    run.engine.set_nowait(false);
+    result?;
+    output.finish();
+    Ok(())
+}
+
+/// Locks the row at hand; false if it is gone, no longer meets the condition, or is to be skipped.
+fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let view = query.view(0);
+    let source = usize::from(view.source);
+    let table = query.tables[source].as_ref().expect("invariant: only stored rows are locked");
+    let id = run.scratch.ids[source];
+    let locked = run.engine.lock(table, id, &mut run.scratch.rows[source]);
+    match locked {
+        Ok(Locked::Gone) => Ok(false),
+        Ok(Locked::Same) => {
+            access::fetch_long(&view, run);
+            Ok(true)
+        }
+        Ok(Locked::Newer) => {
+            access::fetch_long(&view, run);
+            Ok(holds(&query.recheck, &run.frame(&query.tables))?)
+        }
+        Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => Ok(false),
+        Err(Stop::Error(Error::LockNotAvailable)) => {
+            Err(SqlError::new("55P03", format!("could not obtain lock on row in relation \"{}\"", table.def.name))
+                .into())
+        }
+        Err(stop) => Err(stop.into()),
+    }
+}
+
+/// All rows as owned values.
+pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>, Halt> {
+    let mut scratch = Scratch::default();
+    let mut inner =
+        Run { engine: &mut *outer.engine, parameters: outer.parameters, env: outer.env, scratch: &mut scratch };
+    let mut rows = RowSet::default();
+    run(query, &mut inner, &mut rows)?;
+    let width = query.columns.len();
+    Ok((0..rows.len()).map(|row| (0..width).map(|column| Datum::from(rows.get(row, column))).collect()).collect())
+}
+
+/// Calls `each` with every combination of rows that meets the conditions.
+pub fn descend(
+    query: &Query,
+    depth: usize,
+    run: &mut Run<'_>,
+    each: &mut impl FnMut(&mut Run<'_>) -> Result<Flow, Halt>,
+) -> Result<Flow, Halt> {
+    let Some(step) = query.steps.get(depth) else {
+        return each(run);
+    };
+    let view = query.view(depth);
+    let mut cursor = access::open(&view, run)?;
+    let mut matched = false;
+    while access::next(&view, &mut cursor, run)? {
+        if let Some(on) = &step.outer {
+            if !holds(on, &run.frame(&query.tables))? {
+                continue;
+            }
+            matched = true;
+        }
+        if !holds(&step.filter, &run.frame(&query.tables))? {
+            continue;
+        }
+        if descend(query, depth + 1, run, each)? == Flow::Stop {
+            return Ok(Flow::Stop);
+        }
+    }
+    if step.outer.is_some() && !matched {
+        nulls(query, step.source, run);
+        if holds(&step.filter, &run.frame(&query.tables))? {
+            return descend(query, depth + 1, run, each);
+        }
+    }
+    Ok(Flow::Continue)
+}
+
+pub fn holds(conditions: &[Expr], frame: &Frame<'_>) -> Result<bool, SqlError> {
+    for condition in conditions {
+        if !test(condition, frame)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn nulls(query: &Query, source: u16, run: &mut Run<'_>) {
+    let source = usize::from(source);
+    match &query.tables[source] {
+        Some(table) => run.scratch.rows[source].reset(&table.layout),
+        None => {
+            let cells = &mut run.scratch.cells[source];
+            cells.clear();
+            cells.resize(query.widths[source], Datum::Null);
+        }
+    }
+}
+
+/// OFFSET and LIMIT of one run.
+#[derive(Clone, Copy)]
+struct Limits {
+    skip: u64,
+    left: u64,
+}
+
+impl Limits {
+    fn of(query: &Query, run: &Run<'_>) -> Result<Limits, SqlError> {
+        if query.limit.is_none() && query.offset.is_none() {
+            return Ok(Limits { skip: 0, left: u64::MAX });
+        }
+        let frame = run.frame(&[]);
+        let number = |expr: &Option<Expr>, sqlstate, name| match expr {
+            None => Ok(None),
+            Some(expr) => match evaluate(expr, &frame)?.value() {
+                Value::Int(v) if v < 0 => Err(SqlError::new(sqlstate, format!("{name} must not be negative"))),
+                Value::Int(v) => Ok(Some(v as u64)),
+                _ => Ok(None),
+            },
+        };
+        Ok(Limits {
+            left: number(&query.limit, "2201W", "LIMIT")?.unwrap_or(u64::MAX),
+            skip: number(&query.offset, "2201X", "OFFSET")?.unwrap_or(0),
+        })
+    }
+}
+
+/// Projection and what comes after it.
+struct Output<'q, 'r> {
+    query: &'q Query,
+    rows: &'r mut RowSet,
+    limits: Limits,
+    seen: Option<HashSet<Box<[u8]>>>,
+    sorter: Option<Sorter<'q>>,
+}
+
+impl<'q, 'r> Output<'q, 'r> {
+    fn new(query: &'q Query, limits: Limits, rows: &'r mut RowSet) -> Output<'q, 'r> {
+        let keep = (limits.left != u64::MAX).then(|| limits.left.saturating_add(limits.skip));
+        let keep = keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+        let sorted = !query.sort.is_empty();
+        Output {
+            query,
+            rows,
+            limits,
+            seen: query.distinct.then(HashSet::new),
+            sorter: sorted.then(|| Sorter::new(&query.orders, query.output.len(), keep)),
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) -> Result<Flow, SqlError> {
+        if self.seen.is_some() && !self.is_new(frame)? {
+            return Ok(Flow::Continue);
+        }
+        if let Some(sorter) = &mut self.sorter {
+            for key in &self.query.sort {
+                sorter.push(evaluate(&key.expr, frame)?.into_datum());
+            }
+            for expr in &self.query.output {
+                sorter.push(evaluate(expr, frame)?.into_datum());
+            }
+            sorter.row_done();
+            return Ok(Flow::Continue);
+        }
+        if self.limits.skip > 0 {
+            self.limits.skip -= 1;
+            return Ok(Flow::Continue);
+        }
+        for expr in &self.query.output {
+            self.rows.push(&evaluate(expr, frame)?.value());
+        }
+        self.rows.finish_row();
+        self.limits.left -= 1;
+        Ok(if self.limits.left == 0 { Flow::Stop } else { Flow::Continue })
+    }
+
+    fn is_new(&mut self, frame: &Frame<'_>) -> Result<bool, SqlError> {
+        let mut key = Vec::new();
+        for (expr, column) in self.query.output.iter().zip(self.query.columns.iter()) {
+            encode_key(column.ty, &evaluate(expr, frame)?.value(), &mut key);
+        }
+        let seen = self.seen.as_mut().expect("the caller asks with DISTINCT only");
+        Ok(seen.insert(key.into()))
+    }
+
+    fn finish(self) {
+        let Some(sorter) = self.sorter else {
+            return;
+        };
+        let skip = usize::try_from(self.limits.skip).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.limits.left).unwrap_or(usize::MAX);
+        for row in sorter.finish().skip(skip).take(left) {
+            for datum in &row {
+                self.rows.push(&datum.as_value());
+            }
+            self.rows.finish_row();
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Evaluation.
+
+use super::{Env, EnvValue, Expr};
+use crate::error::SqlError;
+use crate::value::function::Function;
+use crate::value::operator::BinaryOperator;
+use crate::value::{self, Datum};
+use freshet_engine::catalog::Table;
+use freshet_engine::schema::{Row, Type, Value};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// What an expression may look at: one row of each source, parameters, the environment.
+#[derive(Clone, Copy)]
+pub struct Frame<'a> {
+    /// By source; `None` for a computed one.
+    pub tables: &'a [Option<Arc<Table>>],
+    /// By source; empty for a computed one.
+    pub rows: &'a [Row],
+    /// By source; empty for a stored one.
+    pub cells: &'a [Vec<Datum>],
+    pub parameters: &'a [Datum],
+    pub env: &'a Env,
+}
+
+impl<'a> Frame<'a> {
+    pub fn column(&self, source: u16, column: u16) -> Value<'a> {
+        let source = usize::from(source);
+        let table = self.tables[source].as_ref().expect("invariant: a column is of a stored source");
+        self.rows[source].get(&table.layout, usize::from(column))
+    }
+}
+
+/// A value on its way: a view of what is there, or what was just computed.
+#[derive(Debug)]
+pub enum Scalar<'a> {
+    View(Value<'a>),
+    Own(Datum),
+}
+
+impl Scalar<'_> {
+    pub const NULL: Scalar<'static> = Scalar::View(Value::Null);
+
+    pub fn value(&self) -> Value<'_> {
+        match self {
+            Scalar::View(value) => *value,
+            Scalar::Own(datum) => datum.as_value(),
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        match self {
+            Scalar::View(value) => value.is_null(),
+            Scalar::Own(datum) => matches!(datum, Datum::Null),
+        }
+    }
+
+    pub fn into_datum(self) -> Datum {
+        match self {
+            Scalar::View(value) => value.into(),
+            Scalar::Own(datum) => datum,
+        }
+    }
+}
+
+impl From<Option<bool>> for Scalar<'_> {
+    fn from(truth: Option<bool>) -> Self {
+        Scalar::View(truth.map_or(Value::Null, Value::Bool))
+    }
+}
+
+/// Whether a condition is TRUE: neither false nor unknown.
+pub fn test(expr: &Expr, frame: &Frame<'_>) -> Result<bool, SqlError> {
+    Ok(truth(expr, frame)? == Some(true))
+}
+
+/// A condition's truth; `None` is unknown.
+pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
+    match expr {
+        Expr::Compare { operator, left, right } => {
+            let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
+            let order = order(operator, &left.value(), &right.value())?;
+            Ok(order.map(|order| operator.op.holds(order)))
+        }
+        Expr::And(list) => junction(list, frame, false),
+        Expr::Or(list) => junction(list, frame, true),
+        Expr::Not(inner) => Ok(truth(inner, frame)?.map(|b| !b)),
+        Expr::IsNull { expr, negated } => Ok(Some(evaluate(expr, frame)?.is_null() != *negated)),
+        Expr::IsTruth { expr, value, negated } => Ok(Some((truth(expr, frame)? == Some(*value)) != *negated)),
+        Expr::Distinct { operator, left, right, negated } => {
+            let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
+            let equal = match order(operator, &left.value(), &right.value())? {
+                Some(order) => order == Ordering::Equal,
+                None => left.is_null() && right.is_null(),
+            };
+            Ok(Some(equal == *negated))
+        }
+        Expr::In { expr, list, negated } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
+        Expr::Like { expr, pattern, escape, insensitive, negated } => {
+            let (text, pattern) = (evaluate(expr, frame)?, evaluate(pattern, frame)?);
+            let (Value::Bytes(text), Value::Bytes(pattern)) = (text.value(), pattern.value()) else {
+                return Ok(None);
+            };
+            let found = value::pattern::like(text, pattern, *escape, *insensitive)?;
+            Ok(Some(found != *negated))
+        }
+        other => match evaluate(other, frame)?.value() {
+            Value::Bool(b) => Ok(Some(b)),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// The order of two values; `None` if either is null.
+fn order(operator: &BinaryOperator, left: &Value<'_>, right: &Value<'_>) -> Result<Option<Ordering>, SqlError> {
+    if left.is_null() || right.is_null() {
+        return Ok(None);
+    }
+    operator.compare(left, right).map(Some)
+}
+
+/// AND ends at the first false, OR at the first true (`until`).
+fn junction(list: &[Expr], frame: &Frame<'_>, until: bool) -> Result<Option<bool>, SqlError> {
+    let mut unknown = false;
+    for expr in list {
+        match truth(expr, frame)? {
+            Some(b) if b == until => return Ok(Some(until)),
+            Some(_) => {}
+            None => unknown = true,
+        }
+    }
+    Ok(if unknown { None } else { Some(!until) })
+}
+
+fn member(expr: &Expr, list: &[(BinaryOperator, Expr)], frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
+    let wanted = evaluate(expr, frame)?;
+    let mut unknown = wanted.is_null();
+    for (operator, item) in list {
+        let item = evaluate(item, frame)?;
+        match order(operator, &wanted.value(), &item.value())? {
+            Some(Ordering::Equal) => return Ok(Some(true)),
+            Some(_) => {}
+            None => unknown = true,
+        }
+    }
+    Ok(if unknown { None } else { Some(false) })
+}
+
+/// The expression's value.
+pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    match expr {
+        Expr::Column { source, column } => Ok(Scalar::View(frame.column(*source, *column))),
+        Expr::Param(i) => Ok(Scalar::View(frame.parameters[usize::from(*i)].as_value())),
+        Expr::Const(datum) => Ok(Scalar::View(datum.as_value())),
+        Expr::Cell { source, column } => {
+            Ok(Scalar::View(frame.cells[usize::from(*source)][usize::from(*column)].as_value()))
+        }
+        Expr::Aggregate(_) => unreachable!("invariant: grouping replaces aggregates before a run"),
+        Expr::Cast { expr, from, to, explicit } => {
+            let inner = evaluate(expr, frame)?;
+            if inner.is_null() {
+                return Ok(Scalar::NULL);
+            }
+            value::cast::cast(*from, &inner.value(), *to, *explicit).map(Scalar::Own)
+        }
+        Expr::Binary { operator, left, right } => {
+            let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
+            operator.apply(&left.value(), &right.value()).map(Scalar::Own)
+        }
+        Expr::Negate { expr, ty } => {
+            let inner = evaluate(expr, frame)?;
+            if inner.is_null() {
+                return Ok(Scalar::NULL);
+            }
+            value::operator::negate(*ty, &inner.value()).map(Scalar::Own)
+        }
+        Expr::Case { branches, otherwise } => {
+            for (condition, result) in branches {
+                if test(condition, frame)? {
+                    return evaluate(result, frame);
+                }
+            }
+            match otherwise {
+                Some(result) => evaluate(result, frame),
+                None => Ok(Scalar::NULL),
+            }
+        }
+        Expr::Call { function, args } => call(function, args, frame),
+        Expr::Coalesce(list) => {
+            for item in list {
+                let item = evaluate(item, frame)?;
+                if !item.is_null() {
+                    return Ok(item);
+                }
+            }
+            Ok(Scalar::NULL)
+        }
+        Expr::NullIf { operator, left, right } => {
+            let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
+            match order(operator, &left.value(), &right.value())? {
+                Some(Ordering::Equal) => Ok(Scalar::NULL),
+                _ => Ok(left),
+            }
+        }
+        Expr::Extreme { greatest, list, ty } => extreme(*greatest, list, *ty, frame),
+        Expr::Env(what) => Ok(environment(*what, frame.env)),
+        Expr::Setting { name, missing_ok } => setting(name, *missing_ok, frame),
+        Expr::Compare { .. }
+        | Expr::And(_)
+        | Expr::Or(_)
+        | Expr::Not(_)
+        | Expr::IsNull { .. }
+        | Expr::IsTruth { .. }
+        | Expr::Distinct { .. }
+        | Expr::In { .. }
+        | Expr::Like { .. } => Ok(truth(expr, frame)?.into()),
+    }
+}
+
+fn call<'a>(function: &Function, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let mut scalars = Vec::with_capacity(args.len());
+    for arg in args {
+        scalars.push(evaluate(arg, frame)?);
+    }
+    let values: Vec<Value<'_>> = scalars.iter().map(Scalar::value).collect();
+    function.call(&values).map(Scalar::Own)
+}
+
+fn extreme<'a>(greatest: bool, list: &'a [Expr], ty: Type, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let wanted = if greatest { Ordering::Greater } else { Ordering::Less };
+    let mut best = Scalar::NULL;
+    for item in list {
+        let item = evaluate(item, frame)?;
+        if item.is_null() {
+            continue;
+        }
+        if best.is_null() || ty.compare(&item.value(), &best.value()) == wanted {
+            best = item;
+        }
+    }
+    Ok(best)
+}
+
+fn setting<'a>(name: &'a Expr, missing_ok: bool, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let name = evaluate(name, frame)?;
+    let Value::Bytes(name) = name.value() else {
+        return Ok(Scalar::NULL);
+    };
+    let name = text_of(name);
+    match frame.env.settings.get(&name) {
+        Some(value) => Ok(Scalar::Own(Datum::Bytes(value.into_bytes().into()))),
+        None if missing_ok => Ok(Scalar::NULL),
+        None => Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))),
+    }
+}
+
+fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
+    let value = match what {
+        // The time zone served is UTC, so that the local time is the same number.
+        EnvValue::Now | EnvValue::LocalTimestamp => Value::Int(env.now),
+        EnvValue::CurrentDate => Value::Int(env.now.div_euclid(MICROS_PER_DAY)),
+        EnvValue::LocalTime => Value::Int(env.now.rem_euclid(MICROS_PER_DAY)),
+        EnvValue::User => Value::Bytes(env.user.as_bytes()),
+        EnvValue::Database => Value::Bytes(env.database.as_bytes()),
+        EnvValue::Schema => Value::Bytes(b"public"),
+        EnvValue::Version => Value::Bytes(VERSION.as_bytes()),
+        EnvValue::BackendPid => Value::Int(i64::from(env.backend_pid)),
+    };
+    Scalar::View(value)
+}
+
+/// Begins as PostgreSQL's does: clients read the number out of it.
+const VERSION: &str = concat!("PostgreSQL 15.0 compatible (Freshet ", env!("CARGO_PKG_VERSION"), ")");
+
+/// A text's characters, for messages.
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}

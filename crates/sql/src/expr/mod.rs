@@ -1,0 +1,290 @@
+//! What is an expression worth? Bound expressions and their evaluation over a frame of rows.
+//!
+//! A bound expression knows where each value lies (a source's column, a parameter) and of which type it is; names and
+//! implicit casts are gone. Evaluation borrows from rows, parameters and constants wherever it can and owns only what
+//! it computes. NULL follows SQL's three-valued logic.
+
+mod eval;
+mod show;
+
+pub use eval::{Frame, evaluate, test};
+pub use show::show;
+
+use crate::settings::Settings;
+use crate::value::Datum;
+use crate::value::function::Function;
+use crate::value::operator::BinaryOperator;
+use freshet_engine::schema::Type;
+
+/// What the session and the clock know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EnvValue {
+    /// The transaction's start.
+    Now,
+    LocalTimestamp,
+    CurrentDate,
+    LocalTime,
+    User,
+    Database,
+    Schema,
+    Version,
+    BackendPid,
+}
+
+/// The values behind [`EnvValue`] and the session's settings.
+#[derive(Clone, Default, Debug)]
+pub struct Env {
+    pub settings: Settings,
+    /// Microseconds since 2000-01-01 UTC.
+    pub now: i64,
+    pub user: String,
+    pub database: String,
+    pub backend_pid: i32,
+}
+
+/// A bound expression.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Expr {
+    Const(Datum),
+    /// Zero-based.
+    Param(u16),
+    /// A column of a stored row.
+    Column {
+        source: u16,
+        column: u16,
+    },
+    /// A column of a computed row.
+    Cell {
+        source: u16,
+        column: u16,
+    },
+    /// The result of an aggregate; a [`Expr::Cell`] once grouping is planned.
+    Aggregate(u16),
+    Cast {
+        expr: Box<Expr>,
+        from: Type,
+        to: Type,
+        explicit: bool,
+    },
+    /// Arithmetic, concatenation and the like; comparisons are [`Expr::Compare`].
+    Binary {
+        operator: BinaryOperator,
+        left: Box<Expr>,
+        right: Box<Expr>,
+    },
+    Negate {
+        expr: Box<Expr>,
+        ty: Type,
+    },
+    Compare {
+        operator: BinaryOperator,
+        left: Box<Expr>,
+        right: Box<Expr>,
+    },
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    Not(Box<Expr>),
+    IsNull {
+        expr: Box<Expr>,
+        negated: bool,
+    },
+    /// IS [NOT] TRUE, IS [NOT] FALSE.
+    IsTruth {
+        expr: Box<Expr>,
+        value: bool,
+        negated: bool,
+    },
+    /// IS [NOT] DISTINCT FROM.
+    Distinct {
+        /// Equality.
+        operator: BinaryOperator,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        negated: bool,
+    },
+    In {
+        expr: Box<Expr>,
+        /// Each with its equality.
+        list: Vec<(BinaryOperator, Expr)>,
+        negated: bool,
+    },
+    Like {
+        expr: Box<Expr>,
+        pattern: Box<Expr>,
+        escape: Option<char>,
+        insensitive: bool,
+        negated: bool,
+    },
+    Case {
+        branches: Vec<(Expr, Expr)>,
+        otherwise: Option<Box<Expr>>,
+    },
+    /// The arguments have the function's types.
+    Call {
+        function: Box<Function>,
+        args: Vec<Expr>,
+    },
+    Coalesce(Vec<Expr>),
+    NullIf {
+        /// Equality.
+        operator: BinaryOperator,
+        left: Box<Expr>,
+        right: Box<Expr>,
+    },
+    /// GREATEST, LEAST.
+    Extreme {
+        greatest: bool,
+        list: Vec<Expr>,
+        ty: Type,
+    },
+    Env(EnvValue),
+    /// `current_setting(name, missing_ok)`.
+    Setting {
+        name: Box<Expr>,
+        missing_ok: bool,
+    },
+}
+
+impl Expr {
+    pub const NULL: Expr = Expr::Const(Datum::Null);
+
+    pub fn is_constant(&self) -> bool {
+        matches!(self, Expr::Const(_))
+    }
+
+    /// Calls `f` on this expression and on those beneath, until it says not to go deeper.
+    pub fn walk(&self, f: &mut impl FnMut(&Expr) -> bool) {
+        if f(self) {
+            self.children(&mut |child| child.walk(f));
+        }
+    }
+
+    fn children(&self, f: &mut dyn FnMut(&Expr)) {
+        match self {
+            Expr::Const(_)
+            | Expr::Param(_)
+            | Expr::Column { .. }
+            | Expr::Cell { .. }
+            | Expr::Aggregate(_)
+            | Expr::Env(_) => {}
+            Expr::Cast { expr, .. }
+            | Expr::Negate { expr, .. }
+            | Expr::Not(expr)
+            | Expr::IsNull { expr, .. }
+            | Expr::IsTruth { expr, .. }
+            | Expr::Setting { name: expr, .. } => f(expr),
+            Expr::Binary { left, right, .. }
+            | Expr::Compare { left, right, .. }
+            | Expr::NullIf { left, right, .. }
+            | Expr::Distinct { left, right, .. } => {
+                f(left);
+                f(right);
+            }
+            Expr::And(list)
+            | Expr::Or(list)
+            | Expr::Coalesce(list)
+            | Expr::Call { args: list, .. }
+            | Expr::Extreme { list, .. } => list.iter().for_each(f),
+            Expr::In { expr, list, .. } => {
+                f(expr);
+                list.iter().for_each(|(_, item)| f(item));
+            }
+            Expr::Like { expr, pattern, .. } => {
+                f(expr);
+                f(pattern);
+            }
+            Expr::Case { branches, otherwise } => {
+                for (condition, result) in branches {
+                    f(condition);
+                    f(result);
+                }
+                otherwise.iter().for_each(|e| f(e));
+            }
+        }
+    }
+
+    /// Rebuilds from the leaves up: `f` sees each expression after those beneath it were rebuilt; where `before` gives
+    /// a replacement, nothing beneath is looked at.
+    pub fn rewrite(self, before: &mut impl FnMut(&Expr) -> Option<Expr>) -> Expr {
+        if let Some(replacement) = before(&self) {
+            return replacement;
+        }
+        let mut boxed = |e: Box<Expr>| Box::new(e.rewrite(before));
+        match self {
+            leaf @ (Expr::Const(_)
+            | Expr::Param(_)
+            | Expr::Column { .. }
+            | Expr::Cell { .. }
+            | Expr::Aggregate(_)
+            | Expr::Env(_)) => leaf,
+            Expr::Cast { expr, from, to, explicit } => Expr::Cast { expr: boxed(expr), from, to, explicit },
+            Expr::Binary { operator, left, right } => Expr::Binary { operator, left: boxed(left), right: boxed(right) },
+            Expr::Negate { expr, ty } => Expr::Negate { expr: boxed(expr), ty },
+            Expr::Compare { operator, left, right } => {
+                Expr::Compare { operator, left: boxed(left), right: boxed(right) }
+            }
+            Expr::And(list) => Expr::And(rewrite_all(list, before)),
+            Expr::Or(list) => Expr::Or(rewrite_all(list, before)),
+            Expr::Not(expr) => Expr::Not(boxed(expr)),
+            Expr::Setting { name, missing_ok } => Expr::Setting { name: boxed(name), missing_ok },
+            Expr::IsNull { expr, negated } => Expr::IsNull { expr: boxed(expr), negated },
+            Expr::IsTruth { expr, value, negated } => Expr::IsTruth { expr: boxed(expr), value, negated },
+            Expr::Distinct { operator, left, right, negated } => {
+                Expr::Distinct { operator, left: boxed(left), right: boxed(right), negated }
+            }
+            Expr::In { expr, list, negated } => Expr::In {
+                expr: boxed(expr),
+                list: list.into_iter().map(|(operator, item)| (operator, item.rewrite(before))).collect(),
+                negated,
+            },
+            Expr::Like { expr, pattern, escape, insensitive, negated } => {
+                Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, insensitive, negated }
+            }
+            Expr::Case { branches, otherwise } => Expr::Case {
+                branches: branches.into_iter().map(|(c, r)| (c.rewrite(before), r.rewrite(before))).collect(),
+                otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
+            },
+            Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
+            Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
+            Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
+            Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },
+        }
+    }
+
+    /// Whether a column or cell of a source that `is` tells occurs.
+    pub fn mentions(&self, is: impl Fn(u16) -> bool) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            if let Expr::Column { source, .. } | Expr::Cell { source, .. } = e {
+                found |= is(*source);
+            }
+            !found
+        });
+        found
+    }
+
+    /// The highest source that occurs.
+    pub fn last_source(&self) -> Option<u16> {
+        let mut last = None;
+        self.walk(&mut |e| {
+            if let Expr::Column { source, .. } | Expr::Cell { source, .. } = e {
+                last = last.max(Some(*source));
+            }
+            true
+        });
+        last
+    }
+
+    pub fn has_aggregate(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= matches!(e, Expr::Aggregate(_));
+            !found
+        });
+        found
+    }
+}
+
+fn rewrite_all(list: Vec<Expr>, before: &mut impl FnMut(&Expr) -> Option<Expr>) -> Vec<Expr> {
+    list.into_iter().map(|e| e.rewrite(before)).collect()
+}

@@ -1,0 +1,96 @@
+//! How does EXPLAIN write a condition?
+
+use super::Expr;
+use crate::value::{Datum, operator::BinaryOperator};
+use freshet_engine::schema::Type;
+
+/// The expression as text; `name` names a column of a source.
+pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
+    let infix = |left: &Expr, operator: &BinaryOperator, right: &Expr| {
+        format!(
+            "({} {} {})",
+            typed(left, operator.left, name),
+            operator.op.symbol(),
+            typed(right, operator.right, name)
+        )
+    };
+    match expr {
+        Expr::Column { source, column } | Expr::Cell { source, column } => name(*source, *column),
+        Expr::Param(i) => format!("${}", i + 1),
+        Expr::Const(datum) => constant(datum, None),
+        Expr::Compare { operator, left, right } | Expr::Binary { operator, left, right } => {
+            infix(left, operator, right)
+        }
+        Expr::And(list) => format!("({})", list_of(list, " AND ", name)),
+        Expr::Or(list) => format!("({})", list_of(list, " OR ", name)),
+        Expr::Not(inner) => format!("(NOT {})", show(inner, name)),
+        Expr::IsNull { expr, negated } => {
+            format!("({} IS{} NULL)", show(expr, name), not(*negated))
+        }
+        Expr::IsTruth { expr, value, negated } => {
+            let value = if *value { "TRUE" } else { "FALSE" };
+            format!("({} IS{} {value})", show(expr, name), not(*negated))
+        }
+        Expr::In { expr, list, negated } => {
+            let items = list.iter().map(|(o, item)| typed(item, o.right, name));
+            let items: Vec<String> = items.collect();
+            format!("({}{} IN ({}))", show(expr, name), not(*negated), items.join(", "))
+        }
+        Expr::Like { expr, pattern, negated, insensitive, .. } => {
+            let like = if *insensitive { "ILIKE" } else { "LIKE" };
+            format!("({}{} {like} {})", show(expr, name), not(*negated), typed(pattern, Type::Text, name))
+        }
+        Expr::Distinct { left, right, negated, .. } => {
+            format!("({} IS{} DISTINCT FROM {})", show(left, name), not(*negated), show(right, name))
+        }
+        Expr::Cast { expr, to, .. } => format!("({})::{}", show(expr, name), crate::value::pgtype::format_type(*to)),
+        Expr::Negate { expr, .. } => format!("(- {})", show(expr, name)),
+        Expr::Call { function, args } => {
+            format!("{}({})", format!("{:?}", function.id).to_lowercase(), list_of(args, ", ", name))
+        }
+        Expr::Coalesce(list) => format!("COALESCE({})", list_of(list, ", ", name)),
+        Expr::Extreme { greatest, list, .. } => {
+            format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, list_of(list, ", ", name))
+        }
+        Expr::NullIf { left, right, .. } => {
+            format!("NULLIF({}, {})", show(left, name), show(right, name))
+        }
+        Expr::Case { .. } => "CASE ... END".to_owned(),
+        Expr::Env(value) => format!("{value:?}").to_lowercase(),
+        Expr::Setting { name: setting, .. } => format!("current_setting({})", show(setting, name)),
+        Expr::Aggregate(i) => format!("aggregate {i}"),
+    }
+}
+
+fn not(negated: bool) -> &'static str {
+    if negated { " NOT" } else { "" }
+}
+
+fn list_of(list: &[Expr], between: &str, name: &dyn Fn(u16, u16) -> String) -> String {
+    let parts: Vec<String> = list.iter().map(|e| show(e, name)).collect();
+    parts.join(between)
+}
+
+fn typed(expr: &Expr, ty: Type, name: &dyn Fn(u16, u16) -> String) -> String {
+    match expr {
+        Expr::Const(datum) => constant(datum, Some(ty)),
+        other => show(other, name),
+    }
+}
+
+fn constant(datum: &Datum, ty: Option<Type>) -> String {
+    let mut text = Vec::new();
+    match (datum, ty) {
+        (Datum::Null, _) => return "NULL".to_owned(),
+        (Datum::Int(v), None) => return v.to_string(),
+        (Datum::Bool(v), _) => return v.to_string(),
+        (datum, Some(ty)) => crate::value::to_text(ty, &datum.as_value(), &mut text),
+        (Datum::Bytes(v), None) => text.extend_from_slice(v),
+        (other, None) => return format!("{other:?}"),
+    }
+    let text = String::from_utf8_lossy(&text);
+    match datum {
+        Datum::Bytes(_) => format!("'{text}'"),
+        _ => text.into_owned(),
+    }
+}

@@ -1,0 +1,295 @@
+//! What does the text say? Scripts to statements, statements to syntax trees, spans to positions.
+//!
+//! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
+//! first words here.
+
+use crate::error::SqlError;
+use sqlparser::ast::Statement;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
+
+/// How deeply expressions and queries may nest: what a session's stack surely takes.
+pub const DEPTH_MAX: usize = 100;
+
+/// How many words may follow each other without a comma or parenthesis: operators chain into trees as deep as the
+/// chain is long, and dropping such a tree takes stack.
+const RUN_MAX: usize = 4_000;
+
+/// One statement.
+#[derive(Debug)]
+pub enum Parsed {
+    /// Nothing but blanks and comments.
+    Empty,
+    Sql(Box<Statement>),
+    Checkpoint,
+    /// VACUUM and ANALYZE have nothing to do here; their tag.
+    NoOperation(&'static str),
+    Abort,
+    DeallocateAll,
+}
+
+/// Parses one statement.
+pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
+    let mut tokens = tokenize(sql)?;
+    while matches!(last_word(&tokens), Some(Token::SemiColon | Token::Whitespace(_) | Token::EOF)) {
+        tokens.pop();
+    }
+    let words: Vec<&TokenWithSpan> = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
+    if words.is_empty() {
+        return Ok(Parsed::Empty);
+    }
+    if let Some(own) = own_command(&words, sql)? {
+        return Ok(own);
+    }
+    check_runs(&words)?;
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
+    let next = parser.peek_token();
+    if next.token != Token::EOF {
+        return Err(near(sql, &next));
+    }
+    Ok(Parsed::Sql(Box::new(statement)))
+}
+
+/// Parses an expression alone, as a column's default is stored.
+pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
+    let dialect = PostgreSqlDialect {};
+    Parser::new(&dialect)
+        .with_recursion_limit(DEPTH_MAX)
+        .with_tokens_with_locations(tokenize(sql)?)
+        .parse_expr()
+        .map_err(|e| syntax_error(sql, e))
+}
+
+fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
+    let mut runs = vec![0usize];
+    for word in words {
+        match word.token {
+            Token::LParen => runs.push(0),
+            Token::RParen if runs.len() > 1 => {
+                runs.pop();
+            }
+            Token::Comma => runs.iter_mut().last().into_iter().for_each(|r| *r = 0),
+            _ => {
+                let run = runs.last_mut().expect("the outermost run is never popped");
+                *run += 1;
+                if *run > RUN_MAX {
+                    return Err(SqlError::new("54001", "stack depth limit exceeded")
+                        .with_detail(format!("An expression chains more than {RUN_MAX} words.")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn last_word(tokens: &[TokenWithSpan]) -> Option<&Token> {
+    tokens.last().map(|t| &t.token)
+}
+
+fn keyword(token: &TokenWithSpan) -> Keyword {
+    match &token.token {
+        Token::Word(word) => word.keyword,
+        _ => Keyword::NoKeyword,
+    }
+}
+
+fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, SqlError> {
+    let is = |i: usize, text: &str| {
+        words.get(i).is_some_and(|t| match &t.token {
+            Token::Word(w) => w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text),
+            _ => false,
+        })
+    };
+    let ends_at = |i: usize, parsed: Parsed| match words.get(i) {
+        None => Ok(Some(parsed)),
+        Some(token) => Err(near(sql, token)),
+    };
+    if is(0, "checkpoint") {
+        return ends_at(1, Parsed::Checkpoint);
+    }
+    if is(0, "vacuum") {
+        return Ok(Some(Parsed::NoOperation("VACUUM")));
+    }
+    if is(0, "analyze") || is(0, "analyse") {
+        return Ok(Some(Parsed::NoOperation("ANALYZE")));
+    }
+    if is(0, "abort") {
+        let optional = matches!(words.get(1).map(|t| keyword(t)), Some(Keyword::WORK | Keyword::TRANSACTION));
+        return ends_at(1 + usize::from(optional), Parsed::Abort);
+    }
+    if is(0, "deallocate") {
+        let at = 1 + usize::from(is(1, "prepare"));
+        if is(at, "all") {
+            return ends_at(at + 1, Parsed::DeallocateAll);
+        }
+    }
+    Ok(None)
+}
+
+/// Splits a script at its semicolons; empty pieces are left out.
+pub fn split(script: &str) -> Result<Vec<String>, SqlError> {
+    let trimmed = script.trim_end();
+    match trimmed.find(';') {
+        None => return Ok(pieces([trimmed])),
+        Some(at) if at + 1 == trimmed.len() => return Ok(pieces([&trimmed[..at]])),
+        Some(_) => {}
+    }
+    let tokens = tokenize(script)?;
+    let mut offsets = Offsets::new(script);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for token in tokens.iter().filter(|t| t.token == Token::SemiColon) {
+        let end = offsets.advance_to(token.span.start);
+        parts.push(&script[start..end]);
+        start = end + 1;
+    }
+    parts.push(&script[start..]);
+    Ok(pieces(parts))
+}
+
+fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let blank = |part: &str| {
+        part.trim().is_empty()
+            || tokenize(part)
+                .is_ok_and(|tokens| tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::EOF)))
+    };
+    parts.into_iter().filter(|part| !blank(part)).map(str::to_owned).collect()
+}
+
+fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+    Tokenizer::new(&PostgreSqlDialect {}, sql)
+        .tokenize_with_location()
+        .map_err(|e| SqlError::new("42601", lower_first(&e.message)).at(position(sql, e.location)))
+}
+
+/// Byte offsets of tokens met in their order.
+struct Offsets<'a> {
+    rest: std::str::CharIndices<'a>,
+    line: u64,
+    column: u64,
+}
+
+impl<'a> Offsets<'a> {
+    fn new(text: &'a str) -> Offsets<'a> {
+        Offsets { rest: text.char_indices(), line: 1, column: 1 }
+    }
+
+    fn advance_to(&mut self, location: Location) -> usize {
+        while (self.line, self.column) < (location.line, location.column) {
+            match self.rest.next() {
+                Some((_, '\n')) => {
+                    self.line += 1;
+                    self.column = 1;
+                }
+                Some(_) => self.column += 1,
+                None => break,
+            }
+        }
+        self.rest.offset()
+    }
+}
+
+/// The 1-based character position of a place, if there is one.
+pub fn position(sql: &str, location: Location) -> Option<usize> {
+    if location.line == 0 {
+        return None;
+    }
+    let lines = sql.split_inclusive('\n').take(location.line as usize - 1).map(|line| line.chars().count());
+    Some(lines.sum::<usize>() + location.column as usize)
+}
+
+/// Where a part of the statement starts.
+pub fn span_position(sql: &str, span: Span) -> Option<usize> {
+    position(sql, span.start)
+}
+
+fn near(sql: &str, token: &TokenWithSpan) -> SqlError {
+    SqlError::new("42601", format!("syntax error at or near \"{}\"", token.token)).at(span_position(sql, token.span))
+}
+
+/// sqlparser writes what it expected, what it found and where into one string.
+fn syntax_error(sql: &str, error: ParserError) -> SqlError {
+    let text = match error {
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
+        ParserError::RecursionLimitExceeded => {
+            return SqlError::new("54001", "stack depth limit exceeded")
+                .with_detail(format!("Statements nest at most {DEPTH_MAX} deep."));
+        }
+    };
+    let (what, place) = match text.rsplit_once(" at Line: ") {
+        Some((what, place)) => (what, parse_place(place)),
+        None => (text.as_str(), None),
+    };
+    let message = match what.rsplit_once("found: ") {
+        Some((_, "EOF")) => "syntax error at end of input".to_owned(),
+        Some((_, found)) => format!("syntax error at or near \"{found}\""),
+        None => format!("syntax error: {}", lower_first(what)),
+    };
+    let error = SqlError::new("42601", message);
+    let error = match what.split_once(", found: ") {
+        Some((expected, _)) => error.with_detail(format!("{expected}.")),
+        None => error,
+    };
+    let end = || what.ends_with("found: EOF").then(|| sql.chars().count() + 1);
+    error.at(place.and_then(|p| position(sql, p)).or_else(end))
+}
+
+fn parse_place(place: &str) -> Option<Location> {
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_split_at_semicolons_outside_of_strings_and_comments() {
+        let script = "insert into t values (';'); -- a ; b\nselect 1;; /* ; */ ;\n select 'ä;' , \"x;y\" ;";
+        let parts = split(script).expect("the script is well-formed");
+        assert_eq!(parts.len(), 3, "{parts:?}");
+        assert_eq!(parts[0], "insert into t values (';')");
+        assert!(parts[1].ends_with("select 1"));
+        assert_eq!(parts[2].trim(), "select 'ä;' , \"x;y\"");
+        assert_eq!(split("  ").expect("blank"), Vec::<String>::new());
+        assert_eq!(split("select 1;").expect("one"), vec!["select 1"]);
+        assert_eq!(split("select 'a;b; c").expect_err("open").sqlstate, "42601");
+    }
+
+    #[test]
+    fn syntax_errors_have_a_position() {
+        for (sql, position, message) in [
+            ("selec 1", Some(1), "syntax error at or near \"selec\""),
+            ("select 1 +", Some(11), "syntax error at end of input"),
+            ("select 1 from t where", Some(22), "syntax error at end of input"),
+            ("select 'abc", Some(8), "unterminated string literal"),
+            ("select 1\nselect 2", Some(10), "syntax error at or near \"select\""),
+            ("checkpoint now", Some(12), "syntax error at or near \"now\""),
+        ] {
+            let error = parse(sql).expect_err(sql);
+            assert_eq!(error.sqlstate, "42601", "{sql}");
+            assert_eq!(error.message, message, "{sql}");
+            assert_eq!(error.position, position, "{sql}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let sql = format!("select {}1{}", "(".repeat(5000), ")".repeat(5000));
+        assert_eq!(parse(&sql).expect_err("too deep").sqlstate, "54001");
+        let sql = format!("select 1{}", " + 1".repeat(100_000));
+        assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
+    }
+}

@@ -1,0 +1,356 @@
+//! What do SET, RESET and SHOW know? The settings a driver or tool expects of a PostgreSQL 15, and our few own.
+//!
+//! A setting either means something here (`synchronous_commit`, the time limits, the isolation levels), or it has one
+//! value that we serve and any other is refused, or it is free text for the client's own use. None is taken silently with a
+//! meaning that we do not give it.
+
+use crate::error::SqlError;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a setting accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Any text.
+    Text,
+    Bool,
+    /// A whole number within these bounds.
+    Int(i64, i64),
+    /// A time in milliseconds, units taken.
+    Milliseconds,
+    /// One of these, in any case.
+    OneOf(&'static [&'static str]),
+    /// Told, never set.
+    Fixed,
+}
+
+struct Known {
+    name: &'static str,
+    /// As SHOW writes it.
+    display: &'static str,
+    default: &'static str,
+    kind: Kind,
+    /// Sent to the client when it changes.
+    reported: bool,
+}
+
+const fn known(name: &'static str, default: &'static str, kind: Kind) -> Known {
+    Known { name, display: name, default, kind, reported: false }
+}
+
+const fn reported(name: &'static str, display: &'static str, default: &'static str, kind: Kind) -> Known {
+    Known { name, display, default, kind, reported: true }
+}
+
+const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read"]);
+
+/// In the order of their names.
+static KNOWN: &[Known] = &[
+    reported("application_name", "application_name", "", Kind::Text),
+    known("bytea_output", "hex", Kind::OneOf(&["hex"])),
+    known("check_function_bodies", "on", Kind::Bool),
+    known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
+    reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
+    known("client_min_messages", "notice", Kind::Text),
+    reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
+    known("default_transaction_deferrable", "off", Kind::OneOf(&["off", "false"])),
+    known("default_transaction_isolation", "read committed", ISOLATIONS),
+    reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
+    known("extra_float_digits", "1", Kind::Int(1, 3)),
+    known("idle_in_transaction_session_timeout", "0", Kind::OneOf(&["0"])),
+    known("idle_session_timeout", "0", Kind::OneOf(&["0"])),
+    reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
+    reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
+    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(&["postgres"])),
+    reported("is_superuser", "is_superuser", "on", Kind::Fixed),
+    known("lc_collate", "C", Kind::Fixed),
+    known("lc_ctype", "C.UTF-8", Kind::Fixed),
+    known("lc_messages", "C", Kind::OneOf(&["C"])),
+    known("lc_monetary", "C", Kind::OneOf(&["C"])),
+    known("lc_numeric", "C", Kind::OneOf(&["C"])),
+    known("lc_time", "C", Kind::OneOf(&["C"])),
+    known("lock_timeout", "0", Kind::Milliseconds),
+    known("max_identifier_length", "63", Kind::Fixed),
+    known("row_security", "on", Kind::Bool),
+    known("search_path", "\"$user\", public", Kind::Text),
+    reported("server_encoding", "server_encoding", "UTF8", Kind::Fixed),
+    reported("server_version", "server_version", SERVER_VERSION, Kind::Fixed),
+    known("server_version_num", "150000", Kind::Fixed),
+    reported("session_authorization", "session_authorization", "freshet", Kind::Fixed),
+    reported(
+        "standard_conforming_strings",
+        "standard_conforming_strings",
+        "on",
+        Kind::OneOf(&["on", "true", "yes", "1"]),
+    ),
+    known("statement_timeout", "0", Kind::Milliseconds),
+    known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
+    known("synchronize_seqscans", "on", Kind::Bool),
+    reported(
+        "timezone",
+        "TimeZone",
+        "UTC",
+        Kind::OneOf(&["UTC", "GMT", "Etc/UTC", "Zulu", "default", "0", "+00", "+00:00"]),
+    ),
+    known("transaction_isolation", "read committed", ISOLATIONS),
+    known("transaction_read_only", "off", Kind::Bool),
+    known("xmloption", "content", Kind::Text),
+];
+
+/// The version that clients are told: PostgreSQL's, whose behaviour they then expect.
+pub const SERVER_VERSION: &str = "15.0";
+
+fn find(name: &str) -> Option<&'static Known> {
+    let folded = fold(name);
+    KNOWN.iter().find(|k| k.name == folded)
+}
+
+fn fold(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    match name.as_str() {
+        "time zone" => "timezone".to_owned(),
+        "transaction isolation level" => "transaction_isolation".to_owned(),
+        "names" => "client_encoding".to_owned(),
+        _ => name,
+    }
+}
+
+fn unknown(name: &str) -> SqlError {
+    SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
+}
+
+/// What SET changes and SHOW tells, with what a driver expects to read at start-up.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Only what differs from the default; custom `a.b` settings too.
+    changed: BTreeMap<String, String>,
+    /// What the transactions and waits look at often.
+    pub(crate) fast: Fast,
+}
+
+/// Settings in the form that they are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fast {
+    pub deferred_commit: bool,
+    pub repeatable_read: bool,
+    pub read_only: bool,
+    pub lock_timeout: Option<Duration>,
+    pub statement_timeout: Option<Duration>,
+}
+
+impl Settings {
+    pub fn get(&self, name: &str) -> Option<String> {
+        let folded = fold(name);
+        if let Some(value) = self.changed.get(&folded) {
+            return Some(value.clone());
+        }
+        find(name).map(|k| k.default.to_owned())
+    }
+
+    /// Checks and takes a value. Gives the name to report with the value, where a client is told of it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<Option<(String, String)>, SqlError> {
+        let folded = fold(name);
+        let Some(known) = find(name) else {
+            if folded.contains('.') {
+                self.changed.insert(folded, value.to_owned());
+                return Ok(None);
+            }
+            return Err(unknown(name));
+        };
+        let value = normalize(known, value)?;
+        let told = known.reported.then(|| (known.display.to_owned(), value.clone()));
+        if value == known.default {
+            self.changed.remove(&folded);
+        } else {
+            self.changed.insert(folded, value);
+        }
+        self.fast = self.derive();
+        Ok(told)
+    }
+
+    pub fn reset(&mut self, name: &str) -> Result<Option<(String, String)>, SqlError> {
+        match find(name) {
+            Some(known) if known.kind == Kind::Fixed => Ok(None),
+            Some(known) => self.set(name, known.default),
+            None if self.changed.remove(&fold(name)).is_some() || name.contains('.') => Ok(None),
+            None => Err(unknown(name)),
+        }
+    }
+
+    /// Every known setting: name as SHOW writes it, value.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        KNOWN.iter().map(|k| {
+            let value = self.changed.get(k.name).cloned();
+            (k.display, value.unwrap_or_else(|| k.default.to_owned()))
+        })
+    }
+
+    /// What a client is told at start-up.
+    pub fn reported(&self) -> Vec<(String, String)> {
+        let told = KNOWN.iter().zip(self.all()).filter(|(k, _)| k.reported);
+        told.map(|(_, (name, value))| (name.to_owned(), value)).collect()
+    }
+
+    /// Reported settings in which `self` differs from `before`.
+    pub(crate) fn reported_changes(&self, before: &Settings) -> Vec<(String, String)> {
+        let (now, then) = (self.reported(), before.reported());
+        now.into_iter().zip(then).filter(|(now, then)| now != then).map(|(now, _)| now).collect()
+    }
+
+    /// Sets what SET may not: who the client is.
+    pub fn set_session_authorization(&mut self, user: &str) {
+        self.changed.insert("session_authorization".to_owned(), user.to_owned());
+    }
+
+    fn derive(&self) -> Fast {
+        let is = |name: &str, value: &str| self.changed.get(name).is_some_and(|v| v == value);
+        let milliseconds = |name: &str| {
+            let value = self.changed.get(name)?;
+            let limit = parse_milliseconds(value).filter(|&ms| ms > 0)?;
+            Some(Duration::from_millis(limit as u64))
+        };
+        Fast {
+            deferred_commit: is("synchronous_commit", "off"),
+            repeatable_read: is("default_transaction_isolation", "repeatable read"),
+            read_only: is("default_transaction_read_only", "on"),
+            lock_timeout: milliseconds("lock_timeout"),
+            statement_timeout: milliseconds("statement_timeout"),
+        }
+    }
+}
+
+/// The name as SHOW writes it, for the column of its result.
+pub fn display_name(name: &str) -> Result<String, SqlError> {
+    match find(name) {
+        Some(known) => Ok(known.display.to_owned()),
+        None if name.contains('.') => Ok(fold(name)),
+        None => Err(unknown(name)),
+    }
+}
+
+fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
+    let invalid = || SqlError::new("22023", format!("invalid value for parameter \"{}\": \"{value}\"", known.display));
+    match known.kind {
+        Kind::Text => Ok(value.to_owned()),
+        Kind::Fixed => Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.display))),
+        Kind::Bool => parse_bool(value)
+            .map(on_off)
+            .ok_or_else(|| SqlError::new("22023", format!("parameter \"{}\" requires a Boolean value", known.display))),
+        Kind::Int(low, high) => match value.trim().parse::<i64>() {
+            Ok(v) if (low..=high).contains(&v) => Ok(v.to_string()),
+            _ => Err(invalid().with_detail(format!("It must be between {low} and {high}."))),
+        },
+        Kind::Milliseconds => match parse_milliseconds(value) {
+            Some(0) => Ok("0".to_owned()),
+            Some(ms) => Ok(show_milliseconds(ms)),
+            None => Err(invalid()
+                .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
+        },
+        Kind::OneOf(values) => {
+            let value = value.trim();
+            if !values.iter().any(|v| v.eq_ignore_ascii_case(value)) {
+                let served = values.join(", ");
+                return Err(invalid().with_hint(format!("Values served: {served}.")));
+            }
+            Ok(canonical(known, value))
+        }
+    }
+}
+
+/// Spellings of one meaning become the one that SHOW writes.
+fn canonical(known: &Known, value: &str) -> String {
+    match known.name {
+        "client_encoding" | "datestyle" | "timezone" | "standard_conforming_strings" => known.default.to_owned(),
+        "synchronous_commit" => match parse_bool(value) {
+            Some(on) => on_off(on),
+            None => value.to_ascii_lowercase(),
+        },
+        "default_transaction_deferrable" => "off".to_owned(),
+        "lc_messages" | "lc_monetary" | "lc_numeric" | "lc_time" => "C".to_owned(),
+        _ => value.to_ascii_lowercase(),
+    }
+}
+
+fn parse_bool(value: &str) -> Option<bool> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
+        "off" | "false" | "no" | "0" | "f" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+fn on_off(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
+
+fn parse_milliseconds(value: &str) -> Option<i64> {
+    let value = value.trim();
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: i64 = value[..digits].parse().ok()?;
+    let ms = match value[digits..].trim() {
+        "" | "ms" => number,
+        "us" => number.checked_add(500)? / 1000,
+        "s" => number.checked_mul(1000)?,
+        "min" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        "d" => number.checked_mul(86_400_000)?,
+        _ => return None,
+    };
+    (ms <= i64::from(i32::MAX)).then_some(ms)
+}
+
+fn show_milliseconds(ms: i64) -> String {
+    for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)] {
+        if ms % size == 0 {
+            return format!("{}{unit}", ms / size);
+        }
+    }
+    format!("{ms}ms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_take_units_and_show_the_largest_that_fits() {
+        let mut s = Settings::default();
+        for (given, shown, ms) in [
+            ("1500", "1500ms", Some(1500)),
+            ("2s", "2s", Some(2000)),
+            ("120000", "2min", Some(120_000)),
+            ("0", "0", None),
+        ] {
+            s.set("lock_timeout", given).expect(given);
+            assert_eq!(s.get("lock_timeout").as_deref(), Some(shown));
+            assert_eq!(s.fast.lock_timeout, ms.map(Duration::from_millis));
+        }
+        assert_eq!(s.set("lock_timeout", "soon").expect_err("no number").sqlstate, "22023");
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused() {
+        let mut s = Settings::default();
+        for (name, value, sqlstate) in [
+            ("client_encoding", "LATIN1", "22023"),
+            ("TimeZone", "Europe/Berlin", "22023"),
+            ("default_transaction_isolation", "serializable", "22023"),
+            ("server_version", "16", "55P02"),
+            ("no_such_setting", "1", "42704"),
+            ("row_security", "perhaps", "22023"),
+        ] {
+            assert_eq!(s.set(name, value).expect_err(name).sqlstate, sqlstate, "{name}");
+        }
+        assert_eq!(s.set("my.own", "x").expect("custom"), None);
+        assert_eq!(s.get("my.own").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn changes_of_reported_settings_are_told() {
+        let mut s = Settings::default();
+        let told = s.set("application_name", "psql").expect("free text");
+        assert_eq!(told, Some(("application_name".into(), "psql".into())));
+        assert_eq!(s.set("datestyle", "iso").expect("served"), Some(("DateStyle".into(), "ISO, MDY".into())));
+        assert_eq!(s.reset("application_name").expect("known"), Some(("application_name".into(), String::new())));
+    }
+}

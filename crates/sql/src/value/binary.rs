@@ -1,0 +1,76 @@
+//! How is a value sent as bytes? PostgreSQL's send and receive function of each type: everything big-endian.
+//!
+//! | type | bytes |
+//! |---|---|
+//! | boolean | 1: zero or not |
+//! | integers, floats, date, time, timestamps | the field's width |
+//! | numeric | see [`numeric`] |
+//! | uuid | 16 |
+//! | text types, bytea | as they are |
+
+use super::{Datum, datetime, fault, numeric, text};
+use crate::error::SqlError;
+use freshet_engine::schema::{Type, Value};
+
+/// The receive function.
+pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
+    Ok(match ty {
+        Type::Bool => Datum::Bool(u8::from_be_bytes(exactly(bytes)?) != 0),
+        Type::Int2 => Datum::Int(i16::from_be_bytes(exactly(bytes)?).into()),
+        Type::Int4 => Datum::Int(i32::from_be_bytes(exactly(bytes)?).into()),
+        Type::Int8 => Datum::Int(i64::from_be_bytes(exactly(bytes)?)),
+        Type::Float4 => Datum::Float(f32::from_be_bytes(exactly(bytes)?).into()),
+        Type::Float8 => Datum::Float(f64::from_be_bytes(exactly(bytes)?)),
+        Type::Decimal { precision, scale } => Datum::Decimal(numeric::receive_decimal(bytes, precision, scale)?),
+        Type::Numeric { typmod } => Datum::Bytes(numeric::receive_numeric(bytes, typmod)?),
+        Type::Char(_) | Type::Varchar(_) | Type::Text => {
+            Datum::Bytes(text::limit_length(ty, text::check_text(bytes)?, false)?.into())
+        }
+        Type::Bytea => Datum::Bytes(bytes.into()),
+        Type::Date => {
+            let days = i64::from(i32::from_be_bytes(exactly(bytes)?));
+            let valid = !datetime::date_is_finite(days) || datetime::date_in_range(days);
+            Datum::Int(in_range(days, valid, "date out of range")?)
+        }
+        Type::Time => {
+            let time = i64::from_be_bytes(exactly(bytes)?);
+            let valid = (0..=datetime::DAY_US).contains(&time);
+            Datum::Int(in_range(time, valid, "time out of range")?)
+        }
+        Type::Timestamp | Type::Timestamptz => {
+            let timestamp = i64::from_be_bytes(exactly(bytes)?);
+            let valid = !datetime::is_finite(timestamp) || datetime::timestamp_in_range(timestamp);
+            Datum::Int(in_range(timestamp, valid, "timestamp out of range")?)
+        }
+        Type::Uuid => Datum::Uuid(u128::from_be_bytes(exactly(bytes)?)),
+    })
+}
+
+/// The send function. The value has the type's form and is not null.
+pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+    match (ty, *value) {
+        (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
+        (Type::Int2, Value::Int(v)) => out.extend_from_slice(&(v as i16).to_be_bytes()),
+        (Type::Int4 | Type::Date, Value::Int(v)) => out.extend_from_slice(&(v as i32).to_be_bytes()),
+        (Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz, Value::Int(v)) => {
+            out.extend_from_slice(&v.to_be_bytes());
+        }
+        (Type::Float4, Value::Float(v)) => out.extend_from_slice(&(v as f32).to_be_bytes()),
+        (Type::Float8, Value::Float(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        (Type::Decimal { scale, .. }, Value::Decimal(v)) => numeric::send_decimal(v, scale, out),
+        (Type::Numeric { .. }, Value::Bytes(v)) => numeric::send_stored(v, out),
+        (Type::Char(n), Value::Bytes(v)) => text::write_padded(n, v, out),
+        (Type::Varchar(_) | Type::Text | Type::Bytea, Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Uuid, Value::Uuid(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
+    }
+}
+
+/// All the bytes, which must be `N`.
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], SqlError> {
+    bytes.try_into().map_err(|_| if bytes.len() < N { fault::binary_too_short() } else { fault::binary_invalid() })
+}
+
+fn in_range(value: i64, valid: bool, message: &str) -> Result<i64, SqlError> {
+    if valid { Ok(value) } else { Err(SqlError::new("22008", message)) }
+}

@@ -1,0 +1,742 @@
+//! The input side: fields, and what each of them turns out to mean.
+
+use super::*;
+use crate::error::SqlError;
+use crate::value::fault;
+use crate::value::text::is_space;
+
+/// Which parts of a date and time have been met.
+const YEAR: u8 = 1;
+const MONTH: u8 = 2;
+const DAY: u8 = 4;
+const DATE: u8 = YEAR | MONTH | DAY;
+const TIME: u8 = 8;
+const ZONE: u8 = 16;
+const DAY_OF_YEAR: u8 = 32;
+const WEEKDAY: u8 = 64;
+
+/// Longest text PostgreSQL takes apart.
+const TEXT_MAX: usize = 128;
+const FIELDS_MAX: usize = 25;
+/// Zones are less than 16 hours from Greenwich.
+const ZONE_HOURS_MAX: i64 = 15;
+
+/// Why a text is refused; the message is made where the type is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Refusal {
+    Format,
+    FieldRange,
+    /// A month or day out of range: the order of the fields may be the cause.
+    FieldOrder,
+    ZoneRange,
+    UnknownZone(String),
+    /// `now` and its like need a session's clock.
+    NeedsClock(String),
+}
+
+type Parsed<T> = Result<T, Refusal>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    Number,
+    Date,
+    Time,
+    Zone,
+    Word,
+    /// A sign and a word.
+    Signed,
+}
+
+struct FieldText {
+    look: Look,
+    text: String,
+}
+
+/// Reads a `date`: days since 2000-01-01.
+pub(crate) fn read_date(text: &[u8]) -> Result<i64, SqlError> {
+    let moment = parse(text, false).map_err(|r| refuse(r, "date", text))?;
+    let days = match moment {
+        Moment::Infinity => return Ok(DATE_INFINITY),
+        Moment::NegativeInfinity => return Ok(DATE_NEGATIVE_INFINITY),
+        Moment::Epoch => -EPOCH_DAYS,
+        Moment::At { days, .. } => days,
+    };
+    if !date_in_range(days) {
+        return Err(fault::quoted("22008", "date out of range", text));
+    }
+    Ok(days)
+}
+
+/// Reads a `time`: microseconds since midnight.
+pub(crate) fn read_time(text: &[u8]) -> Result<i64, SqlError> {
+    match parse(text, true).map_err(|r| refuse(r, "time", text))? {
+        Moment::At { time, .. } => Ok(time),
+        _ => Err(fault::invalid_datetime("time", text)),
+    }
+}
+
+/// Reads a `timestamp`, which ignores a zone, or a `timestamptz`: microseconds since 2000-01-01.
+pub(crate) fn read_timestamp(text: &[u8], zoned: bool) -> Result<i64, SqlError> {
+    let name = if zoned { "timestamp with time zone" } else { "timestamp" };
+    let (days, time, offset) = match parse(text, false).map_err(|r| refuse(r, name, text))? {
+        Moment::Infinity => return Ok(INFINITY),
+        Moment::NegativeInfinity => return Ok(NEGATIVE_INFINITY),
+        Moment::Epoch => (-EPOCH_DAYS, 0, 0),
+        Moment::At { days, time, offset } => (days, time, if zoned { offset } else { 0 }),
+    };
+    days.checked_mul(DAY_US)
+        .and_then(|us| us.checked_add(time))
+        .and_then(|us| us.checked_sub(offset))
+        .filter(|us| timestamp_in_range(*us))
+        .ok_or_else(|| fault::quoted("22008", "timestamp out of range", text))
+}
+
+fn refuse(refusal: Refusal, type_name: &str, text: &[u8]) -> SqlError {
+    let out_of_range = "date/time field value out of range";
+    match refusal {
+        Refusal::Format => fault::invalid_datetime(type_name, text),
+        Refusal::FieldRange => fault::quoted("22008", out_of_range, text),
+        Refusal::FieldOrder => {
+            let mut error = fault::quoted("22008", out_of_range, text);
+            error.hint = Some("Perhaps you need a different \"datestyle\" setting.".to_owned());
+            error
+        }
+        Refusal::ZoneRange => fault::quoted("22009", "time zone displacement out of range", text),
+        Refusal::UnknownZone(zone) => SqlError::new("22023", format!("time zone \"{zone}\" not recognized")),
+        Refusal::NeedsClock(word) => fault::feature(format!("date/time value \"{word}\" is not supported")),
+    }
+}
+
+/// What a text says.
+enum Moment {
+    Infinity,
+    NegativeInfinity,
+    Epoch,
+    At {
+        days: i64,
+        /// Microseconds, up to 24 hours.
+        time: i64,
+        /// Microseconds east of Greenwich.
+        offset: i64,
+    },
+}
+
+fn parse(text: &[u8], time_only: bool) -> Parsed<Moment> {
+    let fields = cut(text)?;
+    if !time_only && let [field] = fields.as_slice() {
+        match field.text.as_str() {
+            "infinity" => return Ok(Moment::Infinity),
+            "-infinity" => return Ok(Moment::NegativeInfinity),
+            "epoch" => return Ok(Moment::Epoch),
+            _ => {}
+        }
+    }
+    let mut reading = Reading::new(time_only);
+    for (i, field) in fields.iter().enumerate() {
+        reading.take(field, i, &fields)?;
+    }
+    reading.finish()
+}
+
+// Stage 1: fields by their look.
+
+struct Cutter<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Cutter<'_> {
+    fn peek(&self) -> u8 {
+        self.text.get(self.at).copied().unwrap_or(0)
+    }
+
+    fn run(&mut self, into: &mut String, accept: impl Fn(u8) -> bool) {
+        while self.at < self.text.len() && accept(self.peek()) {
+            into.push(self.peek().to_ascii_lowercase() as char);
+            self.at += 1;
+        }
+    }
+}
+
+fn cut(text: &[u8]) -> Parsed<Vec<FieldText>> {
+    if text.len() > TEXT_MAX {
+        return Err(Refusal::Format);
+    }
+    let mut cutter = Cutter { text, at: 0 };
+    let mut fields = Vec::new();
+    while cutter.at < text.len() {
+        let byte = cutter.peek();
+        if is_space(byte) {
+            cutter.at += 1;
+            continue;
+        }
+        let mut field = String::new();
+        let look = if byte.is_ascii_digit() {
+            cut_number(&mut cutter, &mut field)
+        } else if byte == b'.' {
+            cutter.run(&mut field, |b| b == b'.' || b.is_ascii_digit());
+            Look::Number
+        } else if byte.is_ascii_alphabetic() {
+            cut_word(&mut cutter, &mut field)
+        } else if matches!(byte, b'+' | b'-') {
+            cut_signed(&mut cutter, &mut field)?
+        } else if byte.is_ascii_punctuation() {
+            cutter.at += 1;
+            continue;
+        } else {
+            return Err(Refusal::Format);
+        };
+        fields.push(FieldText { look, text: field });
+        if fields.len() > FIELDS_MAX {
+            return Err(Refusal::Format);
+        }
+    }
+    Ok(fields)
+}
+
+fn cut_number(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
+    let digit = |b: u8| b.is_ascii_digit();
+    cutter.run(field, digit);
+    let delimiter = cutter.peek();
+    match delimiter {
+        b':' => {
+            cutter.run(field, |b| digit(b) || matches!(b, b':' | b'.'));
+            Look::Time
+        }
+        b'-' | b'/' | b'.' => {
+            cutter.at += 1;
+            field.push(delimiter as char);
+            if !digit(cutter.peek()) {
+                cutter.run(field, |b| b.is_ascii_alphanumeric() || b == delimiter);
+                return Look::Date;
+            }
+            cutter.run(field, digit);
+            if cutter.peek() == delimiter {
+                cutter.run(field, |b| digit(b) || b == delimiter);
+                return Look::Date;
+            }
+            if delimiter == b'.' { Look::Number } else { Look::Date }
+        }
+        _ => Look::Number,
+    }
+}
+
+fn cut_word(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
+    cutter.run(field, |b| b.is_ascii_alphabetic());
+    let next = cutter.peek();
+    // "jan-08-1999" and zone names: a known word ends where its letters end.
+    let joined =
+        matches!(next, b'-' | b'/' | b'.') || ((next == b'+' || next.is_ascii_digit()) && Word::of(field).is_none());
+    if !joined {
+        return Look::Word;
+    }
+    cutter.run(field, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':'));
+    Look::Date
+}
+
+fn cut_signed(cutter: &mut Cutter<'_>, field: &mut String) -> Parsed<Look> {
+    field.push(cutter.peek() as char);
+    cutter.at += 1;
+    while is_space(cutter.peek()) {
+        cutter.at += 1;
+    }
+    if cutter.peek().is_ascii_digit() {
+        cutter.run(field, |b| b.is_ascii_digit() || matches!(b, b':' | b'.' | b'-'));
+        Ok(Look::Zone)
+    } else if cutter.peek().is_ascii_alphabetic() {
+        cutter.run(field, |b| b.is_ascii_alphabetic());
+        Ok(Look::Signed)
+    } else {
+        Err(Refusal::Format)
+    }
+}
+
+/// A word with a meaning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Word {
+    Month(i64),
+    Weekday,
+    Am,
+    Pm,
+    Bc,
+    Ad,
+    /// Hours and minutes east of Greenwich.
+    Zone(i64, i64),
+    /// The `t` of ISO 8601: a time follows.
+    IsoTime,
+    /// The `j` before a Julian day.
+    Julian,
+    Ignored,
+    /// Midnight in Greenwich.
+    AllBalls,
+    NeedsClock,
+}
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+
+impl Word {
+    fn of(text: &str) -> Option<Word> {
+        let names = |full: &&str| *full == text || &full[..3] == text;
+        if let Some(month) = MONTHS.iter().position(&names) {
+            return Some(Word::Month(month as i64 + 1));
+        }
+        if WEEKDAYS.iter().any(names) {
+            return Some(Word::Weekday);
+        }
+        Some(match text {
+            "sept" => Word::Month(9),
+            "tue" | "tues" | "wed" | "weds" | "thu" | "thur" | "thurs" => Word::Weekday,
+            "am" => Word::Am,
+            "pm" => Word::Pm,
+            "bc" | "b.c." => Word::Bc,
+            "ad" | "a.d." => Word::Ad,
+            "t" => Word::IsoTime,
+            "j" | "jd" | "julian" => Word::Julian,
+            "at" | "on" => Word::Ignored,
+            "allballs" => Word::AllBalls,
+            "now" | "today" | "tomorrow" | "yesterday" => Word::NeedsClock,
+            zone => return zone_of(zone),
+        })
+    }
+}
+
+/// The abbreviations of PostgreSQL's default set that clients commonly send.
+fn zone_of(name: &str) -> Option<Word> {
+    let hours = match name {
+        "z" | "utc" | "gmt" | "ut" | "uct" | "zulu" | "wet" => 0,
+        "cet" | "met" | "bst" | "west" => 1,
+        "cest" | "eet" | "sast" | "mest" => 2,
+        "eest" | "msk" => 3,
+        "sgt" => 8,
+        "jst" | "kst" => 9,
+        "aest" => 10,
+        "aedt" => 11,
+        "nzst" => 12,
+        "nzdt" => 13,
+        "ast" | "edt" => -4,
+        "est" | "cdt" => -5,
+        "cst" | "mdt" => -6,
+        "mst" | "pdt" => -7,
+        "pst" => -8,
+        "hst" => -10,
+        _ => return None,
+    };
+    Some(Word::Zone(hours, 0))
+}
+
+// Stage 2: what the fields mean.
+
+/// The date and time as far as it has been read.
+struct Reading {
+    met: u8,
+    time_only: bool,
+    text_month: bool,
+    two_digit_year: bool,
+    year: i64,
+    month: i64,
+    day: i64,
+    day_of_year: i64,
+    time: i64,
+    hour: i64,
+    half: Option<Word>,
+    bc: bool,
+    offset: i64,
+    julian: Option<i64>,
+    /// The last field was `t` or `j`, which tells what the next number is.
+    prefix: Option<Word>,
+}
+
+impl Reading {
+    fn new(time_only: bool) -> Reading {
+        Reading {
+            met: 0,
+            time_only,
+            text_month: false,
+            two_digit_year: false,
+            year: 0,
+            month: 0,
+            day: 0,
+            day_of_year: 0,
+            time: 0,
+            hour: 0,
+            half: None,
+            bc: false,
+            offset: 0,
+            julian: None,
+            prefix: None,
+        }
+    }
+
+    fn add(&mut self, parts: u8) -> Parsed<()> {
+        if self.met & parts != 0 {
+            return Err(Refusal::Format);
+        }
+        self.met |= parts;
+        Ok(())
+    }
+
+    fn has(&self, parts: u8) -> bool {
+        self.met & parts == parts
+    }
+
+    fn take(&mut self, field: &FieldText, index: usize, fields: &[FieldText]) -> Parsed<()> {
+        let text = field.text.as_str();
+        match field.look {
+            Look::Date if self.prefix == Some(Word::Julian) => Err(Refusal::Format),
+            Look::Date if self.is_zone_name(text, index, fields) => self.zone_name(text),
+            Look::Date if self.time_only && !self.is_date_of_time(index, fields) => Err(Refusal::Format),
+            Look::Date => self.date(text),
+            Look::Time => {
+                if self.prefix == Some(Word::Julian) {
+                    return Err(Refusal::Format);
+                }
+                self.prefix = None;
+                self.clock_time(text)
+            }
+            Look::Zone => self.zone(text),
+            Look::Number => self.number_field(text),
+            Look::Word => self.word(text),
+            Look::Signed => Err(Refusal::Format),
+        }
+    }
+
+    /// A joined field after a complete date is a zone by name or, with leading digits, a time and such a zone.
+    fn is_zone_name(&self, text: &str, index: usize, fields: &[FieldText]) -> bool {
+        let starts_with_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        starts_with_letter && (self.time_only || self.has(MONTH | DAY)) && !self.is_date_of_time(index, fields)
+    }
+
+    /// Before a time of day, a date is read and ignored if it comes first and the time next, or if there is another date last.
+    fn is_date_of_time(&self, index: usize, fields: &[FieldText]) -> bool {
+        let looks = |field: Option<&FieldText>, look| field.is_some_and(|f| f.look == look);
+        index == 0 && fields.len() >= 2 && (looks(fields.get(1), Look::Time) || looks(fields.last(), Look::Date))
+    }
+
+    fn zone_name(&mut self, text: &str) -> Parsed<()> {
+        if !matches!(text, "etc/utc" | "etc/gmt" | "etc/uct" | "etc/zulu") {
+            return Err(Refusal::UnknownZone(text.to_owned()));
+        }
+        self.add(ZONE)?;
+        self.offset = 0;
+        Ok(())
+    }
+
+    fn word(&mut self, text: &str) -> Parsed<()> {
+        let word = Word::of(text).ok_or(Refusal::Format)?;
+        match word {
+            Word::Month(month) => {
+                // "99 jan 8": a number taken for the month was the day.
+                if self.has(MONTH) && !self.text_month && !self.has(DAY) && (1..=31).contains(&self.month) {
+                    self.day = self.month;
+                    self.met = self.met & !MONTH | DAY;
+                }
+                self.add(MONTH)?;
+                self.text_month = true;
+                self.month = month;
+            }
+            Word::Weekday => self.add(WEEKDAY)?,
+            Word::Ignored => {}
+            Word::Am | Word::Pm => self.half = Some(word),
+            Word::Bc => self.bc = true,
+            Word::Ad => self.bc = false,
+            Word::Zone(hours, minutes) => {
+                self.add(ZONE)?;
+                self.offset = hours * HOUR_US + minutes * MINUTE_US;
+            }
+            Word::IsoTime => {
+                if !self.time_only && !self.has(DATE) {
+                    return Err(Refusal::Format);
+                }
+                self.prefix = Some(word);
+            }
+            Word::Julian => self.prefix = Some(word),
+            Word::AllBalls => self.add(TIME | ZONE)?,
+            Word::NeedsClock => return Err(Refusal::NeedsClock(text.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn number_field(&mut self, text: &str) -> Parsed<()> {
+        match self.prefix.take() {
+            Some(Word::Julian) => return self.julian_day(text),
+            Some(_) => return self.run_of_digits(text, self.met | DATE),
+            None => {}
+        }
+        if self.time_only {
+            return self.run_of_digits(text, self.met | DATE);
+        }
+        let point = text.find('.');
+        match point {
+            Some(_) if self.met & DATE == 0 => self.date(text),
+            Some(point) if point > 2 => self.run_of_digits(text, self.met),
+            None if text.len() >= 6 && !(self.has(DATE) && self.has(TIME)) => self.run_of_digits(text, self.met),
+            _ => self.number(text, self.met, self.text_month).map(|parts| self.met |= parts),
+        }
+    }
+
+    fn julian_day(&mut self, text: &str) -> Parsed<()> {
+        self.add(DATE)?;
+        let day: i64 = text.parse().map_err(|_| Refusal::Format)?;
+        self.julian = Some(day - 2_451_545);
+        Ok(())
+    }
+
+    /// A field with its own delimiters: words for the month first, then the numbers.
+    fn date(&mut self, text: &str) -> Parsed<()> {
+        let parts: Vec<&str> = text
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|p| !p.is_empty())
+            .flat_map(split_letters)
+            .collect();
+        let is_word = |p: &&&str| p.starts_with(|c: char| c.is_ascii_alphabetic());
+        let mut local = 0;
+        for part in parts.iter().filter(is_word) {
+            match Word::of(part) {
+                Some(Word::Month(month)) if self.met & MONTH == 0 && local & MONTH == 0 => {
+                    self.month = month;
+                    self.text_month = true;
+                    local |= MONTH;
+                }
+                Some(Word::Ignored | Word::Weekday) => {}
+                _ => return Err(Refusal::Format),
+            }
+        }
+        for part in parts.iter().filter(|p| !is_word(p)) {
+            let met = self.number(part, self.met & DATE | local, self.text_month)?;
+            if met & local != 0 {
+                return Err(Refusal::Format);
+            }
+            local |= met;
+        }
+        // Nothing but a zone may stand before a date with delimiters.
+        if (self.met | local) & !(DAY_OF_YEAR | ZONE) != DATE {
+            return Err(Refusal::Format);
+        }
+        self.add(local)
+    }
+
+    /// One number: the next missing part of the date, given the parts in `met`. Returns the part.
+    fn number(&mut self, text: &str, met: u8, text_month: bool) -> Parsed<u8> {
+        if let Some(point) = text.find('.') {
+            if point > 2 {
+                self.run_of_digits(text, met | DATE)?;
+                return Ok(0);
+            }
+            return Err(Refusal::Format);
+        }
+        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(Refusal::Format);
+        }
+        let value = text.parse::<i32>().map(i64::from).map_err(|_| Refusal::FieldRange)?;
+        let length = text.len();
+        if length == 3 && met & DATE == YEAR && (1..=366).contains(&value) {
+            self.day_of_year = value;
+            return Ok(MONTH | DAY | DAY_OF_YEAR);
+        }
+        let part = match met & DATE {
+            0 if length >= 3 => YEAR,
+            0 | DAY | YEAR => MONTH,
+            MONTH if text_month && length >= 3 => YEAR,
+            MONTH => DAY,
+            m if m == YEAR | MONTH && text_month && length >= 3 && self.two_digit_year => {
+                // "08-jan-1999" began with the day after all.
+                self.day = self.year;
+                self.year = value;
+                self.two_digit_year = false;
+                return Ok(DAY);
+            }
+            m if m == YEAR | MONTH => DAY,
+            m if m == YEAR | DAY => MONTH,
+            m if m == MONTH | DAY => YEAR,
+            _ => {
+                self.run_of_digits(text, met)?;
+                return Ok(0);
+            }
+        };
+        match part {
+            YEAR => {
+                self.year = value;
+                self.two_digit_year = length <= 2;
+            }
+            MONTH => self.month = value,
+            _ => self.day = value,
+        }
+        Ok(part)
+    }
+
+    /// Digits run together: `yyyymmdd`, `yymmdd`, or with a complete date `hhmmss`, `hhmm`, with a fraction or not.
+    fn run_of_digits(&mut self, text: &str, met: u8) -> Parsed<()> {
+        let (digits, fraction) = match text.find('.') {
+            Some(point) => (&text[..point], fraction_us(&text[point..])?),
+            None => (text, 0),
+        };
+        let number = |t: &str| t.parse::<i64>().map_err(|_| Refusal::Format);
+        let has_point = digits.len() < text.len();
+        if !has_point && met & DATE != DATE && digits.len() >= 6 {
+            let (rest, day) = digits.split_at(digits.len() - 2);
+            let (year, month) = rest.split_at(rest.len() - 2);
+            self.day = number(day)?;
+            self.month = number(month)?;
+            self.year = year.parse::<i32>().map(i64::from).map_err(|_| Refusal::FieldRange)?;
+            self.two_digit_year = year.len() == 2;
+            return self.add(DATE);
+        }
+        if met & TIME != 0 || !matches!(digits.len(), 4 | 6) {
+            return Err(Refusal::Format);
+        }
+        let second = if digits.len() == 6 { number(&digits[4..])? } else { 0 };
+        self.set_time(number(&digits[..2])?, number(&digits[2..4])?, second, fraction)
+    }
+
+    /// `hh:mm`, `hh:mm:ss`, `hh:mm:ss.fraction`.
+    fn clock_time(&mut self, text: &str) -> Parsed<()> {
+        let (clock, fraction) = match text.find('.') {
+            Some(point) => (&text[..point], fraction_us(&text[point..])?),
+            None => (text, 0),
+        };
+        let mut numbers = [0i64; 3];
+        let mut count = 0;
+        for part in clock.split(':') {
+            let slot = numbers.get_mut(count).ok_or(Refusal::Format)?;
+            count += 1;
+            if part.is_empty() && count < 2 || part.len() > 10 {
+                return Err(Refusal::Format);
+            }
+            *slot = if part.is_empty() { 0 } else { part.parse().map_err(|_| Refusal::Format)? };
+        }
+        if count < 2 || clock.len() < text.len() && count != 3 {
+            return Err(Refusal::Format);
+        }
+        self.set_time(numbers[0], numbers[1], numbers[2], fraction)
+    }
+
+    fn set_time(&mut self, hour: i64, minute: i64, second: i64, fraction: i64) -> Parsed<()> {
+        self.add(TIME)?;
+        let in_hour = minute * MINUTE_US + second * SECOND_US + fraction;
+        if hour > 24 || minute > 59 || second > 60 || hour * HOUR_US + in_hour > DAY_US {
+            return Err(Refusal::FieldRange);
+        }
+        self.hour = hour;
+        self.time = in_hour;
+        Ok(())
+    }
+
+    /// `+hh`, `+hhmm`, `+hh:mm`, `+hh:mm:ss`.
+    fn zone(&mut self, text: &str) -> Parsed<()> {
+        self.add(ZONE)?;
+        let (sign, digits) = (if text.starts_with('-') { -1 } else { 1 }, &text[1..]);
+        let mut numbers = [0i64; 3];
+        if digits.contains(':') {
+            let mut parts = digits.split(':');
+            for (slot, part) in numbers.iter_mut().zip(&mut parts) {
+                *slot = part.parse().map_err(|_| Refusal::Format)?;
+            }
+            if parts.next().is_some() {
+                return Err(Refusal::Format);
+            }
+        } else {
+            let number: i64 = digits.parse().map_err(|_| Refusal::Format)?;
+            (numbers[0], numbers[1]) = if digits.len() > 2 { (number / 100, number % 100) } else { (number, 0) };
+        }
+        let [hours, minutes, seconds] = numbers;
+        if !(0..=ZONE_HOURS_MAX).contains(&hours) || minutes > 59 || seconds > 59 {
+            return Err(Refusal::ZoneRange);
+        }
+        self.offset = sign * (hours * HOUR_US + minutes * MINUTE_US + seconds * SECOND_US);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Parsed<Moment> {
+        let time = self.time_of_day()?;
+        if self.time_only {
+            if !self.has(TIME) {
+                return Err(Refusal::Format);
+            }
+            return Ok(Moment::At { days: 0, time, offset: 0 });
+        }
+        if !self.has(DATE) || self.prefix.is_some() {
+            return Err(Refusal::Format);
+        }
+        let days = match self.julian {
+            Some(days) => days,
+            None => self.days()?,
+        };
+        Ok(Moment::At { days, time, offset: self.offset })
+    }
+
+    fn time_of_day(&self) -> Parsed<i64> {
+        if self.half.is_some() && self.hour > 12 {
+            return Err(Refusal::FieldRange);
+        }
+        let hour = match self.half {
+            Some(Word::Am) if self.hour == 12 => 0,
+            Some(Word::Pm) if self.hour != 12 => self.hour + 12,
+            _ => self.hour,
+        };
+        Ok(hour * HOUR_US + self.time)
+    }
+
+    fn days(&mut self) -> Parsed<i64> {
+        if self.bc {
+            if self.year <= 0 {
+                return Err(Refusal::FieldRange);
+            }
+            self.year = 1 - self.year;
+        } else if self.two_digit_year {
+            self.year += if self.year < 70 { 2000 } else { 1900 };
+        } else if self.year <= 0 {
+            return Err(Refusal::FieldRange);
+        }
+        let first = Civil { year: self.year, month: 1, day: 1 };
+        if self.has(DAY_OF_YEAR) {
+            return Ok(days_of(first) + self.day_of_year - 1);
+        }
+        if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) {
+            return Err(Refusal::FieldOrder);
+        }
+        if self.day > days_in_month(self.year, self.month) {
+            return Err(Refusal::FieldRange);
+        }
+        Ok(days_of(Civil { month: self.month, day: self.day, ..first }))
+    }
+}
+
+/// Cuts `8jan1999` between digits and letters.
+fn split_letters(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let letters = first.is_ascii_alphabetic();
+        let end = rest.find(|c: char| c.is_ascii_alphabetic() != letters).unwrap_or(rest.len());
+        parts.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    parts
+}
+
+/// `.123` in microseconds, rounded to even as the float that PostgreSQL computes with.
+fn fraction_us(text: &str) -> Parsed<i64> {
+    let digits = text.strip_prefix('.').unwrap_or(text);
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Refusal::Format);
+    }
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    let fraction: f64 = text.parse().map_err(|_| Refusal::Format)?;
+    Ok((fraction * 1e6).round_ties_even() as i64)
+}

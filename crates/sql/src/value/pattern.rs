@@ -1,0 +1,109 @@
+//! Does a text match a LIKE pattern? `%` is any run of characters, `_` one character, the escape makes the next one plain.
+//!
+//! Matching goes left to right and on failure only returns to the last `%`: a shorter run for an earlier one could not
+//! match more. The time is at most length times pattern length.
+
+use super::fault;
+use crate::error::SqlError;
+
+/// `escape`: `None` for `ESCAPE ''`. `fold`: ILIKE. Bytes that are not UTF-8 (of `bytea`) count as one character each.
+pub fn like(value: &[u8], pattern: &[u8], escape: Option<char>, fold: bool) -> Result<bool, SqlError> {
+    if fold {
+        let lower = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_lowercase().into_bytes();
+        return matches(&lower(value), &lower(pattern), escape);
+    }
+    matches(value, pattern, escape)
+}
+
+/// What an element of a pattern matches.
+enum Element<'a> {
+    Run,
+    One,
+    Plain(&'a [u8]),
+}
+
+fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, SqlError> {
+    let (mut at, mut next) = (0, 0);
+    // Where to go on after a failure: the pattern after the last `%`, and the value from which it is tried next.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let step = match element(pattern, next, escape)? {
+            None if at == value.len() => return Ok(true),
+            None => None,
+            Some((Element::Run, after)) => {
+                if after == pattern.len() {
+                    return Ok(true);
+                }
+                retry = Some((after, at));
+                next = after;
+                continue;
+            }
+            Some((Element::One, after)) if at < value.len() => Some((at + char_length(value, at), after)),
+            Some((Element::Plain(plain), after)) if value[at..].starts_with(plain) => Some((at + plain.len(), after)),
+            Some(_) => None,
+        };
+        match (step, retry) {
+            (Some((to, after)), _) => (at, next) = (to, after),
+            (None, Some((after, from))) if from < value.len() => {
+                let from = from + char_length(value, from);
+                retry = Some((after, from));
+                (at, next) = (from, after);
+            }
+            (None, _) => {
+                check_end(pattern, next, escape)?;
+                return Ok(false);
+            }
+        }
+    }
+}
+
+fn element(pattern: &[u8], at: usize, escape: Option<char>) -> Result<Option<(Element<'_>, usize)>, SqlError> {
+    let Some(first) = pattern.get(at) else {
+        return Ok(None);
+    };
+    let length = char_length(pattern, at);
+    let plain = &pattern[at..at + length];
+    let mut buffer = [0; 4];
+    if escape.is_some_and(|e| e.encode_utf8(&mut buffer).as_bytes() == plain) {
+        let start = at + length;
+        if start == pattern.len() {
+            return Err(fault::pattern_ends_with_escape());
+        }
+        let end = start + char_length(pattern, start);
+        return Ok(Some((Element::Plain(&pattern[start..end]), end)));
+    }
+    Ok(Some(match first {
+        b'%' => (Element::Run, at + 1),
+        b'_' => (Element::One, at + 1),
+        _ => (Element::Plain(plain), at + length),
+    }))
+}
+
+/// A pattern that ends with its escape is an error even when the value fails to match before.
+fn check_end(pattern: &[u8], from: usize, escape: Option<char>) -> Result<(), SqlError> {
+    let mut at = from;
+    while let Some((_, after)) = element(pattern, at, escape)? {
+        at = after;
+    }
+    Ok(())
+}
+
+fn char_length(bytes: &[u8], at: usize) -> usize {
+    let length = match bytes[at] {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 1,
+    };
+    length.min(bytes.len() - at)
+}
+
+/// The text with which every match of a case-sensitive pattern begins; an index can search by it.
+pub fn like_prefix(pattern: &[u8], escape: Option<char>) -> Vec<u8> {
+    let (mut prefix, mut at) = (Vec::new(), 0);
+    while let Ok(Some((Element::Plain(plain), after))) = element(pattern, at, escape) {
+        prefix.extend_from_slice(plain);
+        at = after;
+    }
+    prefix
+}
