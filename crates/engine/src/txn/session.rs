@@ -118,6 +118,8 @@ pub struct Session {
     pending: Option<Pending>,
     /// A queue may have this session in it.
     waiting: bool,
+    /// Checkpoints this transaction has waited for.
+    space_waits: u8,
     pub(super) cursor: ArenaCursor,
     fragments: Option<Fragments>,
     body: Vec<u8>,
@@ -156,6 +158,7 @@ impl Session {
             ddl: Ddl::default(),
             pending: None,
             waiting: false,
+            space_waits: 0,
             cursor: ArenaCursor::default(),
             fragments: None,
             body: Vec::new(),
@@ -376,6 +379,20 @@ impl Session {
         }
     }
 
+    /// A full log may have room again after a checkpoint; a transaction waits for two, because the first may have begun before.
+    pub(super) fn or_wait_for_space(&mut self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Error(Error::LogFull) if self.space_waits < 2 => match self.core.space.ask() {
+                Some(token) => {
+                    self.space_waits += 1;
+                    Stop::Wait(token)
+                }
+                None => stop,
+            },
+            other => other,
+        }
+    }
+
     pub fn abandon_wait(&mut self) {
         self.settle_wait();
     }
@@ -398,33 +415,33 @@ impl Session {
                 self.collect_sometimes();
                 Ok(Committed { cts })
             }
-            Err(Stop::Wait(token)) => Err(Stop::Wait(token)),
-            Err(error) => {
-                self.rollback();
-                Err(error)
-            }
+            Err(stop) => match self.or_wait_for_space(stop) {
+                Stop::Wait(token) => Err(Stop::Wait(token)),
+                error => {
+                    self.rollback();
+                    Err(error)
+                }
+            },
         }
     }
 
     fn write_commit(&mut self) -> Result<Cts, Stop> {
-        let core = self.core.clone();
         // Every prev_cts of the write set is below: each was drawn before its row was locked.
-        let base = core.log.now();
-        let limit = core.log.frame_limit_bytes() as usize - 64;
-        self.compose(base, limit)?;
+        let base = self.core.log.now();
+        self.compose(base, self.core.log.frame_limit_bytes() as usize - 64)?;
+        let core = &*self.core;
         let mut worker = core.worker();
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut announced = reserved.announce();
         let cts = announced.draw();
         let header = commit_header(cts, base, self.fragments.as_ref());
         announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
-        self.publish_schema();
-        let waited = self.stamp(cts);
+        publish_schema(core, &mut self.ddl, &mut self.schema);
+        let waited = stamp(core, &self.held, &self.tables, cts);
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
-        core.counts.records.fetch_add(1, Ordering::Relaxed);
-        core.counts.record_bytes.fetch_add(self.last_record_bytes, Ordering::Relaxed);
+        core.sessions.place(self.no).count_commit(self.last_record_bytes);
         self.last_cts = cts;
         if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
             core.fragmented.lock().push((first, cts));
@@ -515,37 +532,6 @@ impl Session {
         Ok(())
     }
 
-    fn publish_schema(&mut self) {
-        if let Some(schema) = self.ddl.schema.take() {
-            self.core.schema.store(schema.clone());
-            self.schema = schema;
-        }
-    }
-
-    /// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
-    /// there is such a row.
-    fn stamp(&mut self, cts: Cts) -> bool {
-        let mut waited = false;
-        for held in &self.held {
-            let container = container(&self.tables[usize::from(held.table)], held.container);
-            let mut latched = container.slot(held.row).latch();
-            let head = latched.head();
-            if head.is_dirty() {
-                latched.set(0, cts.0);
-                let mut node = Node::new(&self.core.arena, head.node);
-                node.set_stamp(cts);
-                while node.prev_cts().is_none() {
-                    node = Node::new(&self.core.arena, node.next());
-                    node.set_stamp(cts);
-                }
-            }
-            waited |= head.is_waited();
-            let owner = if head.is_waited() { head.owner() } else { None };
-            latched.set_head(head.with_dirty(false).with_owner(owner));
-        }
-        waited
-    }
-
     fn leave_garbage(&mut self, cts: Cts) {
         let mut garbage = self.core.sessions.place(self.no).garbage.lock();
         for write in self.writes.drain(..) {
@@ -602,6 +588,7 @@ impl Session {
     fn end(&mut self) {
         self.state = State::Idle;
         self.nowait = false;
+        self.space_waits = 0;
         let place = self.core.sessions.place(self.no);
         place.unregister();
         if self.fragments.take().is_some() {
@@ -738,6 +725,37 @@ impl Drop for Session {
 
 pub(super) fn container(table: &Table, number: u16) -> &Container {
     table.store.container(number).expect("invariant: a write names a container of its table")
+}
+
+fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>) {
+    if let Some(schema) = ddl.schema.take() {
+        core.schema.store(schema.clone());
+        *current = schema;
+    }
+}
+
+/// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
+/// there is such a row.
+fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
+    let mut waited = false;
+    for held in held {
+        let container = container(&tables[usize::from(held.table)], held.container);
+        let mut latched = container.slot(held.row).latch();
+        let head = latched.head();
+        if head.is_dirty() {
+            latched.set(0, cts.0);
+            let mut node = Node::new(&core.arena, head.node);
+            node.set_stamp(cts);
+            while node.prev_cts().is_none() {
+                node = Node::new(&core.arena, node.next());
+                node.set_stamp(cts);
+            }
+        }
+        waited |= head.is_waited();
+        let owner = if head.is_waited() { head.owner() } else { None };
+        latched.set_head(head.with_dirty(false).with_owner(owner));
+    }
+    waited
 }
 
 fn stop_of_asked(asked: Asked) -> Stop {

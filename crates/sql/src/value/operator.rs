@@ -473,6 +473,11 @@ fn resolve_datetime(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Re
         | (BinaryOp::Sub, None, Some(Time)) => Err(Refusal::Interval),
         (BinaryOp::Sub, Some(Date | Timestamp | Timestamptz) | None, Some(Date | Timestamp | Timestamptz))
         | (BinaryOp::Sub, Some(Timestamp | Timestamptz), None) => Err(Refusal::Interval),
+        (BinaryOp::Mul | BinaryOp::Div, Some(Time), Some(number)) | (BinaryOp::Mul, Some(number), Some(Time))
+            if number_rank(number).is_some() =>
+        {
+            Err(Refusal::Interval)
+        }
         _ => Err(Refusal::DoesNotExist),
     }
 }
@@ -673,7 +678,7 @@ pub fn negate(ty: Type, value: &Value<'_>) -> Result<Datum, SqlError> {
         }
         (_, Value::Float(v)) => Datum::Float(-v),
         (_, Value::Decimal(v)) => Datum::Decimal(-v),
-        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).neg().to_stored()),
+        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).negated().to_stored()),
         _ => {
             let mut error = SqlError::new("42883", format!("operator does not exist: - {}", pgtype::name(ty)));
             let hint =

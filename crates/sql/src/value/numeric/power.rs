@@ -19,10 +19,9 @@ const POWER_LN_MAX: f64 = 6_020.0;
 impl Numeric {
     /// The natural logarithm.
     pub fn ln(&self) -> Result<Numeric, SqlError> {
-        let finite = match self {
-            Numeric::NaN | Numeric::Infinity => return Ok(self.clone()),
-            Numeric::NegativeInfinity => return Err(fault::logarithm("a negative number")),
-            Numeric::Finite(finite) => check_logarithm(finite)?,
+        check_logarithm(self)?;
+        let Numeric::Finite(finite) = self else {
+            return Ok(self.clone());
         };
         let scale = display_scale(ln_exponent(finite), &[finite]);
         let places = scale + GUARD_DIGITS;
@@ -31,15 +30,16 @@ impl Numeric {
 
     /// The logarithm to a base.
     pub fn log(&self, base: &Numeric) -> Result<Numeric, SqlError> {
+        if matches!(self, Numeric::NaN) || matches!(base, Numeric::NaN) {
+            return Ok(Numeric::NaN);
+        }
+        check_logarithm(base)?;
+        check_logarithm(self)?;
         let (number, base) = match (self, base) {
-            (Numeric::NaN, _) | (_, Numeric::NaN) => return Ok(Numeric::NaN),
-            (Numeric::Finite(number), Numeric::Finite(base)) => (check_logarithm(number)?, check_logarithm(base)?),
-            (Numeric::NegativeInfinity, _) | (_, Numeric::NegativeInfinity) => {
-                return Err(fault::logarithm("a negative number"));
-            }
-            (Numeric::Infinity, Numeric::Infinity) => return Ok(Numeric::NaN),
-            (Numeric::Infinity, _) => return Ok(Numeric::Infinity),
-            _ => return Ok(Numeric::zero()),
+            (Numeric::Finite(number), Numeric::Finite(base)) => (number, base),
+            (Numeric::Finite(_), _) => return Ok(Numeric::zero()),
+            (_, Numeric::Finite(_)) => return Ok(Numeric::Infinity),
+            _ => return Ok(Numeric::NaN),
         };
         let scale = display_scale(ln_exponent(number) - ln_exponent(base), &[number, base]);
         // A logarithm close to zero begins late: its first digits must be there too.
@@ -97,7 +97,7 @@ impl Numeric {
         }
         let odd = is_whole && whole.rem(&Numeric::from_i64(2))?.signum() != 0;
         let magnitude = fractional_power(base, power)?;
-        Ok(if base.unscaled.is_negative() && odd { magnitude.neg() } else { magnitude })
+        Ok(if base.unscaled.is_negative() && odd { magnitude.negated() } else { magnitude })
     }
 }
 
@@ -178,7 +178,8 @@ fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> 
     let magnitude = Finite { unscaled: absolute(&base.unscaled), scale: base.scale };
     // PostgreSQL chooses the scale by a logarithm of about nine digits; powers of ten show the difference.
     let unit = 10f64.powi((8 - ln_exponent(&magnitude)).max(0) as i32);
-    let round = |value: f64| (value * unit).round() / unit;
+    // The millionth lifts a half that the float holds a little too small.
+    let round = |value: f64| (value * unit + value.signum() * 1e-6).round() / unit;
     let ln = round(approximate(power) * round(approximate_ln(&magnitude)));
     if ln.abs() >= POWER_LN_MAX {
         return beyond(ln, DISPLAY_SCALE_MAX);
@@ -197,14 +198,12 @@ fn absolute(unscaled: &Unscaled) -> Unscaled {
     unscaled.to_big().abs().into()
 }
 
-fn check_logarithm(number: &Finite) -> Result<&Finite, SqlError> {
-    if number.unscaled.is_zero() {
-        return Err(fault::logarithm("zero"));
+fn check_logarithm(number: &Numeric) -> Result<(), SqlError> {
+    match (number, number.signum()) {
+        (Numeric::NaN, _) | (_, 1) => Ok(()),
+        (_, 0) => Err(fault::logarithm("zero")),
+        _ => Err(fault::logarithm("a negative number")),
     }
-    if number.unscaled.is_negative() {
-        return Err(fault::logarithm("a negative number"));
-    }
-    Ok(number)
 }
 
 /// An exponential beyond the limits.
