@@ -359,7 +359,7 @@ impl Binder<'_> {
 
     fn item(&mut self, ast: &ast::Expr, name: String, scope: &Scope) -> Bind<Item> {
         let bound = self.bind(ast, scope)?;
-        let Bound { expr, ty } = self.known(bound)?;
+        let Bound { expr, ty, .. } = self.known(bound)?;
         let ty = ty.unwrap_or(Type::Text);
         Ok(Item { expr, ty, name })
     }
