@@ -26,7 +26,7 @@ use crate::road::{Progress, RoadContext, Running};
 use crate::route::{Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
-use crate::value::cast::cast;
+use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Engine;
@@ -940,7 +940,13 @@ fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
             ));
         }
     };
-    cast(from, &datum.as_value(), ty, false)
+    if cast::context(from, ty).is_none_or(|needed| needed > CastContext::Assignment) {
+        return Err(SqlError::new(
+            "42804",
+            format!("a parameter of type {} cannot be {datum:?}", value::pgtype::name(ty)),
+        ));
+    }
+    cast::cast(from, &datum.as_value(), ty, false)
 }
 
 /// Work on a thread of its own: a checkpoint writes for long, and sessions share their threads.
