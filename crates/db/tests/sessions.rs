@@ -238,7 +238,7 @@ fn a_prepared_statement_follows_the_schema() {
     let world = World::new(ACCOUNTS);
     let (mut a, mut b) = (world.client(), world.client());
     let statement = a.session.prepare("SELECT v FROM t WHERE v = $1", &[]).expect("it prepares");
-    let mut run = |a: &mut Client, v: i64| -> Result<usize, SqlError> {
+    let run = |a: &mut Client, v: i64| -> Result<usize, SqlError> {
         match a.session.execute(&statement, &[v.into_datum()], &mut a.rows)? {
             Step::Done(_) => Ok(a.rows.len()),
             Step::Wait(_) => panic!("a read waits"),
@@ -343,4 +343,31 @@ fn parameters_are_checked() {
     let rows = session.query(&select, &["a".into_datum(), "0.1".into_datum(), 12.into_datum()]).expect("it runs");
     let cells: Vec<_> = (0..5).map(|column| rows.display(0, column).expect("no nulls")).collect();
     assert_eq!(cells, ["7", "abc", "12.00", "0.10", "a "]);
+}
+
+#[test]
+fn a_long_statement_can_be_ended_from_outside() {
+    let world = World::new(ACCOUNTS);
+    let mut a = world.client();
+    let flag = a.session.cancel_flag();
+    let statement =
+        a.session.prepare("SELECT count(*) FROM generate_series(1, 1000000000000) g", &[]).expect("prepares");
+    let canceller = std::thread::spawn(move || {
+        // The statement clears the flag when it starts and takes it when it stops.
+        let mut taken = 0;
+        while taken < 2 {
+            taken += u32::from(!flag.swap(true, std::sync::atomic::Ordering::Relaxed));
+            std::thread::yield_now();
+        }
+    });
+    let error = match a.session.execute(&statement, &[], &mut a.rows) {
+        Err(error) => error,
+        Ok(_) => panic!("a trillion rows were counted"),
+    };
+    canceller.join().expect("the canceller ends");
+    assert_eq!(error.sqlstate, "57014");
+    a.ok("SET statement_timeout = '5ms'");
+    assert_eq!(a.fails("SELECT count(*) FROM generate_series(1, 1000000000000) g"), "57014");
+    a.ok("RESET statement_timeout");
+    assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(10));
 }

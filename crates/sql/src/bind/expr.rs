@@ -501,7 +501,7 @@ impl Binder<'_> {
         if matches!(args, FunctionArguments::None) {
             return match environment(name) {
                 Some((value, ty)) => Ok(self.env(value, ty)),
-                None => Err(self.not_compiled(&format!("{name}"), &whole())),
+                None => Err(self.not_compiled(name, &whole())),
             };
         }
         let args =

@@ -695,6 +695,7 @@ fn open_series(view: &StepView<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Re
 
 /// Moves to the next row, which then stands in the scratch's rows or cells.
 pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
+    run.interrupt.row()?;
     let source = usize::from(view.source);
     let id = match cursor {
         Cursor::Done => return Ok(false),
