@@ -308,10 +308,6 @@ impl Session {
             _ => Ok(()),
         }
     }
-    /// Bytes of the newest commit's record in the log, its header included.
-    pub fn last_commit_record_bytes(&self) -> u64 {
-        unimplemented!()
-    }
 }
 
 impl Transaction<'_> {
