@@ -191,7 +191,7 @@ impl Server {
     }
 
     pub fn sessions(&self) -> usize {
-        self.registry.len()
+        self.registry.count()
     }
 
     /// Ends all sessions with 57P01 and returns when they have.
@@ -227,12 +227,14 @@ fn start_worker(number: usize, database: &Database, options: &Options) -> std::i
     let runtime = current_thread()?;
     let database = database.clone();
     let message_bytes_max = options.message_bytes_max;
-    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-        let sessions = LocalSet::new();
-        sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
-        // Ends once the reception is gone and every session has ended.
-        runtime.block_on(sessions);
-    })?;
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK_BYTES).spawn(
+        move || {
+            let sessions = LocalSet::new();
+            sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
+            // Ends once the reception is gone and every session has ended.
+            runtime.block_on(sessions);
+        },
+    )?;
     let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
     Ok((worker, thread))
 }

@@ -9,6 +9,8 @@
 //! 2. A session holds at most [`OUTPUT_BYTES_MAX`] and one row set of replies, one message of input, and, while it is
 //!    blocked, [`READ_AHEAD_BYTES`] more.
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
+//!
+//! A compiled statement runs to its end on its worker: cancel requests and time limits take effect in its waits only.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::registry::{Membership, Request, stopping};
