@@ -94,7 +94,7 @@ macro_rules! files {
     };
 }
 
-files!(aggregate, change, join, select);
+files!(aggregate, change, define, join, select, transaction, types);
 
 #[test]
 fn every_file_is_named() {

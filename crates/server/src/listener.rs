@@ -243,6 +243,7 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
     while let Some(arrival) = arrivals.recv().await {
         let database = database.clone();
         tokio::task::spawn_local(async move {
+            let _stop = StopOnPanic;
             let Arrival { socket, input, hello, membership, place } = arrival;
             let socket = match TcpStream::from_std(socket) {
                 Ok(socket) => socket,
@@ -258,6 +259,19 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
             }
             drop(place);
         });
+    }
+}
+
+/// A panic in a session is a broken invariant, and what it held of the engine is in doubt: the process stops, and a
+/// restart recovers.
+struct StopOnPanic;
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a session broke an invariant: the process stops");
+            std::process::abort();
+        }
     }
 }
 

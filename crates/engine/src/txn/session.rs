@@ -626,8 +626,8 @@ impl Session {
     fn end(&mut self) {
         self.state = State::Idle;
         self.nowait = false;
-        self.met = self.met.max(self.dependency);
         self.space_waits = 0;
+        self.met = self.met.max(self.dependency);
         let place = self.core.sessions.place(self.no);
         place.unregister();
         if self.fragments.take().is_some() {

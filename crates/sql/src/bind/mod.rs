@@ -54,6 +54,8 @@ pub struct Binder<'a> {
     /// Where aggregates are allowed, those met so far.
     aggregates: Option<Vec<Aggregate>>,
     in_aggregate: bool,
+    /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
+    output_types: Vec<Type>,
 }
 
 impl<'a> Binder<'a> {
@@ -66,6 +68,7 @@ impl<'a> Binder<'a> {
             depth: 0,
             aggregates: None,
             in_aggregate: false,
+            output_types: Vec::new(),
         }
     }
 
