@@ -473,7 +473,8 @@ fn open_log(
     let log_options = options.log_options();
     let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
         Ok(scan) => scan,
-        Err(LogDamage::Absent { .. }) if !manifest.created => {
+        // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
+        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log });
         }

@@ -5,10 +5,12 @@
 //! | `world` | what do the tests share |
 //! | `transactions` | what do one and two sessions see |
 //! | `model` | do many sessions agree with a map of versions |
+//! | `crash` | what does a power cut leave |
 //! | `races` | do the orders hold that protocols get wrong |
 
 mod world;
 
+mod crash;
 mod model;
 mod races;
 mod transactions;

@@ -1,11 +1,11 @@
 //! One table, a few sessions, and a world of files that can lose its power.
 
-use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
+use freshet_engine::catalog::{ColumnDef, Index, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::io::mem::{MemClock, MemIo};
-use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Committed, Isolation, Locked, Stop, TableCursor};
+use freshet_engine::schema::{KeyBuf, KeyColumn, KeyPart, Row, Type, Value};
+use freshet_engine::txn::{Committed, Direction, Isolation, Locked, Stop, TableCursor};
 use std::sync::Arc;
 
 /// A session that lets the background work happen before each of its own steps, as it would beside it.
@@ -170,6 +170,24 @@ pub fn ids_by_n(session: &mut Session, index: &str, n: i64) -> Vec<i64> {
         hit.then_some(id)
     });
     visible.collect()
+}
+
+/// Every visible row in the order of an index.
+pub fn ordered(
+    session: &mut freshet_engine::txn::Session,
+    table: &Table,
+    index: &Index,
+    direction: Direction,
+) -> Vec<Row> {
+    let (mut lower, mut upper) = (KeyBuf::default(), KeyBuf::default());
+    index.spec.encode(&mut lower, |_| KeyPart::Lowest);
+    index.spec.encode(&mut upper, |_| KeyPart::Highest);
+    let mut cursor = session.range(index, &lower, &upper, direction);
+    let (mut rows, mut row) = (Vec::new(), Row::default());
+    while session.range_next(table, index, &mut cursor, &mut row).is_some() {
+        rows.push(row.clone());
+    }
+    rows
 }
 
 pub fn read(session: &mut Session, id: i64) -> Option<(i64, String)> {
