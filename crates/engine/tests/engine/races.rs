@@ -366,8 +366,11 @@ fn cut_keys_come_in_the_order_of_whole_rows() {
             id += 1;
         }
     }
-    for (name, descending) in [("up", [false, false]), ("down", [true, true]), ("mixed", [true, false]), ("other", [false, true])] {
-        let columns = [(2, descending[0]), (1, descending[1])].map(|(column, descending)| KeyColumn { column, descending });
+    for (name, descending) in
+        [("up", [false, false]), ("down", [true, true]), ("mixed", [true, false]), ("other", [false, true])]
+    {
+        let columns =
+            [(2, descending[0]), (1, descending[1])].map(|(column, descending)| KeyColumn { column, descending });
         let def = IndexDef { columns: columns.into(), ..index(name, 2, IndexKind::BTree, false) };
         begin(&mut a, Isolation::ReadCommitted);
         a.create_index("t", def).expect("creates");

@@ -218,3 +218,29 @@ pub fn commit_insert(session: &mut Session, id: i64, n: i64, note: &str) -> RowI
 }
 
 pub const LONG: &str = "a note that is longer than twelve bytes and lies in a container of its own";
+
+/// Inserts a row of numbers, and a note behind them.
+pub fn insert_into(
+    session: &mut freshet_engine::txn::Session,
+    name: &str,
+    numbers: &[i64],
+    note: Option<&str>,
+) -> Result<RowId, Stop> {
+    let table = session.schema().table(name).expect("created").clone();
+    let mut row = Row::new(&table.layout);
+    for (column, number) in numbers.iter().enumerate() {
+        row.set(&table.layout, column, &Value::Int(*number));
+    }
+    if let Some(note) = note {
+        row.set(&table.layout, numbers.len(), &Value::Bytes(note.as_bytes()));
+    }
+    session.insert(&table, &mut row)
+}
+
+/// The first two columns, which are numbers.
+pub fn row_of_ids(table: &Table, row: &Row) -> [i64; 2] {
+    [0, 1].map(|column| match row.get(&table.layout, column) {
+        Value::Int(number) => number,
+        other => panic!("a number, not {other:?}"),
+    })
+}
