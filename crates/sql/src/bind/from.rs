@@ -208,7 +208,12 @@ impl Binder<'_> {
         let mut conditions = Vec::with_capacity(columns.len());
         for name in columns {
             let name = relation_name(name)?;
-            let left = before.column(&name)?;
+            let left = before.column(&name).map_err(|mut e| {
+                if e.sqlstate == "42703" {
+                    e.message = format!("column \"{name}\" specified in USING clause does not exist in left table");
+                }
+                e
+            })?;
             let right = {
                 let columns = &from.scope.sources[usize::from(source)].columns;
                 let at = columns.iter().position(|c| c.name == name);
