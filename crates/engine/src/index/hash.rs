@@ -44,8 +44,8 @@ use std::ops::{Bound, ControlFlow};
 const BATCH: usize = 32;
 /// Pieces that a segment gets when it splits off: six eighths of the old fill, with room for what comes.
 const SPLIT_PIECES: usize = 5;
-/// The share of a bucket's seven places that `with_capacity` plans to use.
-const PLANNED_ENTRIES: usize = 5;
+/// Twice the entries a bucket that `with_capacity` plans for; growth begins at twelve or so.
+const PLANNED_TWICE: usize = 11;
 const WINDOW_MAX: u32 = 20;
 
 /// A latch-free readable hash index of row ids.
@@ -209,19 +209,16 @@ impl HashIndex {
     }
 
     #[inline]
-    fn read(&self, hash: u64) -> Hits {
-        loop {
-            if let Some(hits) = self.segment(hash).read(hash, self.fragment(hash)) {
-                return hits;
-            }
-        }
+    fn read(&self, hash: u64, hits: &mut Hits) {
+        while !self.segment(hash).read(hash, self.fragment(hash), hits) {}
     }
 
     /// Calls `found` with each row that has an entry of this hash, until it breaks.
     #[inline]
     pub fn lookup<B>(&self, hash: u64, mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
         let hash = hash & self.known;
-        let hits = self.read(hash);
+        let mut hits = Hits::new();
+        self.read(hash, &mut hits);
         hits.rows().try_for_each(&mut found)?;
         if !hits.posted {
             return ControlFlow::Continue(());
@@ -359,8 +356,14 @@ impl HashIndex {
         }
     }
 
-    /// Removes an entry unless it is `needed`, which is asked under the bucket's lock, and only if the entry is there.
-    /// True if it was removed.
+    /// Whether two hashes have their entries in common, because what is kept of them is equal. Who decides that a row no
+    /// longer needs an entry must ask this of the row's other keys, not whether their hashes are equal.
+    pub fn same_entry(&self, a: u64, b: u64) -> bool {
+        (a ^ b) & self.known == 0
+    }
+
+    /// Removes an entry unless it is `needed`, which is asked under the bucket's lock, and only if the entry is there: a
+    /// reachable version needs it if its hash has the `same_entry`. True if it was removed.
     pub fn remove(&self, hash: u64, row: RowId, needed: impl FnOnce() -> bool) -> bool {
         let hash = hash & self.known;
         let word = entry(self.fragment(hash), row);
@@ -495,7 +498,7 @@ impl HashIndex {
 impl Plan {
     /// What an index for so many entries starts with.
     fn first(geometry: Geometry, entries: usize) -> Plan {
-        let buckets = entries / PLANNED_ENTRIES;
+        let buckets = entries * 2 / PLANNED_TWICE;
         let mut lines = geometry.first_lines;
         while lines < geometry.unit_lines && buckets_in(lines) < buckets {
             lines *= 2;

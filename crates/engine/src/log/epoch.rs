@@ -134,3 +134,35 @@ impl CommitClock {
         scanned.iter().map(|slot| slot.0.bound.load(Ordering::SeqCst)).min().unwrap_or(IDLE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_carry_out_of_the_sequence_closes_the_epoch() {
+        let clock = CommitClock::new(Epoch(7), 4);
+        let slot = clock.claim().unwrap();
+        for _ in 0..(1 << Cts::SEQUENCE_BITS) - 1 {
+            assert_eq!(clock.draw().epoch(), Epoch(7));
+        }
+        assert_eq!(clock.announce(slot), Cts::last_of(Epoch(7)));
+        assert_eq!(clock.draw(), Cts::first_of(Epoch(8)));
+        assert!(!clock.has_left(Epoch(7)) && clock.watermark() == Cts::last_of(Epoch(7)));
+        clock.leave(slot);
+        assert!(clock.has_left(Epoch(7)));
+        let before = clock.now();
+        clock.close(Epoch(7));
+        assert_eq!(clock.now(), before, "it was closed already");
+        clock.close(Epoch(8));
+        assert_eq!(clock.draw(), Cts(Cts::first_of(Epoch(9)).0 + 1));
+    }
+
+    #[test]
+    fn slots_are_exclusive_and_reused_lowest_first() {
+        let clock = CommitClock::new(Epoch(1), 2);
+        assert_eq!((clock.claim(), clock.claim(), clock.claim()), (Some(0), Some(1), None));
+        clock.release(0);
+        assert_eq!((clock.claim(), clock.high_water()), (Some(0), 2));
+    }
+}

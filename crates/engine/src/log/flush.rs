@@ -27,19 +27,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::ids::{Cts, DeviceId, Epoch};
-use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock, OpenOptions};
+use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
 
 use super::epoch::CommitClock;
-use super::fence::{self, FenceList, FenceRecord};
-use super::group::{self, GroupHeader, HEADER_BYTES_MAX, Participant, group_bytes, header_bytes};
-use super::scan::{DeviceScan, LogDamage, Scan};
-use super::segment::{self, FileError, InUse, Preparer, Segments, Spare};
-use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker};
+use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
+use super::open::Beginning;
+use super::segment::{self, FileError, Preparer, Segments};
+use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
 use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
-use super::{DEVICES_MAX, DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
-
-/// One process per log directory.
-pub(super) const LOCK_NAME: &str = "lock";
+use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
 /// Epochs in flight (invariant 1).
 const IN_FLIGHT_MAX: usize = 2;
@@ -187,152 +183,8 @@ impl Chain {
     }
 }
 
-fn validate(options: &LogOptions) -> Result<usize, LogError> {
-    let refuse = |reason: String| Err(LogError::Options { reason });
-    let devices = options.dirs.len();
-    if devices == 0 || devices > DEVICES_MAX {
-        return refuse(format!("1 to {DEVICES_MAX} log directories are supported, {devices} given"));
-    }
-    let all: Vec<_> = options.dirs.iter().chain(&options.fence_dirs).collect();
-    if let Some(twice) = (1..all.len()).find(|&i| all[..i].contains(&all[i])) {
-        return refuse(format!("{} is given twice", all[twice].display()));
-    }
-    if !options.segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || options.segment_bytes > 1 << 31 {
-        return refuse(format!("segments are multiples of {BLOCK_BYTES} bytes up to 2 GiB"));
-    }
-    // Every unsealed epoch may cost a header and a last block beyond its frames.
-    let overhead = LIVE_EPOCHS as u64 * (HEADER_BYTES_MAX + BLOCK_BYTES) as u64;
-    if options.stage_limit_bytes == 0 || options.stage_limit_bytes + overhead > options.segment_bytes {
-        let least = options.stage_limit_bytes + overhead;
-        return refuse(format!("with this staging limit, segments must have at least {least} bytes"));
-    }
-    let files = options.log_size_bytes / devices as u64 / options.segment_bytes;
-    if files < 4 {
-        return refuse(format!("the log size must allow 4 segments on each device, it allows {files}"));
-    }
-    Ok(files as usize)
-}
-
-pub(super) fn lock_dirs(io: &dyn Io, dirs: &[PathBuf]) -> Result<Vec<Box<dyn Lock>>, (PathBuf, io::Error)> {
-    dirs.iter().map(|dir| io.lock(&dir.join(LOCK_NAME)).map_err(|error| (dir.clone(), error))).collect()
-}
-
-impl From<LogDamage> for LogError {
-    fn from(damage: LogDamage) -> LogError {
-        match damage {
-            LogDamage::Io { action, path, source } => LogError::Io { action, path, source },
-            other => LogError::Options { reason: other.to_string() },
-        }
-    }
-}
-
-impl From<FileError> for LogError {
-    fn from(failed: FileError) -> LogError {
-        LogError::io(failed.action, &failed.path, failed.error)
-    }
-}
-
-/// What `create` and `open` have in common.
-struct Beginning {
-    database: DatabaseId,
-    incarnation: Incarnation,
-    first_epoch: Epoch,
-    /// The chain up to the horizon D, and D.
-    chain: Chain,
-    horizon: Epoch,
-    wall_us: u64,
-    next_group: Vec<GroupNo>,
-    start_epoch: Epoch,
-    locks: Arc<Vec<Box<dyn Lock>>>,
-}
-
 impl Log {
-    /// A new, empty log: incarnation 1. Refuses directories that hold a log with content.
-    pub fn create(
-        io: Arc<dyn Io>,
-        clock: Arc<dyn Clock>,
-        options: &LogOptions,
-        database: DatabaseId,
-    ) -> Result<Arc<Log>, LogError> {
-        let files_max = validate(options)?;
-        for dir in &options.dirs {
-            io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
-        }
-        let locks = lock_dirs(&*io, &options.dirs).map_err(lock_error)?;
-        for dir in &options.dirs {
-            clear_unused(&*io, dir)?;
-        }
-        let record = FenceRecord {
-            database,
-            incarnation: Incarnation(1),
-            horizon: Epoch(0),
-            first_epoch: Epoch(1),
-            wall_us: clock.wall_us(),
-            devices: options.dirs.len() as u16,
-        };
-        FenceList::found(&*io, options, record)?;
-        let device = |(i, dir): (usize, &PathBuf)| {
-            let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
-            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
-        };
-        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
-        let beginning = Beginning {
-            database,
-            incarnation: record.incarnation,
-            first_epoch: record.first_epoch,
-            chain: Chain::default(),
-            horizon: Epoch(0),
-            wall_us: record.wall_us,
-            next_group: vec![GroupNo(1); options.dirs.len()],
-            start_epoch: Epoch(0),
-            locks: Arc::new(locks),
-        };
-        Ok(Log::begin(io, clock, options, devices, beginning))
-    }
-
-    /// Starts the next incarnation after a scan: the fence is durable when this returns. Replay may go on reading
-    /// through `scan` while the log is used, but not beyond the first [`Log::recycle_below`].
-    pub fn open(
-        io: Arc<dyn Io>,
-        clock: Arc<dyn Clock>,
-        options: &LogOptions,
-        scan: &Scan,
-    ) -> Result<Arc<Log>, LogError> {
-        let files_max = validate(options)?;
-        let newest = scan.fence().newest();
-        let record = FenceRecord {
-            database: newest.database,
-            incarnation: Incarnation(newest.incarnation.0 + 1),
-            horizon: scan.chain_end(),
-            // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
-            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
-            wall_us: clock.wall_us().max(scan.last_wall_us()),
-            devices: newest.devices,
-        };
-        // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
-        // fence then keeps their epochs from being used again.
-        scan.fence().extend(&*io, options, record)?;
-        let device = |(i, dir): (usize, &PathBuf)| {
-            let found = &scan.devices()[i];
-            let segments = adopt(&*io, dir, options, files_max, found)?;
-            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
-        };
-        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
-        let beginning = Beginning {
-            database: record.database,
-            incarnation: record.incarnation,
-            first_epoch: record.first_epoch,
-            chain: scan.chain().clone(),
-            horizon: record.horizon,
-            wall_us: record.wall_us,
-            next_group: scan.devices().iter().map(|found| GroupNo(found.last_group.0 + 1)).collect(),
-            start_epoch: scan.start().epoch,
-            locks: scan.locks(),
-        };
-        Ok(Log::begin(io, clock, options, devices, beginning))
-    }
-
-    fn begin(
+    pub(super) fn begin(
         io: Arc<dyn Io>,
         clock: Arc<dyn Clock>,
         options: &LogOptions,
@@ -340,6 +192,7 @@ impl Log {
         beginning: Beginning,
     ) -> Arc<Log> {
         let now_us = clock.monotonic_us();
+        let workers = WORKERS_MAX.min(workers_per_device(options) as usize * devices.len());
         Arc::new(Log {
             io,
             clock,
@@ -347,8 +200,8 @@ impl Log {
             database: beginning.database,
             incarnation: beginning.incarnation,
             first_epoch: beginning.first_epoch,
-            commit: CommitClock::new(beginning.first_epoch, WORKERS_MAX),
-            slots: (0..WORKERS_MAX).map(|_| StageSlot::default()).collect(),
+            commit: CommitClock::new(beginning.first_epoch, workers),
+            slots: (0..workers).map(|_| StageSlot::default()).collect(),
             devices: devices.into(),
             open: AtomicU64::new(beginning.first_epoch.0),
             // Epochs between the horizon and the first one are void: nothing is missing from them.
@@ -494,19 +347,29 @@ impl Log {
         Epoch(self.open.load(Ordering::SeqCst))
     }
 
-    pub(super) fn unsealed(&self, device: DeviceId) -> u64 {
-        self.device(device).unsealed.load(Ordering::SeqCst)
+    /// What a worker may hold in advance: all of them together at most a quarter of the staging limit.
+    pub(super) fn credit_bytes(&self) -> u64 {
+        self.options.stage_limit_bytes / (4 * self.slots.len() as u64)
     }
 
     pub(super) fn unreserve(&self, device: DeviceId, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         self.device(device).unsealed.fetch_sub(bytes, Ordering::SeqCst);
         self.stage_waiters.wake_if_waiting();
     }
 
-    /// Whether `device` may hold `unsealed` bytes.
-    pub(super) fn room(&self, device: DeviceId, unsealed: u64) -> Room {
+    /// Whether a reservation of `missing` more bytes on `device` would succeed now.
+    pub(super) fn has_room(&self, device: DeviceId, missing: u64) -> bool {
+        let unsealed = self.device(device).unsealed.load(Ordering::SeqCst);
+        unsealed + missing <= self.options.stage_limit_bytes && self.room(device) == Room::Granted
+    }
+
+    /// Whether the segments of `device` and the epochs in use allow another reservation.
+    pub(super) fn room(&self, device: DeviceId) -> Room {
         let device = self.device(device);
-        if unsealed > self.options.stage_limit_bytes || self.now().epoch().0 > self.open_epoch().0 + 1 {
+        if self.now().epoch().0 > self.open_epoch().0 + 1 {
             return Room::Later;
         }
         if device.spares.load(Ordering::SeqCst) > 0 {
@@ -532,10 +395,13 @@ impl Log {
 
     /// Someone waits for `epoch`.
     pub(super) fn request(&self, epoch: Epoch) {
-        if self.requested.load(Ordering::SeqCst) < epoch.0 {
-            self.requested.fetch_max(epoch.0, Ordering::SeqCst);
+        if self.note_request(epoch) {
             self.wake_if_parked();
         }
+    }
+
+    fn note_request(&self, epoch: Epoch) -> bool {
+        self.requested.load(Ordering::SeqCst) < epoch.0 && self.requested.fetch_max(epoch.0, Ordering::SeqCst) < epoch.0
     }
 
     // ---- the state machine ----
@@ -617,7 +483,8 @@ impl Log {
 
     /// Steps on the caller's thread until `cts` is durable or another thread is doing the rest; says whether it is.
     pub fn flush_inline(&self, cts: Cts) -> Result<bool, LogError> {
-        self.request(cts.epoch());
+        // No driver is woken: it would contend for what this thread is about to do.
+        self.note_request(cts.epoch());
         let outcome = loop {
             if self.durable() >= cts.epoch() {
                 break Ok(true);
@@ -629,9 +496,7 @@ impl Log {
                 Progress::Poisoned => break Err(self.poisoned().expect("a poisoned log says why")),
             }
         };
-        if self.parking.is_anyone_parked() && self.has_work(None) {
-            self.parking.wake();
-        }
+        self.wake_for_rest();
         outcome
     }
 
@@ -652,6 +517,13 @@ impl Log {
 
     pub(super) fn wake_if_parked(&self) {
         if self.parking.is_anyone_parked() {
+            self.parking.wake();
+        }
+    }
+
+    /// Hands what is left to a parked driver.
+    pub(super) fn wake_for_rest(&self) {
+        if self.parking.is_anyone_parked() && self.has_work(None) {
             self.parking.wake();
         }
     }
@@ -701,7 +573,9 @@ impl Log {
             }
         };
         writes
-            || self.sealer.try_lock().is_some_and(|sealer| sealer.closing || self.wants_close().is_some())
+            // Not a try: whoever holds it may have looked before the last frame was staged, and not look again.
+            || self.sealer.lock().closing
+            || self.wants_close().is_some()
             || device.is_none() && self.devices.iter().any(prepares)
     }
 
@@ -773,7 +647,13 @@ impl Log {
     }
 
     fn has_room_for_empty(&self, epoch: Epoch) -> bool {
-        self.empty_device(epoch).segments.lock().has_room(group_bytes(1, 0))
+        let device = self.empty_device(epoch);
+        let segments = device.segments.lock();
+        // Read after the spares are known: with none, no reservation is granted that this does not see.
+        let workers = self.commit.high_water().div_ceil(self.devices.len());
+        let groups = (workers + LIVE_EPOCHS) as u64;
+        let promised = device.unsealed.load(Ordering::SeqCst) + groups * group_overhead_bytes(&self.options);
+        segments.has_room(group_bytes(1, 0), promised)
     }
 
     /// When the last acknowledgement deserves a witness of its own; none if it has one.
@@ -883,7 +763,7 @@ impl Log {
             let stats = &mut self.in_flight.lock().stats;
             stats.groups += 1;
             stats.body_bytes += header.body_bytes;
-            stats.header_bytes += header.len() as u64;
+            stats.header_bytes += header.bytes() as u64;
             stats.padding_bytes += bytes - unpadded as u64;
         }
         device.outstanding.fetch_add(1, Ordering::SeqCst);
@@ -956,9 +836,7 @@ impl Log {
         if let Some(durable) = advanced {
             self.durable_waiters.wake_to(durable);
         }
-        if self.parking.is_anyone_parked() && self.has_work(None) {
-            self.parking.wake();
-        }
+        self.wake_for_rest();
     }
 
     fn poison(&self, action: &'static str, path: &Path, error: io::Error) -> LogError {
@@ -989,7 +867,7 @@ enum Close {
 }
 
 impl Device {
-    fn new(
+    pub fn new(
         io: &dyn Io,
         id: DeviceId,
         dir: &Path,
@@ -1031,77 +909,4 @@ impl Device {
     fn take_buffer(&self) -> AlignedBuf {
         self.buffers.lock().pop().unwrap_or_default()
     }
-}
-
-fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => LogError::Locked { path },
-        _ => LogError::io("lock", &path, error),
-    }
-}
-
-/// Removes what an unfinished creation left. A directory with any group, or with the fence of a second incarnation, is
-/// somebody's database.
-fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
-    let fence = fence::read(io, dir)?;
-    if fence.records.len() > 1 {
-        return Err(LogError::Exists { path: dir.to_path_buf() });
-    }
-    let names = io.list(dir).map_err(|error| LogError::io("list", dir, error))?;
-    let files = names.iter().filter(|name| *name == segment::PREPARE_NAME || segment::parse_name(name).is_some());
-    let paths: Vec<_> = files.map(|name| dir.join(name)).collect();
-    for path in &paths {
-        let file = io.open(path, OpenOptions::default()).map_err(|error| LogError::io("open", path, error))?;
-        let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
-        let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
-        file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
-        if block.iter().any(|&byte| byte != 0) {
-            return Err(LogError::Exists { path: dir.to_path_buf() });
-        }
-    }
-    for path in &paths {
-        io.remove(path).map_err(|error| LogError::io("remove", path, error))?;
-    }
-    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
-}
-
-/// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers.
-fn adopt(
-    io: &dyn Io,
-    dir: &Path,
-    options: &LogOptions,
-    files_max: usize,
-    found: &DeviceScan,
-) -> Result<Segments, LogError> {
-    let mut in_use = Vec::new();
-    let mut spares = Vec::new();
-    let mut next = SegmentNo(found.last_segment.0 + 1);
-    let prepare = dir.join(segment::PREPARE_NAME);
-    if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
-        io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
-    }
-    let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
-    for segment in &found.segments {
-        if let Some((first_group, last_epoch)) = segment.needed {
-            in_use.push(InUse {
-                number: segment.number,
-                file: segment.file.clone(),
-                bytes: segment.bytes,
-                first_group,
-                last_epoch,
-            });
-            continue;
-        }
-        let from = dir.join(segment::file_name(segment.number));
-        if segment.bytes == options.segment_bytes && needed + spares.len() < files_max {
-            let to = dir.join(segment::file_name(next));
-            io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
-            spares.push(Spare { number: next, file: segment.file.clone() });
-            next = SegmentNo(next.0 + 1);
-        } else {
-            io.remove(&from).map_err(|error| LogError::io("remove", &from, error))?;
-        }
-    }
-    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
-    Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))
 }

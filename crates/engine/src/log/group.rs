@@ -40,9 +40,8 @@ const CRC_OFFSET: usize = 12;
 /// The length in front of each frame.
 pub const FRAME_PREFIX_BYTES: u64 = 4;
 
-/// The largest header; it fits one block.
-pub const HEADER_BYTES_MAX: usize = FIXED_BYTES + PARTICIPANT_BYTES * DEVICES_MAX;
-const _: () = assert!(HEADER_BYTES_MAX <= BLOCK_BYTES);
+/// The largest header fits one block.
+const _: () = assert!(FIXED_BYTES + PARTICIPANT_BYTES * DEVICES_MAX <= BLOCK_BYTES);
 
 /// What one device contributes to an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +90,14 @@ pub fn group_bytes(participants: usize, body_bytes: u64) -> u64 {
 }
 
 impl GroupHeader {
-    pub fn len(&self) -> usize {
+    /// Bytes of the header itself; the body follows.
+    pub fn bytes(&self) -> usize {
         header_bytes(self.participants.len())
     }
 
-    /// Writes the header to the first [`GroupHeader::len`] bytes of `out`.
+    /// Writes the header to the first [`GroupHeader::bytes`] bytes of `out`.
     pub fn encode(&self, out: &mut [u8]) {
-        let out = &mut out[..self.len()];
+        let out = &mut out[..self.bytes()];
         out.fill(0);
         out[0..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -284,7 +284,7 @@ mod tests {
     fn every_flipped_bit_of_a_header_is_detected() {
         let mut bytes = vec![0; BLOCK_BYTES];
         header().encode(&mut bytes);
-        for bit in 0..header().len() * 8 {
+        for bit in 0..header().bytes() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(GroupHeader::decode(&bytes).is_err(), "bit {bit} flipped unnoticed");
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -296,7 +296,7 @@ mod tests {
         let mut bytes = vec![0; BLOCK_BYTES];
         header().encode(&mut bytes);
         bytes[8] = 9;
-        let crc = header_crc(&bytes[..header().len()]);
+        let crc = header_crc(&bytes[..header().bytes()]);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(GroupHeader::decode(&bytes), Err(NoHeader::Version(9)));
     }

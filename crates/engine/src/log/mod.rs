@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`group`] the bytes of a group; [`fence`] the bytes of the fence; `segment` the files of a device;
 //! [`epoch`] the clock and the announcements; `stage` where workers leave their frames; `wait` who is told; `flush` the
-//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads.
+//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads; `open` how a log begins.
 //!
 //! The formats byte by byte and the argument for each invariant: `docs/internals/log.md`. After Silo (SOSP 2013) for
 //! epochs, P*TIME (VLDB 2004) for parallel differential streams.
@@ -30,14 +30,20 @@
 //! 5. The fence is durable in every directory before the first group of its incarnation is written.
 //! 6. A failed write or sync ends acknowledgement for ever.
 
-pub mod epoch;
-pub mod fence;
-mod flush;
 pub mod group;
-pub mod scan;
+
+pub mod fence;
 mod segment;
+
+pub mod epoch;
 mod stage;
 mod wait;
+
+mod flush;
+
+pub mod scan;
+
+mod open;
 
 use std::fmt;
 use std::io;

@@ -27,8 +27,9 @@ use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
 
 use super::fence::FenceList;
-use super::flush::{Chain, lock_dirs};
+use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
+use super::open::lock_dirs;
 use super::segment;
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
@@ -485,7 +486,7 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
         match GroupHeader::decode(window.get(offset, block)?) {
             Ok(header) if is_at_home(&header, file, database, offset) => {
                 let bytes = group_bytes(header.participants.len(), header.body_bytes);
-                let start = header.len();
+                let start = header.bytes();
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
                 if crc32c::crc32c(body) == header.body_crc {
                     next = offset + bytes;
@@ -685,7 +686,7 @@ fn group_ref(header: &GroupHeader) -> GroupRef {
         epoch: header.epoch,
         segment: header.segment,
         offset: header.offset,
-        header_bytes: header.len() as u32,
+        header_bytes: header.bytes() as u32,
         body_bytes: header.body_bytes,
         body_crc: header.body_crc,
         wall_us: header.wall_us,

@@ -118,9 +118,15 @@ impl Segments {
         self.spares.len() < SPARES_WANTED && self.may_grow()
     }
 
-    /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.spares.len() >= SPARES_WANTED || self.filled.is_some_and(|filled| filled + bytes <= self.segment_bytes)
+    /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised: a spare
+    /// segment, or, when the last one has just been taken for them, up to `promised` bytes of the current one.
+    pub fn has_room(&self, bytes: u64, promised: u64) -> bool {
+        let current = self.filled.map_or(0, |filled| self.segment_bytes - filled);
+        match self.spares.len() {
+            0 => bytes + promised <= current,
+            1 => bytes <= current,
+            _ => true,
+        }
     }
 
     /// Takes the next `bytes` of the stream for `group` of `epoch`.

@@ -8,11 +8,14 @@
 //! leave     the epoch may be sealed
 //! ```
 //!
-//! 1. Everything reserved or staged on a device and not yet sealed counts in `unsealed`, which never exceeds the staging
-//!    limit: so one group never exceeds it, nor do all unsealed epochs of the device together.
+//! 1. Everything reserved or staged on a device and not yet sealed, and what workers hold in advance, counts in
+//!    `unsealed`, which never exceeds the staging limit: so one group never exceeds it, nor do all unsealed epochs of
+//!    the device together.
 //! 2. At most four epochs are unsealed: reservations are granted only while the clock is at most one epoch ahead of the
 //!    sealer, and an epoch has room for more draws than there are workers; so buffers go by epoch modulo 4.
-//! 3. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
+//! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
+//!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
+//! 4. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
 //!    only after e has been left.
 
 use std::sync::Arc;
@@ -21,11 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::ids::{Cts, DeviceId, Epoch};
+use crate::io::BLOCK_BYTES;
 
-use super::group::FRAME_PREFIX_BYTES;
-use super::{Log, LogError, ReserveError, StageWait};
+use super::group::{FRAME_PREFIX_BYTES, header_bytes};
+use super::{Log, LogError, LogOptions, ReserveError, StageWait};
 
-/// Worker slots. More than the sequence has numbers would break invariant 2.
+/// Worker slots at most; small segments allow fewer ([`workers_per_device`]). More than the sequence has numbers would break invariant 2.
 pub const WORKERS_MAX: usize = 1024;
 const _: () = assert!(WORKERS_MAX < 1 << (Cts::SEQUENCE_BITS - 1));
 
@@ -34,6 +38,18 @@ pub const LIVE_EPOCHS: usize = 4;
 
 /// A buffer that grew beyond this and was hardly used is given back to the allocator.
 const KEPT_BYTES: usize = 1 << 20;
+
+/// How many workers one device can serve, so that all they may have reserved and staged fits a fresh segment, each
+/// reservation in a group of its own at the worst (invariant 3).
+pub fn workers_per_device(options: &LogOptions) -> u64 {
+    let room = options.segment_bytes.saturating_sub(options.stage_limit_bytes);
+    (room / group_overhead_bytes(options)).saturating_sub(LIVE_EPOCHS as u64)
+}
+
+/// What a group needs beyond its frames, at most: a header that names every device, and padding.
+pub fn group_overhead_bytes(options: &LogOptions) -> u64 {
+    (header_bytes(options.dirs.len()) + BLOCK_BYTES) as u64
+}
 
 /// One worker's frames.
 #[derive(Default)]
@@ -97,13 +113,15 @@ pub struct Worker {
     log: Arc<Log>,
     slot: usize,
     device: DeviceId,
+    /// Counted in the device's `unsealed` and not reserved.
+    credit: u64,
 }
 
 impl Worker {
     pub(super) fn claim(log: &Arc<Log>) -> Result<Worker, LogError> {
-        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: WORKERS_MAX })?;
+        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: log.slots.len() })?;
         let device = DeviceId((slot % log.devices.len()) as u16);
-        Ok(Worker { log: log.clone(), slot, device })
+        Ok(Worker { log: log.clone(), slot, device, credit: 0 })
     }
 
     pub fn log(&self) -> &Arc<Log> {
@@ -124,36 +142,72 @@ impl Worker {
         }
         let cost = bytes + FRAME_PREFIX_BYTES;
         let seen = self.log.stage_waiters.changes();
-        let device = self.log.device(self.device);
-        // Counted first, then the room looked at: the sealer counts down only after it has taken its room.
-        let unsealed = device.unsealed.fetch_add(cost, Ordering::SeqCst) + cost;
-        let slot = &self.log.slots[self.slot];
-        let granted = self
-            .check_room(unsealed, cost, seen)
-            .and_then(|()| slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused));
+        let missing = cost.saturating_sub(self.credit);
+        let busy = || {
+            self.log.wake_if_parked();
+            ReserveError::Busy(StageWait::new(&self.log, self.device, missing, seen))
+        };
+        // Looked at before and after: whoever is refused must not have taken anything, or it would wake the others who
+        // wait for that, and they it.
+        self.check_room(busy)?;
+        let taken = self.take(missing).ok_or_else(busy)?;
+        let granted = self.check_room(busy).and_then(|()| {
+            let slot = &self.log.slots[self.slot];
+            slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused)
+        });
         match granted {
-            Ok(()) => Ok(Reserved { worker: self, budget: cost }),
+            Ok(()) => {
+                self.credit = self.credit + taken - cost;
+                Ok(Reserved { worker: self, budget: cost })
+            }
             Err(refused) => {
-                device.unsealed.fetch_sub(cost, Ordering::SeqCst);
+                self.log.unreserve(self.device, taken);
                 Err(refused)
             }
         }
     }
 
-    /// `unsealed` includes the `cost` asked for.
-    fn check_room(&self, unsealed: u64, cost: u64, seen: u64) -> Result<(), ReserveError> {
-        let log = &self.log;
-        if let Some(error) = log.poisoned() {
+    /// Counts `missing` bytes in the device's word, and some more in advance if they fit, so that most reservations
+    /// touch no word that other workers write. None if there is no room.
+    fn take(&self, missing: u64) -> Option<u64> {
+        if missing == 0 {
+            return Some(0);
+        }
+        let limit = self.log.options.stage_limit_bytes;
+        let unsealed = &self.log.device(self.device).unsealed;
+        for bytes in [missing + self.log.credit_bytes(), missing] {
+            let add = |unsealed: u64| (unsealed + bytes <= limit).then_some(unsealed + bytes);
+            if unsealed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok() {
+                return Some(bytes);
+            }
+        }
+        None
+    }
+
+    /// Whether the device's segments and the epochs allow a reservation. It holds if it is checked after the bytes are
+    /// counted: the sealer counts down only after it has taken its room.
+    fn check_room(&self, busy: impl FnOnce() -> ReserveError) -> Result<(), ReserveError> {
+        if let Some(error) = self.log.poisoned() {
             return Err(ReserveError::Refused(error));
         }
-        match log.room(self.device, unsealed) {
+        match self.log.room(self.device) {
             Room::Granted => Ok(()),
-            Room::Later => {
-                log.wake_if_parked();
-                Err(ReserveError::Busy(StageWait::new(log, self.device, cost, seen)))
-            }
-            Room::Full => Err(ReserveError::Refused(log.full())),
+            Room::Later => Err(busy()),
+            Room::Full => Err(ReserveError::Refused(self.log.full())),
         }
+    }
+
+    /// Takes unused space back: some is kept for the next reservation, unless somebody waits for it.
+    fn keep(&mut self, unused: u64) {
+        self.credit += unused;
+        let kept = self.log.credit_bytes();
+        let excess = match self.log.stage_waiters.is_anyone_waiting() {
+            true => self.credit,
+            false if self.credit > 2 * kept => self.credit - kept,
+            false => return,
+        };
+        self.credit -= excess;
+        self.log.unreserve(self.device, excess);
     }
 }
 
@@ -169,6 +223,7 @@ pub(super) enum Room {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.log.unreserve(self.device, self.credit);
         self.log.commit.release(self.slot);
     }
 }
@@ -181,28 +236,25 @@ pub struct Reserved<'a> {
 
 impl<'a> Reserved<'a> {
     /// From here on until the announcement leaves: do not wait, fault or allocate; the log's flush waits for it.
-    pub fn announce(mut self) -> Announced<'a> {
-        let budget = std::mem::take(&mut self.budget);
+    pub fn announce(self) -> Announced<'a> {
         let bound = self.worker.log.commit.announce(self.worker.slot);
-        // The promise lives on in the announcement; its own drop has nothing to give back.
-        Announced { reserved: self, budget, bound, drawn: None, quiet: false }
+        Announced { reserved: self, bound, drawn: None, staged: None, quiet: false }
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        if self.budget > 0 {
-            self.worker.log.unreserve(self.worker.device, self.budget);
-        }
+        self.worker.keep(self.budget);
     }
 }
 
 /// Between announce and leave. Dropping it leaves, gives unused space back and wakes the log if its driver is parked.
 pub struct Announced<'a> {
+    /// What is left of it; its drop, after this one's, takes it back.
     reserved: Reserved<'a>,
-    budget: u64,
     bound: Cts,
     drawn: Option<Cts>,
+    staged: Option<Epoch>,
     quiet: bool,
 }
 
@@ -222,20 +274,23 @@ impl Announced<'_> {
 
     /// The epoch to stage under: that of the cts drawn, or the current one for frames without a cts (fragments).
     pub fn epoch(&self) -> Epoch {
-        self.drawn.map_or_else(|| self.log().commit.announced_epoch(), Cts::epoch)
+        let current = || self.log().commit.announced_epoch();
+        self.drawn.map(Cts::epoch).or(self.staged).unwrap_or_else(current)
     }
 
     /// Appends one frame, the concatenation of `parts`, to this worker's part of `epoch` (from [`Announced::epoch`] or
-    /// the drawn cts). Cannot fail.
+    /// the drawn cts; the same for all frames of an announcement). Cannot fail.
     pub fn stage(&mut self, epoch: Epoch, parts: &[&[u8]]) {
         let frame_bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let cost = frame_bytes + FRAME_PREFIX_BYTES;
-        assert!(cost <= self.budget, "log invariant 4: {cost} bytes staged with {} reserved", self.budget);
+        let budget = &mut self.reserved.budget;
+        assert!(cost <= *budget, "log invariant 4: {cost} bytes staged with {budget} reserved");
+        *budget -= cost;
+        assert_eq!(*self.staged.get_or_insert(epoch), epoch, "log stage invariant 3: one epoch per announcement");
         assert!(
             epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
-            "log stage invariant 3: staged for an epoch that the announcement does not hold open"
+            "log stage invariant 4: staged for an epoch that the announcement does not hold open"
         );
-        self.budget -= cost;
         self.log().slots[self.reserved.worker.slot].append(epoch, frame_bytes, parts);
     }
 
@@ -251,9 +306,6 @@ impl Drop for Announced<'_> {
     fn drop(&mut self) {
         let worker = &*self.reserved.worker;
         worker.log.commit.leave(worker.slot);
-        if self.budget > 0 {
-            worker.log.unreserve(worker.device, self.budget);
-        }
         if !self.quiet {
             worker.log.wake_if_parked();
         }

@@ -16,7 +16,6 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::ids::{Cts, DeviceId, Epoch};
 
-use super::stage::Room;
 use super::{Log, LogError};
 
 /// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself.
@@ -131,9 +130,13 @@ impl StageWaiters {
         self.changes.load(Ordering::SeqCst)
     }
 
+    pub fn is_anyone_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
     /// For space given back by a worker: nothing shared is written unless somebody waits.
     pub fn wake_if_waiting(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        if self.is_anyone_waiting() {
             self.wake();
         }
     }
@@ -163,21 +166,21 @@ impl StageWaiters {
 pub struct StageWait {
     log: Arc<Log>,
     device: DeviceId,
-    cost: u64,
+    missing: u64,
     /// Of [`StageWaiters`], from before the refusal.
     seen: u64,
 }
 
 impl StageWait {
-    pub(super) fn new(log: &Arc<Log>, device: DeviceId, cost: u64, seen: u64) -> StageWait {
-        StageWait { log: log.clone(), device, cost, seen }
+    pub(super) fn new(log: &Arc<Log>, device: DeviceId, missing: u64, seen: u64) -> StageWait {
+        StageWait { log: log.clone(), device, missing, seen }
     }
 
     fn is_over(&self) -> bool {
         // Room is looked at too: space that was given back unused is told only to those who are registered.
         self.log.stage_waiters.changes() != self.seen
             || self.log.poisoned().is_some()
-            || self.log.room(self.device, self.log.unsealed(self.device) + self.cost) == Room::Granted
+            || self.log.has_room(self.device, self.missing)
     }
 
     /// Blocks; some other thread drives the log.
@@ -194,6 +197,7 @@ impl StageWait {
                 block_for(waiting.as_mut(), Duration::from_millis(1));
             }
         }
+        log.wake_for_rest();
     }
 }
 

@@ -36,6 +36,22 @@ pub use imp::{Arc, MutexGuard, atomic, hint, thread};
 #[cfg(not(any(loom, shuttle)))]
 pub use imp::Mutex;
 
+/// A point at which loom tries every other thread. Nothing elsewhere.
+///
+/// Loom looks for conflicts with the *last* access to an atomic only: a thread that reads a word before it writes it (every
+/// latch, every copy) hides the other thread's earlier read, and the schedules in between are never tried. All steps
+/// write one word, and hide nothing.
+#[inline(always)]
+pub fn step() {
+    #[cfg(loom)]
+    {
+        loom::lazy_static! {
+            static ref STEP: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
+        }
+        STEP.store(0, atomic::Ordering::Relaxed);
+    }
+}
+
 /// The checkers' mutexes poison; ours does not, so that code reads the same in every build.
 #[cfg(any(loom, shuttle))]
 #[derive(Debug)]

@@ -187,6 +187,14 @@ pub(crate) fn key_of(index: &Index, layout: &crate::schema::Layout, row: &Row, b
     }
 }
 
+/// Whether two keys of a row have one entry between them: a hash index keeps less than the hash.
+fn same_entry(index: &Index, a: &TreeKey, b: &TreeKey) -> bool {
+    match (&index.tree, a, b) {
+        (Tree::Hash(tree), TreeKey::Hash(a), TreeKey::Hash(b)) => tree.same_entry(*a, *b),
+        _ => a == b,
+    }
+}
+
 /// Removes (key, row) if no reachable version of the row has the key.
 pub(super) fn remove_entry(core: &Core, table: &Table, index: &Index, key: &TreeKey, row: RowId) {
     remove_exactly(index, key, row, || core.some_version_has(table, index, key, row));
@@ -201,13 +209,13 @@ fn remove_exactly(index: &Index, key: &TreeKey, row: RowId, needed: impl FnOnce(
 }
 
 impl Core {
-    /// Whether the newest or any older version that is still linked has this key. Under the slot's latch nothing linked is freed.
+    /// Whether the newest or any older version that is still linked needs this key's entry. Under the slot's latch nothing linked is freed.
     fn some_version_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId) -> bool {
         let mut buf = KeyBuf::default();
         self.versions(table, row).into_iter().any(|mut version| {
             version.is_live() && {
                 self.fetch_key_columns(table, index, &mut version);
-                key_of(index, &table.layout, &version, &mut buf) == *key
+                same_entry(index, &key_of(index, &table.layout, &version, &mut buf), key)
             }
         })
     }

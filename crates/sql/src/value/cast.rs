@@ -99,10 +99,12 @@ pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<D
     }
     match to {
         Type::Text | Type::Varchar(_) | Type::Char(_) => to_text_type(from, value, to, explicit),
-        _ if is_text(from) => match *value {
-            Value::Bytes(bytes) => text::read(to, bytes),
-            _ => Err(no_cast(from, to)),
-        },
+        _ if is_text(from) => {
+            // The output function's text: a `char` has its blanks again.
+            let mut bytes = Vec::new();
+            text::write(from, value, &mut bytes);
+            text::read(to, &bytes)
+        }
         Type::Int2 | Type::Int4 | Type::Int8 => to_integer(from, value, to),
         Type::Decimal { precision, scale } => match (from, *value) {
             (_, Value::Int(v)) if is_integer(from) => rescale(v.into(), 0, precision, scale),
@@ -343,10 +345,7 @@ pub fn common_type(construct: &str, types: &[Option<Type>]) -> Result<Type, SqlE
             let (a, b) = (pgtype::name(chosen), pgtype::name(ty));
             let message = format!("{construct} types {a} and {b} cannot be matched");
             return Err(SqlError::new("42804", message));
-        } else if !is_preferred(chosen)
-            && context(chosen, ty) == Some(CastContext::Implicit)
-            && (context(ty, chosen) != Some(CastContext::Implicit) || is_text(ty))
-        {
+        } else if !is_preferred(chosen) && is_implicit(chosen, ty) && !is_implicit(ty, chosen) {
             chosen = without_modifier(ty);
         } else {
             chosen = without_modifier(chosen);
@@ -356,7 +355,18 @@ pub fn common_type(construct: &str, types: &[Option<Type>]) -> Result<Type, SqlE
     if types.iter().any(Option::is_none) {
         chosen = without_modifier(chosen);
     }
-    Ok(chosen)
+    match types.iter().flatten().find(|ty| !is_implicit(**ty, chosen)) {
+        None => Ok(chosen),
+        Some(ty) => {
+            let (ty, chosen) = (pgtype::name(*ty), pgtype::name(chosen));
+            let message = format!("{construct} could not convert type {ty} to {chosen}");
+            Err(SqlError::new("42846", message))
+        }
+    }
+}
+
+pub(crate) fn is_implicit(from: Type, to: Type) -> bool {
+    context(from, to) == Some(CastContext::Implicit)
 }
 
 /// Keeps equal modifiers, drops different ones.
@@ -381,7 +391,7 @@ pub(crate) enum Category {
     Number,
     Text,
     DateTime,
-    Other(u32),
+    Other,
 }
 
 pub(crate) fn category(ty: Type) -> Category {
@@ -390,7 +400,7 @@ pub(crate) fn category(ty: Type) -> Category {
         _ if number_rank(ty).is_some() => Category::Number,
         _ if is_text(ty) => Category::Text,
         Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => Category::DateTime,
-        _ => Category::Other(pgtype::describe(ty).oid),
+        _ => Category::Other,
     }
 }
 

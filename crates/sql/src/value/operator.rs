@@ -117,6 +117,8 @@ enum Kernel {
 enum Comparison {
     /// Both sides have one form and no different scales.
     Same,
+    /// `char` and `varchar`: blanks at the end do not count.
+    WithoutBlanks,
     Decimal,
     Numeric,
     Float,
@@ -220,6 +222,12 @@ impl BinaryOperator {
         };
         Ok(match comparison {
             Comparison::Same => self.left.compare(left, right),
+            Comparison::WithoutBlanks => match (*left, *right) {
+                (Value::Bytes(a), Value::Bytes(b)) => {
+                    text::trim_blanks(a).cmp(text::trim_blanks(b))
+                }
+                _ => self.left.compare(left, right),
+            },
             Comparison::Decimal => {
                 let ((a, a_scale), (b, b_scale)) =
                     (unscaled(self.left, left), unscaled(self.right, right));
@@ -645,6 +653,11 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         } else {
             Comparison::Numeric
         }
+    } else if matches!(
+        (a, b),
+        (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))
+    ) {
+        Comparison::WithoutBlanks
     } else if cast::same_base(a, b) || is_text(a) && is_text(b) {
         Comparison::Same
     } else if is_moment(a) && is_moment(b) {
@@ -743,7 +756,7 @@ pub(crate) fn power(a: f64, b: f64) -> Result<f64, SqlError> {
             "zero raised to a negative power is undefined",
         ));
     }
-    if a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 {
+    if a < 0.0 && b.is_finite() && b.fract() != 0.0 {
         return Err(fault::complex_power());
     }
     let result = a.powf(b);

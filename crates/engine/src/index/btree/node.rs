@@ -20,10 +20,10 @@
 //!    old, finds every entry that ever was in it by going right.
 
 use super::super::latch;
-use super::super::words::Words;
+use super::super::words::{LINE_WORDS, Words, prefetch};
 use crate::ids::RowId;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{Mutex, step};
 use std::cmp::Ordering;
 
 const VERSION: usize = 0;
@@ -108,10 +108,13 @@ impl<'a> Node<'a> {
         self.words[at].store(value, Relaxed);
     }
 
+    /// Starts loading what a search will read: the header and, of narrow keys, all; the lines of a binary search
+    /// depend on each other, fetched ahead they do not.
+    #[inline]
     pub fn prefetch(self) {
-        // The header and the middle keys: the first things a search reads.
-        super::super::words::prefetch(&self.words[0]);
-        super::super::words::prefetch(&self.words[self.shape.keys + self.shape.capacity * self.shape.width / 2]);
+        const LINES_MAX: usize = 9;
+        let lines = self.words[..self.shape.rows].chunks(LINE_WORDS).take(LINES_MAX);
+        lines.for_each(|line| prefetch(&line[0]));
     }
 
     #[inline]
@@ -180,14 +183,13 @@ impl<'a> Node<'a> {
     /// The first of `count` entries that is not below `at`.
     #[inline]
     pub fn lower_bound(self, count: usize, at: At<'_>) -> usize {
-        let (mut low, mut size) = (0, count);
-        while size > 0 {
-            let half = size / 2;
-            let below = self.compare_entry(low + half, at) == Ordering::Less;
-            low = if below { low + half + 1 } else { low };
-            size = if below { size - half - 1 } else { half };
+        match *at.key {
+            [key] => first_not_below(count, |i| {
+                let word = self.get(self.shape.keys + i);
+                word < key || word == key && self.row(i) < at.row
+            }),
+            _ => first_not_below(count, |i| self.compare_entry(i, at) == Ordering::Less),
         }
-        low
     }
 
     /// Which of `count` children covers `at`.
@@ -215,6 +217,18 @@ impl<'a> Node<'a> {
     pub fn latch(self, id: u32) -> Latched<'a> {
         Latched { node: self, id, version: latch::latch(&self.words[VERSION]), changed: false }
     }
+}
+
+#[inline]
+fn first_not_below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut size) = (0, count);
+    while size > 0 {
+        let half = size / 2;
+        let below = is_below(low + half);
+        low = if below { low + half + 1 } else { low };
+        size = if below { size - half - 1 } else { half };
+    }
+    low
 }
 
 /// A node under its latch, which goes when this is dropped; and then the version, if anything was changed.
@@ -439,6 +453,7 @@ impl Nodes {
     #[inline]
     pub fn node(&self, id: u32) -> Node<'_> {
         assert!(id != 0, "node 0 is no node: a link was followed before it was validated");
+        step();
         let chunk = id.ilog2() as usize;
         let within = (id - (1 << chunk)) as usize * self.shape.words;
         let base = self.chunks[chunk].load(Acquire);

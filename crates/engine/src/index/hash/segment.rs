@@ -24,8 +24,8 @@
 
 use super::super::words::{LINE_WORDS, Words, prefetch};
 use crate::ids::RowId;
-use crate::sync::Spin;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
+use crate::sync::{Spin, step};
 use std::ptr::NonNull;
 
 pub const FRAGMENT_BITS: u32 = 24;
@@ -110,6 +110,7 @@ impl Piece {
     }
 
     fn words(&self) -> &[AtomicU64] {
+        step();
         // SAFETY: `of` took the pointer from a slice of this length, whose owner is alive.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines * LINE_WORDS) }
     }
@@ -260,6 +261,10 @@ pub struct Hits {
 }
 
 impl Hits {
+    pub fn new() -> Hits {
+        Hits { words: [0; HITS_MAX], count: 0, posted: false }
+    }
+
     pub fn rows(&self) -> impl Iterator<Item = RowId> {
         self.words[..self.count].iter().map(|&word| row_of(word))
     }
@@ -334,12 +339,15 @@ impl Segment {
         self.retired.load(Acquire)
     }
 
-    /// What a reader without a latch finds; nothing if the segment had been replaced by the time it finished.
+    /// What a reader without a latch finds; false, and anything in `hits`, if the segment had been replaced by the time
+    /// it finished.
     #[inline]
-    pub fn read(&self, hash: u64, fragment: u64) -> Option<Hits> {
+    #[must_use]
+    pub fn read(&self, hash: u64, fragment: u64, hits: &mut Hits) -> bool {
         let bucket = self.bucket(hash);
         let header = bucket.header().load(Acquire);
-        let mut hits = Hits { words: [0; HITS_MAX], count: 0, posted: header & POSTED != 0 };
+        hits.count = 0;
+        hits.posted = header & POSTED != 0;
         for place in bucket.entries() {
             hits.keep(place.load(Relaxed), fragment);
         }
@@ -352,7 +360,7 @@ impl Segment {
         }
         // A word written after these pieces went to another segment carries `retired` with it.
         fence(Acquire);
-        (!self.retired.load(Relaxed)).then_some(hits)
+        !self.retired.load(Relaxed)
     }
 
     /// The inserts that the bucket of `hash` has seen, its predecessors' included.

@@ -204,6 +204,19 @@ mod plain {
     }
 
     #[test]
+    fn hashes_that_agree_in_what_is_kept_share_their_entries() {
+        for index in [HashIndex::new(), HashIndex::with_capacity(1_000_000)] {
+            let lost = 1 << index.known.trailing_zeros() >> 1;
+            let (hash, twin, other) = (scattered(1), scattered(1) ^ lost, scattered(1) ^ lost << 1);
+            assert!(index.insert(hash, RowId(1)));
+            assert!(index.same_entry(hash, twin) && !index.insert(twin, RowId(1)) && rows_of(&index, twin) == [1]);
+            assert!(!index.same_entry(hash, other) && index.insert(other, RowId(1)));
+            assert!(index.remove(twin, RowId(1), || false));
+            assert!(rows_of(&index, hash).is_empty() && rows_of(&index, other) == [1]);
+        }
+    }
+
+    #[test]
     fn a_needed_entry_stays() {
         let index = HashIndex::new();
         index.insert(7, RowId(1));
@@ -345,5 +358,226 @@ mod plain {
         });
         assert_eq!(index.len() as u64, 3 * EACH);
         assert!((0..3 * EACH).all(|i| rows_of(&index, scattered(i)).contains(&i)));
+    }
+}
+
+/// One bucket and two overflow nodes in a piece; growth is called for, not waited for.
+#[cfg(any(loom, shuttle))]
+const ONE_BUCKET: Geometry = Geometry { first_lines: 3, unit_lines: 3 };
+
+/// Every interleaving with up to two preemptions of the smallest index. Each model keeps to few operations: its loads
+/// multiply.
+#[cfg(loom)]
+mod loom_models {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    fn model(body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.max_branches = 20_000;
+        builder.check(body);
+    }
+
+    fn index() -> Arc<HashIndex> {
+        Arc::new(HashIndex::with_geometry(ONE_BUCKET, 0))
+    }
+
+    /// Copies the segment into a new one twice: the second time into the piece that the first gave back.
+    fn grow_twice(index: &HashIndex) {
+        assert!(index.grow(index.segment(0)));
+        assert!(index.grow(index.segment(0)));
+    }
+
+    #[test]
+    fn loom_a_lookup_finds_a_constant_entry_while_pieces_are_reused() {
+        model(|| {
+            let index = index();
+            index.insert(1 << 63, RowId(7));
+            let grower = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || grow_twice(&index))
+            };
+            assert_eq!(rows_of(&index, 1 << 63), [7]);
+            grower.join().expect("growth does not panic");
+            assert_eq!(rows_of(&index, 1 << 63), [7]);
+        });
+    }
+
+    #[test]
+    fn loom_an_insert_is_not_lost_to_growth() {
+        model(|| {
+            let index = index();
+            let grower = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(index.grow(index.segment(0))))
+            };
+            assert!(index.insert(1 << 62, RowId(1)));
+            assert_eq!(rows_of(&index, 1 << 62), [1], "an inserter finds its own entry");
+            grower.join().expect("growth does not panic");
+            assert_eq!(rows_of(&index, 1 << 62), [1]);
+            assert_eq!(index.len(), 1);
+        });
+    }
+
+    #[test]
+    fn loom_one_of_two_unique_inserters_wins() {
+        model(|| {
+            let index = index();
+            let insert = |index: &HashIndex, row| index.insert_unique(5 << 40, RowId(row), |_| Probe::Duplicate);
+            let other = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || insert(&index, 1))
+            };
+            let mine = insert(&index, 2);
+            let theirs = other.join().expect("the other does not panic");
+            match (mine, theirs) {
+                (Ok(true), Err(conflict)) => assert_eq!(conflict, Conflict::Duplicate(RowId(2))),
+                (Err(conflict), Ok(true)) => assert_eq!(conflict, Conflict::Duplicate(RowId(1))),
+                both => panic!("{both:?}"),
+            }
+        });
+    }
+
+    /// Seven entries fill the bucket. While the overflow node is emptied, freed and taken again, no reader misses one of
+    /// the seven, and none meets an entry twice.
+    #[test]
+    fn loom_an_overflow_node_comes_and_goes() {
+        model(|| {
+            let index = index();
+            (0..8).for_each(|row| assert!(index.insert(0, RowId(row))));
+            let writer = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || {
+                    assert!(index.remove(0, RowId(7), || false));
+                    assert!(index.insert(0, RowId(8)));
+                })
+            };
+            let mut rows = rows_of(&index, 0);
+            rows.sort_unstable();
+            assert!(rows.starts_with(&[0, 1, 2, 3, 4, 5, 6]) && rows.len() <= 9, "{rows:?}");
+            rows.dedup();
+            assert!(rows[7..].iter().all(|row| [7, 8].contains(row)), "{rows:?}");
+            writer.join().expect("the writer does not panic");
+        });
+    }
+
+    /// What was written before an insert is read by whoever finds the entry.
+    #[test]
+    fn loom_an_entry_publishes_its_row() {
+        use crate::sync::atomic::AtomicU64;
+        model(|| {
+            let (index, row) = (index(), Arc::new(AtomicU64::new(0)));
+            let writer = {
+                let (index, row) = (Arc::clone(&index), Arc::clone(&row));
+                thread::spawn(move || {
+                    row.store(1, Relaxed);
+                    index.insert(0, RowId(3));
+                })
+            };
+            if !rows_of(&index, 0).is_empty() {
+                assert_eq!(row.load(Relaxed), 1);
+            }
+            writer.join().expect("the writer does not panic");
+        });
+    }
+}
+
+/// Random schedules of the structure as it is, growth of every kind included.
+#[cfg(shuttle)]
+mod shuttle_schedules {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    /// Spread over the top bits, which is all that these small indexes look at.
+    fn hash(i: u64) -> u64 {
+        i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn shuttle_constant_entries_are_found_while_others_come_and_go() {
+        let body = || {
+            let index = Arc::new(HashIndex::with_geometry(ONE_BUCKET, 0));
+            const CONSTANT: u64 = 12;
+            (0..CONSTANT).for_each(|i| assert!(index.insert(hash(i), RowId(i))));
+            let threads: Vec<_> = (1..3u64)
+                .map(|thread| {
+                    let index = Arc::clone(&index);
+                    thread::spawn(move || {
+                        for i in 0..25 {
+                            let n = thread * 1000 + i;
+                            assert!(index.insert(hash(n), RowId(n)));
+                            if i >= 5 {
+                                assert!(index.remove(hash(n - 5), RowId(n - 5), || false));
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for i in (0..CONSTANT).chain(0..CONSTANT) {
+                let rows = rows_of(&index, hash(i));
+                assert!(rows.contains(&i), "{i} missed");
+                assert!(rows.iter().filter(|&&row| row == i).count() == 1, "{i} met twice");
+            }
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
+            assert_eq!(index.len() as u64, CONSTANT + 2 * 5);
+            let mut rows = Vec::new();
+            index.for_each(|row| rows.push(row.0));
+            rows.sort_unstable();
+            let late = |thread: u64| thread * 1000 + 20..thread * 1000 + 25;
+            assert!(rows.into_iter().eq((0..CONSTANT).chain(late(1)).chain(late(2))));
+        };
+        shuttle::check_random(body, 2_000);
+        shuttle::check_pct(body, 500, 3);
+    }
+
+    #[test]
+    fn shuttle_one_of_three_unique_inserters_wins_each_key() {
+        let body = || {
+            const KEYS: u64 = 16;
+            let index = Arc::new(HashIndex::with_geometry(ONE_BUCKET, 0));
+            let threads: Vec<_> = (0..3u64)
+                .map(|thread| {
+                    let index = Arc::clone(&index);
+                    thread::spawn(move || {
+                        let wins = |key: &u64| {
+                            let rival = |row: RowId| {
+                                if row.0 % KEYS == *key { Probe::Duplicate } else { Probe::Ignore }
+                            };
+                            index.insert_unique(hash(*key), RowId(thread * KEYS + key), rival) == Ok(true)
+                        };
+                        (0..KEYS).filter(wins).count() as u64
+                    })
+                })
+                .collect();
+            let won: u64 = threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
+            assert_eq!((won, index.len() as u64), (KEYS, KEYS));
+        };
+        shuttle::check_random(body, 2_000);
+    }
+
+    /// A row's entry is removed if nobody needs it, and inserted again by whoever comes to need it: need decides.
+    #[test]
+    fn shuttle_a_needed_entry_is_never_lost() {
+        use crate::sync::atomic::AtomicBool;
+        let body = || {
+            let index = Arc::new(HashIndex::with_geometry(ONE_BUCKET, 0));
+            let needed = Arc::new(AtomicBool::new(false));
+            index.insert(0, RowId(1));
+            let collector = {
+                let (index, needed) = (Arc::clone(&index), Arc::clone(&needed));
+                thread::spawn(move || index.remove(0, RowId(1), || needed.load(SeqCst)))
+            };
+            let grower = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.grow(index.segment(0)))
+            };
+            needed.store(true, SeqCst);
+            index.insert(0, RowId(1));
+            collector.join().expect("the collector does not panic");
+            grower.join().expect("growth does not panic");
+            assert_eq!(rows_of(&index, 0), [1]);
+        };
+        shuttle::check_random(body, 2_000);
     }
 }

@@ -12,8 +12,9 @@ const SIGNIFICANT_DIGITS_MIN: i64 = 16;
 const DISPLAY_SCALE_MAX: i64 = 1000;
 /// Digits computed beyond those that are shown.
 const GUARD_DIGITS: i64 = 12;
-/// A power with at most so many digits is computed exactly.
-const EXACT_DIGITS_MAX: i64 = 20_000;
+/// PostgreSQL's limits of what exponentials are computed of: beyond, they overflow or are zero.
+const EXP_MAX: f64 = 6_000.0;
+const POWER_LN_MAX: f64 = 6_020.0;
 
 impl Numeric {
     /// The natural logarithm.
@@ -62,8 +63,10 @@ impl Numeric {
         };
         let weight = (approximate(finite) * LOG10_E).clamp(-2000.0, 2000.0);
         let scale = display_scale(weight as i64, &[finite]);
+        if approximate(finite).abs() >= EXP_MAX {
+            return beyond(approximate(finite), scale);
+        }
         let digits = approximate(finite) * LOG10_E;
-        check_weight(digits)?;
         let places = scale + GUARD_DIGITS + (digits.max(0.0) as i64);
         let fixed = exp_fixed(&to_fixed(finite, places), places)?;
         Numeric::finite(drop_places(&fixed, places - scale), scale)
@@ -128,12 +131,12 @@ fn special_power(base: &Numeric, exponent: &Numeric) -> Result<Numeric, SqlError
                 false => Numeric::zero(),
             })
         }
+        (Numeric::NegativeInfinity, _) if exponent.trunc(0)? != *exponent => {
+            Err(fault::complex_power())
+        }
         _ if exponent.signum() < 0 => Ok(Numeric::zero()),
         (Numeric::Infinity, _) => Ok(Numeric::Infinity),
         _ => {
-            if exponent.trunc(0)? != *exponent {
-                return Err(fault::complex_power());
-            }
             let odd = exponent.rem(&Numeric::from_i64(2))?.signum() != 0;
             Ok(if odd {
                 Numeric::NegativeInfinity
@@ -158,35 +161,37 @@ fn whole_power(base: &Finite, n: i32) -> Result<Numeric, SqlError> {
     if digits + 1.0 < -(scale as f64) {
         return Numeric::finite(Unscaled::Small(0), scale);
     }
-    let count = n.unsigned_abs();
-    if base.unscaled.digit_count() * i64::from(count) > EXACT_DIGITS_MAX {
-        return large_power(base, n, scale, digits);
-    }
-    let power = base.unscaled.to_big().pow(count);
-    let places = i64::from(base.scale) * i64::from(count);
+    let kept = scale + GUARD_DIGITS * 2 + digits.abs() as i64;
+    let (power, places) = repeated_product(base, n.unsigned_abs(), kept as u64);
     let unscaled = if n >= 0 {
         drop_places(&power, places - scale)
     } else {
-        round_quotient(&big_power((places + scale) as u32), &power).into()
+        round_quotient(
+            &drop_places(&BigInt::one(), -(places + scale)).to_big(),
+            &power,
+        )
+        .into()
     };
     Numeric::finite(unscaled, scale)
 }
 
-/// Too many digits for an exact power: by logarithms, to as many digits as are shown.
-fn large_power(base: &Finite, n: i32, scale: i64, digits: f64) -> Result<Numeric, SqlError> {
-    let places = scale + GUARD_DIGITS * 2 + digits.max(0.0) as i64;
-    let magnitude = Finite {
-        unscaled: absolute(&base.unscaled),
-        scale: base.scale,
+/// The power as an integer and a count of places, by squaring; exact to about `kept` digits.
+fn repeated_product(base: &Finite, n: u32, kept: u64) -> (BigInt, i64) {
+    let shorten = |(value, places): (BigInt, i64)| {
+        // A digit takes 3.33 bits: what is dropped is surely beyond `kept`.
+        let surplus = (value.bits() / 4).saturating_sub(kept) as i64;
+        (drop_places(&value, surplus).to_big(), places - surplus)
     };
-    let product = ln_fixed(&magnitude, places) * n;
-    let fixed = exp_fixed(&product, places)?;
-    let result = Numeric::finite(drop_places(&fixed, places - scale), scale)?;
-    Ok(if base.unscaled.is_negative() && n % 2 != 0 {
-        result.neg()
-    } else {
-        result
-    })
+    let times = |a: &(BigInt, i64), b: &(BigInt, i64)| shorten((&a.0 * &b.0, a.1 + b.1));
+    let base = (base.unscaled.to_big(), i64::from(base.scale));
+    let mut result = (BigInt::one(), 0);
+    for bit in (0..u32::BITS - n.leading_zeros()).rev() {
+        result = times(&result, &result);
+        if n >> bit & 1 == 1 {
+            result = times(&result, &base);
+        }
+    }
+    result
 }
 
 fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> {
@@ -194,8 +199,14 @@ fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> 
         unscaled: absolute(&base.unscaled),
         scale: base.scale,
     };
-    let digits = approximate(power) * approximate_ln(&magnitude) / LN_10;
-    check_weight(digits)?;
+    // PostgreSQL chooses the scale by a logarithm of about nine digits; powers of ten show the difference.
+    let unit = 10f64.powi((8 - ln_exponent(&magnitude)).max(0) as i32);
+    let round = |value: f64| (value * unit).round() / unit;
+    let ln = round(approximate(power) * round(approximate_ln(&magnitude)));
+    if ln.abs() >= POWER_LN_MAX {
+        return beyond(ln, DISPLAY_SCALE_MAX);
+    }
+    let digits = ln / LN_10;
     let scale = display_scale(digits as i64, &[base, power]);
     let power_digits = (power.unscaled.digit_count() - i64::from(power.scale)).max(0);
     let places = scale + GUARD_DIGITS + digits.max(0.0) as i64 + power_digits;
@@ -217,6 +228,14 @@ fn check_logarithm(number: &Finite) -> Result<&Finite, SqlError> {
         return Err(fault::logarithm("a negative number"));
     }
     Ok(number)
+}
+
+/// An exponential beyond the limits.
+fn beyond(exponent: f64, scale: i64) -> Result<Numeric, SqlError> {
+    if exponent > 0.0 {
+        return Err(fault::numeric_overflow());
+    }
+    Numeric::finite(Unscaled::Small(0), scale)
 }
 
 /// Refuses a result with more digits than a numeric has.

@@ -1,0 +1,240 @@
+//! How does a log begin? Created empty, or opened after a scan; in both cases the fence is durable before anything else.
+//!
+//! 1. The fence of the new incarnation is extended before any file is renamed or removed: a renamed segment hides its
+//!    discarded groups from the next scan, and only the fence then keeps their epochs from being used again.
+//! 2. Each incarnation begins in a fresh segment: what a torn tail left is never written over while it is in use.
+//! 3. A creation that did not finish may be repeated; one that was used may not.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::ids::{DeviceId, Epoch};
+use crate::io::{BLOCK_BYTES, Clock, Io, Lock, OpenOptions};
+
+use super::fence::{self, FenceList, FenceRecord};
+use super::flush::{Chain, Device};
+use super::scan::{DeviceScan, LogDamage, Scan};
+use super::segment::{self, FileError, InUse, Segments, Spare};
+use super::stage::workers_per_device;
+use super::{DEVICES_MAX, DatabaseId, GroupNo, Incarnation, Log, LogError, LogOptions, SegmentNo};
+
+/// One process per log directory.
+const LOCK_NAME: &str = "lock";
+
+/// What `create` and `open` have in common.
+pub(super) struct Beginning {
+    pub database: DatabaseId,
+    pub incarnation: Incarnation,
+    pub first_epoch: Epoch,
+    /// The chain up to the horizon D, and D.
+    pub chain: Chain,
+    pub horizon: Epoch,
+    pub wall_us: u64,
+    pub next_group: Vec<GroupNo>,
+    pub start_epoch: Epoch,
+    pub locks: Arc<Vec<Box<dyn Lock>>>,
+}
+
+impl Log {
+    /// A new, empty log: incarnation 1. Refuses directories that hold a log with content.
+    pub fn create(
+        io: Arc<dyn Io>,
+        clock: Arc<dyn Clock>,
+        options: &LogOptions,
+        database: DatabaseId,
+    ) -> Result<Arc<Log>, LogError> {
+        let files_max = validate(options)?;
+        for dir in &options.dirs {
+            io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
+        }
+        let locks = lock_dirs(&*io, &options.dirs).map_err(lock_error)?;
+        for dir in &options.dirs {
+            clear_unused(&*io, dir)?;
+        }
+        let record = FenceRecord {
+            database,
+            incarnation: Incarnation(1),
+            horizon: Epoch(0),
+            first_epoch: Epoch(1),
+            wall_us: clock.wall_us(),
+            devices: options.dirs.len() as u16,
+        };
+        FenceList::found(&*io, options, record)?;
+        let device = |(i, dir): (usize, &PathBuf)| {
+            let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
+            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+        };
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
+        let beginning = Beginning {
+            database,
+            incarnation: record.incarnation,
+            first_epoch: record.first_epoch,
+            chain: Chain::default(),
+            horizon: Epoch(0),
+            wall_us: record.wall_us,
+            next_group: vec![GroupNo(1); options.dirs.len()],
+            start_epoch: Epoch(0),
+            locks: Arc::new(locks),
+        };
+        Ok(Log::begin(io, clock, options, devices, beginning))
+    }
+
+    /// Starts the next incarnation after a scan: the fence is durable when this returns. Replay may go on reading
+    /// through `scan` while the log is used, but not beyond the first [`Log::recycle_below`].
+    pub fn open(
+        io: Arc<dyn Io>,
+        clock: Arc<dyn Clock>,
+        options: &LogOptions,
+        scan: &Scan,
+    ) -> Result<Arc<Log>, LogError> {
+        let files_max = validate(options)?;
+        let newest = scan.fence().newest();
+        let record = FenceRecord {
+            database: newest.database,
+            incarnation: Incarnation(newest.incarnation.0 + 1),
+            horizon: scan.chain_end(),
+            // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
+            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
+            wall_us: clock.wall_us().max(scan.last_wall_us()),
+            devices: newest.devices,
+        };
+        // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
+        // fence then keeps their epochs from being used again.
+        scan.fence().extend(&*io, options, record)?;
+        let device = |(i, dir): (usize, &PathBuf)| {
+            let found = &scan.devices()[i];
+            let segments = adopt(&*io, dir, options, files_max, found)?;
+            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+        };
+        let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
+        let beginning = Beginning {
+            database: record.database,
+            incarnation: record.incarnation,
+            first_epoch: record.first_epoch,
+            chain: scan.chain().clone(),
+            horizon: record.horizon,
+            wall_us: record.wall_us,
+            next_group: scan.devices().iter().map(|found| GroupNo(found.last_group.0 + 1)).collect(),
+            start_epoch: scan.start().epoch,
+            locks: scan.locks(),
+        };
+        Ok(Log::begin(io, clock, options, devices, beginning))
+    }
+}
+
+fn validate(options: &LogOptions) -> Result<usize, LogError> {
+    let refuse = |reason: String| Err(LogError::Options { reason });
+    let devices = options.dirs.len();
+    if devices == 0 || devices > DEVICES_MAX {
+        return refuse(format!("1 to {DEVICES_MAX} log directories are supported, {devices} given"));
+    }
+    let all: Vec<_> = options.dirs.iter().chain(&options.fence_dirs).collect();
+    if let Some(twice) = (1..all.len()).find(|&i| all[..i].contains(&all[i])) {
+        return refuse(format!("{} is given twice", all[twice].display()));
+    }
+    if !options.segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || options.segment_bytes > 1 << 31 {
+        return refuse(format!("segments are multiples of {BLOCK_BYTES} bytes up to 2 GiB"));
+    }
+    if options.stage_limit_bytes == 0 || workers_per_device(options) == 0 {
+        let (stage, segment) = (options.stage_limit_bytes, options.segment_bytes);
+        return refuse(format!("a staging limit of {stage} bytes does not go with segments of {segment} bytes"));
+    }
+    let files = options.log_size_bytes / devices as u64 / options.segment_bytes;
+    if files < 4 {
+        return refuse(format!("the log size must allow 4 segments on each device, it allows {files}"));
+    }
+    Ok(files as usize)
+}
+
+pub(super) fn lock_dirs(io: &dyn Io, dirs: &[PathBuf]) -> Result<Vec<Box<dyn Lock>>, (PathBuf, io::Error)> {
+    dirs.iter().map(|dir| io.lock(&dir.join(LOCK_NAME)).map_err(|error| (dir.clone(), error))).collect()
+}
+
+impl From<LogDamage> for LogError {
+    fn from(damage: LogDamage) -> LogError {
+        match damage {
+            LogDamage::Io { action, path, source } => LogError::Io { action, path, source },
+            other => LogError::Options { reason: other.to_string() },
+        }
+    }
+}
+
+impl From<FileError> for LogError {
+    fn from(failed: FileError) -> LogError {
+        LogError::io(failed.action, &failed.path, failed.error)
+    }
+}
+
+fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => LogError::Locked { path },
+        _ => LogError::io("lock", &path, error),
+    }
+}
+
+/// Removes what an unfinished creation left. A directory with any group, or with the fence of a second incarnation, is
+/// somebody's database.
+fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
+    let fence = fence::read(io, dir)?;
+    if fence.records.len() > 1 {
+        return Err(LogError::Exists { path: dir.to_path_buf() });
+    }
+    let names = io.list(dir).map_err(|error| LogError::io("list", dir, error))?;
+    let files = names.iter().filter(|name| *name == segment::PREPARE_NAME || segment::parse_name(name).is_some());
+    let paths: Vec<_> = files.map(|name| dir.join(name)).collect();
+    for path in &paths {
+        let file = io.open(path, OpenOptions::default()).map_err(|error| LogError::io("open", path, error))?;
+        let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
+        let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
+        file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
+        if block.iter().any(|&byte| byte != 0) {
+            return Err(LogError::Exists { path: dir.to_path_buf() });
+        }
+    }
+    for path in &paths {
+        io.remove(path).map_err(|error| LogError::io("remove", path, error))?;
+    }
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
+}
+
+/// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers.
+fn adopt(
+    io: &dyn Io,
+    dir: &Path,
+    options: &LogOptions,
+    files_max: usize,
+    found: &DeviceScan,
+) -> Result<Segments, LogError> {
+    let mut in_use = Vec::new();
+    let mut spares = Vec::new();
+    let mut next = SegmentNo(found.last_segment.0 + 1);
+    let prepare = dir.join(segment::PREPARE_NAME);
+    if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
+        io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
+    }
+    let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
+    for segment in &found.segments {
+        if let Some((first_group, last_epoch)) = segment.needed {
+            in_use.push(InUse {
+                number: segment.number,
+                file: segment.file.clone(),
+                bytes: segment.bytes,
+                first_group,
+                last_epoch,
+            });
+            continue;
+        }
+        let from = dir.join(segment::file_name(segment.number));
+        if segment.bytes == options.segment_bytes && needed + spares.len() < files_max {
+            let to = dir.join(segment::file_name(next));
+            io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+            spares.push(Spare { number: next, file: segment.file.clone() });
+            next = SegmentNo(next.0 + 1);
+        } else {
+            io.remove(&from).map_err(|error| LogError::io("remove", &from, error))?;
+        }
+    }
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
+    Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))
+}
