@@ -52,42 +52,26 @@ impl std::error::Error for SqlError {}
 impl From<Error> for SqlError {
     fn from(error: Error) -> SqlError {
         match error {
-            Error::UniqueViolation { index } => SqlError::new(
-                "23505",
-                format!("duplicate key value violates unique constraint \"{index}\""),
-            ),
-            Error::Serialization => SqlError::new(
-                "40001",
-                "could not serialize access due to concurrent update",
-            )
-            .with_hint("Run the transaction again."),
-            Error::Deadlock => SqlError::new("40P01", "deadlock detected")
-                .with_hint("Run the transaction again."),
-            Error::LockNotAvailable => {
-                SqlError::new("55P03", "could not obtain lock on row: it is locked")
+            Error::UniqueViolation { index } => {
+                SqlError::new("23505", format!("duplicate key value violates unique constraint \"{index}\""))
             }
+            Error::Serialization => SqlError::new("40001", "could not serialize access due to concurrent update")
+                .with_hint("Run the transaction again."),
+            Error::Deadlock => SqlError::new("40P01", "deadlock detected").with_hint("Run the transaction again."),
+            Error::LockNotAvailable => SqlError::new("55P03", "could not obtain lock on row: it is locked"),
             Error::OutOfMemory(what) => SqlError::new("53200", "out of memory")
                 .with_detail(format!("The memory limit leaves no room for {what}.")),
             Error::LogFull => SqlError::new("53100", "the log has no room")
                 .with_hint("Wait for a checkpoint, or give the database a larger log."),
-            Error::LogFailed(reason) => {
-                SqlError::new("58030", format!("the log has failed: {reason}"))
-                    .with_hint("Nothing is acknowledged any more: restart the database.")
-            }
-            Error::DuplicateRelation(name) => {
-                SqlError::new("42P07", format!("relation \"{name}\" already exists"))
-            }
-            Error::UndefinedTable(name) => {
-                SqlError::new("42P01", format!("table \"{name}\" does not exist"))
-            }
-            Error::UndefinedIndex(name) => {
-                SqlError::new("42704", format!("index \"{name}\" does not exist"))
-            }
+            Error::LogFailed(reason) => SqlError::new("58030", format!("the log has failed: {reason}"))
+                .with_hint("Nothing is acknowledged any more: restart the database."),
+            Error::DuplicateRelation(name) => SqlError::new("42P07", format!("relation \"{name}\" already exists")),
+            Error::UndefinedTable(name) => SqlError::new("42P01", format!("table \"{name}\" does not exist")),
+            Error::UndefinedIndex(name) => SqlError::new("42704", format!("index \"{name}\" does not exist")),
+            Error::TooManySessions => SqlError::new("53300", "too many sessions"),
+            Error::Checkpoint(reason) => SqlError::new("58030", format!("the checkpoint was not written: {reason}")),
             Error::LimitExceeded(what) => SqlError::new("54000", what),
-            Error::ReadOnly => SqlError::new(
-                "25006",
-                "cannot execute a writing statement in a read-only transaction",
-            ),
+            Error::ReadOnly => SqlError::new("25006", "cannot execute a writing statement in a read-only transaction"),
         }
     }
 }

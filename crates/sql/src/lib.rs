@@ -6,15 +6,27 @@
 //!                      └─ route (refused by bind) ─ query ┘
 //! ```
 
-mod bind;
-mod compiled;
 pub mod error;
-mod expr;
-mod parse;
 pub mod rows;
-pub mod session;
 pub mod settings;
 pub mod value;
+
+mod parse;
+
+mod expr;
+
+mod compiled;
+
+pub mod road;
+
+mod bind;
+
+pub mod route;
+
+mod explain;
+
+pub mod cache;
+pub mod session;
 
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};

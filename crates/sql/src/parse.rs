@@ -33,16 +33,10 @@ pub enum Parsed {
 /// Parses one statement.
 pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let mut tokens = tokenize(sql)?;
-    while matches!(
-        last_word(&tokens),
-        Some(Token::SemiColon | Token::Whitespace(_) | Token::EOF)
-    ) {
+    while matches!(last_word(&tokens), Some(Token::SemiColon | Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
-    let words: Vec<&TokenWithSpan> = tokens
-        .iter()
-        .filter(|t| !matches!(t.token, Token::Whitespace(_)))
-        .collect();
+    let words: Vec<&TokenWithSpan> = tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect();
     if words.is_empty() {
         return Ok(Parsed::Empty);
     }
@@ -51,12 +45,8 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     check_runs(&words)?;
     let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect)
-        .with_recursion_limit(DEPTH_MAX)
-        .with_tokens_with_locations(tokens);
-    let statement = parser
-        .parse_statement()
-        .map_err(|e| syntax_error(sql, e))?;
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
@@ -128,10 +118,7 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
         return Ok(Some(Parsed::NoOperation("ANALYZE")));
     }
     if is(0, "abort") {
-        let optional = matches!(
-            words.get(1).map(|t| keyword(t)),
-            Some(Keyword::WORK | Keyword::TRANSACTION)
-        );
+        let optional = matches!(words.get(1).map(|t| keyword(t)), Some(Keyword::WORK | Keyword::TRANSACTION));
         return ends_at(1 + usize::from(optional), Parsed::Abort);
     }
     if is(0, "deallocate") {
@@ -167,17 +154,10 @@ pub fn split(script: &str) -> Result<Vec<String>, SqlError> {
 fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let blank = |part: &str| {
         part.trim().is_empty()
-            || tokenize(part).is_ok_and(|tokens| {
-                tokens
-                    .iter()
-                    .all(|t| matches!(t.token, Token::Whitespace(_) | Token::EOF))
-            })
+            || tokenize(part)
+                .is_ok_and(|tokens| tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::EOF)))
     };
-    parts
-        .into_iter()
-        .filter(|part| !blank(part))
-        .map(str::to_owned)
-        .collect()
+    parts.into_iter().filter(|part| !blank(part)).map(str::to_owned).collect()
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
@@ -195,11 +175,7 @@ struct Offsets<'a> {
 
 impl<'a> Offsets<'a> {
     fn new(text: &'a str) -> Offsets<'a> {
-        Offsets {
-            rest: text.char_indices(),
-            line: 1,
-            column: 1,
-        }
+        Offsets { rest: text.char_indices(), line: 1, column: 1 }
     }
 
     fn advance_to(&mut self, location: Location) -> usize {
@@ -222,10 +198,7 @@ pub fn position(sql: &str, location: Location) -> Option<usize> {
     if location.line == 0 {
         return None;
     }
-    let lines = sql
-        .split_inclusive('\n')
-        .take(location.line as usize - 1)
-        .map(|line| line.chars().count());
+    let lines = sql.split_inclusive('\n').take(location.line as usize - 1).map(|line| line.chars().count());
     Some(lines.sum::<usize>() + location.column as usize)
 }
 
@@ -235,11 +208,7 @@ pub fn span_position(sql: &str, span: Span) -> Option<usize> {
 }
 
 fn near(sql: &str, token: &TokenWithSpan) -> SqlError {
-    SqlError::new(
-        "42601",
-        format!("syntax error at or near \"{}\"", token.token),
-    )
-    .at(span_position(sql, token.span))
+    SqlError::new("42601", format!("syntax error at or near \"{}\"", token.token)).at(span_position(sql, token.span))
 }
 
 /// sqlparser writes what it expected, what it found and where into one string.
@@ -271,10 +240,7 @@ fn syntax_error(sql: &str, error: ParserError) -> SqlError {
 
 fn parse_place(place: &str) -> Option<Location> {
     let (line, column) = place.split_once(", Column: ")?;
-    Some(Location {
-        line: line.trim().parse().ok()?,
-        column: column.trim().parse().ok()?,
-    })
+    Some(Location { line: line.trim().parse().ok()?, column: column.trim().parse().ok()? })
 }
 
 fn lower_first(text: &str) -> String {

@@ -19,7 +19,7 @@ enum Cell {
     Float(f64),
     Decimal(i128),
     Uuid(u128),
-    Bytes { start: u32, length: u32 },
+    Bytes { start: usize, length: u32 },
 }
 
 /// Rows of one result. Reuse it across executions: it keeps its memory.
@@ -68,7 +68,7 @@ impl RowSet {
             Value::Decimal(v) => Cell::Decimal(v),
             Value::Uuid(v) => Cell::Uuid(v),
             Value::Bytes(v) => {
-                let start = self.heap.len() as u32;
+                let start = self.heap.len();
                 self.heap.extend_from_slice(v);
                 Cell::Bytes { start, length: v.len() as u32 }
             }
@@ -89,11 +89,57 @@ impl RowSet {
             Cell::Float(v) => Value::Float(v),
             Cell::Decimal(v) => Value::Decimal(v),
             Cell::Uuid(v) => Value::Uuid(v),
-            Cell::Bytes { start, length } => Value::Bytes(&self.heap[start as usize..(start + length) as usize]),
+            Cell::Bytes { start, length } => Value::Bytes(&self.heap[start..start + length as usize]),
         }
     }
 
     pub fn column_type(&self, column: usize) -> Type {
         self.columns[column].ty
+    }
+
+    /// The cell as a number; `None` for NULL and for what is not an integer, date or time.
+    pub fn i64(&self, row: usize, column: usize) -> Option<i64> {
+        match self.get(row, column) {
+            Value::Int(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The cell as a float: of the float types, and nearest to a decimal or an integer.
+    pub fn f64(&self, row: usize, column: usize) -> Option<f64> {
+        match (self.get(row, column), self.column_type(column)) {
+            (Value::Float(v), _) => Some(v),
+            (Value::Int(v), _) => Some(v as f64),
+            (Value::Decimal(v), Type::Decimal { scale, .. }) => Some(v as f64 / 10f64.powi(scale.into())),
+            (Value::Bytes(v), Type::Numeric { .. }) => crate::value::Numeric::from_stored(v).to_f64().ok(),
+            _ => None,
+        }
+    }
+
+    pub fn bool(&self, row: usize, column: usize) -> Option<bool> {
+        match self.get(row, column) {
+            Value::Bool(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The text of a `text`, `varchar` or `char` cell (without the blanks that pad a `char`).
+    pub fn text(&self, row: usize, column: usize) -> Option<&str> {
+        match (self.get(row, column), self.column_type(column)) {
+            (Value::Bytes(v), Type::Text | Type::Varchar(_) | Type::Char(_)) => std::str::from_utf8(v).ok(),
+            _ => None,
+        }
+    }
+
+    /// The cell of any type as PostgreSQL writes it; `None` for NULL.
+    pub fn display(&self, row: usize, column: usize) -> Option<String> {
+        match self.get(row, column) {
+            Value::Null => None,
+            value => {
+                let mut text = Vec::new();
+                crate::value::to_text(self.column_type(column), &value, &mut text);
+                Some(String::from_utf8_lossy(&text).into_owned())
+            }
+        }
     }
 }

@@ -2,15 +2,43 @@
 //!
 //! Nothing here parks a thread: what must wait comes back as [`Step::Wait`], and the caller (a blocking API or an
 //! event loop) resumes.
+//!
+//! | block | entered by | a statement | left by |
+//! |---|---|---|---|
+//! | none | | is a transaction of its own | |
+//! | implicit | `begin_implicit` | runs in the block's transaction | `commit_implicit`, an error, BEGIN (becomes explicit) |
+//! | explicit | BEGIN | runs in the block's transaction | COMMIT, ROLLBACK |
+//! | failed | an error in an explicit block | is refused with 25P02 | COMMIT, ROLLBACK: both roll back |
+//!
+//! The engine's transaction starts with a block's first statement that needs one.
+//!
+//! What a reply waits for (DESIGN section 4): everything examined. [`Outcome::durable`] and [`Session::error_dependency`] tell it,
+//! and are `None` where it is durable already, where the answer is provisional (a tag inside a block), or where the session
+//! chose deferred commit.
 
+pub use crate::cache::Prepared;
+use crate::cache::StatementCache;
+use crate::compiled::{Halt, Run, Scratch, change, definition, query};
 use crate::error::SqlError;
+use crate::expr::Env;
+use crate::parse;
+use crate::road::{Progress, RoadContext, Running};
+use crate::route::{Modes, Plan, route};
 use crate::rows::{Column, RowSet};
-use crate::value::Datum;
+pub use crate::settings::Settings;
+use crate::value::cast::cast;
+use crate::value::{self, Datum};
+use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Engine;
 use freshet_engine::ids::Cts;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
+use freshet_engine::txn::{Isolation, Stop, WaitToken};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What ReadyForQuery tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,20 +48,22 @@ pub enum TransactionStatus {
     Failed,
 }
 
-/// A parsed and bound statement; shared by all sessions through the statement cache, rebound when the schema changed.
-#[derive(Debug)]
-pub struct Prepared {
-    pub sql: String,
-    pub parameters: Vec<Type>,
-    /// Empty: the statement gives no rows.
-    pub columns: Arc<[Column]>,
-}
-
 /// What completed, as in CommandComplete: `INSERT 0 3`, `SELECT 5`, `BEGIN`, ...
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommandTag {
     pub command: &'static str,
     pub rows: Option<u64>,
+}
+
+impl std::fmt::Display for CommandTag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.rows {
+            // The zero was once the inserted row's oid.
+            Some(rows) if self.command == "INSERT" => write!(f, "INSERT 0 {rows}"),
+            Some(rows) => write!(f, "{} {rows}", self.command),
+            None => f.write_str(self.command),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,44 +84,165 @@ pub enum Step {
 }
 
 /// A lock, room in the log, or a query on its own threads.
-pub struct Wait {}
+pub struct Wait(On);
 
-impl std::future::Future for Wait {
+enum On {
+    Engine(WaitToken),
+    Other(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+impl Future for Wait {
     type Output = ();
-    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<()> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            On::Engine(token) => Pin::new(token).poll(context),
+            On::Other(future) => future.as_mut().poll(context),
+        }
     }
 }
 
 impl Wait {
     /// Waits on the calling thread; false if `limit` passed first.
-    pub fn block(&mut self, _limit: Option<Duration>) -> bool {
-        unimplemented!()
+    pub fn block(&mut self, limit: Option<Duration>) -> bool {
+        match &mut self.0 {
+            On::Engine(token) => token.block(limit),
+            On::Other(future) => freshet_engine::txn::block_on(future, limit).is_some(),
+        }
     }
 }
 
-/// What SET changes and SHOW tells, with what a driver expects to read at start-up.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {}
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Block {
+    None,
+    Implicit,
+    Explicit,
+    Failed,
+}
 
-pub struct Session {}
+/// What a wait interrupted.
+enum Pending {
+    /// Run the statement again.
+    Run {
+        statement: Arc<Prepared>,
+        parameters: Vec<Datum>,
+    },
+    /// A run of the other road goes on.
+    Road {
+        statement: Arc<Prepared>,
+        parameters: Vec<Datum>,
+        running: Box<dyn Running>,
+    },
+    /// Commit again, then this is the outcome.
+    Commit(CommandTag, Option<(&'static str, String)>),
+    Checkpoint(Arc<Background>),
+}
 
-#[allow(unused_variables)]
+/// One connection's state.
+pub struct Session {
+    engine: Engine,
+    inner: freshet_engine::txn::Session,
+    cache: Arc<StatementCache>,
+    scratch: Scratch,
+    env: Env,
+    block: Block,
+    /// Of the explicit block.
+    modes: Modes,
+    pending: Option<Pending>,
+    /// Parameters in their types' forms, where they did not come so.
+    converted: Vec<Datum>,
+    error_dependency: Option<Cts>,
+    reported: Vec<(String, String)>,
+    /// The settings before the block's first SET, and before its first SET LOCAL.
+    settings_before: Option<Settings>,
+    settings_before_local: Option<Settings>,
+    /// Whether `env.now` is of the current transaction.
+    clock_read: bool,
+}
+
 impl Session {
+    /// A session with a statement cache of its own; sessions of one database share one by [`Session::with_cache`].
     pub fn new(engine: &Engine) -> Result<Session, SqlError> {
-        unimplemented!()
+        Session::with_cache(engine, Arc::default())
     }
+
+    pub fn with_cache(engine: &Engine, cache: Arc<StatementCache>) -> Result<Session, SqlError> {
+        Ok(Session {
+            inner: engine.connect()?,
+            engine: engine.clone(),
+            cache,
+            scratch: Scratch::default(),
+            env: Env { user: "freshet".to_owned(), database: "freshet".to_owned(), ..Env::default() },
+            block: Block::None,
+            modes: Modes::default(),
+            pending: None,
+            converted: Vec::new(),
+            error_dependency: None,
+            reported: Vec::new(),
+            settings_before: None,
+            settings_before_local: None,
+            clock_read: false,
+        })
+    }
+
+    /// Who is connected, to what, and the number that cancels.
+    pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) {
+        self.env.settings.set_session_authorization(user);
+        self.env.user = user.to_owned();
+        self.env.database = database.to_owned();
+        self.env.backend_pid = backend_pid;
+    }
+
     pub fn engine(&self) -> &Engine {
-        unimplemented!()
+        &self.engine
     }
+
+    /// Bytes of the last commit's record with its header.
+    pub fn last_commit_record_bytes(&self) -> u64 {
+        self.inner.last_record_bytes()
+    }
+
+    // ---- preparing
+
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
     pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
-        unimplemented!()
+        self.error_dependency = None;
+        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let prepared = self.plan(sql, types, &schema);
+        let prepared = prepared.inspect_err(|_| self.fail())?;
+        if self.block == Block::Failed && !prepared.ends_transaction() && !prepared.is_empty() {
+            return Err(aborted());
+        }
+        Ok(prepared)
     }
+
+    fn plan(&mut self, sql: &str, types: &[Option<Type>], schema: &Arc<Schema>) -> Result<Arc<Prepared>, SqlError> {
+        if let Some(found) = self.cache.get(sql, types, schema) {
+            return Ok(found);
+        }
+        let routed = route(sql, schema, types)?;
+        let prepared = Arc::new(Prepared {
+            sql: sql.to_owned(),
+            parameters: routed.parameters,
+            columns: routed.columns,
+            declared: types.into(),
+            schema: schema.clone(),
+            plan: routed.plan,
+            uses_clock: routed.uses_clock,
+        });
+        if Arc::ptr_eq(schema, &self.engine.schema()) {
+            self.cache.insert(&prepared);
+        }
+        Ok(prepared)
+    }
+
     /// Splits a simple-protocol script at its semicolons; each piece is prepared just before it runs.
     pub fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
-        unimplemented!()
+        parse::split(script)
     }
+
+    // ---- executing
+
     /// Starts a statement. Rows go to `rows`. An error fails an open transaction as in PostgreSQL.
     pub fn execute(
         &mut self,
@@ -99,48 +250,744 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        unimplemented!()
+        self.error_dependency = None;
+        rows.start(&statement.columns);
+        if self.pending.is_some() {
+            self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
+        }
+        if self.block == Block::Failed && !statement.ends_transaction() && !statement.is_empty() {
+            return Err(aborted());
+        }
+        if !self.converts(statement, parameters)? {
+            return self.start(statement, parameters, rows);
+        }
+        let converted = std::mem::take(&mut self.converted);
+        let step = self.start(statement, &converted, rows);
+        self.converted = converted;
+        step
     }
+
     /// Goes on after a wait.
     pub fn resume(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
-        unimplemented!()
+        match self.pending.take() {
+            None => Err(SqlError::new("55000", "no statement is waiting")),
+            Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
+            Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
+            Some(Pending::Commit(tag, warning)) => self.commit(tag, warning),
+            Some(Pending::Checkpoint(background)) => match background.result() {
+                Some(result) => {
+                    result?;
+                    Ok(done("CHECKPOINT", None, None))
+                }
+                None => Ok(self.wait_checkpoint(background)),
+            },
+        }
     }
+
+    fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        match &statement.plan {
+            Plan::Select(_)
+            | Plan::Insert(_)
+            | Plan::Update(_)
+            | Plan::Delete(_)
+            | Plan::Define(_)
+            | Plan::Other(_) => {
+                self.enter_transaction(&statement.plan);
+                if statement.uses_clock {
+                    self.read_clock();
+                }
+                self.attempt(statement, parameters, rows)
+            }
+            Plan::Empty => Ok(done("", None, None)),
+            Plan::Begin { start, modes } => Ok(self.begin(*start, *modes)),
+            Plan::Commit => self.end_block(),
+            Plan::Rollback => Ok(self.roll_back_block()),
+            Plan::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
+            Plan::Set { name, value, local } => {
+                let result = self.set_value(name, value.as_deref(), *local);
+                let warning = result.inspect_err(|_| self.fail())?;
+                let tag = if value.is_some() || *local { "SET" } else { "RESET" };
+                Ok(done(tag, None, warning))
+            }
+            Plan::ResetAll => {
+                self.reset_all();
+                Ok(done("RESET", None, None))
+            }
+            Plan::DiscardAll => self.discard_all(),
+            Plan::Show(name) => {
+                let value = self.setting(name).unwrap_or_default();
+                give_text(rows, &[&value]);
+                Ok(done("SHOW", None, None))
+            }
+            Plan::ShowAll => {
+                for (name, value) in self.env.settings.all() {
+                    give_text(rows, &[name, &value, ""]);
+                }
+                Ok(done("SHOW", None, None))
+            }
+            Plan::Explain(lines) => {
+                for line in lines {
+                    give_text(rows, &[line]);
+                }
+                Ok(done("EXPLAIN", None, None))
+            }
+            Plan::Checkpoint => {
+                let background = Background::start(self.engine.clone());
+                Ok(self.wait_checkpoint(background))
+            }
+            Plan::NoOperation(tag) => {
+                if *tag == "VACUUM" && matches!(self.block, Block::Explicit) {
+                    self.fail();
+                    return Err(SqlError::new("25001", "VACUUM cannot run inside a transaction block"));
+                }
+                Ok(done(tag, None, None))
+            }
+        }
+    }
+
+    fn enter_transaction(&mut self, plan: &Plan) {
+        if self.inner.in_transaction() {
+            return;
+        }
+        self.clock_read = self.clock_read && self.block == Block::Explicit;
+        let fast = self.env.settings.fast;
+        if self.block == Block::None && plan.only_reads() && !fast.repeatable_read {
+            self.inner.begin_read();
+            return;
+        }
+        let default = if fast.repeatable_read { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+        let modes = match self.block {
+            Block::Explicit => self.modes,
+            _ => Modes::default(),
+        };
+        let isolation = modes.isolation.unwrap_or(default);
+        let read_only = modes.read_only.unwrap_or(fast.read_only);
+        self.inner.begin(isolation, read_only);
+    }
+
+    fn read_clock(&mut self) {
+        if !self.clock_read {
+            self.env.now = now();
+            self.clock_read = true;
+        }
+    }
+
+    /// Runs the statement from its beginning.
+    fn attempt(
+        &mut self,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        self.inner.begin_statement();
+        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) {
+            let statement = match self.replan(statement) {
+                Ok(statement) => statement,
+                Err(error) => return Err(self.statement_failed(error)),
+            };
+            return self.run(&statement, parameters, rows);
+        }
+        self.run(statement, parameters, rows)
+    }
+
+    /// The statement for the schema that is current now.
+    fn replan(&mut self, statement: &Arc<Prepared>) -> Result<Arc<Prepared>, SqlError> {
+        let schema = self.inner.schema().clone();
+        let new = self.plan(&statement.sql, &statement.declared, &schema)?;
+        if new.columns != statement.columns || new.parameters != statement.parameters {
+            let same = |a: &[Column], b: &[Column]| {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
+            };
+            if !same(&new.columns, &statement.columns) || new.parameters != statement.parameters {
+                return Err(SqlError::new("0A000", "cached plan must not change result type"));
+            }
+        }
+        Ok(new)
+    }
+
+    fn run(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        if let Plan::Other(planned) = &statement.plan {
+            let started = planned.start(&mut RoadContext {
+                engine: &self.engine,
+                session: &mut self.inner,
+                parameters,
+                env: &self.env,
+            });
+            return match started {
+                Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
+                Err(error) => Err(self.statement_failed(error)),
+            };
+        }
+        let mut run = Run { engine: &mut self.inner, parameters, env: &self.env, scratch: &mut self.scratch };
+        let mut warning = None;
+        let result = match &statement.plan {
+            Plan::Select(plan) => query::run(plan, &mut run, rows).map(|()| ("SELECT", Some(rows.len() as u64))),
+            Plan::Insert(plan) => change::insert(plan, &mut run, rows).map(|n| ("INSERT", Some(n))),
+            Plan::Update(plan) => change::update(plan, &mut run, rows).map(|n| ("UPDATE", Some(n))),
+            Plan::Delete(plan) => change::delete(plan, &mut run, rows).map(|n| ("DELETE", Some(n))),
+            Plan::Define(plan) => definition::run(plan, &mut self.inner).map(|notice| {
+                warning = notice;
+                (plan.tag(), None)
+            }),
+            other => unreachable!("invariant: only statements on rows and schema run: {other:?}"),
+        };
+        match result {
+            Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, warning),
+            Err(Halt::Error(error)) => Err(self.statement_failed(read_only_error(error, statement))),
+            Err(Halt::Wait(token)) => {
+                self.inner.rollback_statement();
+                rows.start(&statement.columns);
+                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+        }
+    }
+
+    /// Goes on with a run of the other road.
+    fn drive(
+        &mut self,
+        statement: Arc<Prepared>,
+        parameters: Vec<Datum>,
+        mut running: Box<dyn Running>,
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let progress = running.step(
+            &mut RoadContext {
+                engine: &self.engine,
+                session: &mut self.inner,
+                parameters: &parameters,
+                env: &self.env,
+            },
+            rows,
+        );
+        match progress {
+            Ok(Progress::Done(count)) => {
+                let Plan::Other(planned) = &statement.plan else {
+                    unreachable!("invariant: only the other road's plans are driven");
+                };
+                let tag = CommandTag { command: planned.command(), rows: Some(count) };
+                self.finish(&statement, tag, None)
+            }
+            Ok(Progress::Pending(future)) => {
+                self.pending = Some(Pending::Road { statement, parameters, running });
+                Ok(Step::Wait(Wait(On::Other(future))))
+            }
+            Ok(Progress::Restart(token)) => {
+                self.inner.rollback_statement();
+                rows.start(&statement.columns);
+                self.pending = Some(Pending::Run { statement, parameters });
+                Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+            Err(error) => Err(self.statement_failed(error)),
+        }
+    }
+
+    /// A statement has run: commits it if it is a transaction of its own.
+    fn finish(
+        &mut self,
+        statement: &Prepared,
+        tag: CommandTag,
+        warning: Option<(&'static str, String)>,
+    ) -> Result<Step, SqlError> {
+        if self.block == Block::None {
+            return self.commit(tag, warning);
+        }
+        let durable = if statement.columns.is_empty() { None } else { self.depends_on(self.inner.dependency()) };
+        Ok(Step::Done(Outcome { tag, durable, warning }))
+    }
+
+    fn commit(&mut self, tag: CommandTag, warning: Option<(&'static str, String)>) -> Result<Step, SqlError> {
+        let dependency = self.inner.dependency();
+        match self.inner.commit() {
+            Ok(committed) => {
+                self.leave_block(true);
+                Ok(Step::Done(Outcome { tag, durable: self.depends_on(committed.cts), warning }))
+            }
+            Err(Stop::Wait(token)) => {
+                self.pending = Some(Pending::Commit(tag, warning));
+                Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+            Err(Stop::Error(error)) => {
+                self.error_dependency = self.depends_on(dependency);
+                self.leave_block(false);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What a reply that depends on `cts` waits for.
+    fn depends_on(&mut self, cts: Cts) -> Option<Cts> {
+        if cts == Cts::ZERO || self.engine.is_durable(cts) {
+            return None;
+        }
+        if self.env.settings.fast.deferred_commit {
+            self.inner.acknowledged_deferred(cts);
+            return None;
+        }
+        Some(cts)
+    }
+
+    // ---- errors
+
     /// Ends the statement in progress with an error (57014 cancel, 55P03 lock timeout).
     pub fn cancel(&mut self, error: SqlError) -> SqlError {
-        unimplemented!()
+        self.inner.abandon_wait();
+        match self.pending.take() {
+            None | Some(Pending::Checkpoint(_)) => {
+                self.fail();
+                error
+            }
+            Some(_) => self.statement_failed(error),
+        }
     }
+
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
     pub fn fail(&mut self) {
-        unimplemented!()
+        self.pending = None;
+        if self.inner.in_transaction() {
+            let dependency = self.inner.dependency();
+            self.inner.rollback();
+            self.error_dependency = self.depends_on(dependency);
+        }
+        match self.block {
+            Block::Explicit | Block::Failed => {
+                self.block = Block::Failed;
+                self.restore_settings(false);
+            }
+            Block::Implicit | Block::None => self.leave_block(false),
+        }
     }
+
+    fn statement_failed(&mut self, error: SqlError) -> SqlError {
+        self.fail();
+        error
+    }
+
+    /// What the last error depends on: it is told once this is durable.
+    pub fn error_dependency(&self) -> Option<Cts> {
+        self.error_dependency
+    }
+
     pub fn status(&self) -> TransactionStatus {
-        unimplemented!()
+        match self.block {
+            Block::None | Block::Implicit => TransactionStatus::Idle,
+            Block::Explicit => TransactionStatus::Open,
+            Block::Failed => TransactionStatus::Failed,
+        }
     }
+
+    // ---- blocks
+
+    fn begin(&mut self, start: bool, modes: Modes) -> Step {
+        let tag = if start { "START TRANSACTION" } else { "BEGIN" };
+        if self.block == Block::Explicit {
+            let warning = ("25001", "there is already a transaction in progress".to_owned());
+            return done(tag, None, Some(warning));
+        }
+        self.block = Block::Explicit;
+        self.modes = modes;
+        self.clock_read = false;
+        self.read_clock();
+        done(tag, None, None)
+    }
+
+    fn set_transaction(&mut self, modes: Modes, session: bool) -> Result<Step, SqlError> {
+        if session {
+            if let Some(isolation) = modes.isolation {
+                let value = isolation_name(isolation);
+                self.set_value("default_transaction_isolation", Some(value), false)?;
+            }
+            if let Some(read_only) = modes.read_only {
+                let value = if read_only { "on" } else { "off" };
+                self.set_value("default_transaction_read_only", Some(value), false)?;
+            }
+            return Ok(done("SET", None, None));
+        }
+        if self.block == Block::None {
+            let warning = ("25P01", "SET TRANSACTION can only be used in transaction blocks".to_owned());
+            return Ok(done("SET", None, Some(warning)));
+        }
+        if self.inner.in_transaction() {
+            self.fail();
+            return Err(SqlError::new("25001", "SET TRANSACTION must be called before any query"));
+        }
+        self.modes.isolation = modes.isolation.or(self.modes.isolation);
+        self.modes.read_only = modes.read_only.or(self.modes.read_only);
+        Ok(done("SET", None, None))
+    }
+
+    fn end_block(&mut self) -> Result<Step, SqlError> {
+        match self.block {
+            Block::Failed => Ok(self.roll_back_block()),
+            Block::None => Ok(done("COMMIT", None, Some(no_transaction()))),
+            Block::Implicit | Block::Explicit => {
+                let warning = (self.block == Block::Implicit).then(no_transaction);
+                if !self.inner.in_transaction() {
+                    self.leave_block(true);
+                    return Ok(done("COMMIT", None, warning));
+                }
+                let tag = CommandTag { command: "COMMIT", rows: None };
+                self.commit(tag, warning)
+            }
+        }
+    }
+
+    fn roll_back_block(&mut self) -> Step {
+        let warning = matches!(self.block, Block::None | Block::Implicit).then(no_transaction);
+        let mut durable = None;
+        if self.inner.in_transaction() {
+            let dependency = self.inner.dependency();
+            self.inner.rollback();
+            durable = self.depends_on(dependency);
+        }
+        self.leave_block(false);
+        done("ROLLBACK", durable, warning)
+    }
+
+    fn leave_block(&mut self, committed: bool) {
+        self.block = Block::None;
+        self.modes = Modes::default();
+        self.clock_read = false;
+        self.restore_settings(committed);
+    }
+
     /// Several statements of one simple query run as one transaction unless they control it themselves.
     pub fn begin_implicit(&mut self) {
-        unimplemented!()
+        if self.block == Block::None {
+            self.block = Block::Implicit;
+        }
     }
+
+    /// Ends what `begin_implicit` began, if it is still there.
     pub fn commit_implicit(&mut self) -> Result<Step, SqlError> {
-        unimplemented!()
+        self.error_dependency = None;
+        if self.block != Block::Implicit {
+            return Ok(done("", None, None));
+        }
+        if !self.inner.in_transaction() {
+            self.leave_block(true);
+            return Ok(done("", None, None));
+        }
+        let tag = CommandTag { command: "COMMIT", rows: None };
+        self.commit(tag, None)
     }
-    pub fn setting(&self, name: &str) -> Option<String> {
-        unimplemented!()
-    }
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        unimplemented!()
-    }
-    /// Settings changed since the last call, for ParameterStatus.
-    pub fn take_reported(&mut self) -> Vec<(String, String)> {
-        unimplemented!()
-    }
-    pub fn lock_timeout(&self) -> Option<Duration> {
-        unimplemented!()
-    }
-    pub fn statement_timeout(&self) -> Option<Duration> {
-        unimplemented!()
-    }
+
     /// Rolls back what is open (the client is gone).
     pub fn close(&mut self) {
-        unimplemented!()
+        self.inner.abandon_wait();
+        self.pending = None;
+        if self.inner.in_transaction() {
+            self.inner.rollback();
+        }
+        self.leave_block(false);
+    }
+
+    // ---- settings
+
+    pub fn setting(&self, name: &str) -> Option<String> {
+        if self.block == Block::Explicit {
+            match name.to_ascii_lowercase().as_str() {
+                "transaction_isolation" if self.modes.isolation.is_some() => {
+                    return self.modes.isolation.map(|i| isolation_name(i).to_owned());
+                }
+                "transaction_read_only" if self.modes.read_only.is_some() => {
+                    let read_only = self.modes.read_only == Some(true);
+                    return Some(if read_only { "on" } else { "off" }.to_owned());
+                }
+                _ => {}
+            }
+        }
+        match name.to_ascii_lowercase().as_str() {
+            "transaction_isolation" => self.env.settings.get("default_transaction_isolation"),
+            "transaction_read_only" => self.env.settings.get("default_transaction_read_only"),
+            _ => self.env.settings.get(name),
+        }
+    }
+
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
+        self.set_value(name, Some(value), false).map(|_| ())
+    }
+
+    fn set_value(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+    ) -> Result<Option<(&'static str, String)>, SqlError> {
+        if matches!(name, "transaction_isolation" | "transaction_read_only") {
+            return self.set_of_transaction(name, value.unwrap_or_default());
+        }
+        if local && self.block == Block::None {
+            let warning = "SET LOCAL can only be used in transaction blocks";
+            return Ok(Some(("25P01", warning.to_owned())));
+        }
+        let before = (self.block != Block::None).then(|| self.env.settings.clone());
+        let told = match value {
+            Some(value) => self.env.settings.set(name, value)?,
+            None => self.env.settings.reset(name)?,
+        };
+        self.reported.extend(told);
+        if let Some(before) = before {
+            let kept = if local { &mut self.settings_before_local } else { &mut self.settings_before };
+            kept.get_or_insert(before);
+        }
+        Ok(None)
+    }
+
+    /// `SET transaction_isolation = ...` is SET TRANSACTION in another spelling.
+    fn set_of_transaction(&mut self, name: &str, value: &str) -> Result<Option<(&'static str, String)>, SqlError> {
+        let mut scratch = Settings::default();
+        scratch.set(name, value)?;
+        let value = scratch.get(name).unwrap_or_default();
+        let mut modes = Modes::default();
+        if name == "transaction_read_only" {
+            modes.read_only = Some(value == "on");
+        } else if value == "repeatable read" {
+            modes.isolation = Some(Isolation::RepeatableRead);
+        } else {
+            modes.isolation = Some(Isolation::ReadCommitted);
+        }
+        match self.set_transaction(modes, false)? {
+            Step::Done(outcome) => Ok(outcome.warning),
+            Step::Wait(_) => unreachable!("invariant: SET TRANSACTION waits for nothing"),
+        }
+    }
+
+    fn restore_settings(&mut self, committed: bool) {
+        let local = self.settings_before_local.take();
+        let all = self.settings_before.take();
+        let restored = match (committed, all, local) {
+            (false, Some(all), _) => all,
+            // A SET after a SET LOCAL is rare enough to share its fate.
+            (_, _, Some(local)) => local,
+            _ => return,
+        };
+        let changes = restored.reported_changes(&self.env.settings);
+        self.reported.extend(changes);
+        self.env.settings = restored;
+    }
+
+    fn reset_all(&mut self) {
+        let mut fresh = Settings::default();
+        fresh.set_session_authorization(&self.env.user);
+        if let Some(name) = self.env.settings.get("application_name")
+            && fresh.set("application_name", &name).is_err()
+        {
+            unreachable!("invariant: a setting's own value is valid");
+        }
+        self.reported.extend(fresh.reported_changes(&self.env.settings));
+        self.env.settings = fresh;
+    }
+
+    fn discard_all(&mut self) -> Result<Step, SqlError> {
+        if self.block == Block::Explicit {
+            self.fail();
+            return Err(SqlError::new("25001", "DISCARD ALL cannot run inside a transaction block"));
+        }
+        self.reset_all();
+        Ok(done("DISCARD ALL", None, None))
+    }
+
+    /// Settings changed since the last call, for ParameterStatus.
+    pub fn take_reported(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.reported)
+    }
+
+    /// All settings that a client is told at start-up.
+    pub fn reported_settings(&self) -> Vec<(String, String)> {
+        self.env.settings.reported()
+    }
+
+    pub fn lock_timeout(&self) -> Option<Duration> {
+        self.env.settings.fast.lock_timeout
+    }
+
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        self.env.settings.fast.statement_timeout
+    }
+
+    // ---- parameters
+
+    /// Checks the parameters' forms. True: they stand in `converted` in the forms of their types.
+    fn converts(&mut self, statement: &Prepared, parameters: &[Datum]) -> Result<bool, SqlError> {
+        let types = &statement.parameters;
+        if types.len() != parameters.len() {
+            self.fail();
+            return Err(SqlError::new(
+                "08P01",
+                format!(
+                    "bind message supplies {} parameters, but prepared statement requires {}",
+                    parameters.len(),
+                    types.len()
+                ),
+            ));
+        }
+        if types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum)) {
+            return Ok(false);
+        }
+        self.converted.clear();
+        for (i, (&ty, datum)) in types.iter().zip(parameters).enumerate() {
+            match convert(ty, datum) {
+                Ok(datum) => self.converted.push(datum),
+                Err(error) => {
+                    self.fail();
+                    let detail = format!("Parameter ${} is of type {}.", i + 1, value::pgtype::name(ty));
+                    return Err(match error.detail {
+                        Some(_) => error,
+                        None => error.with_detail(detail),
+                    });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn wait_checkpoint(&mut self, background: Arc<Background>) -> Step {
+        let future = Box::pin(BackgroundDone(background.clone()));
+        self.pending = Some(Pending::Checkpoint(background));
+        Step::Wait(Wait(On::Other(future)))
+    }
+}
+
+fn done(command: &'static str, durable: Option<Cts>, warning: Option<(&'static str, String)>) -> Step {
+    Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable, warning })
+}
+
+fn give_text(rows: &mut RowSet, cells: &[&str]) {
+    for cell in cells {
+        rows.push(&Value::Bytes(cell.as_bytes()));
+    }
+    rows.finish_row();
+}
+
+fn aborted() -> SqlError {
+    SqlError::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+}
+
+fn no_transaction() -> (&'static str, String) {
+    ("25P01", "there is no transaction in progress".to_owned())
+}
+
+fn isolation_name(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "read committed",
+        Isolation::RepeatableRead => "repeatable read",
+    }
+}
+
+/// The engine knows that a write was refused, the statement what it is called.
+fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
+    if error.sqlstate != "25006" {
+        return error;
+    }
+    let command = match &statement.plan {
+        Plan::Insert(_) => "INSERT",
+        Plan::Update(_) => "UPDATE",
+        Plan::Delete(_) => "DELETE",
+        Plan::Select(_) => "SELECT FOR UPDATE",
+        Plan::Define(definition) => definition.tag(),
+        _ => return error,
+    };
+    SqlError::new("25006", format!("cannot execute {command} in a read-only transaction"))
+}
+
+/// Microseconds since 2000-01-01.
+fn now() -> i64 {
+    const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
+    since_1970 - POSTGRES_EPOCH_US
+}
+
+/// Whether a parameter can go into expressions and rows as it stands.
+fn has_form(ty: Type, datum: &Datum) -> bool {
+    match (ty, datum) {
+        (_, Datum::Null) => true,
+        (Type::Int8 | Type::Timestamp | Type::Timestamptz, Datum::Int(_)) => true,
+        (Type::Int4 | Type::Date, Datum::Int(v)) => i32::try_from(*v).is_ok(),
+        (Type::Int2, Datum::Int(v)) => i16::try_from(*v).is_ok(),
+        (Type::Time, Datum::Int(v)) => (0..=86_400_000_000).contains(v),
+        (Type::Bool, Datum::Bool(_)) => true,
+        (Type::Float8 | Type::Float4, Datum::Float(_)) => true,
+        (Type::Uuid, Datum::Uuid(_)) => true,
+        (Type::Decimal { precision, .. }, Datum::Decimal(v)) => v.unsigned_abs() < 10u128.pow(u32::from(precision)),
+        (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
+        // As many bytes as characters are allowed cannot be too many characters.
+        (Type::Varchar(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n),
+        (Type::Char(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n) && v.last() != Some(&b' '),
+        _ => false,
+    }
+}
+
+/// A parameter in another form than its type's: text is read, numbers are cast as in an assignment.
+fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
+    let from = match datum {
+        _ if has_form(ty, datum) => return Ok(datum.clone()),
+        Datum::Int(_) => Type::Int8,
+        Datum::Float(_) => Type::Float8,
+        Datum::Bool(_) => Type::Bool,
+        Datum::Bytes(_) if matches!(ty, Type::Varchar(_) | Type::Char(_)) => Type::Text,
+        Datum::Bytes(text) if !matches!(ty, Type::Numeric { .. }) => {
+            return value::from_text(ty, text);
+        }
+        Datum::Bytes(_) => value::pgtype::NUMERIC,
+        Datum::Decimal(_) if matches!(ty, Type::Decimal { .. }) => {
+            return Err(SqlError::new("22003", "numeric field overflow"));
+        }
+        other => {
+            return Err(SqlError::new(
+                "42804",
+                format!("a parameter of type {} cannot be {other:?}", value::pgtype::name(ty)),
+            ));
+        }
+    };
+    cast(from, &datum.as_value(), ty, false)
+}
+
+/// Work on a thread of its own: a checkpoint writes for long, and sessions share their threads.
+struct Background {
+    state: Mutex<BackgroundState>,
+}
+
+#[derive(Default)]
+struct BackgroundState {
+    result: Option<Result<(), SqlError>>,
+    waker: Option<Waker>,
+}
+
+impl Background {
+    fn start(engine: Engine) -> Arc<Background> {
+        let background = Arc::new(Background { state: Mutex::default() });
+        let told = background.clone();
+        std::thread::spawn(move || {
+            let result = engine.checkpoint().map_err(SqlError::from);
+            let waker = {
+                let mut state = told.state.lock();
+                state.result = Some(result);
+                state.waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        background
+    }
+
+    fn result(&self) -> Option<Result<(), SqlError>> {
+        self.state.lock().result.clone()
+    }
+}
+
+struct BackgroundDone(Arc<Background>);
+
+impl Future for BackgroundDone {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.state.lock();
+        if state.result.is_some() {
+            return Poll::Ready(());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
     }
 }

@@ -35,28 +35,11 @@ struct Known {
 }
 
 const fn known(name: &'static str, default: &'static str, kind: Kind) -> Known {
-    Known {
-        name,
-        display: name,
-        default,
-        kind,
-        reported: false,
-    }
+    Known { name, display: name, default, kind, reported: false }
 }
 
-const fn reported(
-    name: &'static str,
-    display: &'static str,
-    default: &'static str,
-    kind: Kind,
-) -> Known {
-    Known {
-        name,
-        display,
-        default,
-        kind,
-        reported: true,
-    }
+const fn reported(name: &'static str, display: &'static str, default: &'static str, kind: Kind) -> Known {
+    Known { name, display, default, kind, reported: true }
 }
 
 const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read"]);
@@ -67,38 +50,18 @@ static KNOWN: &[Known] = &[
     known("bytea_output", "hex", Kind::OneOf(&["hex"])),
     known("check_function_bodies", "on", Kind::Bool),
     known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
-    reported(
-        "client_encoding",
-        "client_encoding",
-        "UTF8",
-        Kind::OneOf(&["UTF8", "UTF-8", "unicode"]),
-    ),
+    reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
     known("client_min_messages", "notice", Kind::Text),
-    reported(
-        "datestyle",
-        "DateStyle",
-        "ISO, MDY",
-        Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"]),
-    ),
+    reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
     known("default_transaction_deferrable", "off", Kind::OneOf(&["off", "false"])),
     known("default_transaction_isolation", "read committed", ISOLATIONS),
-    reported(
-        "default_transaction_read_only",
-        "default_transaction_read_only",
-        "off",
-        Kind::Bool,
-    ),
+    reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
     known("extra_float_digits", "1", Kind::Int(1, 3)),
     known("idle_in_transaction_session_timeout", "0", Kind::OneOf(&["0"])),
     known("idle_session_timeout", "0", Kind::OneOf(&["0"])),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
     reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
-    reported(
-        "intervalstyle",
-        "IntervalStyle",
-        "postgres",
-        Kind::OneOf(&["postgres"]),
-    ),
+    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(&["postgres"])),
     reported("is_superuser", "is_superuser", "on", Kind::Fixed),
     known("lc_collate", "C", Kind::Fixed),
     known("lc_ctype", "C.UTF-8", Kind::Fixed),
@@ -113,12 +76,7 @@ static KNOWN: &[Known] = &[
     reported("server_encoding", "server_encoding", "UTF8", Kind::Fixed),
     reported("server_version", "server_version", SERVER_VERSION, Kind::Fixed),
     known("server_version_num", "150000", Kind::Fixed),
-    reported(
-        "session_authorization",
-        "session_authorization",
-        "freshet",
-        Kind::Fixed,
-    ),
+    reported("session_authorization", "session_authorization", "freshet", Kind::Fixed),
     reported(
         "standard_conforming_strings",
         "standard_conforming_strings",
@@ -158,10 +116,7 @@ fn fold(name: &str) -> String {
 }
 
 fn unknown(name: &str) -> SqlError {
-    SqlError::new(
-        "42704",
-        format!("unrecognized configuration parameter \"{name}\""),
-    )
+    SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))
 }
 
 /// What SET changes and SHOW tells, with what a driver expects to read at start-up.
@@ -203,9 +158,7 @@ impl Settings {
             return Err(unknown(name));
         };
         let value = normalize(known, value)?;
-        let told = known
-            .reported
-            .then(|| (known.display.to_owned(), value.clone()));
+        let told = known.reported.then(|| (known.display.to_owned(), value.clone()));
         if value == known.default {
             self.changed.remove(&folded);
         } else {
@@ -235,24 +188,18 @@ impl Settings {
     /// What a client is told at start-up.
     pub fn reported(&self) -> Vec<(String, String)> {
         let told = KNOWN.iter().zip(self.all()).filter(|(k, _)| k.reported);
-        told.map(|(_, (name, value))| (name.to_owned(), value))
-            .collect()
+        told.map(|(_, (name, value))| (name.to_owned(), value)).collect()
     }
 
     /// Reported settings in which `self` differs from `before`.
     pub(crate) fn reported_changes(&self, before: &Settings) -> Vec<(String, String)> {
         let (now, then) = (self.reported(), before.reported());
-        now.into_iter()
-            .zip(then)
-            .filter(|(now, then)| now != then)
-            .map(|(now, _)| now)
-            .collect()
+        now.into_iter().zip(then).filter(|(now, then)| now != then).map(|(now, _)| now).collect()
     }
 
     /// Sets what SET may not: who the client is.
     pub fn set_session_authorization(&mut self, user: &str) {
-        self.changed
-            .insert("session_authorization".to_owned(), user.to_owned());
+        self.changed.insert("session_authorization".to_owned(), user.to_owned());
     }
 
     fn derive(&self) -> Fast {
@@ -282,27 +229,13 @@ pub fn display_name(name: &str) -> Result<String, SqlError> {
 }
 
 fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
-    let invalid = || {
-        SqlError::new(
-            "22023",
-            format!(
-                "invalid value for parameter \"{}\": \"{value}\"",
-                known.display
-            ),
-        )
-    };
+    let invalid = || SqlError::new("22023", format!("invalid value for parameter \"{}\": \"{value}\"", known.display));
     match known.kind {
         Kind::Text => Ok(value.to_owned()),
-        Kind::Fixed => Err(SqlError::new(
-            "55P02",
-            format!("parameter \"{}\" cannot be changed", known.display),
-        )),
-        Kind::Bool => parse_bool(value).map(on_off).ok_or_else(|| {
-            SqlError::new(
-                "22023",
-                format!("parameter \"{}\" requires a Boolean value", known.display),
-            )
-        }),
+        Kind::Fixed => Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.display))),
+        Kind::Bool => parse_bool(value)
+            .map(on_off)
+            .ok_or_else(|| SqlError::new("22023", format!("parameter \"{}\" requires a Boolean value", known.display))),
         Kind::Int(low, high) => match value.trim().parse::<i64>() {
             Ok(v) if (low..=high).contains(&v) => Ok(v.to_string()),
             _ => Err(invalid().with_detail(format!("It must be between {low} and {high}."))),
@@ -327,9 +260,7 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
 /// Spellings of one meaning become the one that SHOW writes.
 fn canonical(known: &Known, value: &str) -> String {
     match known.name {
-        "client_encoding" | "datestyle" | "timezone" | "standard_conforming_strings" => {
-            known.default.to_owned()
-        }
+        "client_encoding" | "datestyle" | "timezone" | "standard_conforming_strings" => known.default.to_owned(),
         "synchronous_commit" => match parse_bool(value) {
             Some(on) => on_off(on),
             None => value.to_ascii_lowercase(),
@@ -354,9 +285,7 @@ fn on_off(on: bool) -> String {
 
 fn parse_milliseconds(value: &str) -> Option<i64> {
     let value = value.trim();
-    let digits = value
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(value.len());
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
     let number: i64 = value[..digits].parse().ok()?;
     let ms = match value[digits..].trim() {
         "" | "ms" => number,

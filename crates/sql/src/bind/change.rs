@@ -15,8 +15,8 @@ use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::Table;
 use sqlparser::ast::{
-    self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor,
-    TableObject, TableWithJoins,
+    self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor, TableObject,
+    TableWithJoins,
 };
 use std::sync::Arc;
 
@@ -104,14 +104,7 @@ impl Binder<'_> {
         let not_null = not_null.collect();
         let scope = Scope::of_table(&table, alias);
         let returning = self.returning(returning.as_deref(), &scope)?;
-        Ok(Insert {
-            tables: vec![Some(table)],
-            columns: targets,
-            source,
-            defaults,
-            not_null,
-            returning,
-        })
+        Ok(Insert { tables: vec![Some(table)], columns: targets, source, defaults, not_null, returning })
     }
 
     fn targets(&self, table: &Table, columns: &[ObjectName]) -> Bind<Vec<u16>> {
@@ -122,12 +115,9 @@ impl Binder<'_> {
         for name in columns {
             let column = self.target(table, name)?;
             if targets.contains(&column) {
-                return Err(SqlError::new(
-                    "42701",
-                    format!("column \"{name}\" specified more than once"),
-                )
-                .at(span_position(self.sql, name.span()))
-                .into());
+                return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once"))
+                    .at(span_position(self.sql, name.span()))
+                    .into());
             }
             targets.push(column);
         }
@@ -140,10 +130,7 @@ impl Binder<'_> {
             Some(column) => Ok(column as u16),
             None => Err(SqlError::new(
                 "42703",
-                format!(
-                    "column \"{wanted}\" of relation \"{}\" does not exist",
-                    table.def.name
-                ),
+                format!("column \"{wanted}\" of relation \"{}\" does not exist", table.def.name),
             )
             .at(span_position(self.sql, name.span()))
             .into()),
@@ -157,11 +144,7 @@ impl Binder<'_> {
         values: &ast::Values,
         explicit: bool,
     ) -> Bind<InsertSource> {
-        let ast::Values {
-            explicit_row,
-            value_keyword,
-            rows,
-        } = values;
+        let ast::Values { explicit_row, value_keyword, rows } = values;
         if *explicit_row || *value_keyword {
             return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
         }
@@ -170,9 +153,7 @@ impl Binder<'_> {
         let mut list = Vec::with_capacity(rows.len());
         for row in rows {
             if row.content.len() != width {
-                return Err(
-                    SqlError::new("42601", "VALUES lists must all be the same length").into(),
-                );
+                return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
             }
             let mut exprs = Vec::with_capacity(width);
             for (&column, ast) in targets.iter().zip(&row.content) {
@@ -201,24 +182,17 @@ impl Binder<'_> {
     }
 
     /// The value that a column is given.
-    fn assigned(
-        &mut self,
-        table: &Arc<Table>,
-        column: u16,
-        ast: &ast::Expr,
-        scope: &Scope,
-    ) -> Bind<Expr> {
+    fn assigned(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
         if is_default(ast) {
             return self.default(table, usize::from(column));
         }
         let def = &table.def.columns[usize::from(column)];
         let bound = self.bind(ast, scope)?;
         let from = bound.ty;
-        self.assign(bound, def.ty, &def.name, from)
-            .map_err(|e| match e {
-                super::Refusal::Error(e) => e.at(span_position(self.sql, ast.span())).into(),
-                other => other,
-            })
+        self.assign(bound, def.ty, &def.name, from).map_err(|e| match e {
+            super::Refusal::Error(e) => e.at(span_position(self.sql, ast.span())).into(),
+            other => other,
+        })
     }
 
     fn assign(
@@ -246,19 +220,12 @@ impl Binder<'_> {
         }
     }
 
-    pub fn returning(
-        &mut self,
-        items: Option<&[SelectItem]>,
-        scope: &Scope,
-    ) -> Bind<Option<Returning>> {
+    pub fn returning(&mut self, items: Option<&[SelectItem]>, scope: &Scope) -> Bind<Option<Returning>> {
         let Some(items) = items else {
             return Ok(None);
         };
         let items = self.items(items, scope)?;
-        let table = scope.sources[0]
-            .table
-            .as_ref()
-            .expect("invariant: a change is to a stored table");
+        let table = scope.sources[0].table.as_ref().expect("invariant: a change is to a stored table");
         let columns = items.iter().map(|item| Column {
             name: item.name.clone(),
             ty: item.ty,
@@ -270,11 +237,7 @@ impl Binder<'_> {
         let columns = columns.collect();
         let output: Vec<Expr> = items.into_iter().map(|item| item.expr).collect();
         let long_columns = long_columns(table, output.iter());
-        Ok(Some(Returning {
-            output,
-            columns,
-            long_columns,
-        }))
+        Ok(Some(Returning { output, columns, long_columns }))
     }
 
     pub fn update(&mut self, update: &ast::Update) -> Bind<Update> {
@@ -305,11 +268,7 @@ impl Binder<'_> {
             };
             let column = self.target(&table, name)?;
             if sets.iter().any(|(c, _)| *c == column) {
-                return Err(SqlError::new(
-                    "42601",
-                    format!("multiple assignments to same column \"{name}\""),
-                )
-                .into());
+                return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
             }
             let value = self.assigned(&table, column, &assignment.value, &scope)?;
             sets.push((column, value));
@@ -320,15 +279,8 @@ impl Binder<'_> {
         }
         let returning = self.returning(returning.as_deref(), &scope)?;
         let not_null = sets.iter().map(|(column, _)| *column);
-        let not_null = not_null
-            .filter(|&c| table.def.columns[usize::from(c)].not_null)
-            .collect();
-        Ok(Update {
-            search,
-            sets,
-            not_null,
-            returning,
-        })
+        let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
+        Ok(Update { search, sets, not_null, returning })
     }
 
     pub fn delete(&mut self, delete: &ast::Delete) -> Bind<Delete> {
@@ -387,22 +339,12 @@ impl Binder<'_> {
     }
 
     /// The rows that a change applies to.
-    fn search(
-        &mut self,
-        table: &Arc<Table>,
-        scope: &Scope,
-        selection: Option<&ast::Expr>,
-    ) -> Bind<Query> {
+    fn search(&mut self, table: &Arc<Table>, scope: &Scope, selection: Option<&ast::Expr>) -> Bind<Query> {
         let conditions = match selection {
             None => Vec::new(),
             Some(selection) => conjuncts(self.condition(selection, "WHERE", scope)?),
         };
-        let mut from = From {
-            scope: scope.clone(),
-            computed: vec![None],
-            outer: vec![None],
-            conditions: Vec::new(),
-        };
+        let mut from = From { scope: scope.clone(), computed: vec![None], outer: vec![None], conditions: Vec::new() };
         let recheck = conditions.clone();
         let loops = plan_loops(&mut from, conditions, &[]);
         let mut query = Query {
@@ -429,17 +371,11 @@ impl Binder<'_> {
 
 fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(), SqlError> {
     if given > targets.len() {
-        return Err(SqlError::new(
-            "42601",
-            "INSERT has more expressions than target columns",
-        ));
+        return Err(SqlError::new("42601", "INSERT has more expressions than target columns"));
     }
     if given < targets.len() {
         if explicit {
-            return Err(SqlError::new(
-                "42601",
-                "INSERT has more target columns than expressions",
-            ));
+            return Err(SqlError::new("42601", "INSERT has more target columns than expressions"));
         }
         targets.truncate(given);
     }
@@ -459,11 +395,7 @@ fn assignment_cast(
         Some(CastContext::Implicit | CastContext::Assignment) => Ok(Some((from, to))),
         _ => Err(SqlError::new(
             "42804",
-            format!(
-                "column \"{name}\" is of type {} but expression is of type {}",
-                type_name(to),
-                type_name(from)
-            ),
+            format!("column \"{name}\" is of type {} but expression is of type {}", type_name(to), type_name(from)),
         )
         .with_hint("You will need to rewrite or cast the expression.")),
     }
@@ -493,4 +425,9 @@ fn long_columns<'e>(table: &Table, exprs: impl Iterator<Item = &'e Expr>) -> Vec
         add_long_columns(table, expr, &mut columns);
     }
     columns
+}
+
+/// A query that changes nothing by itself; `WITH` may hold changes, which its own binder refuses.
+pub fn is_select(query: &ast::Query) -> bool {
+    !matches!(query.body.as_ref(), SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
 }

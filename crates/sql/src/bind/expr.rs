@@ -10,14 +10,14 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::{DEPTH_MAX, span_position};
-use crate::value::pgtype::{UNLIMITED, name as type_name};
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::operator::{BinaryOp, BinaryOperator};
+use crate::value::pgtype::{UNLIMITED, name as type_name};
 use crate::value::{self, Datum};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, Spanned, TrimWhereField, UnaryOperator,
+    self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, Spanned, TrimWhereField, UnaryOperator,
 };
 
 /// An expression with its type; `None` while the context has not given one.
@@ -54,10 +54,7 @@ impl Binder<'_> {
         });
         self.depth -= 1;
         let Bound { expr, ty } = bound?;
-        Ok(Bound {
-            expr: fold_constant(expr),
-            ty,
-        })
+        Ok(Bound { expr: fold_constant(expr), ty })
     }
 
     fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
@@ -79,81 +76,39 @@ impl Binder<'_> {
             A::IsNotUnknown(e) => self.is_unknown(e, true, scope),
             A::IsDistinctFrom(l, r) => self.distinct(l, r, false, scope),
             A::IsNotDistinctFrom(l, r) => self.distinct(l, r, true, scope),
-            A::InList {
-                expr,
-                list,
-                negated,
-            } => self.in_list(expr, list, *negated, scope),
-            A::Between {
-                expr,
-                negated,
-                low,
-                high,
-            } => self.between(expr, low, high, *negated, scope),
-            A::Like {
-                negated,
-                any: false,
-                expr,
-                pattern,
-                escape_char,
-            } => self.like(expr, pattern, escape_char, false, *negated, scope),
-            A::ILike {
-                negated,
-                any: false,
-                expr,
-                pattern,
-                escape_char,
-            } => self.like(expr, pattern, escape_char, true, *negated, scope),
-            A::Cast {
-                kind: CastKind::Cast | CastKind::DoubleColon,
-                expr,
-                data_type,
-                array: false,
-                format: None,
-            } => {
+            A::InList { expr, list, negated } => self.in_list(expr, list, *negated, scope),
+            A::Between { expr, negated, low, high } => self.between(expr, low, high, *negated, scope),
+            A::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char, false, *negated, scope)
+            }
+            A::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.like(expr, pattern, escape_char, true, *negated, scope)
+            }
+            A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
                 let to = type_of(data_type)?;
                 let inner = self.bind(expr, scope)?;
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
-            A::TypedString(ast::TypedString {
-                data_type,
-                value,
-                uses_odbc_syntax: false,
-            }) => {
+            A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
                 let to = type_of(data_type)?;
                 let inner = self.literal(&value.value)?;
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
-            A::Case {
-                case_token: _,
-                end_token: _,
-                operand,
-                conditions,
-                else_result,
-            } => self.case(operand.as_deref(), conditions, else_result.as_deref(), scope),
+            A::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref(), scope)
+            }
             A::Function(function) => self.function(function, scope),
-            A::Ceil {
-                expr,
-                field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
-            } => self.call("ceil", &[expr], scope),
-            A::Floor {
-                expr,
-                field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
-            } => self.call("floor", &[expr], scope),
+            A::Ceil { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("ceil", &[expr], scope)
+            }
+            A::Floor { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("floor", &[expr], scope)
+            }
             A::Position { expr, r#in } => self.call("position", &[expr, r#in], scope),
-            A::Substring {
-                expr,
-                substring_from,
-                substring_for,
-                special: _,
-                shorthand: _,
-            } => self.substring(expr, substring_from.as_deref(), substring_for.as_deref(), scope),
-            A::Trim {
-                trim_where,
-                trim_what,
-                expr,
-                trim_characters,
-            } => {
+            A::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
+                self.substring(expr, substring_from.as_deref(), substring_for.as_deref(), scope)
+            }
+            A::Trim { trim_where, trim_what, expr, trim_characters } => {
                 let name = match trim_where {
                     None | Some(TrimWhereField::Both) => "btrim",
                     Some(TrimWhereField::Leading) => "ltrim",
@@ -164,27 +119,18 @@ impl Binder<'_> {
                 args.extend(trim_characters.iter().flatten());
                 self.call(name, &args, scope)
             }
-            A::Extract {
-                field,
-                syntax: _,
-                expr,
-            } => {
+            A::Extract { field, syntax: _, expr } => {
                 let field = Bound::new(text(&field.to_string().to_lowercase()), Type::Text);
                 let from = self.bind(expr, scope)?;
                 self.call_bound("extract", vec![field, from])
             }
-            A::Subquery(_) | A::Exists { .. } | A::InSubquery { .. } => {
-                Err(self.not_compiled("a subquery", ast))
-            }
+            A::Subquery(_) | A::Exists { .. } | A::InSubquery { .. } => Err(self.not_compiled("a subquery", ast)),
             other => Err(self.not_compiled(&format!("the expression {other}"), ast)),
         }
     }
 
     pub fn not_compiled(&self, what: &str, ast: &ast::Expr) -> Refusal {
-        Refusal::NotCompiled {
-            what: what.to_owned(),
-            position: span_position(self.sql, ast.span()),
-        }
+        Refusal::NotCompiled { what: what.to_owned(), position: span_position(self.sql, ast.span()) }
     }
 
     // ---- leaves
@@ -199,10 +145,7 @@ impl Binder<'_> {
         let found = match names.as_slice() {
             [qualifier, name] => scope.qualified(qualifier, name),
             [schema, qualifier, name] if schema == "public" => scope.qualified(qualifier, name),
-            _ => Err(SqlError::new(
-                "42P01",
-                format!("invalid reference to {}", names.join(".")),
-            )),
+            _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
         Ok(self.column(found.map_err(|e| e.at(position))?, scope))
@@ -215,27 +158,17 @@ impl Binder<'_> {
     fn literal(&mut self, value: &ast::Value) -> Bind<Bound> {
         use ast::Value as V;
         Ok(match value {
-            V::Null => Bound {
-                expr: Expr::NULL,
-                ty: None,
-            },
+            V::Null => Bound { expr: Expr::NULL, ty: None },
             V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
             V::Number(digits, false) => {
-                let (ty, datum) = number_literal(digits).map_err(|_| {
-                    SqlError::new("42601", format!("syntax error at or near \"{digits}\""))
-                })?;
+                let (ty, datum) = number_literal(digits)
+                    .map_err(|_| SqlError::new("42601", format!("syntax error at or near \"{digits}\"")))?;
                 Bound::new(Expr::Const(datum), ty)
             }
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
-                Bound {
-                    expr: text(s),
-                    ty: None,
-                }
+                Bound { expr: text(s), ty: None }
             }
-            V::DollarQuotedString(s) => Bound {
-                expr: text(&s.value),
-                ty: None,
-            },
+            V::DollarQuotedString(s) => Bound { expr: text(&s.value), ty: None },
             V::Placeholder(name) => return self.parameter(name),
             other => return Err(SqlError::unsupported(format!("the literal {other}")).into()),
         })
@@ -249,10 +182,7 @@ impl Binder<'_> {
         if self.parameters.len() < usize::from(number) {
             self.parameters.resize(usize::from(number), None);
         }
-        Ok(Bound {
-            expr: Expr::Param(number - 1),
-            ty: self.parameters[usize::from(number) - 1],
-        })
+        Ok(Bound { expr: Expr::Param(number - 1), ty: self.parameters[usize::from(number) - 1] })
     }
 
     // ---- operators
@@ -313,14 +243,7 @@ impl Binder<'_> {
         let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
         let left = Box::new(self.coerce(left, operator.left, CastContext::Implicit)?);
         let right = Box::new(self.coerce(right, operator.right, CastContext::Implicit)?);
-        Ok(Bound::new(
-            Expr::Binary {
-                operator,
-                left,
-                right,
-            },
-            operator.result,
-        ))
+        Ok(Bound::new(Expr::Binary { operator, left, right }, operator.result))
     }
 
     /// `(a, b) = (x, y)`; the other comparisons of rows are not compiled.
@@ -347,21 +270,10 @@ impl Binder<'_> {
     }
 
     /// A chain of ANDs or ORs is a deep tree in the syntax and one list here.
-    fn junction(
-        &mut self,
-        ast: &ast::Expr,
-        op: &Symbol,
-        build: fn(Vec<Expr>) -> Expr,
-        scope: &Scope,
-    ) -> Bind<Bound> {
+    fn junction(&mut self, ast: &ast::Expr, op: &Symbol, build: fn(Vec<Expr>) -> Expr, scope: &Scope) -> Bind<Bound> {
         let mut parts = Vec::new();
         let mut rest = ast;
-        while let ast::Expr::BinaryOp {
-            left,
-            op: inner,
-            right,
-        } = rest
-        {
+        while let ast::Expr::BinaryOp { left, op: inner, right } = rest {
             if inner != op {
                 break;
             }
@@ -391,11 +303,9 @@ impl Binder<'_> {
                 let inner = self.bind(expr, scope)?;
                 let ty = inner.ty.unwrap_or(Type::Float8);
                 if cast::context(ty, Type::Float8) != Some(CastContext::Implicit) {
-                    return Err(SqlError::new(
-                        "42883",
-                        format!("operator does not exist: {op} {}", type_name(ty)),
-                    )
-                    .into());
+                    return Err(
+                        SqlError::new("42883", format!("operator does not exist: {op} {}", type_name(ty))).into()
+                    );
                 }
                 let inner = self.coerce(inner, ty, CastContext::Implicit)?;
                 if *op == UnaryOperator::Plus {
@@ -413,23 +323,11 @@ impl Binder<'_> {
 
     pub fn compare(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<Bound> {
         let (operator, left, right) = self.comparison(op, left, right)?;
-        Ok(Bound::new(
-            Expr::Compare {
-                operator,
-                left: Box::new(left),
-                right: Box::new(right),
-            },
-            Type::Bool,
-        ))
+        Ok(Bound::new(Expr::Compare { operator, left: Box::new(left), right: Box::new(right) }, Type::Bool))
     }
 
     /// The operator and the sides as it wants them.
-    fn comparison(
-        &mut self,
-        op: BinaryOp,
-        left: Bound,
-        right: Bound,
-    ) -> Bind<(BinaryOperator, Expr, Expr)> {
+    fn comparison(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<(BinaryOperator, Expr, Expr)> {
         let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
         let left = self.coerce(left, operator.left, CastContext::Implicit)?;
         let right = self.coerce(right, operator.right, CastContext::Implicit)?;
@@ -442,22 +340,9 @@ impl Binder<'_> {
         Ok(Bound::new(Expr::IsNull { expr, negated }, Type::Bool))
     }
 
-    fn is_truth(
-        &mut self,
-        expr: &ast::Expr,
-        value: bool,
-        negated: bool,
-        scope: &Scope,
-    ) -> Bind<Bound> {
+    fn is_truth(&mut self, expr: &ast::Expr, value: bool, negated: bool, scope: &Scope) -> Bind<Bound> {
         let expr = Box::new(self.condition(expr, "IS", scope)?);
-        Ok(Bound::new(
-            Expr::IsTruth {
-                expr,
-                value,
-                negated,
-            },
-            Type::Bool,
-        ))
+        Ok(Bound::new(Expr::IsTruth { expr, value, negated }, Type::Bool))
     }
 
     fn is_unknown(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
@@ -465,33 +350,13 @@ impl Binder<'_> {
         Ok(Bound::new(Expr::IsNull { expr, negated }, Type::Bool))
     }
 
-    fn distinct(
-        &mut self,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        negated: bool,
-        scope: &Scope,
-    ) -> Bind<Bound> {
+    fn distinct(&mut self, left: &ast::Expr, right: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
-        Ok(Bound::new(
-            Expr::Distinct {
-                operator,
-                left: Box::new(left),
-                right: Box::new(right),
-                negated,
-            },
-            Type::Bool,
-        ))
+        Ok(Bound::new(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated }, Type::Bool))
     }
 
-    fn in_list(
-        &mut self,
-        expr: &ast::Expr,
-        list: &[ast::Expr],
-        negated: bool,
-        scope: &Scope,
-    ) -> Bind<Bound> {
+    fn in_list(&mut self, expr: &ast::Expr, list: &[ast::Expr], negated: bool, scope: &Scope) -> Bind<Bound> {
         let mut wanted = self.bind(expr, scope)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
@@ -507,14 +372,7 @@ impl Binder<'_> {
             let (operator, _, item) = self.comparison(BinaryOp::Eq, wanted.clone(), item)?;
             compared.push((operator, item));
         }
-        Ok(Bound::new(
-            Expr::In {
-                expr: Box::new(wanted.expr),
-                list: compared,
-                negated,
-            },
-            Type::Bool,
-        ))
+        Ok(Bound::new(Expr::In { expr: Box::new(wanted.expr), list: compared, negated }, Type::Bool))
     }
 
     fn between(
@@ -530,11 +388,7 @@ impl Binder<'_> {
         let low = self.compare(BinaryOp::Ge, value.clone(), low)?.expr;
         let high = self.compare(BinaryOp::Le, value, high)?.expr;
         let both = Expr::And(vec![low, high]);
-        let expr = if negated {
-            Expr::Not(Box::new(both))
-        } else {
-            both
-        };
+        let expr = if negated { Expr::Not(Box::new(both)) } else { both };
         Ok(Bound::new(expr, Type::Bool))
     }
 
@@ -565,11 +419,7 @@ impl Binder<'_> {
             }
         };
         let (value, pattern) = (self.bind(expr, scope)?, self.bind(pattern, scope)?);
-        let op = if insensitive {
-            BinaryOp::ILike
-        } else {
-            BinaryOp::Like
-        };
+        let op = if insensitive { BinaryOp::ILike } else { BinaryOp::Like };
         let operator = BinaryOperator::resolve(op, value.ty, pattern.ty)?;
         Ok(Bound::new(
             Expr::Like {
@@ -609,28 +459,14 @@ impl Binder<'_> {
         let ty = self.common_of("CASE", &results)?;
         let mut results = self.coerce_all(results, ty)?;
         let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
-        Ok(Bound::new(
-            Expr::Case {
-                branches: tests.into_iter().zip(results).collect(),
-                otherwise,
-            },
-            ty,
-        ))
+        Ok(Bound::new(Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise }, ty))
     }
 
     // ---- functions
 
     fn function(&mut self, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
-        let ast::Function {
-            name,
-            uses_odbc_syntax,
-            parameters,
-            args,
-            filter,
-            null_treatment,
-            over,
-            within_group,
-        } = function;
+        let ast::Function { name, uses_odbc_syntax, parameters, args, filter, null_treatment, over, within_group } =
+            function;
         let whole = || ast::Expr::Function(function.clone());
         if over.is_some() {
             return Err(self.not_compiled("a window function", &whole()));
@@ -648,11 +484,9 @@ impl Binder<'_> {
             return self.aggregate(aggregate, name, args, filter.as_deref(), &whole(), scope);
         }
         if filter.is_some() {
-            return Err(SqlError::new(
-                "42809",
-                format!("FILTER specified, but {name} is not an aggregate function"),
-            )
-            .into());
+            return Err(
+                SqlError::new("42809", format!("FILTER specified, but {name} is not an aggregate function")).into()
+            );
         }
         if matches!(args, FunctionArguments::None) {
             return match environment(name) {
@@ -660,9 +494,8 @@ impl Binder<'_> {
                 None => Err(self.not_compiled(&format!("{name}"), &whole())),
             };
         }
-        let args = plain_args(args).ok_or_else(|| {
-            self.not_compiled(&format!("the arguments of {function}"), &whole())
-        })?;
+        let args =
+            plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
         if args.is_empty()
             && let Some((value, ty)) = environment_call(name)
         {
@@ -699,13 +532,8 @@ impl Binder<'_> {
     }
 
     fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
-        self.uses_clock |= matches!(
-            value,
-            EnvValue::Now
-                | EnvValue::LocalTimestamp
-                | EnvValue::CurrentDate
-                | EnvValue::LocalTime
-        );
+        self.uses_clock |=
+            matches!(value, EnvValue::Now | EnvValue::LocalTimestamp | EnvValue::CurrentDate | EnvValue::LocalTime);
         Bound::new(Expr::Env(value), ty)
     }
 
@@ -714,14 +542,7 @@ impl Binder<'_> {
         let left = self.known(left)?;
         let ty = left.ty.unwrap_or(Type::Text);
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
-        Ok(Bound::new(
-            Expr::NullIf {
-                operator,
-                left: Box::new(left),
-                right: Box::new(right),
-            },
-            ty,
-        ))
+        Ok(Bound::new(Expr::NullIf { operator, left: Box::new(left), right: Box::new(right) }, ty))
     }
 
     fn substring(
@@ -750,14 +571,13 @@ impl Binder<'_> {
     fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
         let types: Vec<&str> = args.iter().map(|a| shown(a.ty)).collect();
         let signature = format!("{name}({})", types.join(", "));
-        if cfg!(feature = "query") {
-            return Err(Refusal::NotCompiled {
-                what: format!("the function {signature}"),
-                position: None,
-            });
+        if crate::road::has_other_road() {
+            return Err(Refusal::NotCompiled { what: format!("the function {signature}"), position: None });
         }
         Err(SqlError::new("42883", format!("function {signature} does not exist"))
-            .with_hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+            .with_hint(
+                "No function matches the given name and argument types. You might need to add explicit type casts.",
+            )
             .into())
     }
 
@@ -776,9 +596,7 @@ impl Binder<'_> {
             } else {
                 "aggregate functions are not allowed here"
             };
-            return Err(SqlError::new("42803", what)
-                .at(span_position(self.sql, ast.span()))
-                .into());
+            return Err(SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into());
         };
         self.in_aggregate = true;
         let inner = self.aggregate_parts(function, name, args, filter, ast, scope);
@@ -808,22 +626,14 @@ impl Binder<'_> {
         let FunctionArguments::List(list) = args else {
             return Err(self.not_compiled("this call of an aggregate", ast));
         };
-        let ast::FunctionArgumentList {
-            duplicate_treatment,
-            args,
-            clauses,
-        } = list;
+        let ast::FunctionArgumentList { duplicate_treatment, args, clauses } = list;
         if !clauses.is_empty() {
             return Err(self.not_compiled("a clause in an aggregate's arguments", ast));
         }
         let distinct = matches!(duplicate_treatment, Some(ast::DuplicateTreatment::Distinct));
-        let filter = filter
-            .map(|f| self.condition(f, "FILTER", scope))
-            .transpose()?;
+        let filter = filter.map(|f| self.condition(f, "FILTER", scope)).transpose()?;
         let arg = match args.as_slice() {
-            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]
-                if function == AggregateFunction::Count && !distinct =>
-            {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if function == AggregateFunction::Count && !distinct => {
                 None
             }
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(self.bind(arg, scope)?),
@@ -832,25 +642,14 @@ impl Binder<'_> {
         let arg = arg.map(|a| self.known(a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty);
         let Some((input, result)) = function.types(ty) else {
-            return Err(SqlError::new(
-                "42883",
-                format!("function {name}({}) does not exist", shown(ty)),
-            )
-            .into());
+            return Err(SqlError::new("42883", format!("function {name}({}) does not exist", shown(ty))).into());
         };
         let arg = match (arg, input) {
-            (Some(arg), Some(input)) => {
-                Some((self.coerce(arg, input, CastContext::Implicit)?, input))
-            }
+            (Some(arg), Some(input)) => Some((self.coerce(arg, input, CastContext::Implicit)?, input)),
             (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
             (None, _) => None,
         };
-        let aggregate = Aggregate {
-            function,
-            arg,
-            distinct,
-            filter,
-        };
+        let aggregate = Aggregate { function, arg, distinct, filter };
         Ok((aggregate, result))
     }
 
@@ -867,10 +666,7 @@ impl Binder<'_> {
             None | Some(Type::Bool) => self.coerce(bound, Type::Bool, CastContext::Implicit),
             Some(ty) => Err(SqlError::new(
                 "42804",
-                format!(
-                    "argument of {clause} must be type boolean, not type {}",
-                    type_name(ty)
-                ),
+                format!("argument of {clause} must be type boolean, not type {}", type_name(ty)),
             )
             .at(span_position(self.sql, ast.span()))
             .into()),
@@ -894,9 +690,7 @@ impl Binder<'_> {
     }
 
     pub fn coerce_all(&mut self, list: Vec<Bound>, ty: Type) -> Bind<Vec<Expr>> {
-        list.into_iter()
-            .map(|b| self.coerce(b, ty, CastContext::Implicit))
-            .collect()
+        list.into_iter().map(|b| self.coerce(b, ty, CastContext::Implicit)).collect()
     }
 
     /// The expression as a value of type `to`.
@@ -919,11 +713,7 @@ impl Binder<'_> {
         if cast::context(from, to).is_none_or(|needed| needed > context) {
             return Err(SqlError::new(
                 "42804",
-                format!(
-                    "an expression of type {} does not become {} by itself",
-                    type_name(from),
-                    type_name(to)
-                ),
+                format!("an expression of type {} does not become {} by itself", type_name(from), type_name(to)),
             )
             .with_hint("You will need to rewrite or cast the expression.")
             .into());
@@ -948,20 +738,16 @@ impl Binder<'_> {
     fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
         let bound = match (&bound.expr, bound.ty) {
             // 'abcdef'::varchar(3) cuts, where the input function would refuse.
-            (Expr::Const(Datum::Bytes(_)), None)
-                if matches!(to, Type::Varchar(_) | Type::Char(_)) =>
-            {
+            (Expr::Const(Datum::Bytes(_)), None) if matches!(to, Type::Varchar(_) | Type::Char(_)) => {
                 Bound::new(bound.expr, Type::Text)
             }
             _ => bound,
         };
         let from = bound.ty;
         self.coerce(bound, to, CastContext::Explicit).map_err(|e| match (e, from) {
-            (Refusal::Error(e), Some(from)) if e.sqlstate == "42804" => SqlError::new(
-                "42846",
-                format!("cannot cast type {} to {}", type_name(from), type_name(to)),
-            )
-            .into(),
+            (Refusal::Error(e), Some(from)) if e.sqlstate == "42804" => {
+                SqlError::new("42846", format!("cannot cast type {} to {}", type_name(from), type_name(to))).into()
+            }
             (e, _) => e,
         })
     }
@@ -977,16 +763,7 @@ fn same_form(from: Type, to: Type) -> bool {
         (Char(_), Char(UNLIMITED)) => true,
         (Char(a), Char(b)) => a <= b,
         (Numeric { .. }, Numeric { typmod: None }) => true,
-        (
-            Decimal {
-                precision: p1,
-                scale: s1,
-            },
-            Decimal {
-                precision: p2,
-                scale: s2,
-            },
-        ) => s1 == s2 && p1 <= p2,
+        (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => s1 == s2 && p1 <= p2,
         _ => false,
     }
 }
@@ -1004,12 +781,7 @@ fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
     let FunctionArguments::List(list) = args else {
         return None;
     };
-    let ast::FunctionArgumentList {
-        duplicate_treatment: None,
-        args,
-        clauses,
-    } = list
-    else {
+    let ast::FunctionArgumentList { duplicate_treatment: None, args, clauses } = list else {
         return None;
     };
     if !clauses.is_empty() {
@@ -1074,13 +846,7 @@ pub fn fold_constant(expr: Expr) -> Expr {
         return expr;
     }
     let env = Env::default();
-    let frame = Frame {
-        tables: &[],
-        rows: &[],
-        cells: &[],
-        parameters: &[],
-        env: &env,
-    };
+    let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &env };
     match evaluate(&expr, &frame).map(|scalar| scalar.into_datum()) {
         Ok(datum) => Expr::Const(datum),
         Err(_) => expr,

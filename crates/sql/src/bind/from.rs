@@ -13,8 +13,8 @@ use crate::value::operator::BinaryOp;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr,
-    TableAlias, TableFactor, TableWithJoins,
+    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias,
+    TableFactor, TableWithJoins,
 };
 use std::sync::Arc;
 
@@ -75,45 +75,27 @@ impl Binder<'_> {
                 json_path: None,
                 sample: None,
                 index_hints,
-            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
-                match args {
-                    None => self.table_source(name, alias.as_ref(), from),
-                    Some(ast::TableFunctionArgs {
-                        args,
-                        settings: None,
-                    }) => self.series_source(name, args, alias.as_ref(), from),
-                    Some(_) => not_compiled(format!("the source {factor}")),
+            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
+                None => self.table_source(name, alias.as_ref(), from),
+                Some(ast::TableFunctionArgs { args, settings: None }) => {
+                    self.series_source(name, args, alias.as_ref(), from)
                 }
+                Some(_) => not_compiled(format!("the source {factor}")),
+            },
+            TableFactor::Function { lateral: false, name, args, with_ordinality: false, alias } => {
+                self.series_source(name, args, alias.as_ref(), from)
             }
-            TableFactor::Function {
-                lateral: false,
-                name,
-                args,
-                with_ordinality: false,
-                alias,
-            } => self.series_source(name, args, alias.as_ref(), from),
-            TableFactor::Derived {
-                lateral: false,
-                subquery,
-                alias,
-                sample: None,
-            } => self.derived_source(subquery, alias.as_ref(), from),
-            TableFactor::NestedJoin {
-                table_with_joins,
-                alias: None,
-            } if table_with_joins.joins.is_empty() => {
+            TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
+                self.derived_source(subquery, alias.as_ref(), from)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
                 self.factor(&table_with_joins.relation, from)
             }
             other => not_compiled(format!("the source {other}")),
         }
     }
 
-    fn table_source(
-        &mut self,
-        name: &ObjectName,
-        alias: Option<&TableAlias>,
-        from: &mut From,
-    ) -> Bind<u16> {
+    fn table_source(&mut self, name: &ObjectName, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
         let table = self.table(name)?;
         let (alias, columns) = alias_parts(alias)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
@@ -152,9 +134,7 @@ impl Binder<'_> {
             }
         }
         let bounds = self.coerce_all(bounds, ty)?;
-        let bounds: [Expr; 3] = bounds
-            .try_into()
-            .expect("two bounds and a step were bound above");
+        let bounds: [Expr; 3] = bounds.try_into().expect("two bounds and a step were bound above");
         let (alias, columns) = alias_parts(alias)?;
         let alias = alias.unwrap_or(function);
         let mut source = ScopeSource {
@@ -167,12 +147,7 @@ impl Binder<'_> {
         from.add(source, Some(Access::Series(bounds)))
     }
 
-    fn derived_source(
-        &mut self,
-        query: &ast::Query,
-        alias: Option<&TableAlias>,
-        from: &mut From,
-    ) -> Bind<u16> {
+    fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
         let (alias, names) = alias_parts(alias)?;
         let Some(alias) = alias else {
             return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
@@ -181,45 +156,29 @@ impl Binder<'_> {
         let (columns, access) = match query.body.as_ref() {
             SetExpr::Values(values) if is_bare(query) => {
                 let (rows, types) = self.value_rows(values)?;
-                let columns = types.into_iter().enumerate().map(|(i, ty)| ScopeColumn {
-                    name: format!("column{}", i + 1),
-                    ty,
-                });
+                let columns =
+                    types.into_iter().enumerate().map(|(i, ty)| ScopeColumn { name: format!("column{}", i + 1), ty });
                 (columns.collect(), Access::Values(rows))
             }
             _ => {
                 let inner = self.query(query)?;
-                let columns = inner.columns.iter().map(|c| ScopeColumn {
-                    name: c.name.clone(),
-                    ty: c.ty,
-                });
+                let columns = inner.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
                 (columns.collect(), Access::Derived(Box::new(inner)))
             }
         };
         self.aggregates = outer;
-        let mut source = ScopeSource {
-            name: alias,
-            table: None,
-            columns,
-            merged: Vec::new(),
-        };
+        let mut source = ScopeSource { name: alias, table: None, columns, merged: Vec::new() };
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }
 
     fn join(&mut self, join: &Join, from: &mut From) -> Bind<()> {
-        let Join {
-            relation,
-            global,
-            join_operator,
-        } = join;
+        let Join { relation, global, join_operator } = join;
         if *global {
             return not_compiled("a GLOBAL join");
         }
         let (constraint, left) = match join_operator {
-            JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => {
-                (c, false)
-            }
+            JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => (c, false),
             JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, true),
             _ => return not_compiled(format!("the join {join}")),
         };
@@ -245,13 +204,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    fn using(
-        &mut self,
-        columns: &[ObjectName],
-        before: &Scope,
-        source: u16,
-        from: &mut From,
-    ) -> Bind<Vec<Expr>> {
+    fn using(&mut self, columns: &[ObjectName], before: &Scope, source: u16, from: &mut From) -> Bind<Vec<Expr>> {
         let mut conditions = Vec::with_capacity(columns.len());
         for name in columns {
             let name = relation_name(name)?;
@@ -266,33 +219,19 @@ impl Binder<'_> {
                     )
                     .into());
                 };
-                super::scope::Found {
-                    source,
-                    column: at as u16,
-                    ty: columns[at].ty,
-                }
+                super::scope::Found { source, column: at as u16, ty: columns[at].ty }
             };
             let (l, r) = (from.scope.expr(left), from.scope.expr(right));
-            let equal = self.compare(
-                BinaryOp::Eq,
-                Bound::new(l, left.ty),
-                Bound::new(r, right.ty),
-            )?;
+            let equal = self.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?;
             conditions.push(equal.expr);
-            from.scope.sources[usize::from(source)]
-                .merged
-                .push(right.column);
+            from.scope.sources[usize::from(source)].merged.push(right.column);
         }
         Ok(conditions)
     }
 
     /// The rows of VALUES, every column of one type.
     pub fn value_rows(&mut self, values: &ast::Values) -> Bind<(Vec<Vec<Expr>>, Vec<Type>)> {
-        let ast::Values {
-            explicit_row,
-            value_keyword,
-            rows,
-        } = values;
+        let ast::Values { explicit_row, value_keyword, rows } = values;
         if *explicit_row || *value_keyword {
             return Err(SqlError::new("42601", "VALUES takes rows in parentheses").into());
         }
@@ -300,9 +239,7 @@ impl Binder<'_> {
         let mut columns: Vec<Vec<Bound>> = vec![Vec::with_capacity(rows.len()); width];
         for row in rows {
             if row.content.len() != width {
-                return Err(
-                    SqlError::new("42601", "VALUES lists must all be the same length").into(),
-                );
+                return Err(SqlError::new("42601", "VALUES lists must all be the same length").into());
             }
             for (column, expr) in columns.iter_mut().zip(&row.content) {
                 column.push(self.bind(expr, &Scope::default())?);
@@ -356,22 +293,13 @@ fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<String>)
     let Some(alias) = alias else {
         return Ok((None, Vec::new()));
     };
-    let TableAlias {
-        explicit: _,
-        name,
-        columns,
-        at: None,
-    } = alias
-    else {
+    let TableAlias { explicit: _, name, columns, at: None } = alias else {
         return not_compiled(format!("the alias {alias}"));
     };
     if columns.iter().any(|c| c.data_type.is_some()) {
         return not_compiled(format!("the alias {alias}"));
     }
-    Ok((
-        Some(fold(name)),
-        columns.iter().map(|c| fold(&c.name)).collect(),
-    ))
+    Ok((Some(fold(name)), columns.iter().map(|c| fold(&c.name)).collect()))
 }
 
 fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {
@@ -420,9 +348,7 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         _ if rank.one_row => 1.0,
         Access::Lookup { .. } => 10.0,
         Access::Points { list, .. } => 2.0 * list.len() as f64,
-        Access::Range(range) if !range.equal.is_empty() => {
-            50.0 / (range.equal.len() + rank.bounds) as f64
-        }
+        Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
         Access::Series(_) | Access::Values(_) | Access::Derived(_) => 100.0,
@@ -432,29 +358,19 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
 
 /// Chooses the order of the loops and each one's path.
 pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedOrder)]) -> Loops {
-    let (precondition, conditions): (Vec<_>, Vec<_>) = conditions
-        .into_iter()
-        .partition(|c| c.last_source().is_none());
+    let (precondition, conditions): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|c| c.last_source().is_none());
     let count = from.scope.sources.len();
     let fixed = from.outer.iter().any(Option::is_some);
     let firsts = if fixed { 0..count.min(1) } else { 0..count };
-    let best = firsts
-        .map(|first| order_from(from, &conditions, first, fixed))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
+    let best = firsts.map(|first| order_from(from, &conditions, first, fixed)).min_by(|a, b| a.1.total_cmp(&b.1));
     let sequence = best.map_or(Vec::new(), |(sequence, _)| sequence);
-    let mut loops = Loops {
-        steps: Vec::with_capacity(count),
-        precondition,
-        ordered: true,
-        one_row: true,
-        rescans: false,
-    };
+    let mut loops =
+        Loops { steps: Vec::with_capacity(count), precondition, ordered: true, one_row: true, rescans: false };
     let mut rest = conditions;
     for (depth, &source) in sequence.iter().enumerate() {
         let done: Vec<u16> = sequence[..depth].to_vec();
         let known = |s: u16| s == source || done.contains(&s);
-        let (mut now, later): (Vec<Expr>, Vec<Expr>) =
-            rest.into_iter().partition(|c| !c.mentions(|s| !known(s)));
+        let (mut now, later): (Vec<Expr>, Vec<Expr>) = rest.into_iter().partition(|c| !c.mentions(|s| !known(s)));
         rest = later;
         let wanted: Vec<WantedOrder> = if depth == 0 && order.iter().all(|(s, _)| *s == source) {
             order.iter().map(|(_, wanted)| *wanted).collect()
@@ -478,8 +394,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
             !choice.answered.contains(&(at - 1))
         });
         if depth == 0 {
-            loops.ordered =
-                choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
+            loops.ordered = choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
         }
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan);
@@ -498,11 +413,7 @@ fn describe(condition: &Expr, from: &From) -> String {
     crate::expr::show(condition, &|source, column| {
         let source = &from.scope.sources[usize::from(source)];
         let name = &source.columns[usize::from(column)].name;
-        if from.scope.sources.len() > 1 {
-            format!("{}.{name}", source.name)
-        } else {
-            name.clone()
-        }
+        if from.scope.sources.len() > 1 { format!("{}.{name}", source.name) } else { name.clone() }
     })
 }
 
@@ -515,12 +426,7 @@ fn path(
 ) -> Choice {
     match &from.scope.sources[usize::from(source)].table {
         Some(table) => choose(table, source, conditions, available, order),
-        None => Choice {
-            access: Access::Scan,
-            answered: Vec::new(),
-            ordered: order.is_empty(),
-            rank: Rank::default(),
-        },
+        None => Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() },
     }
 }
 
@@ -537,13 +443,7 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         };
         let rated = candidates.into_iter().map(|source| {
             let on = from.outer[usize::from(source)].as_deref();
-            let choice = path(
-                from,
-                source,
-                on.unwrap_or(conditions),
-                &|s| sequence.contains(&s),
-                &[],
-            );
+            let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
             let expected = match &from.computed[usize::from(source)] {
                 Some(access) => expected_rows(access, &choice.rank),
                 None => expected_rows(&choice.access, &choice.rank),
@@ -562,7 +462,7 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
 
 /// Refuses what only another road can do well.
 pub fn refuse_rescans(loops: &Loops) -> Result<(), Refusal> {
-    if cfg!(feature = "query") && loops.rescans {
+    if crate::road::has_other_road() && loops.rescans {
         return not_compiled("a join without an index on its key");
     }
     Ok(())

@@ -39,10 +39,7 @@ pub type Bind<T> = Result<T, Refusal>;
 
 /// Shorthand for a refusal without a place.
 pub fn not_compiled<T>(what: impl std::fmt::Display) -> Bind<T> {
-    Err(Refusal::NotCompiled {
-        what: what.to_string(),
-        position: None,
-    })
+    Err(Refusal::NotCompiled { what: what.to_string(), position: None })
 }
 
 /// The state of binding one statement.
@@ -86,19 +83,12 @@ impl<'a> Binder<'a> {
             .and_then(|ident| crate::parse::span_position(self.sql, ident.span));
         let text = name.to_string().to_lowercase();
         if text.starts_with("pg_") || text.starts_with("information_schema.") {
-            return Err(Refusal::NotCompiled {
-                what: format!("the system catalog {text}"),
-                position,
-            });
+            return Err(Refusal::NotCompiled { what: format!("the system catalog {text}"), position });
         }
         let found = scope::relation_name(name)?;
         match self.schema.table(&found) {
             Some(table) => Ok(table.clone()),
-            None => Err(
-                SqlError::new("42P01", format!("relation \"{found}\" does not exist"))
-                    .at(position)
-                    .into(),
-            ),
+            None => Err(SqlError::new("42P01", format!("relation \"{found}\" does not exist")).at(position).into()),
         }
     }
 }

@@ -15,9 +15,8 @@ use crate::rows::Column;
 use crate::value::pgtype;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, Distinct, GroupByExpr, LimitClause, LockClause, LockType, NonBlock, OrderByKind, Select,
-    SelectFlavor, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity,
-    WildcardAdditionalOptions,
+    self, Distinct, GroupByExpr, LimitClause, LockClause, LockType, NonBlock, OrderByKind, Select, SelectFlavor,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
 };
 use std::sync::Arc;
 
@@ -73,21 +72,12 @@ impl Binder<'_> {
         if with.is_some() {
             return not_compiled("WITH");
         }
-        if for_clause.is_some()
-            || settings.is_some()
-            || format_clause.is_some()
-            || !pipe_operators.is_empty()
-        {
+        if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
             return Err(SqlError::unsupported("a clause of another dialect").into());
         }
         let order = order_items(order_by.as_ref())?;
         let (limit, offset) = self.limits(limit_clause.as_ref(), fetch.as_ref())?;
-        let tail = Tail {
-            order,
-            limit,
-            offset,
-            locks,
-        };
+        let tail = Tail { order, limit, offset, locks };
         match body.as_ref() {
             SetExpr::Select(select) => self.select(select, tail),
             SetExpr::Values(values) => self.values_query(values, tail),
@@ -107,11 +97,7 @@ impl Binder<'_> {
     ) -> Bind<(Option<Expr>, Option<Expr>)> {
         let (mut limit, offset) = match clause {
             None => (None, None),
-            Some(LimitClause::LimitOffset {
-                limit,
-                offset,
-                limit_by,
-            }) if limit_by.is_empty() => {
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
                 let limit = limit.as_ref().map(|e| self.row_count(e)).transpose()?;
                 let offset = offset.as_ref().map(|o| self.row_count(&o.value));
                 (limit, offset.transpose()?)
@@ -121,11 +107,7 @@ impl Binder<'_> {
             }
         };
         if let Some(fetch) = fetch {
-            let ast::Fetch {
-                with_ties,
-                percent,
-                quantity,
-            } = fetch;
+            let ast::Fetch { with_ties, percent, quantity } = fetch;
             if *with_ties || *percent {
                 return not_compiled(format!("{fetch}"));
             }
@@ -145,15 +127,12 @@ impl Binder<'_> {
             return not_compiled("VALUES with ORDER BY or a locking clause");
         }
         let (rows, types) = self.value_rows(values)?;
-        let columns: Vec<Column> = types.iter().enumerate().map(|(i, &ty)| Column {
-            name: format!("column{}", i + 1),
-            ty,
-            origin: None,
-        }).collect();
-        let output = (0..types.len()).map(|i| Expr::Cell {
-            source: 0,
-            column: i as u16,
-        });
+        let columns: Vec<Column> = types
+            .iter()
+            .enumerate()
+            .map(|(i, &ty)| Column { name: format!("column{}", i + 1), ty, origin: None })
+            .collect();
+        let output = (0..types.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
         Ok(Query {
             tables: vec![None],
             long_columns: vec![Vec::new()],
@@ -246,10 +225,7 @@ impl Binder<'_> {
         }
         self.aggregates = Some(Vec::new());
         let mut items = self.items(projection, &scope)?;
-        let having = having
-            .as_ref()
-            .map(|h| self.condition(h, "HAVING", &scope))
-            .transpose()?;
+        let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();
         let keys = self.group_keys(group_by, &items, &scope)?;
@@ -257,9 +233,7 @@ impl Binder<'_> {
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
         let grouping = if grouped {
             let keys = keys.unwrap_or_default();
-            let having = having
-                .map(|h| over_groups(h, &keys, &aggregates, &scope))
-                .transpose()?;
+            let having = having.map(|h| over_groups(h, &keys, &aggregates, &scope)).transpose()?;
             for item in &mut items {
                 let expr = std::mem::replace(&mut item.expr, Expr::NULL);
                 item.expr = over_groups(expr, &keys, &aggregates, &scope)?;
@@ -268,18 +242,12 @@ impl Binder<'_> {
                 let expr = std::mem::replace(&mut item.expr, Expr::NULL);
                 item.expr = over_groups(expr, &keys, &aggregates, &scope)?;
             }
-            Some(Grouping {
-                keys,
-                aggregates,
-                having,
-            })
+            Some(Grouping { keys, aggregates, having })
         } else {
             None
         };
         let lock = self.lock(tail.locks, &scope, grouped || distinct)?;
-        self.assemble(
-            from, conditions, items, order, grouping, distinct, tail, lock,
-        )
+        self.assemble(from, conditions, items, order, grouping, distinct, tail, lock)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of one SELECT, each of its own kind")]
@@ -294,48 +262,32 @@ impl Binder<'_> {
         tail: Tail<'_>,
         lock: Option<LockWait>,
     ) -> Bind<Query> {
-        let wanted = if grouping.is_none() && !distinct {
-            index_order(&order, &from)
-        } else {
-            None
-        };
+        let wanted = if grouping.is_none() && !distinct { index_order(&order, &from) } else { None };
         let tables = from.tables();
         let widths = from.widths();
         let columns = items.iter().map(|item| Column {
             name: item.name.clone(),
             ty: item.ty,
             origin: match (&item.expr, &grouping) {
-                (Expr::Column { source, column }, None) => tables[usize::from(*source)]
-                    .as_ref()
-                    .map(|t| (t.id.0, column + 1)),
+                (Expr::Column { source, column }, None) => {
+                    tables[usize::from(*source)].as_ref().map(|t| (t.id.0, column + 1))
+                }
                 _ => None,
             },
         });
         let columns: Arc<[Column]> = columns.collect();
-        let recheck = if lock.is_some() {
-            conditions.clone()
-        } else {
-            Vec::new()
-        };
+        let recheck = if lock.is_some() { conditions.clone() } else { Vec::new() };
         let loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
         refuse_rescans(&loops)?;
         let in_order = order.is_empty()
-            || (grouping.is_none()
-                && !distinct
-                && (loops.one_row || (wanted.is_some() && loops.ordered)));
+            || (grouping.is_none() && !distinct && (loops.one_row || (wanted.is_some() && loops.ordered)));
         if lock.is_some() && !in_order {
             return Err(SqlError::unsupported("FOR UPDATE with an ORDER BY that no index gives").into());
         }
         let sort: Vec<SortKey> = if in_order {
             Vec::new()
         } else {
-            order
-                .into_iter()
-                .map(|o| SortKey {
-                    expr: o.expr,
-                    order: o.order,
-                })
-                .collect()
+            order.into_iter().map(|o| SortKey { expr: o.expr, order: o.order }).collect()
         };
         let mut query = Query {
             long_columns: Vec::new(),
@@ -359,11 +311,7 @@ impl Binder<'_> {
     }
 
     fn top(&mut self, top: &Top) -> Bind<Expr> {
-        let Top {
-            with_ties,
-            percent,
-            quantity,
-        } = top;
+        let Top { with_ties, percent, quantity } = top;
         if *with_ties || *percent {
             return not_compiled(format!("{top}"));
         }
@@ -392,20 +340,13 @@ impl Binder<'_> {
                 SelectItem::Wildcard(options) => {
                     plain_wildcard(options)?;
                     if scope.sources.is_empty() {
-                        return Err(SqlError::new(
-                            "42601",
-                            "SELECT * with no tables specified is not valid",
-                        )
-                        .into());
+                        return Err(SqlError::new("42601", "SELECT * with no tables specified is not valid").into());
                     }
                     for source in 0..scope.sources.len() {
                         all_columns(scope, source as u16, true, &mut items);
                     }
                 }
-                SelectItem::QualifiedWildcard(
-                    SelectItemQualifiedWildcardKind::ObjectName(name),
-                    options,
-                ) => {
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
                     let source = scope.source(&super::scope::relation_name(name)?)?;
                     all_columns(scope, source, false, &mut items);
@@ -432,11 +373,7 @@ impl Binder<'_> {
     ) -> Bind<Vec<OrderItem>> {
         let mut order = Vec::with_capacity(list.len());
         for item in list {
-            let ast::OrderByExpr {
-                expr,
-                options,
-                with_fill,
-            } = item;
+            let ast::OrderByExpr { expr, options, with_fill } = item;
             if with_fill.is_some() {
                 return Err(SqlError::unsupported("WITH FILL").into());
             }
@@ -452,11 +389,7 @@ impl Binder<'_> {
             let nulls_first = options.nulls_first.unwrap_or(descending);
             order.push(OrderItem {
                 expr,
-                order: KeyOrder {
-                    ty,
-                    descending,
-                    nulls_first,
-                },
+                order: KeyOrder { ty, descending, nulls_first },
                 plain_nulls: nulls_first == descending,
             });
         }
@@ -478,12 +411,9 @@ impl Binder<'_> {
             let at = n.parse::<usize>().ok().filter(|&n| n > 0);
             return match at.and_then(|n| items.get(n - 1)) {
                 Some(item) => Ok((item.expr.clone(), item.ty)),
-                None => Err(SqlError::new(
-                    "42P10",
-                    format!("{clause} position {n} is not in select list"),
-                )
-                .at(span_position(self.sql, ast.span()))
-                .into()),
+                None => Err(SqlError::new("42P10", format!("{clause} position {n} is not in select list"))
+                    .at(span_position(self.sql, ast.span()))
+                    .into()),
             };
         }
         if let ast::Expr::Identifier(ident) = ast {
@@ -492,12 +422,9 @@ impl Binder<'_> {
                 let mut named = items.iter().filter(|i| i.name == name);
                 if let Some(item) = named.next() {
                     if named.any(|other| other.expr != item.expr) {
-                        return Err(SqlError::new(
-                            "42702",
-                            format!("{clause} \"{name}\" is ambiguous"),
-                        )
-                        .at(span_position(self.sql, ident.span))
-                        .into());
+                        return Err(SqlError::new("42702", format!("{clause} \"{name}\" is ambiguous"))
+                            .at(span_position(self.sql, ident.span))
+                            .into());
                     }
                     return Ok((item.expr.clone(), item.ty));
                 }
@@ -508,12 +435,7 @@ impl Binder<'_> {
         Ok((bound.expr, bound.ty.unwrap_or(Type::Text)))
     }
 
-    fn group_keys(
-        &mut self,
-        group_by: &GroupByExpr,
-        items: &[Item],
-        scope: &Scope,
-    ) -> Bind<Option<Vec<(Expr, Type)>>> {
+    fn group_keys(&mut self, group_by: &GroupByExpr, items: &[Item], scope: &Scope) -> Bind<Option<Vec<(Expr, Type)>>> {
         let GroupByExpr::Expressions(list, modifiers) = group_by else {
             return not_compiled("GROUP BY ALL");
         };
@@ -527,32 +449,20 @@ impl Binder<'_> {
         for ast in list {
             let (expr, ty) = self.by_item(ast, items, "GROUP BY", false, scope)?;
             if expr.has_aggregate() {
-                return Err(SqlError::new(
-                    "42803",
-                    "aggregate functions are not allowed in GROUP BY",
-                )
-                .at(span_position(self.sql, ast.span()))
-                .into());
+                return Err(SqlError::new("42803", "aggregate functions are not allowed in GROUP BY")
+                    .at(span_position(self.sql, ast.span()))
+                    .into());
             }
             keys.push((expr, ty));
         }
         Ok(Some(keys))
     }
 
-    fn lock(
-        &mut self,
-        locks: &[LockClause],
-        scope: &Scope,
-        folded: bool,
-    ) -> Bind<Option<LockWait>> {
+    fn lock(&mut self, locks: &[LockClause], scope: &Scope, folded: bool) -> Bind<Option<LockWait>> {
         let Some(lock) = locks.first() else {
             return Ok(None);
         };
-        let LockClause {
-            lock_type,
-            of,
-            nonblock,
-        } = lock;
+        let LockClause { lock_type, of, nonblock } = lock;
         if *lock_type != LockType::Update {
             return Err(SqlError::unsupported("FOR SHARE").into());
         }
@@ -560,10 +470,7 @@ impl Binder<'_> {
             return Err(SqlError::unsupported("FOR UPDATE of other than one table").into());
         };
         if locks.len() > 1 || source.table.is_none() || folded {
-            return Err(SqlError::unsupported(
-                "FOR UPDATE with DISTINCT, GROUP BY, aggregates or computed rows",
-            )
-            .into());
+            return Err(SqlError::unsupported("FOR UPDATE with DISTINCT, GROUP BY, aggregates or computed rows").into());
         }
         if let Some(of) = of {
             scope.source(&super::scope::relation_name(of)?)?;
@@ -579,10 +486,7 @@ impl Binder<'_> {
 fn order_items(order_by: Option<&ast::OrderBy>) -> Bind<Vec<&ast::OrderByExpr>> {
     match order_by {
         None => Ok(Vec::new()),
-        Some(ast::OrderBy {
-            kind: OrderByKind::Expressions(list),
-            interpolate: None,
-        }) => Ok(list.iter().collect()),
+        Some(ast::OrderBy { kind: OrderByKind::Expressions(list), interpolate: None }) => Ok(list.iter().collect()),
         Some(other) => Err(SqlError::unsupported(format!("{other}")).into()),
     }
 }
@@ -617,11 +521,7 @@ fn all_columns(scope: &Scope, source: u16, without_merged: bool, items: &mut Vec
             continue;
         }
         items.push(Item {
-            expr: scope.expr(super::scope::Found {
-                source,
-                column: i,
-                ty: column.ty,
-            }),
+            expr: scope.expr(super::scope::Found { source, column: i, ty: column.ty }),
             ty: column.ty,
             name: column.name.clone(),
         });
@@ -643,19 +543,12 @@ fn named(ast: &ast::Expr) -> Option<String> {
             name.rsplit('.').next()?.to_owned()
         }
         A::Nested(inner) | A::Collate { expr: inner, .. } => return named(inner),
-        A::Cast {
-            expr, data_type, ..
-        } => named(expr).or_else(|| {
+        A::Cast { expr, data_type, .. } => named(expr).or_else(|| {
             let ty = super::types::type_of(data_type).ok()?;
             Some(short_name(ty).to_owned())
         })?,
-        A::TypedString(typed) => {
-            short_name(super::types::type_of(&typed.data_type).ok()?).to_owned()
-        }
-        A::Case { else_result, .. } => else_result
-            .as_deref()
-            .and_then(named)
-            .unwrap_or_else(|| "case".to_owned()),
+        A::TypedString(typed) => short_name(super::types::type_of(&typed.data_type).ok()?).to_owned(),
+        A::Case { else_result, .. } => else_result.as_deref().and_then(named).unwrap_or_else(|| "case".to_owned()),
         A::Extract { .. } => "extract".to_owned(),
         A::Position { .. } => "position".to_owned(),
         A::Substring { .. } => "substring".to_owned(),
@@ -686,27 +579,16 @@ fn short_name(ty: Type) -> &'static str {
 }
 
 /// An expression of the select list, HAVING or ORDER BY over the groups' rows.
-fn over_groups(
-    expr: Expr,
-    keys: &[(Expr, Type)],
-    aggregates: &[Aggregate],
-    scope: &Scope,
-) -> Bind<Expr> {
+fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], scope: &Scope) -> Bind<Expr> {
     let mut loose = None;
     let rewritten = expr.rewrite(&mut |e| {
         if let Some(at) = keys.iter().position(|(key, _)| key == e) {
-            return Some(Expr::Cell {
-                source: 0,
-                column: at as u16,
-            });
+            return Some(Expr::Cell { source: 0, column: at as u16 });
         }
         match e {
             Expr::Aggregate(at) => {
                 debug_assert!(usize::from(*at) < aggregates.len());
-                Some(Expr::Cell {
-                    source: 0,
-                    column: keys.len() as u16 + at,
-                })
+                Some(Expr::Cell { source: 0, column: keys.len() as u16 + at })
             }
             Expr::Column { source, column } | Expr::Cell { source, column } => {
                 loose.get_or_insert((*source, *column));
@@ -740,13 +622,8 @@ fn index_order(order: &[OrderItem], from: &From) -> Option<Vec<(u16, WantedOrder
             Expr::Column { source, column } => {
                 let table = from.scope.sources[usize::from(source)].table.as_ref()?;
                 let not_null = table.def.columns[usize::from(column)].not_null;
-                (item.plain_nulls || not_null).then_some((
-                    source,
-                    WantedOrder {
-                        column,
-                        descending: item.order.descending,
-                    },
-                ))
+                (item.plain_nulls || not_null)
+                    .then_some((source, WantedOrder { column, descending: item.order.descending }))
             }
             _ => None,
         })
@@ -797,10 +674,7 @@ fn note_long(
         return;
     };
     let noted = &mut columns[usize::from(source)];
-    let variable = table
-        .layout
-        .column_type(usize::from(column))
-        .is_variable();
+    let variable = table.layout.column_type(usize::from(column)).is_variable();
     if variable && !noted.contains(&column) {
         noted.push(column);
     }

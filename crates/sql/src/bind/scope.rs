@@ -29,13 +29,8 @@ pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
     match parts.len() {
         1 => Ok(parts.remove(0)),
         2 if parts[0] == "public" => Ok(parts.remove(1)),
-        2 => Err(SqlError::new(
-            "3F000",
-            format!("schema \"{}\" does not exist", parts[0]),
-        )),
-        _ => Err(SqlError::unsupported(format!(
-            "cross-database reference {name}"
-        ))),
+        2 => Err(SqlError::new("3F000", format!("schema \"{}\" does not exist", parts[0]))),
+        _ => Err(SqlError::unsupported(format!("cross-database reference {name}"))),
     }
 }
 
@@ -62,12 +57,7 @@ impl ScopeSource {
         let columns = table.def.columns.iter();
         ScopeSource {
             name,
-            columns: columns
-                .map(|c| ScopeColumn {
-                    name: c.name.clone(),
-                    ty: c.ty,
-                })
-                .collect(),
+            columns: columns.map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect(),
             table: Some(table.clone()),
             merged: Vec::new(),
         }
@@ -91,17 +81,12 @@ pub struct Scope {
 impl Scope {
     pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
         let name = alias.unwrap_or_else(|| table.def.name.clone());
-        Scope {
-            sources: vec![ScopeSource::of_table(name, table)],
-        }
+        Scope { sources: vec![ScopeSource::of_table(name, table)] }
     }
 
     pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {
         if self.sources.iter().any(|s| s.name == source.name) {
-            return Err(SqlError::new(
-                "42712",
-                format!("table name \"{}\" specified more than once", source.name),
-            ));
+            return Err(SqlError::new("42712", format!("table name \"{}\" specified more than once", source.name)));
         }
         self.sources.push(source);
         Ok(self.sources.len() as u16 - 1)
@@ -116,21 +101,12 @@ impl Scope {
                     continue;
                 }
                 if found.is_some() {
-                    return Err(SqlError::new(
-                        "42702",
-                        format!("column reference \"{name}\" is ambiguous"),
-                    ));
+                    return Err(SqlError::new("42702", format!("column reference \"{name}\" is ambiguous")));
                 }
-                found = Some(Found {
-                    source: i as u16,
-                    column: j as u16,
-                    ty: column.ty,
-                });
+                found = Some(Found { source: i as u16, column: j as u16, ty: column.ty });
             }
         }
-        found.ok_or_else(|| {
-            SqlError::new("42703", format!("column \"{name}\" does not exist"))
-        })
+        found.ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
     }
 
     /// `qualifier.name`.
@@ -138,15 +114,8 @@ impl Scope {
         let source = self.source(qualifier)?;
         let columns = &self.sources[usize::from(source)].columns;
         match columns.iter().position(|c| c.name == name) {
-            Some(column) => Ok(Found {
-                source,
-                column: column as u16,
-                ty: columns[column].ty,
-            }),
-            None => Err(SqlError::new(
-                "42703",
-                format!("column {qualifier}.{name} does not exist"),
-            )),
+            Some(column) => Ok(Found { source, column: column as u16, ty: columns[column].ty }),
+            None => Err(SqlError::new("42703", format!("column {qualifier}.{name} does not exist"))),
         }
     }
 
@@ -154,24 +123,15 @@ impl Scope {
     pub fn source(&self, qualifier: &str) -> Result<u16, SqlError> {
         match self.sources.iter().position(|s| s.name == qualifier) {
             Some(i) => Ok(i as u16),
-            None => Err(SqlError::new(
-                "42P01",
-                format!("missing FROM-clause entry for table \"{qualifier}\""),
-            )),
+            None => Err(SqlError::new("42P01", format!("missing FROM-clause entry for table \"{qualifier}\""))),
         }
     }
 
     /// The expression that reads a column.
     pub fn expr(&self, found: Found) -> Expr {
         match self.sources[usize::from(found.source)].table {
-            Some(_) => Expr::Column {
-                source: found.source,
-                column: found.column,
-            },
-            None => Expr::Cell {
-                source: found.source,
-                column: found.column,
-            },
+            Some(_) => Expr::Column { source: found.source, column: found.column },
+            None => Expr::Cell { source: found.source, column: found.column },
         }
     }
 }

@@ -17,12 +17,8 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
         DataType::Double(ExactNumberInfo::None) => Type::Float8,
         DataType::Float(info) => float(info)?,
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => numeric(info)?,
-        DataType::Char(length) | DataType::Character(length) => {
-            Type::Char(length_of("character", length, 1)?)
-        }
-        DataType::Varchar(length)
-        | DataType::CharVarying(length)
-        | DataType::CharacterVarying(length) => {
+        DataType::Char(length) | DataType::Character(length) => Type::Char(length_of("character", length, 1)?),
+        DataType::Varchar(length) | DataType::CharVarying(length) | DataType::CharacterVarying(length) => {
             Type::Varchar(length_of("character varying", length, UNLIMITED)?)
         }
         DataType::Text => Type::Text,
@@ -37,11 +33,7 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
         }
         DataType::Timestamp(precision, zone) => {
             full_precision("timestamp", *precision)?;
-            if zoned(zone) {
-                Type::Timestamptz
-            } else {
-                Type::Timestamp
-            }
+            if zoned(zone) { Type::Timestamptz } else { Type::Timestamp }
         }
         DataType::Uuid => Type::Uuid,
         DataType::Custom(name, modifiers) => named(name, modifiers)?,
@@ -66,14 +58,10 @@ fn float(info: &ExactNumberInfo) -> Result<Type, SqlError> {
         ExactNumberInfo::None => Ok(Type::Float8),
         ExactNumberInfo::Precision(1..=24) => Ok(Type::Float4),
         ExactNumberInfo::Precision(25..=53) => Ok(Type::Float8),
-        ExactNumberInfo::Precision(0) => Err(SqlError::new(
-            "22023",
-            "precision for type float must be at least 1 bit",
-        )),
-        ExactNumberInfo::Precision(_) => Err(SqlError::new(
-            "22023",
-            "precision for type float must be less than 54 bits",
-        )),
+        ExactNumberInfo::Precision(0) => Err(SqlError::new("22023", "precision for type float must be at least 1 bit")),
+        ExactNumberInfo::Precision(_) => {
+            Err(SqlError::new("22023", "precision for type float must be less than 54 bits"))
+        }
         ExactNumberInfo::PrecisionAndScale(..) => {
             Err(SqlError::new("42601", "type modifier is not allowed for type float"))
         }
@@ -87,16 +75,10 @@ fn numeric(info: &ExactNumberInfo) -> Result<Type, SqlError> {
         ExactNumberInfo::PrecisionAndScale(p, s) => (p, s),
     };
     if !(1..=1000).contains(&precision) {
-        return Err(SqlError::new(
-            "22023",
-            format!("NUMERIC precision {precision} must be between 1 and 1000"),
-        ));
+        return Err(SqlError::new("22023", format!("NUMERIC precision {precision} must be between 1 and 1000")));
     }
     if !(-1000..=1000).contains(&scale) {
-        return Err(SqlError::new(
-            "22023",
-            format!("NUMERIC scale {scale} must be between -1000 and 1000"),
-        ));
+        return Err(SqlError::new("22023", format!("NUMERIC scale {scale} must be between -1000 and 1000")));
     }
     Ok(pgtype::numeric(precision as u16, scale as i16))
 }
@@ -111,14 +93,10 @@ fn length_of(name: &str, length: &Option<CharacterLength>, default: u32) -> Resu
 
 fn checked_length(name: &str, length: u64) -> Result<u32, SqlError> {
     match length {
-        0 => Err(SqlError::new(
-            "22023",
-            format!("length for type {name} must be at least 1"),
-        )),
-        n if n > u64::from(LENGTH_MAX) => Err(SqlError::new(
-            "22023",
-            format!("length for type {name} cannot exceed {LENGTH_MAX}"),
-        )),
+        0 => Err(SqlError::new("22023", format!("length for type {name} must be at least 1"))),
+        n if n > u64::from(LENGTH_MAX) => {
+            Err(SqlError::new("22023", format!("length for type {name} cannot exceed {LENGTH_MAX}")))
+        }
         n => Ok(n as u32),
     }
 }
@@ -129,9 +107,10 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
     let short = text.strip_prefix("pg_catalog.").unwrap_or(&text);
     let length = || match modifiers {
         [] => Ok(None),
-        [one] => one.parse::<u64>().map(Some).map_err(|_| {
-            SqlError::new("22023", format!("invalid type modifier for type {short}"))
-        }),
+        [one] => one
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| SqlError::new("22023", format!("invalid type modifier for type {short}"))),
         _ => Err(SqlError::new("22023", format!("invalid type modifier for type {short}"))),
     };
     let plain = match short {
@@ -158,18 +137,12 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
             return Err(SqlError::unsupported(format!("type {short} (sequences)")));
         }
         _ => {
-            return Err(SqlError::new(
-                "42704",
-                format!("type \"{text}\" does not exist"),
-            ));
+            return Err(SqlError::new("42704", format!("type \"{text}\" does not exist")));
         }
     };
     if modifiers.is_empty() {
         Ok(plain)
     } else {
-        Err(SqlError::new(
-            "42601",
-            format!("type modifier is not allowed for type \"{short}\""),
-        ))
+        Err(SqlError::new("42601", format!("type modifier is not allowed for type \"{short}\"")))
     }
 }

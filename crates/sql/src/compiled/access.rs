@@ -36,17 +36,9 @@ pub struct KeyValue {
 
 impl KeyValue {
     fn new(expr: Expr, from: Type, to: Type) -> KeyValue {
-        let leaf = matches!(
-            expr,
-            Expr::Const(_) | Expr::Param(_) | Expr::Column { .. } | Expr::Cell { .. }
-        );
+        let leaf = matches!(expr, Expr::Const(_) | Expr::Param(_) | Expr::Column { .. } | Expr::Cell { .. });
         let direct = leaf && converts_to_itself(from, to);
-        KeyValue {
-            expr,
-            from,
-            to,
-            direct,
-        }
+        KeyValue { expr, from, to, direct }
     }
 }
 
@@ -143,19 +135,11 @@ pub fn choose(
     order: &[WantedOrder],
 ) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
-    let mut best = Choice {
-        access: Access::Scan,
-        answered: Vec::new(),
-        ordered: order.is_empty(),
-        rank: Rank::default(),
-    };
+    let mut best =
+        Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() };
     for index in &table.indexes {
-        for choice in [
-            try_index(table, index, &usable, order),
-            try_points(table, index, &usable, &lists),
-        ]
-        .into_iter()
-        .flatten()
+        for choice in
+            [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
         {
             if choice.rank > best.rank {
                 best = choice;
@@ -175,41 +159,23 @@ fn usable<'a>(
     let mut lists = Vec::new();
     for (at, condition) in conditions.iter().enumerate() {
         match condition {
-            Expr::Compare {
-                operator,
-                left,
-                right,
-            } => {
-                for (side, value, op, ty) in [
-                    (left, right, operator.op, operator.right),
-                    (right, left, flipped(operator.op), operator.left),
-                ] {
+            Expr::Compare { operator, left, right } => {
+                for (side, value, op, ty) in
+                    [(left, right, operator.op, operator.right), (right, left, flipped(operator.op), operator.left)]
+                {
                     if let Some(column) = plain_column(side, source)
                         && known(value)
                     {
-                        usable.push(Usable {
-                            column,
-                            op,
-                            value,
-                            ty,
-                            at,
-                        });
+                        usable.push(Usable { column, op, value, ty, at });
                     }
                 }
             }
-            Expr::In {
-                expr,
-                list,
-                negated: false,
-            } => {
+            Expr::In { expr, list, negated: false } => {
                 if let Some(column) = plain_column(expr, source)
                     && list.iter().all(|(_, item)| known(item))
                 {
                     let list = list.iter().map(|(operator, item)| (item, operator.right));
-                    lists.push(UsableList {
-                        column,
-                        list: list.collect(),
-                    });
+                    lists.push(UsableList { column, list: list.collect() });
                 }
             }
             // A bare boolean column is its comparison with true.
@@ -280,23 +246,14 @@ fn key_value(table: &Table, column: u16, usable: &Usable<'_>) -> Option<KeyValue
     key_convertible(usable.ty, to).then(|| KeyValue::new(usable.value.clone(), usable.ty, to))
 }
 
-fn equality<'a, 'u>(
-    table: &Table,
-    column: u16,
-    usable: &'u [Usable<'a>],
-) -> Option<(KeyValue, &'u Usable<'a>)> {
+fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Option<(KeyValue, &'u Usable<'a>)> {
     usable
         .iter()
         .filter(|u| u.column == column && u.op == BinaryOp::Eq)
         .find_map(|u| key_value(table, column, u).map(|key| (key, u)))
 }
 
-fn try_index(
-    table: &Arc<Table>,
-    index: &Arc<Index>,
-    usable: &[Usable<'_>],
-    order: &[WantedOrder],
-) -> Option<Choice> {
+fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], order: &[WantedOrder]) -> Option<Choice> {
     let columns: Vec<_> = index.spec.columns().collect();
     let mut keys = Vec::new();
     let mut answered = Vec::new();
@@ -319,10 +276,7 @@ fn try_index(
     };
     if whole_key && index.def.unique {
         return Some(Choice {
-            access: Access::Unique {
-                index: index.clone(),
-                keys,
-            },
+            access: Access::Unique { index: index.clone(), keys },
             answered,
             ordered: true,
             rank: rank(0, !order.is_empty()),
@@ -330,10 +284,7 @@ fn try_index(
     }
     if index.def.kind == IndexKind::Hash {
         return whole_key.then(|| Choice {
-            access: Access::Lookup {
-                index: index.clone(),
-                keys,
-            },
+            access: Access::Lookup { index: index.clone(), keys },
             answered: Vec::new(),
             ordered: order.is_empty(),
             rank: rank(0, false),
@@ -342,10 +293,7 @@ fn try_index(
     let next = columns.get(equalities);
     let bound = |ops: [BinaryOp; 2]| {
         let column = next?.column;
-        usable
-            .iter()
-            .filter(|u| u.column == column && ops.contains(&u.op))
-            .find_map(|u| key_value(table, column, u))
+        usable.iter().filter(|u| u.column == column && ops.contains(&u.op)).find_map(|u| key_value(table, column, u))
     };
     let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
     let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
@@ -376,8 +324,7 @@ fn ordered_by(
     usable: &[Usable<'_>],
     order: &[WantedOrder],
 ) -> Option<Direction> {
-    let constant =
-        |column: u16| usable.iter().any(|u| u.column == column && u.op == BinaryOp::Eq);
+    let constant = |column: u16| usable.iter().any(|u| u.column == column && u.op == BinaryOp::Eq);
     let mut direction = None;
     let mut rest = columns[fixed..].iter().filter(|c| !constant(c.column));
     for wanted in order.iter().filter(|w| !constant(w.column)) {
@@ -385,11 +332,7 @@ fn ordered_by(
         if column.column != wanted.column {
             return None;
         }
-        let needed = if column.descending == wanted.descending {
-            Direction::Forward
-        } else {
-            Direction::Backward
-        };
+        let needed = if column.descending == wanted.descending { Direction::Forward } else { Direction::Backward };
         if direction.is_some_and(|d| d != needed) {
             return None;
         }
@@ -412,28 +355,20 @@ fn try_points(
             continue;
         }
         let to = table.layout.column_type(usize::from(column.column));
-        let list = lists.iter().find(|l| {
-            l.column == column.column && l.list.iter().all(|(_, ty)| key_convertible(*ty, to))
-        })?;
+        let list = lists
+            .iter()
+            .find(|l| l.column == column.column && l.list.iter().all(|(_, ty)| key_convertible(*ty, to)))?;
         if varying.is_some() {
             return None;
         }
-        let values = list
-            .list
-            .iter()
-            .map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
+        let values = list.list.iter().map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
         varying = Some((i, values.collect::<Vec<_>>()));
         keys.push(KeyValue::new(Expr::NULL, to, to));
     }
     let (varying, list) = varying?;
     let equalities = keys.len() - 1;
     Some(Choice {
-        access: Access::Points {
-            index: index.clone(),
-            keys,
-            varying,
-            list,
-        },
+        access: Access::Points { index: index.clone(), keys, varying, list },
         answered: Vec::new(),
         ordered: false,
         rank: Rank {
@@ -472,19 +407,13 @@ fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Resolved, SqlError> {
     let value = scalar.value();
     match (value, key.from, key.to) {
         // Comparisons with a float column are of floats.
-        (value, from, to @ Type::Float8) => {
-            value::cast::cast(from, &value, to, false).map(Resolved::Exact)
-        }
-        (Value::Int(v), _, to @ (Type::Int2 | Type::Int4 | Type::Int8)) => {
-            Ok(match integer_bounds(to) {
-                (low, _) if v < low => Resolved::BelowAll,
-                (_, high) if v > high => Resolved::AboveAll,
-                _ => Resolved::Exact(Datum::Int(v)),
-            })
-        }
-        (Value::Decimal(v), Type::Decimal { scale: a, .. }, Type::Decimal { precision, scale })
-            if a == scale =>
-        {
+        (value, from, to @ Type::Float8) => value::cast::cast(from, &value, to, false).map(Resolved::Exact),
+        (Value::Int(v), _, to @ (Type::Int2 | Type::Int4 | Type::Int8)) => Ok(match integer_bounds(to) {
+            (low, _) if v < low => Resolved::BelowAll,
+            (_, high) if v > high => Resolved::AboveAll,
+            _ => Resolved::Exact(Datum::Int(v)),
+        }),
+        (Value::Decimal(v), Type::Decimal { scale: a, .. }, Type::Decimal { precision, scale }) if a == scale => {
             Ok(decimal_in(v, precision))
         }
         (value, from, to) => from_number(&value, from, to),
@@ -517,20 +446,12 @@ fn from_number(value: &Value<'_>, from: Type, to: Type) -> Result<Resolved, SqlE
             from.compare(other, &zero.as_value()) == Ordering::Greater
         }
     };
-    let outside = if positive {
-        Resolved::AboveAll
-    } else {
-        Resolved::BelowAll
-    };
+    let outside = if positive { Resolved::AboveAll } else { Resolved::BelowAll };
     let Ok(there) = value::cast::cast(from, value, to, false) else {
         return Ok(outside);
     };
     let back = value::cast::cast(to, &there.as_value(), from, false)?;
-    Ok(if from.compare(&back.as_value(), value).is_eq() {
-        Resolved::Exact(there)
-    } else {
-        Resolved::Near(there)
-    })
+    Ok(if from.compare(&back.as_value(), value).is_eq() { Resolved::Exact(there) } else { Resolved::Near(there) })
 }
 
 /// The value of a key that needs no conversion.
@@ -539,19 +460,13 @@ fn direct<'a>(key: &'a KeyValue, frame: &Frame<'a>) -> Value<'a> {
         Expr::Const(datum) => datum.as_value(),
         Expr::Param(i) => frame.parameters[usize::from(*i)].as_value(),
         Expr::Column { source, column } => frame.column(*source, *column),
-        Expr::Cell { source, column } => {
-            frame.cells[usize::from(*source)][usize::from(*column)].as_value()
-        }
+        Expr::Cell { source, column } => frame.cells[usize::from(*source)][usize::from(*column)].as_value(),
         _ => unreachable!("invariant: a direct key is a leaf"),
     }
 }
 
 /// Computes the keys that are not direct into `computed`; false if some key can equal nothing.
-fn compute(
-    keys: &[KeyValue],
-    frame: &Frame<'_>,
-    computed: &mut Vec<Datum>,
-) -> Result<bool, SqlError> {
+fn compute(keys: &[KeyValue], frame: &Frame<'_>, computed: &mut Vec<Datum>) -> Result<bool, SqlError> {
     computed.clear();
     for key in keys {
         if key.direct {
@@ -569,18 +484,9 @@ fn compute(
     Ok(true)
 }
 
-fn value_of<'a>(
-    keys: &'a [KeyValue],
-    i: usize,
-    frame: &Frame<'a>,
-    computed: &'a [Datum],
-) -> Value<'a> {
+fn value_of<'a>(keys: &'a [KeyValue], i: usize, frame: &Frame<'a>, computed: &'a [Datum]) -> Value<'a> {
     let key = &keys[i];
-    if key.direct {
-        direct(key, frame)
-    } else {
-        computed[i].as_value()
-    }
+    if key.direct { direct(key, frame) } else { computed[i].as_value() }
 }
 
 // ---- running
@@ -619,9 +525,7 @@ pub struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn table(&self) -> &'a Arc<Table> {
-        self.tables[usize::from(self.source)]
-            .as_ref()
-            .expect("invariant: an index path is over a stored source")
+        self.tables[usize::from(self.source)].as_ref().expect("invariant: an index path is over a stored source")
     }
 }
 
@@ -663,27 +567,11 @@ pub fn open(place: &Place<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
 }
 
 /// A frame that leaves the engine free for use.
-fn parts_frame<'a>(
-    place: &Place<'a>,
-    scratch: &'a Scratch,
-    parameters: &'a [Datum],
-    env: &'a Env,
-) -> Frame<'a> {
-    Frame {
-        tables: place.tables,
-        rows: &scratch.rows,
-        cells: &scratch.cells,
-        parameters,
-        env,
-    }
+fn parts_frame<'a>(place: &Place<'a>, scratch: &'a Scratch, parameters: &'a [Datum], env: &'a Env) -> Frame<'a> {
+    Frame { tables: place.tables, rows: &scratch.rows, cells: &scratch.cells, parameters, env }
 }
 
-fn open_unique(
-    place: &Place<'_>,
-    index: &Index,
-    keys: &[KeyValue],
-    run: &mut Run<'_>,
-) -> Result<Cursor, Halt> {
+fn open_unique(place: &Place<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let source = usize::from(place.source);
     let mut row = std::mem::take(&mut run.scratch.rows[source]);
     let mut computed = std::mem::take(&mut run.scratch.levels[place.depth].computed);
@@ -708,31 +596,21 @@ fn open_unique(
     }
 }
 
-fn open_lookup(
-    place: &Place<'_>,
-    index: &Index,
-    keys: &[KeyValue],
-    run: &mut Run<'_>,
-) -> Result<Cursor, Halt> {
+fn open_lookup(place: &Place<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
     level.candidates.clear();
     let frame = parts_frame(place, run.scratch, run.parameters, run.env);
     let usable = compute(keys, &frame, &mut level.computed);
     if let Ok(true) = usable {
         let value = |i| value_of(keys, i, &frame, &level.computed);
-        run.engine
-            .lookup(place.table(), index, value, &mut level.candidates);
+        run.engine.lookup(place.table(), index, value, &mut level.candidates);
     }
     run.scratch.levels[place.depth] = level;
     usable?;
     Ok(Cursor::Candidates(0))
 }
 
-fn open_points(
-    place: &Place<'_>,
-    list: &[KeyValue],
-    run: &mut Run<'_>,
-) -> Result<Cursor, Halt> {
+fn open_points(place: &Place<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let frame = run.frame(place.tables);
     let mut values = Vec::with_capacity(list.len());
     for key in list {
@@ -744,27 +622,12 @@ fn open_points(
     values.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
     values.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
     run.scratch.levels[place.depth].candidates.clear();
-    Ok(Cursor::Points {
-        values,
-        next: 0,
-        candidate: 0,
-    })
+    Ok(Cursor::Points { values, next: 0, candidate: 0 })
 }
 
 /// Looks up the next value of the list; false when there is none.
-fn next_point(
-    place: &Place<'_>,
-    values: &[Datum],
-    next: &mut usize,
-    run: &mut Run<'_>,
-) -> Result<bool, Halt> {
-    let Access::Points {
-        index,
-        keys,
-        varying,
-        ..
-    } = place.access
-    else {
+fn next_point(place: &Place<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let Access::Points { index, keys, varying, .. } = place.access else {
         unreachable!("invariant: a cursor is of its path");
     };
     let Some(point) = values.get(*next) else {
@@ -795,14 +658,9 @@ fn next_point(
     }
     if let Ok(true) = usable {
         let value = |i| {
-            if i == *varying {
-                point.as_value()
-            } else {
-                value_of(keys, i, &frame, &computed)
-            }
+            if i == *varying { point.as_value() } else { value_of(keys, i, &frame, &computed) }
         };
-        run.engine
-            .lookup(place.table(), index, value, &mut level.candidates);
+        run.engine.lookup(place.table(), index, value, &mut level.candidates);
     }
     run.scratch.levels[place.depth] = level;
     usable?;
@@ -813,13 +671,9 @@ fn open_range(place: &Place<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cur
     let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
     let filled = fill_bounds(place, range, &mut level, run);
     let cursor = match filled {
-        Ok(true) => Ok(Cursor::Range(Box::new(run.engine.range(
-            place.table(),
-            &range.index,
-            &level.lower,
-            &level.upper,
-            range.direction,
-        )))),
+        Ok(true) => {
+            Ok(Cursor::Range(Box::new(run.engine.range(&range.index, &level.lower, &level.upper, range.direction))))
+        }
         Ok(false) => Ok(Cursor::Done),
         Err(error) => Err(error.into()),
     };
@@ -828,12 +682,7 @@ fn open_range(place: &Place<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cur
 }
 
 /// Encodes both ends; false if the range is empty.
-fn fill_bounds(
-    place: &Place<'_>,
-    range: &Range,
-    level: &mut Level,
-    run: &Run<'_>,
-) -> Result<bool, SqlError> {
+fn fill_bounds(place: &Place<'_>, range: &Range, level: &mut Level, run: &Run<'_>) -> Result<bool, SqlError> {
     let frame = run.frame(place.tables);
     if !compute(&range.equal, &frame, &mut level.computed)? {
         return Ok(false);
@@ -857,10 +706,7 @@ fn fill_bounds(
     let bounded = range.lower.is_some() || range.upper.is_some();
     let spec = &range.index.spec;
     let fixed = range.equal.len();
-    let descending = spec
-        .columns()
-        .nth(fixed)
-        .is_some_and(|column| column.descending);
+    let descending = spec.columns().nth(fixed).is_some_and(|column| column.descending);
     let value_below = low.as_ref().map(|d| KeyPart::Value(d.as_value()));
     // A bounded column has no null; nulls stand at the end of an ascending index and at the start of a descending one.
     let value_above = match &high {
@@ -868,11 +714,7 @@ fn fill_bounds(
         None if bounded => Some(KeyPart::AboveValues),
         None => None,
     };
-    let (first, last) = if descending {
-        (value_above, value_below)
-    } else {
-        (value_below, value_above)
-    };
+    let (first, last) = if descending { (value_above, value_below) } else { (value_below, value_above) };
     spec.encode(&mut level.lower, |i| match i.cmp(&fixed) {
         Ordering::Less => KeyPart::Value(value_of(&range.equal, i, &frame, &level.computed)),
         Ordering::Equal => first.unwrap_or(KeyPart::Lowest),
@@ -887,11 +729,7 @@ fn fill_bounds(
     Ok(true)
 }
 
-fn open_series(
-    place: &Place<'_>,
-    bounds: &[Expr; 3],
-    run: &mut Run<'_>,
-) -> Result<Cursor, Halt> {
+fn open_series(place: &Place<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let frame = run.frame(place.tables);
     let mut numbers = [0i64; 3];
     for (number, expr) in numbers.iter_mut().zip(bounds) {
@@ -904,11 +742,7 @@ fn open_series(
     if step == 0 {
         return Err(SqlError::new("22023", "step size cannot equal zero").into());
     }
-    Ok(Cursor::Series {
-        next: Some(start),
-        stop,
-        step,
-    })
+    Ok(Cursor::Series { next: Some(start), stop, step })
 }
 
 /// Moves to the next row, which then stands in the scratch's rows or cells.
@@ -921,11 +755,7 @@ pub fn next(place: &Place<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result
             return Ok(true);
         }
         Cursor::Candidates(at) => next_candidate(place, at, run),
-        Cursor::Points {
-            values,
-            next,
-            candidate,
-        } => loop {
+        Cursor::Points { values, next, candidate } => loop {
             if let Some(id) = next_candidate(place, candidate, run) {
                 break Some(id);
             }

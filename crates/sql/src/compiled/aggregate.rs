@@ -3,9 +3,9 @@
 use super::{Flow, Halt, Run};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate, test};
+use crate::value::Datum;
 use crate::value::numeric::{Numeric, NumericSum};
 use crate::value::pgtype::NUMERIC;
-use crate::value::Datum;
 use freshet_engine::schema::{Type, Value};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -55,9 +55,7 @@ impl AggregateFunction {
                 Varchar(_) => Some((Some(Text), Text)),
                 t => Some((None, t)),
             },
-            (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, Some(Bool)) => {
-                Some((None, Bool))
-            }
+            (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, Some(Bool)) => Some((None, Bool)),
             (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, _) => None,
         }
     }
@@ -85,7 +83,10 @@ enum State {
     Count(i64),
     /// sum(smallint), sum(integer): bigint.
     Integer(Option<i64>),
-    Float { sum: f64, count: i64 },
+    Float {
+        sum: f64,
+        count: i64,
+    },
     Decimal(NumericSum),
     Best(Datum),
     Truth(Option<bool>),
@@ -107,10 +108,7 @@ impl Accumulator {
             (AggregateFunction::Sum, Some(Type::Int2 | Type::Int4)) => State::Integer(None),
             _ => State::Decimal(NumericSum::default()),
         };
-        Accumulator {
-            state,
-            seen: aggregate.distinct.then(HashSet::new),
-        }
+        Accumulator { state, seen: aggregate.distinct.then(HashSet::new) }
     }
 
     fn add(&mut self, aggregate: &Aggregate, frame: &Frame<'_>) -> Result<(), SqlError> {
@@ -162,12 +160,7 @@ impl Accumulator {
 }
 
 impl State {
-    fn add(
-        &mut self,
-        function: AggregateFunction,
-        ty: Type,
-        value: &Value<'_>,
-    ) -> Result<(), SqlError> {
+    fn add(&mut self, function: AggregateFunction, ty: Type, value: &Value<'_>) -> Result<(), SqlError> {
         match (self, value) {
             (State::Count(n), _) => *n += 1,
             (State::Integer(sum), Value::Int(v)) => {
@@ -188,11 +181,7 @@ impl State {
             }
             (State::Decimal(sum), Value::Bytes(stored)) => sum.add(&Numeric::from_stored(stored))?,
             (State::Best(best), value) => {
-                let wanted = if function == AggregateFunction::Min {
-                    Ordering::Less
-                } else {
-                    Ordering::Greater
-                };
+                let wanted = if function == AggregateFunction::Min { Ordering::Less } else { Ordering::Greater };
                 if matches!(best, Datum::Null) || ty.compare(value, &best.as_value()) == wanted {
                     *best = Datum::from(*value);
                 }
@@ -262,12 +251,7 @@ pub struct Groups<'q> {
 
 impl<'q> Groups<'q> {
     pub fn new(grouping: &'q Grouping) -> Groups<'q> {
-        let mut groups = Groups {
-            grouping,
-            places: HashMap::new(),
-            groups: Vec::new(),
-            key: Vec::new(),
-        };
+        let mut groups = Groups { grouping, places: HashMap::new(), groups: Vec::new(), key: Vec::new() };
         if grouping.keys.is_empty() {
             // Without GROUP BY there is one group, rows or not.
             groups.add_group(Vec::new());
@@ -277,20 +261,13 @@ impl<'q> Groups<'q> {
 
     fn add_group(&mut self, keys: Vec<Datum>) -> usize {
         let aggregates = self.grouping.aggregates.iter();
-        self.groups.push(Group {
-            keys,
-            accumulators: aggregates.map(Accumulator::new).collect(),
-        });
+        self.groups.push(Group { keys, accumulators: aggregates.map(Accumulator::new).collect() });
         self.groups.len() - 1
     }
 
     pub fn add(&mut self, frame: &Frame<'_>) -> Result<(), SqlError> {
         let grouping = self.grouping;
-        let at = if grouping.keys.is_empty() {
-            0
-        } else {
-            self.place(frame)?
-        };
+        let at = if grouping.keys.is_empty() { 0 } else { self.place(frame)? };
         let group = &mut self.groups[at];
         for (accumulator, aggregate) in group.accumulators.iter_mut().zip(&grouping.aggregates) {
             accumulator.add(aggregate, frame)?;
@@ -323,9 +300,7 @@ impl<'q> Groups<'q> {
     ) -> Result<(), Halt> {
         for group in self.groups {
             let mut row = group.keys;
-            for (accumulator, aggregate) in
-                group.accumulators.iter().zip(&self.grouping.aggregates)
-            {
+            for (accumulator, aggregate) in group.accumulators.iter().zip(&self.grouping.aggregates) {
                 row.push(accumulator.result(aggregate)?);
             }
             run.scratch.cells[0] = row;

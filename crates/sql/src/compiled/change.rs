@@ -65,9 +65,7 @@ pub struct Delete {
 }
 
 fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {
-    tables[0]
-        .as_ref()
-        .expect("invariant: a change is to a stored table")
+    tables[0].as_ref().expect("invariant: a change is to a stored table")
 }
 
 // ---- INSERT
@@ -85,9 +83,7 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
             }
             Ok(list.len() as u64)
         }
-        InsertSource::Query(query, casts) if streams(plan, query) => {
-            insert_stream(plan, query, casts, run, rows)
-        }
+        InsertSource::Query(query, casts) if streams(plan, query) => insert_stream(plan, query, casts, run, rows),
         InsertSource::Query(query, casts) => {
             let mut given = RowSet::default();
             query::run(query, run, &mut given)?;
@@ -104,10 +100,7 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 fn streams(plan: &Insert, query: &Query) -> bool {
     let target = only_table(&plan.tables).id;
     let reads_target = query.tables.iter().flatten().any(|t| t.id == target);
-    let derived = query
-        .steps
-        .iter()
-        .any(|s| matches!(s.access, access::Access::Derived(_)));
+    let derived = query.steps.iter().any(|s| matches!(s.access, access::Access::Derived(_)));
     !reads_target
         && !derived
         && plan.returning.is_none()
@@ -149,12 +142,7 @@ fn insert_stream(
     Ok(count)
 }
 
-fn insert_values(
-    plan: &Insert,
-    exprs: &[Expr],
-    run: &mut Run<'_>,
-    rows: &mut RowSet,
-) -> Result<(), Halt> {
+fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let table = only_table(&plan.tables);
     let mut row = std::mem::take(&mut run.scratch.changed);
     row.reset(&table.layout);
@@ -199,12 +187,7 @@ fn insert_given<'v>(
     insert_row(plan, table, run, rows)
 }
 
-fn set_defaults(
-    plan: &Insert,
-    table: &Table,
-    row: &mut Row,
-    frame: &Frame<'_>,
-) -> Result<(), SqlError> {
+fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) -> Result<(), SqlError> {
     for (column, expr) in &plan.defaults {
         let scalar = evaluate(expr, frame)?;
         row.set(&table.layout, usize::from(*column), &scalar.value());
@@ -213,12 +196,7 @@ fn set_defaults(
 }
 
 /// Inserts the scratch's `changed` row.
-fn insert_row(
-    plan: &Insert,
-    table: &Arc<Table>,
-    run: &mut Run<'_>,
-    rows: &mut RowSet,
-) -> Result<(), Halt> {
+fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let row = &mut run.scratch.changed;
     check_nulls(table, row, &plan.not_null)?;
     if let Err(stop) = run.engine.insert(table, row) {
@@ -237,17 +215,10 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| {
-        update_row(plan, id, run, rows)
-    })
+    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))
 }
 
-fn update_row(
-    plan: &Update,
-    id: RowId,
-    run: &mut Run<'_>,
-    rows: &mut RowSet,
-) -> Result<(), Halt> {
+fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let table = only_table(&plan.search.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
@@ -346,8 +317,7 @@ fn give(
 ) -> Result<(), Halt> {
     for &column in &returning.long_columns {
         let row = &mut run.scratch.rows[0];
-        run.engine
-            .fetch_long(only_table(tables), row, usize::from(column));
+        run.engine.fetch_long(only_table(tables), row, usize::from(column));
     }
     let frame = run.frame(tables);
     for expr in &returning.output {
@@ -384,8 +354,7 @@ fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
     let found = table.indexes.iter().find(|i| i.def.name == index);
     let detail = found.map(|index| {
         for column in index.spec.columns() {
-            run.engine
-                .fetch_long(table, row, usize::from(column.column));
+            run.engine.fetch_long(table, row, usize::from(column.column));
         }
         key_detail(table, index, row)
     });
@@ -407,9 +376,5 @@ fn key_detail(table: &Table, index: &Index, row: &Row) -> String {
         }
         values.push(String::from_utf8_lossy(&text).into_owned());
     }
-    format!(
-        "Key ({})=({}) already exists.",
-        names.join(", "),
-        values.join(", ")
-    )
+    format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
 }

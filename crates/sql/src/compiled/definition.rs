@@ -8,27 +8,11 @@ use freshet_engine::txn::{Error, Session, Stop};
 /// A change of the schema.
 #[derive(Clone, Debug)]
 pub enum Definition {
-    CreateTable {
-        table: TableDef,
-        indexes: Vec<IndexDef>,
-        if_not_exists: bool,
-    },
-    DropTables {
-        names: Vec<String>,
-        if_exists: bool,
-    },
-    CreateIndex {
-        table: String,
-        index: IndexDef,
-        if_not_exists: bool,
-    },
-    DropIndexes {
-        names: Vec<String>,
-        if_exists: bool,
-    },
-    Truncate {
-        names: Vec<String>,
-    },
+    CreateTable { table: TableDef, indexes: Vec<IndexDef>, if_not_exists: bool },
+    DropTables { names: Vec<String>, if_exists: bool },
+    CreateIndex { table: String, index: IndexDef, if_not_exists: bool },
+    DropIndexes { names: Vec<String>, if_exists: bool },
+    Truncate { names: Vec<String> },
 }
 
 /// A notice for the client: SQLSTATE and message.
@@ -48,11 +32,7 @@ impl Definition {
 
 pub fn run(definition: &Definition, engine: &mut Session) -> Result<Option<Notice>, Halt> {
     match definition {
-        Definition::CreateTable {
-            table,
-            indexes,
-            if_not_exists,
-        } => {
+        Definition::CreateTable { table, indexes, if_not_exists } => {
             let exists = engine.schema().table(&table.name).is_some();
             if exists && *if_not_exists {
                 return Ok(Some(skipped(&table.name)));
@@ -60,22 +40,17 @@ pub fn run(definition: &Definition, engine: &mut Session) -> Result<Option<Notic
             engine.create_table(table.clone(), indexes.clone())?;
             Ok(None)
         }
-        Definition::CreateIndex {
-            table,
-            index,
-            if_not_exists,
-        } => {
+        Definition::CreateIndex { table, index, if_not_exists } => {
             let exists = engine.schema().index(&index.name).is_some();
             if exists && *if_not_exists {
                 return Ok(Some(skipped(&index.name)));
             }
             match engine.create_index(table, index.clone()) {
-                Err(Stop::Error(Error::UniqueViolation { index })) => Err(SqlError::new(
-                    "23505",
-                    format!("could not create unique index \"{index}\""),
-                )
-                .with_detail("Some key is there more than once.")
-                .into()),
+                Err(Stop::Error(Error::UniqueViolation { index })) => {
+                    Err(SqlError::new("23505", format!("could not create unique index \"{index}\""))
+                        .with_detail("Some key is there more than once.")
+                        .into())
+                }
                 other => Ok(other.map(|()| None)?),
             }
         }
@@ -116,24 +91,13 @@ pub fn run(definition: &Definition, engine: &mut Session) -> Result<Option<Notic
 }
 
 fn skipped(name: &str) -> Notice {
-    (
-        "42P07",
-        format!("relation \"{name}\" already exists, skipping"),
-    )
+    ("42P07", format!("relation \"{name}\" already exists, skipping"))
 }
 
 fn absent(what: &str, name: &str) -> Notice {
-    (
-        "00000",
-        format!("{what} \"{name}\" does not exist, skipping"),
-    )
+    ("00000", format!("{what} \"{name}\" does not exist, skipping"))
 }
 
 fn of_primary_key(table: &str, index: &str) -> SqlError {
-    SqlError::new(
-        "2BP01",
-        format!(
-            "cannot drop index {index} because constraint {index} on table {table} requires it"
-        ),
-    )
+    SqlError::new("2BP01", format!("cannot drop index {index} because constraint {index} on table {table} requires it"))
 }

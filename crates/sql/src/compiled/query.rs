@@ -15,7 +15,7 @@ use crate::expr::{Expr, Frame, evaluate, test};
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use freshet_engine::catalog::Table;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::Value;
 use freshet_engine::txn::{Error, Locked, Stop};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -106,9 +106,7 @@ pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
         return run_locking(query, wait, limits, run, rows);
     }
     let mut output = Output::new(query, limits, rows);
-    descend(query, 0, run, &mut |run: &mut Run<'_>| {
-        Ok(output.take(&run.frame(&query.tables))?)
-    })?;
+    descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
     output.finish();
     Ok(())
 }
@@ -143,11 +141,9 @@ fn run_locking(
 ) -> Result<(), Halt> {
     run.engine.set_nowait(wait != LockWait::Wait);
     let mut output = Output::new(query, limits, rows);
-    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| {
-        match lock_row(query, wait, run)? {
-            true => Ok(output.take(&run.frame(&query.tables))?),
-            false => Ok(Flow::Continue),
-        }
+    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_row(query, wait, run)? {
+        true => Ok(output.take(&run.frame(&query.tables))?),
+        false => Ok(Flow::Continue),
     });
     run.engine.set_nowait(false);
     result?;
@@ -159,9 +155,7 @@ fn run_locking(
 fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Halt> {
     let place = query.place(0);
     let source = usize::from(place.source);
-    let table = query.tables[source]
-        .as_ref()
-        .expect("invariant: only stored rows are locked");
+    let table = query.tables[source].as_ref().expect("invariant: only stored rows are locked");
     let id = run.scratch.ids[source];
     let locked = run.engine.lock(table, id, &mut run.scratch.rows[source]);
     match locked {
@@ -175,11 +169,10 @@ fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Ha
             Ok(holds(&query.recheck, &run.frame(&query.tables))?)
         }
         Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => Ok(false),
-        Err(Stop::Error(Error::LockNotAvailable)) => Err(SqlError::new(
-            "55P03",
-            format!("could not obtain lock on row in relation \"{}\"", table.def.name),
-        )
-        .into()),
+        Err(Stop::Error(Error::LockNotAvailable)) => {
+            Err(SqlError::new("55P03", format!("could not obtain lock on row in relation \"{}\"", table.def.name))
+                .into())
+        }
         Err(stop) => Err(stop.into()),
     }
 }
@@ -187,22 +180,12 @@ fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Ha
 /// All rows as owned values.
 pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>, Halt> {
     let mut scratch = Scratch::default();
-    let mut inner = Run {
-        engine: &mut *outer.engine,
-        parameters: outer.parameters,
-        env: outer.env,
-        scratch: &mut scratch,
-    };
+    let mut inner =
+        Run { engine: &mut *outer.engine, parameters: outer.parameters, env: outer.env, scratch: &mut scratch };
     let mut rows = RowSet::default();
     run(query, &mut inner, &mut rows)?;
     let width = query.columns.len();
-    Ok((0..rows.len())
-        .map(|row| {
-            (0..width)
-                .map(|column| Datum::from(rows.get(row, column)))
-                .collect()
-        })
-        .collect())
+    Ok((0..rows.len()).map(|row| (0..width).map(|column| Datum::from(rows.get(row, column))).collect()).collect())
 }
 
 /// Calls `each` with every combination of rows that meets the conditions.
@@ -272,18 +255,13 @@ struct Limits {
 impl Limits {
     fn of(query: &Query, run: &Run<'_>) -> Result<Limits, SqlError> {
         if query.limit.is_none() && query.offset.is_none() {
-            return Ok(Limits {
-                skip: 0,
-                left: u64::MAX,
-            });
+            return Ok(Limits { skip: 0, left: u64::MAX });
         }
         let frame = run.frame(&[]);
         let number = |expr: &Option<Expr>, sqlstate, name| match expr {
             None => Ok(None),
             Some(expr) => match evaluate(expr, &frame)?.value() {
-                Value::Int(v) if v < 0 => {
-                    Err(SqlError::new(sqlstate, format!("{name} must not be negative")))
-                }
+                Value::Int(v) if v < 0 => Err(SqlError::new(sqlstate, format!("{name} must not be negative"))),
                 Value::Int(v) => Ok(Some(v as u64)),
                 _ => Ok(None),
             },
@@ -341,11 +319,7 @@ impl<'q, 'r> Output<'q, 'r> {
         }
         self.rows.finish_row();
         self.limits.left -= 1;
-        Ok(if self.limits.left == 0 {
-            Flow::Stop
-        } else {
-            Flow::Continue
-        })
+        Ok(if self.limits.left == 0 { Flow::Stop } else { Flow::Continue })
     }
 
     fn is_new(&mut self, frame: &Frame<'_>) -> Result<bool, SqlError> {
@@ -369,14 +343,5 @@ impl<'q, 'r> Output<'q, 'r> {
             }
             self.rows.finish_row();
         }
-    }
-}
-
-/// The type of a column of the result.
-pub fn column(name: impl Into<String>, ty: Type) -> Column {
-    Column {
-        name: name.into(),
-        ty,
-        origin: None,
     }
 }

@@ -26,12 +26,7 @@ const SURPLUS: usize = 1024;
 
 impl<'q> Sorter<'q> {
     pub fn new(orders: &'q [KeyOrder], outputs: usize, keep: Option<usize>) -> Sorter<'q> {
-        Sorter {
-            orders,
-            width: orders.len() + outputs,
-            keep,
-            cells: Vec::new(),
-        }
+        Sorter { orders, width: orders.len() + outputs, keep, cells: Vec::new() }
     }
 
     /// Takes a row's next cell; rows are complete every `width` cells.
@@ -90,11 +85,7 @@ impl<'q> Sorter<'q> {
         for &row in order {
             let start = row as usize * self.width;
             let cells = &mut self.cells[start..start + self.width];
-            kept.extend(
-                cells
-                    .iter_mut()
-                    .map(|cell| std::mem::replace(cell, Datum::Null)),
-            );
+            kept.extend(cells.iter_mut().map(|cell| std::mem::replace(cell, Datum::Null)));
         }
         self.cells = kept;
     }
@@ -110,11 +101,7 @@ fn compare_keys(key: &KeyOrder, a: &Datum, b: &Datum) -> Ordering {
         (false, true) => Ordering::Less,
         (false, false) => {
             let order = key.ty.compare(&a.as_value(), &b.as_value());
-            if key.descending {
-                order.reverse()
-            } else {
-                order
-            }
+            if key.descending { order.reverse() } else { order }
         }
     }
 }
@@ -124,11 +111,7 @@ mod tests {
     use super::*;
 
     fn key(descending: bool, nulls_first: bool) -> KeyOrder {
-        KeyOrder {
-            ty: Type::Int8,
-            descending,
-            nulls_first,
-        }
+        KeyOrder { ty: Type::Int8, descending, nulls_first }
     }
 
     fn sorted(orders: &[KeyOrder], keep: Option<usize>, rows: &[(Datum, i64)]) -> Vec<i64> {
@@ -149,12 +132,7 @@ mod tests {
 
     #[test]
     fn nulls_stand_where_they_are_told_and_equal_keys_keep_their_order() {
-        let rows = [
-            (Datum::Int(2), 0),
-            (Datum::Null, 1),
-            (Datum::Int(1), 2),
-            (Datum::Int(2), 3),
-        ];
+        let rows = [(Datum::Int(2), 0), (Datum::Null, 1), (Datum::Int(1), 2), (Datum::Int(2), 3)];
         assert_eq!(sorted(&[key(false, false)], None, &rows), [2, 0, 3, 1]);
         assert_eq!(sorted(&[key(true, true)], None, &rows), [1, 0, 3, 2]);
         assert_eq!(sorted(&[key(true, false)], Some(2), &rows), [0, 3]);
@@ -162,12 +140,7 @@ mod tests {
 
     #[test]
     fn a_limit_keeps_the_first_rows_of_many() {
-        let rows: Vec<(Datum, i64)> = (0..10_000)
-            .map(|i| (Datum::Int(i * 7919 % 10_000), i * 7919 % 10_000))
-            .collect();
-        assert_eq!(
-            sorted(&[key(false, false)], Some(5), &rows),
-            [0, 1, 2, 3, 4]
-        );
+        let rows: Vec<(Datum, i64)> = (0..10_000).map(|i| (Datum::Int(i * 7919 % 10_000), i * 7919 % 10_000)).collect();
+        assert_eq!(sorted(&[key(false, false)], Some(5), &rows), [0, 1, 2, 3, 4]);
     }
 }

@@ -28,9 +28,7 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     pub fn column(&self, source: u16, column: u16) -> Value<'a> {
         let source = usize::from(source);
-        let table = self.tables[source]
-            .as_ref()
-            .expect("invariant: a column is of a stored source");
+        let table = self.tables[source].as_ref().expect("invariant: a column is of a stored source");
         self.rows[source].get(&table.layout, usize::from(column))
     }
 }
@@ -81,11 +79,7 @@ pub fn test(expr: &Expr, frame: &Frame<'_>) -> Result<bool, SqlError> {
 /// A condition's truth; `None` is unknown.
 pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
     match expr {
-        Expr::Compare {
-            operator,
-            left,
-            right,
-        } => {
+        Expr::Compare { operator, left, right } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
             let order = order(operator, &left.value(), &right.value())?;
             Ok(order.map(|order| operator.op.holds(order)))
@@ -93,20 +87,9 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
         Expr::And(list) => junction(list, frame, false),
         Expr::Or(list) => junction(list, frame, true),
         Expr::Not(inner) => Ok(truth(inner, frame)?.map(|b| !b)),
-        Expr::IsNull { expr, negated } => {
-            Ok(Some(evaluate(expr, frame)?.is_null() != *negated))
-        }
-        Expr::IsTruth {
-            expr,
-            value,
-            negated,
-        } => Ok(Some((truth(expr, frame)? == Some(*value)) != *negated)),
-        Expr::Distinct {
-            operator,
-            left,
-            right,
-            negated,
-        } => {
+        Expr::IsNull { expr, negated } => Ok(Some(evaluate(expr, frame)?.is_null() != *negated)),
+        Expr::IsTruth { expr, value, negated } => Ok(Some((truth(expr, frame)? == Some(*value)) != *negated)),
+        Expr::Distinct { operator, left, right, negated } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
             let equal = match order(operator, &left.value(), &right.value())? {
                 Some(order) => order == Ordering::Equal,
@@ -114,21 +97,10 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             };
             Ok(Some(equal == *negated))
         }
-        Expr::In {
-            expr,
-            list,
-            negated,
-        } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
-        Expr::Like {
-            expr,
-            pattern,
-            escape,
-            insensitive,
-            negated,
-        } => {
+        Expr::In { expr, list, negated } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
+        Expr::Like { expr, pattern, escape, insensitive, negated } => {
             let (text, pattern) = (evaluate(expr, frame)?, evaluate(pattern, frame)?);
-            let (Value::Bytes(text), Value::Bytes(pattern)) = (text.value(), pattern.value())
-            else {
+            let (Value::Bytes(text), Value::Bytes(pattern)) = (text.value(), pattern.value()) else {
                 return Ok(None);
             };
             let found = value::pattern::like(text, pattern, *escape, *insensitive)?;
@@ -142,11 +114,7 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
 }
 
 /// The order of two values; `None` if either is null.
-fn order(
-    operator: &BinaryOperator,
-    left: &Value<'_>,
-    right: &Value<'_>,
-) -> Result<Option<Ordering>, SqlError> {
+fn order(operator: &BinaryOperator, left: &Value<'_>, right: &Value<'_>) -> Result<Option<Ordering>, SqlError> {
     if left.is_null() || right.is_null() {
         return Ok(None);
     }
@@ -166,11 +134,7 @@ fn junction(list: &[Expr], frame: &Frame<'_>, until: bool) -> Result<Option<bool
     Ok(if unknown { None } else { Some(!until) })
 }
 
-fn member(
-    expr: &Expr,
-    list: &[(BinaryOperator, Expr)],
-    frame: &Frame<'_>,
-) -> Result<Option<bool>, SqlError> {
+fn member(expr: &Expr, list: &[(BinaryOperator, Expr)], frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
     let wanted = evaluate(expr, frame)?;
     let mut unknown = wanted.is_null();
     for (operator, item) in list {
@@ -190,31 +154,20 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         Expr::Column { source, column } => Ok(Scalar::View(frame.column(*source, *column))),
         Expr::Param(i) => Ok(Scalar::View(frame.parameters[usize::from(*i)].as_value())),
         Expr::Const(datum) => Ok(Scalar::View(datum.as_value())),
-        Expr::Cell { source, column } => Ok(Scalar::View(
-            frame.cells[usize::from(*source)][usize::from(*column)].as_value(),
-        )),
+        Expr::Cell { source, column } => {
+            Ok(Scalar::View(frame.cells[usize::from(*source)][usize::from(*column)].as_value()))
+        }
         Expr::Aggregate(_) => unreachable!("invariant: grouping replaces aggregates before a run"),
-        Expr::Cast {
-            expr,
-            from,
-            to,
-            explicit,
-        } => {
+        Expr::Cast { expr, from, to, explicit } => {
             let inner = evaluate(expr, frame)?;
             if inner.is_null() {
                 return Ok(Scalar::NULL);
             }
             value::cast::cast(*from, &inner.value(), *to, *explicit).map(Scalar::Own)
         }
-        Expr::Binary {
-            operator,
-            left,
-            right,
-        } => {
+        Expr::Binary { operator, left, right } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
-            operator
-                .apply(&left.value(), &right.value())
-                .map(Scalar::Own)
+            operator.apply(&left.value(), &right.value()).map(Scalar::Own)
         }
         Expr::Negate { expr, ty } => {
             let inner = evaluate(expr, frame)?;
@@ -223,10 +176,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             }
             value::operator::negate(*ty, &inner.value()).map(Scalar::Own)
         }
-        Expr::Case {
-            branches,
-            otherwise,
-        } => {
+        Expr::Case { branches, otherwise } => {
             for (condition, result) in branches {
                 if test(condition, frame)? {
                     return evaluate(result, frame);
@@ -246,11 +196,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             }
             Ok(Scalar::NULL)
         }
-        Expr::NullIf {
-            operator,
-            left,
-            right,
-        } => {
+        Expr::NullIf { operator, left, right } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
             match order(operator, &left.value(), &right.value())? {
                 Some(Ordering::Equal) => Ok(Scalar::NULL),
@@ -272,17 +218,8 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
     }
 }
 
-fn extreme<'a>(
-    greatest: bool,
-    list: &'a [Expr],
-    ty: Type,
-    frame: &Frame<'a>,
-) -> Result<Scalar<'a>, SqlError> {
-    let wanted = if greatest {
-        Ordering::Greater
-    } else {
-        Ordering::Less
-    };
+fn extreme<'a>(greatest: bool, list: &'a [Expr], ty: Type, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let wanted = if greatest { Ordering::Greater } else { Ordering::Less };
     let mut best = Scalar::NULL;
     for item in list {
         let item = evaluate(item, frame)?;
@@ -296,11 +233,7 @@ fn extreme<'a>(
     Ok(best)
 }
 
-fn setting<'a>(
-    name: &'a Expr,
-    missing_ok: bool,
-    frame: &Frame<'a>,
-) -> Result<Scalar<'a>, SqlError> {
+fn setting<'a>(name: &'a Expr, missing_ok: bool, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let name = evaluate(name, frame)?;
     let Value::Bytes(name) = name.value() else {
         return Ok(Scalar::NULL);
@@ -309,10 +242,7 @@ fn setting<'a>(
     match frame.env.settings.get(&name) {
         Some(value) => Ok(Scalar::Own(Datum::Bytes(value.into_bytes().into()))),
         None if missing_ok => Ok(Scalar::NULL),
-        None => Err(SqlError::new(
-            "42704",
-            format!("unrecognized configuration parameter \"{name}\""),
-        )),
+        None => Err(SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""))),
     }
 }
 
@@ -332,11 +262,7 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
 }
 
 /// Begins as PostgreSQL's does: clients read the number out of it.
-const VERSION: &str = concat!(
-    "PostgreSQL 15.0 compatible (Freshet ",
-    env!("CARGO_PKG_VERSION"),
-    ")"
-);
+const VERSION: &str = concat!("PostgreSQL 15.0 compatible (Freshet ", env!("CARGO_PKG_VERSION"), ")");
 
 /// A text's characters, for messages.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {

@@ -174,10 +174,9 @@ impl Expr {
                 f(left);
                 f(right);
             }
-            Expr::And(list)
-            | Expr::Or(list)
-            | Expr::Coalesce(list)
-            | Expr::Extreme { list, .. } => list.iter().for_each(f),
+            Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) | Expr::Extreme { list, .. } => {
+                list.iter().for_each(f)
+            }
             Expr::In { expr, list, .. } => {
                 f(expr);
                 list.iter().for_each(|(_, item)| f(item));
@@ -186,10 +185,7 @@ impl Expr {
                 f(expr);
                 f(pattern);
             }
-            Expr::Case {
-                branches,
-                otherwise,
-            } => {
+            Expr::Case { branches, otherwise } => {
                 for (condition, result) in branches {
                     f(condition);
                     f(result);
@@ -213,120 +209,36 @@ impl Expr {
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
             | Expr::Env(_)) => leaf,
-            Expr::Cast {
-                expr,
-                from,
-                to,
-                explicit,
-            } => Expr::Cast {
-                expr: boxed(expr),
-                from,
-                to,
-                explicit,
-            },
-            Expr::Binary {
-                operator,
-                left,
-                right,
-            } => Expr::Binary {
-                operator,
-                left: boxed(left),
-                right: boxed(right),
-            },
-            Expr::Negate { expr, ty } => Expr::Negate {
-                expr: boxed(expr),
-                ty,
-            },
-            Expr::Compare {
-                operator,
-                left,
-                right,
-            } => Expr::Compare {
-                operator,
-                left: boxed(left),
-                right: boxed(right),
-            },
+            Expr::Cast { expr, from, to, explicit } => Expr::Cast { expr: boxed(expr), from, to, explicit },
+            Expr::Binary { operator, left, right } => Expr::Binary { operator, left: boxed(left), right: boxed(right) },
+            Expr::Negate { expr, ty } => Expr::Negate { expr: boxed(expr), ty },
+            Expr::Compare { operator, left, right } => {
+                Expr::Compare { operator, left: boxed(left), right: boxed(right) }
+            }
             Expr::And(list) => Expr::And(rewrite_all(list, before)),
             Expr::Or(list) => Expr::Or(rewrite_all(list, before)),
             Expr::Not(expr) => Expr::Not(boxed(expr)),
-            Expr::Setting { name, missing_ok } => Expr::Setting {
-                name: boxed(name),
-                missing_ok,
-            },
-            Expr::IsNull { expr, negated } => Expr::IsNull {
+            Expr::Setting { name, missing_ok } => Expr::Setting { name: boxed(name), missing_ok },
+            Expr::IsNull { expr, negated } => Expr::IsNull { expr: boxed(expr), negated },
+            Expr::IsTruth { expr, value, negated } => Expr::IsTruth { expr: boxed(expr), value, negated },
+            Expr::Distinct { operator, left, right, negated } => {
+                Expr::Distinct { operator, left: boxed(left), right: boxed(right), negated }
+            }
+            Expr::In { expr, list, negated } => Expr::In {
                 expr: boxed(expr),
+                list: list.into_iter().map(|(operator, item)| (operator, item.rewrite(before))).collect(),
                 negated,
             },
-            Expr::IsTruth {
-                expr,
-                value,
-                negated,
-            } => Expr::IsTruth {
-                expr: boxed(expr),
-                value,
-                negated,
-            },
-            Expr::Distinct {
-                operator,
-                left,
-                right,
-                negated,
-            } => Expr::Distinct {
-                operator,
-                left: boxed(left),
-                right: boxed(right),
-                negated,
-            },
-            Expr::In {
-                expr,
-                list,
-                negated,
-            } => Expr::In {
-                expr: boxed(expr),
-                list: list
-                    .into_iter()
-                    .map(|(operator, item)| (operator, item.rewrite(before)))
-                    .collect(),
-                negated,
-            },
-            Expr::Like {
-                expr,
-                pattern,
-                escape,
-                insensitive,
-                negated,
-            } => Expr::Like {
-                expr: boxed(expr),
-                pattern: boxed(pattern),
-                escape,
-                insensitive,
-                negated,
-            },
-            Expr::Case {
-                branches,
-                otherwise,
-            } => Expr::Case {
-                branches: branches
-                    .into_iter()
-                    .map(|(c, r)| (c.rewrite(before), r.rewrite(before)))
-                    .collect(),
+            Expr::Like { expr, pattern, escape, insensitive, negated } => {
+                Expr::Like { expr: boxed(expr), pattern: boxed(pattern), escape, insensitive, negated }
+            }
+            Expr::Case { branches, otherwise } => Expr::Case {
+                branches: branches.into_iter().map(|(c, r)| (c.rewrite(before), r.rewrite(before))).collect(),
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
-            Expr::NullIf {
-                operator,
-                left,
-                right,
-            } => Expr::NullIf {
-                operator,
-                left: boxed(left),
-                right: boxed(right),
-            },
-            Expr::Extreme { greatest, list, ty } => Expr::Extreme {
-                greatest,
-                list: rewrite_all(list, before),
-                ty,
-            },
+            Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
+            Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },
         }
     }
 

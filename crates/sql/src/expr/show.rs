@@ -18,82 +18,37 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::Column { source, column } | Expr::Cell { source, column } => name(*source, *column),
         Expr::Param(i) => format!("${}", i + 1),
         Expr::Const(datum) => constant(datum, None),
-        Expr::Compare {
-            operator,
-            left,
-            right,
+        Expr::Compare { operator, left, right } | Expr::Binary { operator, left, right } => {
+            infix(left, operator, right)
         }
-        | Expr::Binary {
-            operator,
-            left,
-            right,
-        } => infix(left, operator, right),
         Expr::And(list) => format!("({})", list_of(list, " AND ", name)),
         Expr::Or(list) => format!("({})", list_of(list, " OR ", name)),
         Expr::Not(inner) => format!("(NOT {})", show(inner, name)),
         Expr::IsNull { expr, negated } => {
             format!("({} IS{} NULL)", show(expr, name), not(*negated))
         }
-        Expr::IsTruth {
-            expr,
-            value,
-            negated,
-        } => {
+        Expr::IsTruth { expr, value, negated } => {
             let value = if *value { "TRUE" } else { "FALSE" };
             format!("({} IS{} {value})", show(expr, name), not(*negated))
         }
-        Expr::In {
-            expr,
-            list,
-            negated,
-        } => {
+        Expr::In { expr, list, negated } => {
             let items = list.iter().map(|(o, item)| typed(item, o.right, name));
             let items: Vec<String> = items.collect();
-            format!(
-                "({}{} IN ({}))",
-                show(expr, name),
-                not(*negated),
-                items.join(", ")
-            )
+            format!("({}{} IN ({}))", show(expr, name), not(*negated), items.join(", "))
         }
-        Expr::Like {
-            expr,
-            pattern,
-            negated,
-            insensitive,
-            ..
-        } => {
+        Expr::Like { expr, pattern, negated, insensitive, .. } => {
             let like = if *insensitive { "ILIKE" } else { "LIKE" };
-            format!(
-                "({}{} {like} {})",
-                show(expr, name),
-                not(*negated),
-                typed(pattern, Type::Text, name)
-            )
+            format!("({}{} {like} {})", show(expr, name), not(*negated), typed(pattern, Type::Text, name))
         }
-        Expr::Distinct {
-            left,
-            right,
-            negated,
-            ..
-        } => format!(
-            "({} IS{} DISTINCT FROM {})",
-            show(left, name),
-            not(*negated),
-            show(right, name)
-        ),
-        Expr::Cast { expr, to, .. } => format!(
-            "({})::{}",
-            show(expr, name),
-            crate::value::pgtype::format_type(*to)
-        ),
+        Expr::Distinct { left, right, negated, .. } => {
+            format!("({} IS{} DISTINCT FROM {})", show(left, name), not(*negated), show(right, name))
+        }
+        Expr::Cast { expr, to, .. } => format!("({})::{}", show(expr, name), crate::value::pgtype::format_type(*to)),
         Expr::Negate { expr, .. } => format!("(- {})", show(expr, name)),
         Expr::Coalesce(list) => format!("COALESCE({})", list_of(list, ", ", name)),
-        Expr::Extreme { greatest, list, .. } => format!(
-            "{}({})",
-            if *greatest { "GREATEST" } else { "LEAST" },
-            list_of(list, ", ", name)
-        ),
+        Expr::Extreme { greatest, list, .. } => {
+            format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, list_of(list, ", ", name))
+        }
         Expr::NullIf { left, right, .. } => {
             format!("NULLIF({}, {})", show(left, name), show(right, name))
         }

@@ -21,9 +21,7 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
         Type::Int8 => Datum::Int(i64::from_be_bytes(exactly(bytes)?)),
         Type::Float4 => Datum::Float(f32::from_be_bytes(exactly(bytes)?).into()),
         Type::Float8 => Datum::Float(f64::from_be_bytes(exactly(bytes)?)),
-        Type::Decimal { precision, scale } => {
-            Datum::Decimal(numeric::receive_decimal(bytes, precision, scale)?)
-        }
+        Type::Decimal { precision, scale } => Datum::Decimal(numeric::receive_decimal(bytes, precision, scale)?),
         Type::Numeric { typmod } => Datum::Bytes(numeric::receive_numeric(bytes, typmod)?),
         Type::Char(_) | Type::Varchar(_) | Type::Text => {
             Datum::Bytes(text::limit_length(ty, text::check_text(bytes)?, false)?.into())
@@ -53,9 +51,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
     match (ty, *value) {
         (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
         (Type::Int2, Value::Int(v)) => out.extend_from_slice(&(v as i16).to_be_bytes()),
-        (Type::Int4 | Type::Date, Value::Int(v)) => {
-            out.extend_from_slice(&(v as i32).to_be_bytes())
-        }
+        (Type::Int4 | Type::Date, Value::Int(v)) => out.extend_from_slice(&(v as i32).to_be_bytes()),
         (Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz, Value::Int(v)) => {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -72,19 +68,9 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
 
 /// All the bytes, which must be `N`.
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], SqlError> {
-    bytes.try_into().map_err(|_| {
-        if bytes.len() < N {
-            fault::binary_too_short()
-        } else {
-            fault::binary_invalid()
-        }
-    })
+    bytes.try_into().map_err(|_| if bytes.len() < N { fault::binary_too_short() } else { fault::binary_invalid() })
 }
 
 fn in_range(value: i64, valid: bool, message: &str) -> Result<i64, SqlError> {
-    if valid {
-        Ok(value)
-    } else {
-        Err(SqlError::new("22008", message))
-    }
+    if valid { Ok(value) } else { Err(SqlError::new("22008", message)) }
 }

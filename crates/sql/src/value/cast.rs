@@ -108,12 +108,8 @@ pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<D
         Type::Int2 | Type::Int4 | Type::Int8 => to_integer(from, value, to),
         Type::Decimal { precision, scale } => match (from, *value) {
             (_, Value::Int(v)) if is_integer(from) => rescale(v.into(), 0, precision, scale),
-            (Type::Decimal { scale: own, .. }, Value::Decimal(v)) => {
-                rescale(v, own, precision, scale)
-            }
-            _ => to_numeric(from, value)
-                .ok_or_else(|| no_cast(from, to))?
-                .to_decimal(precision, scale),
+            (Type::Decimal { scale: own, .. }, Value::Decimal(v)) => rescale(v, own, precision, scale),
+            _ => to_numeric(from, value).ok_or_else(|| no_cast(from, to))?.to_decimal(precision, scale),
         }
         .map(Datum::Decimal),
         Type::Numeric { typmod } => {
@@ -147,15 +143,8 @@ fn no_cast(from: Type, to: Type) -> SqlError {
     SqlError::new("42846", format!("cannot cast type {from} to {to}"))
 }
 
-fn to_text_type(
-    from: Type,
-    value: &Value<'_>,
-    to: Type,
-    explicit: bool,
-) -> Result<Datum, SqlError> {
-    let limited = |bytes: &[u8]| {
-        text::limit_length(to, bytes, explicit).map(|kept| Datum::Bytes(kept.into()))
-    };
+fn to_text_type(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<Datum, SqlError> {
+    let limited = |bytes: &[u8]| text::limit_length(to, bytes, explicit).map(|kept| Datum::Bytes(kept.into()));
     match *value {
         Value::Bytes(bytes) if is_text(from) => limited(bytes),
         _ => {
@@ -183,11 +172,7 @@ pub(crate) fn check_integer(value: i64, ty: Type) -> Result<i64, SqlError> {
         Type::Int4 => i32::try_from(value).is_ok(),
         _ => true,
     };
-    if fits {
-        Ok(value)
-    } else {
-        Err(fault::out_of_range(ty))
-    }
+    if fits { Ok(value) } else { Err(fault::out_of_range(ty)) }
 }
 
 fn to_integer(from: Type, value: &Value<'_>, to: Type) -> Result<Datum, SqlError> {
@@ -196,12 +181,9 @@ fn to_integer(from: Type, value: &Value<'_>, to: Type) -> Result<Datum, SqlError
         (_, Value::Int(v)) if is_integer(from) => v,
         (_, Value::Float(v)) => float_to_integer(v).ok_or_else(|| fault::out_of_range(to))?,
         (Type::Decimal { scale, .. }, Value::Decimal(v)) => {
-            i64::try_from(numeric::round_small(v, scale.into()))
-                .map_err(|_| fault::out_of_range(to))?
+            i64::try_from(numeric::round_small(v, scale.into())).map_err(|_| fault::out_of_range(to))?
         }
-        (Type::Numeric { .. }, Value::Bytes(v)) => {
-            Numeric::from_stored(v).to_i64(pgtype::name(to))?
-        }
+        (Type::Numeric { .. }, Value::Bytes(v)) => Numeric::from_stored(v).to_i64(pgtype::name(to))?,
         _ => return Err(no_cast(from, to)),
     };
     check_integer(integer, to).map(Datum::Int)
@@ -220,15 +202,9 @@ fn rescale(value: i128, from: u8, precision: u8, scale: u8) -> Result<i128, SqlE
     let moved = if from > scale {
         numeric::round_small(value, u32::from(from - scale))
     } else {
-        value
-            .checked_mul(POWERS[usize::from(scale - from)])
-            .ok_or_else(overflow)?
+        value.checked_mul(POWERS[usize::from(scale - from)]).ok_or_else(overflow)?
     };
-    if moved.unsigned_abs() < POWERS[usize::from(precision)].unsigned_abs() {
-        Ok(moved)
-    } else {
-        Err(overflow())
-    }
+    if moved.unsigned_abs() < POWERS[usize::from(precision)].unsigned_abs() { Ok(moved) } else { Err(overflow()) }
 }
 
 /// The number of a number type's value.
@@ -257,9 +233,7 @@ fn to_float4(from: Type, value: &Value<'_>, to: Type) -> Result<f32, SqlError> {
     match (from, *value) {
         (_, Value::Float(v)) => narrow_float(v),
         (_, Value::Int(v)) if is_integer(from) => Ok(v as f32),
-        _ => to_numeric(from, value)
-            .ok_or_else(|| no_cast(from, to))?
-            .to_f32(),
+        _ => to_numeric(from, value).ok_or_else(|| no_cast(from, to))?.to_f32(),
     }
 }
 
@@ -406,8 +380,5 @@ pub(crate) fn category(ty: Type) -> Category {
 
 /// The type of its category that wins when nothing else decides.
 pub(crate) fn is_preferred(ty: Type) -> bool {
-    matches!(
-        ty,
-        Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz
-    )
+    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz)
 }

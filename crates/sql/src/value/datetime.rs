@@ -56,8 +56,7 @@ pub(crate) fn civil_of(days: i64) -> Civil {
     let days = days + EPOCH_DAYS + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = (5 * day_of_year + 2) / 153;
     let month_civil = if month < 10 { month + 3 } else { month - 9 };
@@ -147,11 +146,7 @@ pub(crate) fn write_timestamp(timestamp: i64, zone: bool, out: &mut Vec<u8>) {
 }
 
 fn write_civil(civil: Civil, out: &mut Vec<u8>) {
-    let year = if civil.year > 0 {
-        civil.year
-    } else {
-        1 - civil.year
-    };
+    let year = if civil.year > 0 { civil.year } else { 1 - civil.year };
     if year < 10_000 {
         write_two(year / 100, out);
         write_two(year % 100, out);

@@ -12,20 +12,12 @@ pub(crate) fn with_detail(mut error: SqlError, detail: String) -> SqlError {
 
 /// The text is not a value of the type.
 pub(crate) fn invalid_text(type_name: &str, text: &[u8]) -> SqlError {
-    quoted(
-        "22P02",
-        &format!("invalid input syntax for type {type_name}"),
-        text,
-    )
+    quoted("22P02", &format!("invalid input syntax for type {type_name}"), text)
 }
 
 /// The text is not a date or time.
 pub(crate) fn invalid_datetime(type_name: &str, text: &[u8]) -> SqlError {
-    quoted(
-        "22007",
-        &format!("invalid input syntax for type {type_name}"),
-        text,
-    )
+    quoted("22007", &format!("invalid input syntax for type {type_name}"), text)
 }
 
 /// A message about a text that ends with the text in quotes.
@@ -37,10 +29,7 @@ pub(crate) fn quoted(sqlstate: &'static str, message: &str, text: &[u8]) -> SqlE
 /// An integer's text is a number, but not one of the type.
 pub(crate) fn text_out_of_range(type_name: &str, text: &[u8]) -> SqlError {
     let text = String::from_utf8_lossy(text);
-    SqlError::new(
-        "22003",
-        format!("value \"{text}\" is out of range for type {type_name}"),
-    )
+    SqlError::new("22003", format!("value \"{text}\" is out of range for type {type_name}"))
 }
 
 /// A computed number is not one of the type: "integer out of range".

@@ -14,9 +14,7 @@ const PLAIN_DIGITS_FLOAT4: i32 = 6;
 /// Reads a `double precision`.
 pub(crate) fn read_float8(text: &[u8]) -> Result<f64, SqlError> {
     let trimmed = trim_space(text);
-    let parsed = std::str::from_utf8(trimmed)
-        .ok()
-        .and_then(|t| t.parse().ok());
+    let parsed = std::str::from_utf8(trimmed).ok().and_then(|t| t.parse().ok());
     let value: f64 = parsed.ok_or_else(|| fault::invalid_text("double precision", text))?;
     if left_range(trimmed, value.is_infinite(), value == 0.0) {
         return Err(out_of_range(trimmed, "double precision"));
@@ -27,9 +25,7 @@ pub(crate) fn read_float8(text: &[u8]) -> Result<f64, SqlError> {
 /// Reads a `real`.
 pub(crate) fn read_float4(text: &[u8]) -> Result<f32, SqlError> {
     let trimmed = trim_space(text);
-    let parsed = std::str::from_utf8(trimmed)
-        .ok()
-        .and_then(|t| t.parse().ok());
+    let parsed = std::str::from_utf8(trimmed).ok().and_then(|t| t.parse().ok());
     let value: f32 = parsed.ok_or_else(|| fault::invalid_text("real", text))?;
     if left_range(trimmed, value.is_infinite(), value == 0.0) {
         return Err(out_of_range(trimmed, "real"));
@@ -49,10 +45,7 @@ fn left_range(text: &[u8], infinite: bool, zero: bool) -> bool {
 
 fn out_of_range(text: &[u8], type_name: &str) -> SqlError {
     let text = String::from_utf8_lossy(text);
-    SqlError::new(
-        "22003",
-        format!("\"{text}\" is out of range for type {type_name}"),
-    )
+    SqlError::new("22003", format!("\"{text}\" is out of range for type {type_name}"))
 }
 
 /// Appends a `double precision`.
@@ -131,17 +124,10 @@ fn halves_float4(value: f32) -> [Dyadic; 2] {
 
 fn halves(exponent: i32, fraction: u64, implicit: u64, bias: i32) -> [Dyadic; 2] {
     let normal = exponent != 0;
-    let mantissa = u128::from(if normal {
-        fraction | implicit
-    } else {
-        fraction
-    });
+    let mantissa = u128::from(if normal { fraction | implicit } else { fraction });
     let below = if fraction == 0 && exponent > 1 { 1 } else { 2 };
     let unit = if normal { exponent } else { 1 } - bias - 2;
-    [
-        dyadic(4 * mantissa - below, unit),
-        dyadic(4 * mantissa + 2, unit),
-    ]
+    [dyadic(4 * mantissa - below, unit), dyadic(4 * mantissa + 2, unit)]
 }
 
 /// `0.d1d2d3... * 10^point`, no zeros at either end.
@@ -154,11 +140,7 @@ struct Digits {
 impl Digits {
     /// Takes the digits of a plain or scientific text.
     fn of(text: &[u8]) -> Digits {
-        let mut digits = Digits {
-            digits: [0; 20],
-            length: 0,
-            point: 0,
-        };
+        let mut digits = Digits { digits: [0; 20], length: 0, point: 0 };
         let (mut fraction, mut places, mut written) = (false, 0, 0);
         for (i, &byte) in text.iter().enumerate() {
             match byte {
@@ -199,20 +181,13 @@ impl Digits {
         if !(0..=23).contains(&exponent) {
             return false;
         }
-        let integer = self.digits[..self.length]
-            .iter()
-            .fold(0u128, |n, d| n * 10 + u128::from(d - b'0'));
+        let integer = self.digits[..self.length].iter().fold(0u128, |n, d| n * 10 + u128::from(d - b'0'));
         let own = dyadic(integer * 5u128.pow(exponent as u32), exponent);
         halves.contains(&own)
     }
 
     /// The fewest digits beyond `length` that still read as the value and are not halfway.
-    fn longer(
-        length: usize,
-        reads_back: impl Fn(&str) -> bool,
-        value: f64,
-        halves: [Dyadic; 2],
-    ) -> Digits {
+    fn longer(length: usize, reads_back: impl Fn(&str) -> bool, value: f64, halves: [Dyadic; 2]) -> Digits {
         (length..=17)
             .find_map(|n| {
                 let text = format!("{value:.*e}", n - 1);

@@ -157,9 +157,7 @@ impl Unscaled {
     fn with_digits<T>(&self, use_digits: impl FnOnce(&[u8]) -> T) -> T {
         match self {
             Unscaled::Small(0) => use_digits(b""),
-            Unscaled::Small(v) => {
-                use_digits(itoa::Buffer::new().format(v.unsigned_abs()).as_bytes())
-            }
+            Unscaled::Small(v) => use_digits(itoa::Buffer::new().format(v.unsigned_abs()).as_bytes()),
             Unscaled::Big(v) => use_digits(v.magnitude().to_str_radix(10).as_bytes()),
         }
     }
@@ -188,11 +186,7 @@ pub(crate) fn round_small(value: i128, places: u32) -> i128 {
     };
     let (quotient, rest) = (value / power, (value % power).unsigned_abs());
     // Not `2 * rest >= power`, which may overflow.
-    if rest >= power.unsigned_abs() - rest {
-        quotient + value.signum()
-    } else {
-        quotient
-    }
+    if rest >= power.unsigned_abs() - rest { quotient + value.signum() } else { quotient }
 }
 
 /// Rounded half away from zero.
@@ -215,10 +209,7 @@ impl Numeric {
 
     /// The number of a `Decimal` value.
     pub fn from_decimal(unscaled: i128, scale: u8) -> Numeric {
-        Numeric::Finite(Finite {
-            unscaled: Unscaled::Small(unscaled),
-            scale: scale.into(),
-        })
+        Numeric::Finite(Finite { unscaled: Unscaled::Small(unscaled), scale: scale.into() })
     }
 
     pub fn from_i64(value: i64) -> Numeric {
@@ -285,15 +276,10 @@ impl Numeric {
             return Err(invalid());
         }
         let unscaled = parse_digits(&digits);
-        let unscaled = if negative {
-            unscaled.negated()
-        } else {
-            unscaled
-        };
+        let unscaled = if negative { unscaled.negated() } else { unscaled };
         let scale = fraction.len() as i64 - exponent;
         if scale >= 0 {
-            return Numeric::finite(unscaled, scale.min(i64::from(u16::MAX)))
-                .and_then(Numeric::within_scale);
+            return Numeric::finite(unscaled, scale.min(i64::from(u16::MAX))).and_then(Numeric::within_scale);
         }
         if unscaled.digit_count() - scale > INTEGER_DIGITS_MAX && !unscaled.is_zero() {
             return Err(fault::numeric_overflow());
@@ -368,9 +354,7 @@ impl Numeric {
     pub fn to_decimal(&self, precision: u8, scale: u8) -> Result<i128, SqlError> {
         let Numeric::Finite(finite) = self else {
             return Err(match self {
-                Numeric::NaN => {
-                    fault::feature(format!("numeric({precision},{scale}) cannot hold NaN"))
-                }
+                Numeric::NaN => fault::feature(format!("numeric({precision},{scale}) cannot hold NaN")),
                 _ => infinite_field(precision.into(), scale.into()),
             });
         };
@@ -394,9 +378,7 @@ impl Numeric {
         };
         match self {
             Numeric::NaN => Ok(self),
-            Numeric::Infinity | Numeric::NegativeInfinity => {
-                Err(infinite_field(precision.into(), scale.into()))
-            }
+            Numeric::Infinity | Numeric::NegativeInfinity => Err(infinite_field(precision.into(), scale.into())),
             Numeric::Finite(_) => {
                 let rounded = self.round(scale.into())?;
                 let Numeric::Finite(finite) = &rounded else {
@@ -522,11 +504,7 @@ fn exact_float(unscaled: i128, scale: u16) -> Option<f64> {
 
 pub(crate) fn field_overflow(precision: i32, scale: i32) -> SqlError {
     let digits = precision - scale;
-    let (base, limit) = if digits == 0 {
-        ("", 1)
-    } else {
-        ("10^", digits)
-    };
+    let (base, limit) = if digits == 0 { ("", 1) } else { ("10^", digits) };
     let detail = format!(
         "A field with precision {precision}, scale {scale} must round to an absolute value less than {base}{limit}."
     );
@@ -534,8 +512,7 @@ pub(crate) fn field_overflow(precision: i32, scale: i32) -> SqlError {
 }
 
 fn infinite_field(precision: i32, scale: i32) -> SqlError {
-    let detail =
-        format!("A field with precision {precision}, scale {scale} cannot hold an infinite value.");
+    let detail = format!("A field with precision {precision}, scale {scale} cannot hold an infinite value.");
     fault::with_detail(SqlError::new("22003", "numeric field overflow"), detail)
 }
 
@@ -606,11 +583,7 @@ pub(crate) fn write_decimal(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
     match u64::try_from(magnitude) {
         Ok(0) => write_point(b"", scale.into(), out),
         Ok(v) => write_point(itoa::Buffer::new().format(v).as_bytes(), scale.into(), out),
-        Err(_) => write_point(
-            itoa::Buffer::new().format(magnitude).as_bytes(),
-            scale.into(),
-            out,
-        ),
+        Err(_) => write_point(itoa::Buffer::new().format(magnitude).as_bytes(), scale.into(), out),
     }
 }
 

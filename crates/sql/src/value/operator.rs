@@ -137,21 +137,13 @@ pub struct BinaryOperator {
 }
 
 /// The result's type of `left op right` (`None`: an untyped literal).
-pub fn binary_result_type(
-    op: BinaryOp,
-    left: Option<Type>,
-    right: Option<Type>,
-) -> Result<Type, SqlError> {
+pub fn binary_result_type(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Result<Type, SqlError> {
     BinaryOperator::resolve(op, left, right).map(|operator| operator.result)
 }
 
 impl BinaryOperator {
     /// Finds the operator; `None` is the type of an untyped literal, which must then be read as the type given here.
-    pub fn resolve(
-        op: BinaryOp,
-        left: Option<Type>,
-        right: Option<Type>,
-    ) -> Result<BinaryOperator, SqlError> {
+    pub fn resolve(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Result<BinaryOperator, SqlError> {
         use BinaryOp::*;
         let resolved = match op {
             Add | Sub | Mul | Div | Mod => resolve_arithmetic(op, left, right),
@@ -161,19 +153,8 @@ impl BinaryOperator {
             Like | NotLike | ILike | NotILike => resolve_like(op, left, right),
             Eq | Ne | Lt | Le | Gt | Ge => resolve_comparison(left, right),
         };
-        let Resolved {
-            left,
-            right,
-            result,
-            kernel,
-        } = resolved.map_err(|refusal| refusal.error(op, left, right))?;
-        Ok(BinaryOperator {
-            op,
-            left,
-            right,
-            result,
-            kernel,
-        })
+        let Resolved { left, right, result, kernel } = resolved.map_err(|refusal| refusal.error(op, left, right))?;
+        Ok(BinaryOperator { op, left, right, result, kernel })
     }
 
     /// Computes; the values have the operator's types.
@@ -184,30 +165,22 @@ impl BinaryOperator {
         match (self.kernel, *left, *right) {
             (Kernel::Integer, Value::Int(a), Value::Int(b)) => self.integers(a, b),
             (Kernel::Decimal, _, _) => self.decimals(left, right),
-            (Kernel::Compare(_), _, _) => {
-                Ok(Datum::Bool(self.op.holds(self.compare(left, right)?)))
-            }
+            (Kernel::Compare(_), _, _) => Ok(Datum::Bool(self.op.holds(self.compare(left, right)?))),
             (Kernel::Numeric, _, _) => self.numerics(left, right),
             (Kernel::Float4, Value::Float(a), Value::Float(b)) => self.floats4(a, b),
             (Kernel::Float8, _, _) => self.floats8(left, right),
             (Kernel::DateAndDays, Value::Int(date), Value::Int(days)) => self.date(date, days),
             (Kernel::DaysAndDate, Value::Int(days), Value::Int(date)) => self.date(date, days),
             (Kernel::DateMinusDate, Value::Int(a), Value::Int(b)) => dates_apart(a, b),
-            (Kernel::WithTime, Value::Int(moment), Value::Int(time)) => {
-                self.with_time(self.left, moment, time)
-            }
-            (Kernel::TimeWith, Value::Int(time), Value::Int(moment)) => {
-                self.with_time(self.right, moment, time)
-            }
+            (Kernel::WithTime, Value::Int(moment), Value::Int(time)) => self.with_time(self.left, moment, time),
+            (Kernel::TimeWith, Value::Int(time), Value::Int(moment)) => self.with_time(self.right, moment, time),
             (Kernel::Concat, _, _) => {
                 let mut out = Vec::new();
                 cast::write_as_text(self.left, left, &mut out);
                 cast::write_as_text(self.right, right, &mut out);
                 Ok(Datum::Bytes(out.into()))
             }
-            (Kernel::ConcatBytes, Value::Bytes(a), Value::Bytes(b)) => {
-                Ok(Datum::Bytes([a, b].concat().into()))
-            }
+            (Kernel::ConcatBytes, Value::Bytes(a), Value::Bytes(b)) => Ok(Datum::Bytes([a, b].concat().into())),
             (Kernel::Like, Value::Bytes(a), Value::Bytes(b)) => self.like(a, b).map(Datum::Bool),
             _ => {
                 panic!("invariant: a value has the form of its type: {self:?}, {left:?}, {right:?}")
@@ -229,8 +202,7 @@ impl BinaryOperator {
                 _ => self.left.compare(left, right),
             },
             Comparison::Decimal => {
-                let ((a, a_scale), (b, b_scale)) =
-                    (unscaled(self.left, left), unscaled(self.right, right));
+                let ((a, a_scale), (b, b_scale)) = (unscaled(self.left, left), unscaled(self.right, right));
                 compare_decimals(a, a_scale, b, b_scale)
             }
             Comparison::Numeric => numeric(self.left, left).cmp(&numeric(self.right, right)),
@@ -339,11 +311,7 @@ impl BinaryOperator {
         if !datetime::date_is_finite(date) {
             return Ok(Datum::Int(date));
         }
-        let moved = if self.op == BinaryOp::Sub {
-            date - days
-        } else {
-            date + days
-        };
+        let moved = if self.op == BinaryOp::Sub { date - days } else { date + days };
         if !datetime::date_in_range(moved) {
             return Err(SqlError::new("22008", "date out of range"));
         }
@@ -358,11 +326,7 @@ impl BinaryOperator {
         if !datetime::is_finite(start) {
             return Ok(Datum::Int(start));
         }
-        let moved = if self.op == BinaryOp::Sub {
-            start - time
-        } else {
-            start + time
-        };
+        let moved = if self.op == BinaryOp::Sub { start - time } else { start + time };
         if !datetime::timestamp_in_range(moved) {
             return Err(SqlError::new("22008", "timestamp out of range"));
         }
@@ -441,14 +405,7 @@ fn resolve_arithmetic(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> 
     let (Some(rank_a), Some(rank_b)) = (number_rank(a), number_rank(b)) else {
         return resolve_datetime(op, left, right);
     };
-    let resolved = |result, kernel| {
-        Ok(Resolved {
-            left: a,
-            right: b,
-            result,
-            kernel,
-        })
-    };
+    let resolved = |result, kernel| Ok(Resolved { left: a, right: b, result, kernel });
     if is_float(a) || is_float(b) {
         if op == BinaryOp::Mod {
             return Err(Refusal::DoesNotExist);
@@ -473,10 +430,7 @@ fn digits(ty: Type) -> Option<(i32, i32)> {
         Type::Int2 => (5, 0),
         Type::Int4 => (10, 0),
         Type::Int8 => (19, 0),
-        Type::Decimal { precision, scale } => (
-            (i32::from(precision) - i32::from(scale)).max(0),
-            scale.into(),
-        ),
+        Type::Decimal { precision, scale } => ((i32::from(precision) - i32::from(scale)).max(0), scale.into()),
         _ => return None,
     })
 }
@@ -490,41 +444,28 @@ fn decimal_result(op: BinaryOp, a: Type, b: Type) -> Option<Type> {
         BinaryOp::Mul => (whole_a + whole_b, scale_a + scale_b),
         _ => return None,
     };
-    (whole + scale <= i32::from(DECIMAL_DIGITS_MAX)).then_some(Type::Decimal {
-        precision: (whole + scale).max(1) as u8,
-        scale: scale as u8,
-    })
+    (whole + scale <= i32::from(DECIMAL_DIGITS_MAX))
+        .then_some(Type::Decimal { precision: (whole + scale).max(1) as u8, scale: scale as u8 })
 }
 
 fn resolve_datetime(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {
     use Type::{Date, Int2, Int4, Time, Timestamp, Timestamptz};
-    let resolved = |left, right, result, kernel| {
-        Ok(Resolved {
-            left,
-            right,
-            result,
-            kernel,
-        })
-    };
+    let resolved = |left, right, result, kernel| Ok(Resolved { left, right, result, kernel });
     let stamped = |ty| if ty == Date { Timestamp } else { ty };
     match (op, left, right) {
         (BinaryOp::Add | BinaryOp::Sub, Some(Date), Some(days @ (Int2 | Int4))) => {
             resolved(Date, days, Date, Kernel::DateAndDays)
         }
-        (BinaryOp::Add, Some(days @ (Int2 | Int4)), Some(Date)) => {
-            resolved(days, Date, Date, Kernel::DaysAndDate)
-        }
+        (BinaryOp::Add, Some(days @ (Int2 | Int4)), Some(Date)) => resolved(days, Date, Date, Kernel::DaysAndDate),
         (BinaryOp::Sub, Some(Date), Some(Date) | None) | (BinaryOp::Sub, None, Some(Date)) => {
             resolved(Date, Date, Int4, Kernel::DateMinusDate)
         }
         (BinaryOp::Add, Some(Date), None)
         | (BinaryOp::Add, None, Some(Date))
         | (BinaryOp::Add, Some(Time), Some(Time)) => Err(Refusal::NotUnique),
-        (
-            BinaryOp::Add | BinaryOp::Sub,
-            Some(moment @ (Date | Timestamp | Timestamptz)),
-            Some(Time),
-        ) => resolved(moment, Time, stamped(moment), Kernel::WithTime),
+        (BinaryOp::Add | BinaryOp::Sub, Some(moment @ (Date | Timestamp | Timestamptz)), Some(Time)) => {
+            resolved(moment, Time, stamped(moment), Kernel::WithTime)
+        }
         (BinaryOp::Add, Some(Time), Some(moment @ (Date | Timestamp | Timestamptz))) => {
             resolved(Time, moment, stamped(moment), Kernel::TimeWith)
         }
@@ -532,11 +473,7 @@ fn resolve_datetime(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Re
         | (BinaryOp::Add, None, Some(Time | Timestamp | Timestamptz))
         | (BinaryOp::Sub, Some(Time), Some(Time) | None)
         | (BinaryOp::Sub, None, Some(Time)) => Err(Refusal::Interval),
-        (
-            BinaryOp::Sub,
-            Some(Date | Timestamp | Timestamptz) | None,
-            Some(Date | Timestamp | Timestamptz),
-        )
+        (BinaryOp::Sub, Some(Date | Timestamp | Timestamptz) | None, Some(Date | Timestamp | Timestamptz))
         | (BinaryOp::Sub, Some(Timestamp | Timestamptz), None) => Err(Refusal::Interval),
         _ => Err(Refusal::DoesNotExist),
     }
@@ -549,28 +486,13 @@ fn resolve_power(left: Option<Type>, right: Option<Type>) -> Resolution {
         return Err(Refusal::DoesNotExist);
     }
     let any = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
-    let (result, kernel) = if any(is_numeric) && !any(is_float) {
-        (NUMERIC, Kernel::Numeric)
-    } else {
-        (Type::Float8, Kernel::Float8)
-    };
-    Ok(Resolved {
-        left: left.unwrap_or(result),
-        right: right.unwrap_or(result),
-        result,
-        kernel,
-    })
+    let (result, kernel) =
+        if any(is_numeric) && !any(is_float) { (NUMERIC, Kernel::Numeric) } else { (Type::Float8, Kernel::Float8) };
+    Ok(Resolved { left: left.unwrap_or(result), right: right.unwrap_or(result), result, kernel })
 }
 
 fn resolve_bits(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {
-    let resolved = |left, right, result| {
-        Ok(Resolved {
-            left,
-            right,
-            result,
-            kernel: Kernel::Integer,
-        })
-    };
+    let resolved = |left, right, result| Ok(Resolved { left, right, result, kernel: Kernel::Integer });
     if matches!(op, BinaryOp::ShiftLeft | BinaryOp::ShiftRight) {
         return match (left, right) {
             (None, Some(Type::Int2) | None) => Err(Refusal::NotUnique),
@@ -586,26 +508,13 @@ fn resolve_bits(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolu
     if !is_integer(a) || !is_integer(b) {
         return Err(Refusal::DoesNotExist);
     }
-    resolved(
-        a,
-        b,
-        if number_rank(a) > number_rank(b) {
-            a
-        } else {
-            b
-        },
-    )
+    resolved(a, b, if number_rank(a) > number_rank(b) { a } else { b })
 }
 
 fn resolve_concat(left: Option<Type>, right: Option<Type>) -> Resolution {
     let texts = |ty: Option<Type>| ty.is_none_or(is_text);
     let resolved = |other: Type, kernel| {
-        Ok(Resolved {
-            left: left.unwrap_or(other),
-            right: right.unwrap_or(other),
-            result: other,
-            kernel,
-        })
+        Ok(Resolved { left: left.unwrap_or(other), right: right.unwrap_or(other), result: other, kernel })
     };
     match (left, right) {
         (Some(Type::Bytea), Some(Type::Bytea) | None) | (None, Some(Type::Bytea)) => {
@@ -622,9 +531,7 @@ fn resolve_like(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolu
     let texts = |ty: Option<Type>| ty.is_none_or(is_text);
     let other = match (left, right) {
         _ if texts(left) && texts(right) => Type::Text,
-        _ if !folds && (bytes(left) || left.is_none()) && (bytes(right) || right.is_none()) => {
-            Type::Bytea
-        }
+        _ if !folds && (bytes(left) || left.is_none()) && (bytes(right) || right.is_none()) => Type::Bytea,
         _ => return Err(Refusal::DoesNotExist),
     };
     Ok(Resolved {
@@ -665,12 +572,7 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
     } else {
         return Err(Refusal::DoesNotExist);
     };
-    Ok(Resolved {
-        left: a,
-        right: b,
-        result: Type::Bool,
-        kernel: Kernel::Compare(comparison),
-    })
+    Ok(Resolved { left: a, right: b, result: Type::Bool, kernel: Kernel::Compare(comparison) })
 }
 
 /// A numeric in the form whose bytes compare as the numbers do.
@@ -704,9 +606,7 @@ fn float(ty: Type, value: &Value<'_>) -> Result<f64, SqlError> {
 fn moment(ty: Type, value: &Value<'_>) -> i128 {
     match (ty, *value) {
         (Type::Date, Value::Int(datetime::DATE_INFINITY)) => datetime::INFINITY.into(),
-        (Type::Date, Value::Int(datetime::DATE_NEGATIVE_INFINITY)) => {
-            datetime::NEGATIVE_INFINITY.into()
-        }
+        (Type::Date, Value::Int(datetime::DATE_NEGATIVE_INFINITY)) => datetime::NEGATIVE_INFINITY.into(),
         (Type::Date, Value::Int(days)) => {
             let us = i128::from(days) * i128::from(datetime::DAY_US);
             // A date beyond all timestamps is still before infinity.
@@ -751,10 +651,7 @@ fn check_float(op: BinaryOp, a: f64, b: f64, result: f64) -> Result<f64, SqlErro
 /// `a ^ b` of floats.
 pub(crate) fn power(a: f64, b: f64) -> Result<f64, SqlError> {
     if a == 0.0 && b < 0.0 {
-        return Err(SqlError::new(
-            "2201F",
-            "zero raised to a negative power is undefined",
-        ));
+        return Err(SqlError::new("2201F", "zero raised to a negative power is undefined"));
     }
     if a < 0.0 && b.is_finite() && b.fract() != 0.0 {
         return Err(fault::complex_power());
@@ -781,15 +678,11 @@ pub fn negate(ty: Type, value: &Value<'_>) -> Result<Datum, SqlError> {
         }
         (_, Value::Float(v)) => Datum::Float(-v),
         (_, Value::Decimal(v)) => Datum::Decimal(-v),
-        (Type::Numeric { .. }, Value::Bytes(v)) => {
-            Datum::Bytes(Numeric::from_stored(v).neg().to_stored())
-        }
+        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).neg().to_stored()),
         _ => {
-            let mut error = SqlError::new(
-                "42883",
-                format!("operator does not exist: - {}", pgtype::name(ty)),
-            );
-            let hint = "No operator matches the given name and argument type. You might need to add an explicit type cast.";
+            let mut error = SqlError::new("42883", format!("operator does not exist: - {}", pgtype::name(ty)));
+            let hint =
+                "No operator matches the given name and argument type. You might need to add an explicit type cast.";
             error.hint = Some(hint.to_owned());
             return Err(error);
         }

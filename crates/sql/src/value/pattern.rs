@@ -7,12 +7,7 @@ use super::fault;
 use crate::error::SqlError;
 
 /// `escape`: `None` for `ESCAPE ''`. `fold`: ILIKE. Bytes that are not UTF-8 (of `bytea`) count as one character each.
-pub fn like(
-    value: &[u8],
-    pattern: &[u8],
-    escape: Option<char>,
-    fold: bool,
-) -> Result<bool, SqlError> {
+pub fn like(value: &[u8], pattern: &[u8], escape: Option<char>, fold: bool) -> Result<bool, SqlError> {
     if fold {
         let lower = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_lowercase().into_bytes();
         return matches(&lower(value), &lower(pattern), escape);
@@ -43,12 +38,8 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                 next = after;
                 continue;
             }
-            Some((Element::One, after)) if at < value.len() => {
-                Some((at + char_length(value, at), after))
-            }
-            Some((Element::Plain(plain), after)) if value[at..].starts_with(plain) => {
-                Some((at + plain.len(), after))
-            }
+            Some((Element::One, after)) if at < value.len() => Some((at + char_length(value, at), after)),
+            Some((Element::Plain(plain), after)) if value[at..].starts_with(plain) => Some((at + plain.len(), after)),
             Some(_) => None,
         };
         match (step, retry) {
@@ -66,11 +57,7 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
     }
 }
 
-fn element(
-    pattern: &[u8],
-    at: usize,
-    escape: Option<char>,
-) -> Result<Option<(Element<'_>, usize)>, SqlError> {
+fn element(pattern: &[u8], at: usize, escape: Option<char>) -> Result<Option<(Element<'_>, usize)>, SqlError> {
     let Some(first) = pattern.get(at) else {
         return Ok(None);
     };

@@ -40,14 +40,9 @@ pub struct PgType {
 pub fn numeric(precision: u16, scale: i16) -> Type {
     let limit = i16::from(DECIMAL_DIGITS_MAX);
     if precision as i16 <= limit && (0..=limit).contains(&scale) {
-        Type::Decimal {
-            precision: precision as u8,
-            scale: scale as u8,
-        }
+        Type::Decimal { precision: precision as u8, scale: scale as u8 }
     } else {
-        Type::Numeric {
-            typmod: Some((precision, scale)),
-        }
+        Type::Numeric { typmod: Some((precision, scale)) }
     }
 }
 
@@ -70,20 +65,14 @@ pub fn describe(ty: Type) -> PgType {
         Type::Decimal { .. } | Type::Numeric { .. } => (1700, -1),
         Type::Uuid => (2950, 16),
     };
-    PgType {
-        oid,
-        length,
-        modifier: modifier(ty),
-    }
+    PgType { oid, length, modifier: modifier(ty) }
 }
 
 fn modifier(ty: Type) -> i32 {
     match ty {
         Type::Char(n) | Type::Varchar(n) if n <= LENGTH_MAX => n as i32 + 4,
         Type::Decimal { precision, scale } => numeric_modifier(precision.into(), scale.into()),
-        Type::Numeric {
-            typmod: Some((precision, scale)),
-        } => numeric_modifier(precision, scale),
+        Type::Numeric { typmod: Some((precision, scale)) } => numeric_modifier(precision, scale),
         _ => -1,
     }
 }
@@ -150,9 +139,7 @@ pub fn format_type(ty: Type) -> String {
         Type::Char(n) | Type::Varchar(n) if n <= LENGTH_MAX => format!("{name}({n})"),
         Type::Char(_) => "bpchar".to_owned(),
         Type::Decimal { precision, scale } => format!("{name}({precision},{scale})"),
-        Type::Numeric {
-            typmod: Some((precision, scale)),
-        } => format!("{name}({precision},{scale})"),
+        Type::Numeric { typmod: Some((precision, scale)) } => format!("{name}({precision},{scale})"),
         _ => name.to_owned(),
     }
 }

@@ -15,9 +15,7 @@ pub(crate) fn read(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
         Type::Int8 => Datum::Int(read_int(text, i64::MIN, "bigint")?),
         Type::Float4 => Datum::Float(float::read_float4(text)?.into()),
         Type::Float8 => Datum::Float(float::read_float8(text)?),
-        Type::Decimal { precision, scale } => {
-            Datum::Decimal(numeric::read_decimal(text, precision, scale)?)
-        }
+        Type::Decimal { precision, scale } => Datum::Decimal(numeric::read_decimal(text, precision, scale)?),
         Type::Numeric { typmod } => Datum::Bytes(numeric::read_numeric(text, typmod)?),
         Type::Char(_) | Type::Varchar(_) | Type::Text => {
             Datum::Bytes(limit_length(ty, check_text(text)?, false)?.into())
@@ -73,9 +71,7 @@ pub(crate) fn write_int(value: i64, out: &mut Vec<u8>) {
 fn read_bool(text: &[u8]) -> Result<bool, SqlError> {
     let word = trim_space(text);
     let begins = |full: &[u8], least: usize| {
-        word.len() >= least
-            && full.len() >= word.len()
-            && full[..word.len()].eq_ignore_ascii_case(word)
+        word.len() >= least && full.len() >= word.len() && full[..word.len()].eq_ignore_ascii_case(word)
     };
     if begins(b"true", 1) || begins(b"yes", 1) || begins(b"on", 2) || begins(b"1", 1) {
         Ok(true)
@@ -121,10 +117,7 @@ pub(crate) fn check_text(text: &[u8]) -> Result<&[u8], SqlError> {
     let invalid = |bytes: &[u8]| {
         let hex: Vec<String> = bytes.iter().map(|b| format!("0x{b:02x}")).collect();
         let hex = hex.join(" ");
-        SqlError::new(
-            "22021",
-            format!("invalid byte sequence for encoding \"UTF8\": {hex}"),
-        )
+        SqlError::new("22021", format!("invalid byte sequence for encoding \"UTF8\": {hex}"))
     };
     let valid_up_to = match std::str::from_utf8(text) {
         Ok(_) => text.len(),
@@ -249,10 +242,7 @@ fn read_escaped(text: &[u8]) -> Result<Box<[u8]>, SqlError> {
                 ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 4)
             }
             [b'\\', ..] => {
-                return Err(SqlError::new(
-                    "22P02",
-                    "invalid input syntax for type bytea",
-                ));
+                return Err(SqlError::new("22P02", "invalid input syntax for type bytea"));
             }
             _ => (text[at], 1),
         };
@@ -285,9 +275,7 @@ fn read_uuid(text: &[u8]) -> Result<u128, SqlError> {
             hyphen = true;
             continue;
         }
-        let digit = hex_digit(byte)
-            .filter(|_| digits < 32)
-            .ok_or_else(invalid)?;
+        let digit = hex_digit(byte).filter(|_| digits < 32).ok_or_else(invalid)?;
         value = value << 4 | u128::from(digit);
         digits += 1;
         hyphen = false;

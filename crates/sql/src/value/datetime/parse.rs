@@ -77,11 +77,7 @@ pub(crate) fn read_time(text: &[u8]) -> Result<i64, SqlError> {
 
 /// Reads a `timestamp`, which ignores a zone, or a `timestamptz`: microseconds since 2000-01-01.
 pub(crate) fn read_timestamp(text: &[u8], zoned: bool) -> Result<i64, SqlError> {
-    let name = if zoned {
-        "timestamp with time zone"
-    } else {
-        "timestamp"
-    };
+    let name = if zoned { "timestamp with time zone" } else { "timestamp" };
     let (days, time, offset) = match parse(text, false).map_err(|r| refuse(r, name, text))? {
         Moment::Infinity => return Ok(INFINITY),
         Moment::NegativeInfinity => return Ok(NEGATIVE_INFINITY),
@@ -106,12 +102,8 @@ fn refuse(refusal: Refusal, type_name: &str, text: &[u8]) -> SqlError {
             error
         }
         Refusal::ZoneRange => fault::quoted("22009", "time zone displacement out of range", text),
-        Refusal::UnknownZone(zone) => {
-            SqlError::new("22023", format!("time zone \"{zone}\" not recognized"))
-        }
-        Refusal::NeedsClock(word) => {
-            fault::feature(format!("date/time value \"{word}\" is not supported"))
-        }
+        Refusal::UnknownZone(zone) => SqlError::new("22023", format!("time zone \"{zone}\" not recognized")),
+        Refusal::NeedsClock(word) => fault::feature(format!("date/time value \"{word}\" is not supported")),
     }
 }
 
@@ -223,11 +215,7 @@ fn cut_number(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
                 cutter.run(field, |b| digit(b) || b == delimiter);
                 return Look::Date;
             }
-            if delimiter == b'.' {
-                Look::Number
-            } else {
-                Look::Date
-            }
+            if delimiter == b'.' { Look::Number } else { Look::Date }
         }
         _ => Look::Number,
     }
@@ -237,14 +225,12 @@ fn cut_word(cutter: &mut Cutter<'_>, field: &mut String) -> Look {
     cutter.run(field, |b| b.is_ascii_alphabetic());
     let next = cutter.peek();
     // "jan-08-1999" and zone names: a known word ends where its letters end.
-    let joined = matches!(next, b'-' | b'/' | b'.')
-        || ((next == b'+' || next.is_ascii_digit()) && Word::of(field).is_none());
+    let joined =
+        matches!(next, b'-' | b'/' | b'.') || ((next == b'+' || next.is_ascii_digit()) && Word::of(field).is_none());
     if !joined {
         return Look::Word;
     }
-    cutter.run(field, |b| {
-        b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':')
-    });
+    cutter.run(field, |b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'/' | b'_' | b'.' | b':'));
     Look::Date
 }
 
@@ -255,9 +241,7 @@ fn cut_signed(cutter: &mut Cutter<'_>, field: &mut String) -> Parsed<Look> {
         cutter.at += 1;
     }
     if cutter.peek().is_ascii_digit() {
-        cutter.run(field, |b| {
-            b.is_ascii_digit() || matches!(b, b':' | b'.' | b'-')
-        });
+        cutter.run(field, |b| b.is_ascii_digit() || matches!(b, b':' | b'.' | b'-'));
         Ok(Look::Zone)
     } else if cutter.peek().is_ascii_alphabetic() {
         cutter.run(field, |b| b.is_ascii_alphabetic());
@@ -302,15 +286,7 @@ const MONTHS: [&str; 12] = [
     "november",
     "december",
 ];
-const WEEKDAYS: [&str; 7] = [
-    "sunday",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-];
+const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 
 impl Word {
     fn of(text: &str) -> Option<Word> {
@@ -422,9 +398,7 @@ impl Reading {
         match field.look {
             Look::Date if self.prefix == Some(Word::Julian) => Err(Refusal::Format),
             Look::Date if self.is_zone_name(text, index, fields) => self.zone_name(text),
-            Look::Date if self.time_only && !self.is_date_of_time(index, fields) => {
-                Err(Refusal::Format)
-            }
+            Look::Date if self.time_only && !self.is_date_of_time(index, fields) => Err(Refusal::Format),
             Look::Date => self.date(text),
             Look::Time => {
                 if self.prefix == Some(Word::Julian) {
@@ -443,17 +417,13 @@ impl Reading {
     /// A joined field after a complete date is a zone by name or, with leading digits, a time and such a zone.
     fn is_zone_name(&self, text: &str, index: usize, fields: &[FieldText]) -> bool {
         let starts_with_letter = text.starts_with(|c: char| c.is_ascii_alphabetic());
-        starts_with_letter
-            && (self.time_only || self.has(MONTH | DAY))
-            && !self.is_date_of_time(index, fields)
+        starts_with_letter && (self.time_only || self.has(MONTH | DAY)) && !self.is_date_of_time(index, fields)
     }
 
     /// Before a time of day, a date is read and ignored if it comes first and the time next, or if there is another date last.
     fn is_date_of_time(&self, index: usize, fields: &[FieldText]) -> bool {
         let looks = |field: Option<&FieldText>, look| field.is_some_and(|f| f.look == look);
-        index == 0
-            && fields.len() >= 2
-            && (looks(fields.get(1), Look::Time) || looks(fields.last(), Look::Date))
+        index == 0 && fields.len() >= 2 && (looks(fields.get(1), Look::Time) || looks(fields.last(), Look::Date))
     }
 
     fn zone_name(&mut self, text: &str) -> Parsed<()> {
@@ -470,11 +440,7 @@ impl Reading {
         match word {
             Word::Month(month) => {
                 // "99 jan 8": a number taken for the month was the day.
-                if self.has(MONTH)
-                    && !self.text_month
-                    && !self.has(DAY)
-                    && (1..=31).contains(&self.month)
-                {
+                if self.has(MONTH) && !self.text_month && !self.has(DAY) && (1..=31).contains(&self.month) {
                     self.day = self.month;
                     self.met = self.met & !MONTH | DAY;
                 }
@@ -517,12 +483,8 @@ impl Reading {
         match point {
             Some(_) if self.met & DATE == 0 => self.date(text),
             Some(point) if point > 2 => self.run_of_digits(text, self.met),
-            None if text.len() >= 6 && !(self.has(DATE) && self.has(TIME)) => {
-                self.run_of_digits(text, self.met)
-            }
-            _ => self
-                .number(text, self.met, self.text_month)
-                .map(|parts| self.met |= parts),
+            None if text.len() >= 6 && !(self.has(DATE) && self.has(TIME)) => self.run_of_digits(text, self.met),
+            _ => self.number(text, self.met, self.text_month).map(|parts| self.met |= parts),
         }
     }
 
@@ -579,10 +541,7 @@ impl Reading {
         if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
             return Err(Refusal::Format);
         }
-        let value = text
-            .parse::<i32>()
-            .map(i64::from)
-            .map_err(|_| Refusal::FieldRange)?;
+        let value = text.parse::<i32>().map(i64::from).map_err(|_| Refusal::FieldRange)?;
         let length = text.len();
         if length == 3 && met & DATE == YEAR && (1..=366).contains(&value) {
             self.day_of_year = value;
@@ -632,27 +591,15 @@ impl Reading {
             let (year, month) = rest.split_at(rest.len() - 2);
             self.day = number(day)?;
             self.month = number(month)?;
-            self.year = year
-                .parse::<i32>()
-                .map(i64::from)
-                .map_err(|_| Refusal::FieldRange)?;
+            self.year = year.parse::<i32>().map(i64::from).map_err(|_| Refusal::FieldRange)?;
             self.two_digit_year = year.len() == 2;
             return self.add(DATE);
         }
         if met & TIME != 0 || !matches!(digits.len(), 4 | 6) {
             return Err(Refusal::Format);
         }
-        let second = if digits.len() == 6 {
-            number(&digits[4..])?
-        } else {
-            0
-        };
-        self.set_time(
-            number(&digits[..2])?,
-            number(&digits[2..4])?,
-            second,
-            fraction,
-        )
+        let second = if digits.len() == 6 { number(&digits[4..])? } else { 0 };
+        self.set_time(number(&digits[..2])?, number(&digits[2..4])?, second, fraction)
     }
 
     /// `hh:mm`, `hh:mm:ss`, `hh:mm:ss.fraction`.
@@ -669,11 +616,7 @@ impl Reading {
             if part.is_empty() && count < 2 || part.len() > 10 {
                 return Err(Refusal::Format);
             }
-            *slot = if part.is_empty() {
-                0
-            } else {
-                part.parse().map_err(|_| Refusal::Format)?
-            };
+            *slot = if part.is_empty() { 0 } else { part.parse().map_err(|_| Refusal::Format)? };
         }
         if count < 2 || clock.len() < text.len() && count != 3 {
             return Err(Refusal::Format);
@@ -707,11 +650,7 @@ impl Reading {
             }
         } else {
             let number: i64 = digits.parse().map_err(|_| Refusal::Format)?;
-            (numbers[0], numbers[1]) = if digits.len() > 2 {
-                (number / 100, number % 100)
-            } else {
-                (number, 0)
-            };
+            (numbers[0], numbers[1]) = if digits.len() > 2 { (number / 100, number % 100) } else { (number, 0) };
         }
         let [hours, minutes, seconds] = numbers;
         if !(0..=ZONE_HOURS_MAX).contains(&hours) || minutes > 59 || seconds > 59 {
@@ -727,11 +666,7 @@ impl Reading {
             if !self.has(TIME) {
                 return Err(Refusal::Format);
             }
-            return Ok(Moment::At {
-                days: 0,
-                time,
-                offset: 0,
-            });
+            return Ok(Moment::At { days: 0, time, offset: 0 });
         }
         if !self.has(DATE) || self.prefix.is_some() {
             return Err(Refusal::Format);
@@ -740,11 +675,7 @@ impl Reading {
             Some(days) => days,
             None => self.days()?,
         };
-        Ok(Moment::At {
-            days,
-            time,
-            offset: self.offset,
-        })
+        Ok(Moment::At { days, time, offset: self.offset })
     }
 
     fn time_of_day(&self) -> Parsed<i64> {
@@ -770,11 +701,7 @@ impl Reading {
         } else if self.year <= 0 {
             return Err(Refusal::FieldRange);
         }
-        let first = Civil {
-            year: self.year,
-            month: 1,
-            day: 1,
-        };
+        let first = Civil { year: self.year, month: 1, day: 1 };
         if self.has(DAY_OF_YEAR) {
             return Ok(days_of(first) + self.day_of_year - 1);
         }
@@ -784,11 +711,7 @@ impl Reading {
         if self.day > days_in_month(self.year, self.month) {
             return Err(Refusal::FieldRange);
         }
-        Ok(days_of(Civil {
-            month: self.month,
-            day: self.day,
-            ..first
-        }))
+        Ok(days_of(Civil { month: self.month, day: self.day, ..first }))
     }
 }
 
@@ -798,9 +721,7 @@ fn split_letters(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let letters = first.is_ascii_alphabetic();
-        let end = rest
-            .find(|c: char| c.is_ascii_alphabetic() != letters)
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| c.is_ascii_alphabetic() != letters).unwrap_or(rest.len());
         parts.push(&rest[..end]);
         rest = &rest[end..];
     }

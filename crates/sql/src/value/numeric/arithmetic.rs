@@ -43,9 +43,7 @@ impl Numeric {
             (Finite(a), Finite(b)) => {
                 let scale = i64::from(a.scale) + i64::from(b.scale);
                 let product = match (&a.unscaled, &b.unscaled) {
-                    (Unscaled::Small(a), Unscaled::Small(b)) if a.checked_mul(*b).is_some() => {
-                        Unscaled::Small(a * b)
-                    }
+                    (Unscaled::Small(a), Unscaled::Small(b)) if a.checked_mul(*b).is_some() => Unscaled::Small(a * b),
                     (a, b) => (a.to_big() * b.to_big()).into(),
                 };
                 let kept = scale.min(SCALE_MAX);
@@ -87,9 +85,7 @@ impl Numeric {
             (Finite(a), Finite(b)) => {
                 let scale = a.scale.max(b.scale);
                 let rest = match (a.at_scale(scale), b.at_scale(scale)) {
-                    (Unscaled::Small(a), Unscaled::Small(b)) => {
-                        Unscaled::Small(a.checked_rem(b).unwrap_or(0))
-                    }
+                    (Unscaled::Small(a), Unscaled::Small(b)) => Unscaled::Small(a.checked_rem(b).unwrap_or(0)),
                     (a, b) => (a.to_big() % b.to_big()).into(),
                 };
                 Numeric::finite(rest, scale.into())
@@ -104,10 +100,9 @@ impl Numeric {
             Numeric::NaN => Numeric::NaN,
             Numeric::Infinity => Numeric::NegativeInfinity,
             Numeric::NegativeInfinity => Numeric::Infinity,
-            Numeric::Finite(Finite { unscaled, scale }) => Numeric::Finite(Finite {
-                unscaled: unscaled.negated(),
-                scale,
-            }),
+            Numeric::Finite(Finite { unscaled, scale }) => {
+                Numeric::Finite(Finite { unscaled: unscaled.negated(), scale })
+            }
         }
     }
 
@@ -137,11 +132,7 @@ impl Numeric {
         self.at_places(places, Unscaled::cut_down)
     }
 
-    fn at_places(
-        &self,
-        places: i64,
-        down: impl Fn(&Unscaled, u32) -> Unscaled,
-    ) -> Result<Numeric, SqlError> {
+    fn at_places(&self, places: i64, down: impl Fn(&Unscaled, u32) -> Unscaled) -> Result<Numeric, SqlError> {
         let Numeric::Finite(finite) = self else {
             return Ok(self.clone());
         };
@@ -152,11 +143,7 @@ impl Numeric {
         } else {
             finite.unscaled.scaled_up((places - own) as u32)
         };
-        if places >= 0 {
-            Numeric::finite(moved, places)
-        } else {
-            Numeric::finite(moved.scaled_up(-places as u32), 0)
-        }
+        if places >= 0 { Numeric::finite(moved, places) } else { Numeric::finite(moved.scaled_up(-places as u32), 0) }
     }
 
     /// The largest integer that is not above.
@@ -189,14 +176,8 @@ impl Numeric {
         }
         let (weight, _) = leading(finite);
         // Digits before the point of the root.
-        let root_digits = if weight >= 0 {
-            weight * 4 / 2 + 1
-        } else {
-            1 - (1 - weight * 4) / 2
-        };
-        let scale = (SIGNIFICANT_DIGITS_MIN - root_digits)
-            .max(finite.scale.into())
-            .clamp(0, DISPLAY_SCALE_MAX);
+        let root_digits = if weight >= 0 { weight * 4 / 2 + 1 } else { 1 - (1 - weight * 4) / 2 };
+        let scale = (SIGNIFICANT_DIGITS_MIN - root_digits).max(finite.scale.into()).clamp(0, DISPLAY_SCALE_MAX);
         let places = 2 * scale - i64::from(finite.scale);
         let square = if places >= 0 {
             finite.unscaled.to_big() * big_power(places as u32)
@@ -205,11 +186,7 @@ impl Numeric {
         };
         let root = square.sqrt();
         // Half of a unit more than the root, squared, is `root^2 + root + 1/4`.
-        let rounded = if square - &root * &root > root {
-            root + 1
-        } else {
-            root
-        };
+        let rounded = if square - &root * &root > root { root + 1 } else { root };
         Numeric::finite(rounded.into(), scale)
     }
 }
@@ -236,10 +213,7 @@ fn quotient_scale(a: &Finite, b: &Finite) -> i64 {
     let ((weight_a, first_a), (weight_b, first_b)) = (leading(a), leading(b));
     // With equal first digits the quotient may or may not reach the weight; assume it does not.
     let weight = weight_a - weight_b - i64::from(first_a <= first_b);
-    (SIGNIFICANT_DIGITS_MIN - weight * 4)
-        .max(a.scale.into())
-        .max(b.scale.into())
-        .clamp(0, DISPLAY_SCALE_MAX)
+    (SIGNIFICANT_DIGITS_MIN - weight * 4).max(a.scale.into()).max(b.scale.into()).clamp(0, DISPLAY_SCALE_MAX)
 }
 
 /// Weight and value of the first digit in base 10000; zeros for zero.
@@ -252,9 +226,7 @@ pub(super) fn leading(number: &Finite) -> (i64, u32) {
         let weight = exponent.div_euclid(4);
         let taken = (exponent.rem_euclid(4) + 1) as usize;
         let padded = digits.iter().copied().chain(std::iter::repeat(b'0'));
-        let first = padded
-            .take(taken)
-            .fold(0, |n, d| n * 10 + u32::from(d - b'0'));
+        let first = padded.take(taken).fold(0, |n, d| n * 10 + u32::from(d - b'0'));
         (weight, first)
     })
 }

@@ -46,10 +46,9 @@ impl Numeric {
             Kind::NaN => Numeric::NaN,
             Kind::Infinity { negative: false } => Numeric::Infinity,
             Kind::Infinity { negative: true } => Numeric::NegativeInfinity,
-            Kind::Finite { negative } => Numeric::Finite(Finite {
-                unscaled: view.unscaled(negative),
-                scale: view.scale,
-            }),
+            Kind::Finite { negative } => {
+                Numeric::Finite(Finite { unscaled: view.unscaled(negative), scale: view.scale })
+            }
         }
     }
 }
@@ -108,26 +107,17 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     pub fn of(stored: &'a [u8]) -> View<'a> {
-        let (key, scale) = stored
-            .split_last_chunk::<2>()
-            .expect("invariant: a stored numeric ends with its scale");
+        let (key, scale) = stored.split_last_chunk::<2>().expect("invariant: a stored numeric ends with its scale");
         let scale = u16::from_be_bytes(*scale);
         let head = key[0];
         let kind = match head {
             NAN => Kind::NaN,
             INFINITY => Kind::Infinity { negative: false },
             NEGATIVE_INFINITY => Kind::Infinity { negative: true },
-            _ => Kind::Finite {
-                negative: head < ZERO,
-            },
+            _ => Kind::Finite { negative: head < ZERO },
         };
         if !matches!(kind, Kind::Finite { .. }) || head == ZERO {
-            return View {
-                kind,
-                scale,
-                exponent: 0,
-                digits: &[],
-            };
+            return View { kind, scale, exponent: 0, digits: &[] };
         }
         let flip = if head < ZERO { 0xff } else { 0 };
         let byte = |i: usize| i32::from(key[i] ^ flip);
@@ -137,19 +127,11 @@ impl<'a> View<'a> {
             head => (i32::from(head) - MIDDLE, 1),
         };
         let end = key.len() - usize::from(flip != 0);
-        View {
-            kind,
-            scale,
-            exponent,
-            digits: &key[start..end],
-        }
+        View { kind, scale, exponent, digits: &key[start..end] }
     }
 
     fn negative(&self) -> bool {
-        matches!(
-            self.kind,
-            Kind::Finite { negative: true } | Kind::Infinity { negative: true }
-        )
+        matches!(self.kind, Kind::Finite { negative: true } | Kind::Infinity { negative: true })
     }
 
     pub fn is_zero(&self) -> bool {
@@ -168,10 +150,7 @@ impl<'a> View<'a> {
 
     /// The decimal digit at a place counted from the first pair, zero outside.
     pub fn digit(&self, place: i32) -> u8 {
-        let Some(&encoded) = usize::try_from(place)
-            .ok()
-            .and_then(|p| self.digits.get(p / 2))
-        else {
+        let Some(&encoded) = usize::try_from(place).ok().and_then(|p| self.digits.get(p / 2)) else {
             return 0;
         };
         let pair = if self.negative() { !encoded } else { encoded } - 1;
@@ -211,14 +190,8 @@ impl<'a> View<'a> {
             Unscaled::Small(small_digits(&room[..count]))
         } else {
             let digits: Vec<u8> = digits.collect();
-            BigInt::parse_bytes(&digits, 10)
-                .expect("the digits are digits")
-                .into()
+            BigInt::parse_bytes(&digits, 10).expect("the digits are digits").into()
         };
-        if negative {
-            magnitude.negated()
-        } else {
-            magnitude
-        }
+        if negative { magnitude.negated() } else { magnitude }
     }
 }

@@ -16,12 +16,7 @@ pub struct NumericSum {
 
 impl Default for NumericSum {
     fn default() -> NumericSum {
-        NumericSum {
-            small: 0,
-            scale: 0,
-            large: None,
-            count: 0,
-        }
+        NumericSum { small: 0, scale: 0, large: None, count: 0 }
     }
 }
 
@@ -45,9 +40,8 @@ impl NumericSum {
 
     fn add_rescaled(&mut self, unscaled: i128, scale: u8) -> Result<(), SqlError> {
         if scale > self.scale
-            && let Some(rescaled) = POWERS
-                .get(usize::from(scale - self.scale))
-                .and_then(|power| self.small.checked_mul(*power))
+            && let Some(rescaled) =
+                POWERS.get(usize::from(scale - self.scale)).and_then(|power| self.small.checked_mul(*power))
         {
             self.small = rescaled;
             self.scale = scale;

@@ -24,14 +24,7 @@ pub(crate) fn send_stored(stored: &[u8], out: &mut Vec<u8>) {
         return send_head(0, 0, 0, view.scale, out);
     }
     let digit = |place| view.digit(place);
-    send_digits(
-        negative,
-        view.whole_digits(),
-        view.digit_count(),
-        view.scale,
-        digit,
-        out,
-    );
+    send_digits(negative, view.whole_digits(), view.digit_count(), view.scale, digit, out);
 }
 
 /// Appends the sent form of an integer at a scale.
@@ -46,14 +39,7 @@ pub(crate) fn send_decimal(unscaled: i128, scale: u8, out: &mut Vec<u8>) {
         let digit = usize::try_from(place).ok().and_then(|p| digits.get(p));
         digit.map_or(0, |d| d - b'0')
     };
-    send_digits(
-        unscaled < 0,
-        count - i32::from(scale),
-        count,
-        scale.into(),
-        digit,
-        out,
-    );
+    send_digits(unscaled < 0, count - i32::from(scale), count, scale.into(), digit, out);
 }
 
 fn send_head(count: i32, weight: i32, sign: u16, scale: u16, out: &mut Vec<u8>) {
@@ -64,14 +50,7 @@ fn send_head(count: i32, weight: i32, sign: u16, scale: u16, out: &mut Vec<u8>) 
 
 /// `digit` gives the decimal digits, of which `count` are known and the first `whole` stand before the point (the first is after `-whole`
 /// zeros if that is negative).
-fn send_digits(
-    negative: bool,
-    whole: i32,
-    count: i32,
-    scale: u16,
-    digit: impl Fn(i32) -> u8,
-    out: &mut Vec<u8>,
-) {
+fn send_digits(negative: bool, whole: i32, count: i32, scale: u16, digit: impl Fn(i32) -> u8, out: &mut Vec<u8>) {
     let group = |weight: i32| {
         let first = whole - 4 * (weight + 1);
         (first..first + 4).fold(0u16, |n, place| n * 10 + u16::from(digit(place)))
@@ -93,10 +72,7 @@ fn send_digits(
 }
 
 /// Reads the sent form for a column of stored numbers.
-pub(crate) fn receive_numeric(
-    bytes: &[u8],
-    typmod: Option<(u16, i16)>,
-) -> Result<Box<[u8]>, SqlError> {
+pub(crate) fn receive_numeric(bytes: &[u8], typmod: Option<(u16, i16)>) -> Result<Box<[u8]>, SqlError> {
     Ok(receive(bytes)?.apply_typmod(typmod)?.to_stored())
 }
 
@@ -106,16 +82,11 @@ pub(crate) fn receive_decimal(bytes: &[u8], precision: u8, scale: u8) -> Result<
 }
 
 fn invalid(part: &str) -> SqlError {
-    SqlError::new(
-        "22P03",
-        format!("invalid {part} in external \"numeric\" value"),
-    )
+    SqlError::new("22P03", format!("invalid {part} in external \"numeric\" value"))
 }
 
 fn receive(bytes: &[u8]) -> Result<Numeric, SqlError> {
-    let (head, digits) = bytes
-        .split_at_checked(8)
-        .ok_or_else(fault::binary_too_short)?;
+    let (head, digits) = bytes.split_at_checked(8).ok_or_else(fault::binary_too_short)?;
     let word = |bytes: &[u8], i: usize| u16::from_be_bytes([bytes[2 * i], bytes[2 * i + 1]]);
     let (count, weight) = (usize::from(word(head, 0)), word(head, 1) as i16);
     let (sign, scale) = (word(head, 2), word(head, 3));
@@ -158,10 +129,6 @@ fn assemble(negative: bool, digits: &[u16], weight: i32, scale: u16) -> Result<N
     } else {
         magnitude.scaled_up((wanted - places) as u32)
     };
-    let unscaled = if negative {
-        unscaled.negated()
-    } else {
-        unscaled
-    };
+    let unscaled = if negative { unscaled.negated() } else { unscaled };
     Numeric::finite(unscaled, scale.into())
 }

@@ -1,0 +1,94 @@
+//! Which statements are already planned? A cache by text, shared by a database's sessions.
+//!
+//! Two generations: what is used moves to the young one; when that is full it becomes the old one and the old one is forgotten. So a
+//! statement that is still in use stays, and texts that come once go.
+
+use crate::route::Plan;
+use crate::rows::Column;
+use freshet_engine::catalog::Schema;
+use freshet_engine::schema::Type;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A parsed and bound statement; shared by all sessions through the statement cache, rebound when the schema changed.
+#[derive(Debug)]
+pub struct Prepared {
+    pub sql: String,
+    pub parameters: Vec<Type>,
+    /// Empty: the statement gives no rows.
+    pub columns: Arc<[Column]>,
+    /// Parameter types as they were declared.
+    pub(crate) declared: Box<[Option<Type>]>,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) plan: Plan,
+    pub(crate) uses_clock: bool,
+}
+
+impl Prepared {
+    /// COMMIT, ROLLBACK and the like: what a failed transaction takes.
+    pub fn ends_transaction(&self) -> bool {
+        matches!(self.plan, Plan::Commit | Plan::Rollback)
+    }
+
+    /// BEGIN, COMMIT, ROLLBACK: what controls transactions.
+    pub fn controls_transaction(&self) -> bool {
+        matches!(self.plan, Plan::Begin { .. } | Plan::Commit | Plan::Rollback)
+    }
+
+    /// Nothing but blanks and comments.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.plan, Plan::Empty)
+    }
+}
+
+/// Statements of one generation.
+const GENERATION: usize = 1024;
+/// Longer texts (bulk inserts) are not kept.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+
+type Generation = HashMap<Box<str>, Vec<Arc<Prepared>>>;
+
+#[derive(Default)]
+struct Generations {
+    young: Generation,
+    old: Generation,
+}
+
+/// Prepared statements by their text and declared parameter types.
+#[derive(Default)]
+pub struct StatementCache {
+    generations: Mutex<Generations>,
+}
+
+impl StatementCache {
+    /// The statement planned for this schema.
+    pub(crate) fn get(&self, sql: &str, declared: &[Option<Type>], schema: &Arc<Schema>) -> Option<Arc<Prepared>> {
+        let mut generations = self.generations.lock();
+        let fits = |p: &&Arc<Prepared>| p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema);
+        if let Some(found) = generations.young.get(sql).and_then(|l| l.iter().find(fits)) {
+            return Some(found.clone());
+        }
+        let found = generations.old.get(sql)?.iter().find(fits)?.clone();
+        generations.insert(&found);
+        Some(found)
+    }
+
+    pub(crate) fn insert(&self, prepared: &Arc<Prepared>) {
+        if prepared.sql.len() <= TEXT_BYTES_MAX {
+            self.generations.lock().insert(prepared);
+        }
+    }
+}
+
+impl Generations {
+    fn insert(&mut self, prepared: &Arc<Prepared>) {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let list = self.young.entry(prepared.sql.as_str().into()).or_default();
+        // A plan for an older schema makes room for the one that replaces it.
+        list.retain(|p| p.declared != prepared.declared);
+        list.push(prepared.clone());
+    }
+}

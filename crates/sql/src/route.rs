@@ -1,0 +1,346 @@
+//! Which road does a statement take? Compiled where it can be; else the other road, where there is one; else 0A000.
+//!
+//! What neither road takes is an error that names it.
+
+use crate::bind::change::is_select;
+use crate::bind::{Bind, Binder, Refusal};
+use crate::compiled::change::{Delete, Insert, Update};
+use crate::compiled::definition::Definition;
+use crate::compiled::query::Query;
+use crate::error::SqlError;
+use crate::parse::{Parsed, parse};
+use crate::road::{Planned, Request, other_road};
+use crate::rows::Column;
+use freshet_engine::catalog::Schema;
+use freshet_engine::schema::Type;
+use freshet_engine::txn::Isolation;
+use sqlparser::ast::{
+    self, DiscardObject, Reset, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+};
+use std::sync::Arc;
+
+/// What BEGIN or SET TRANSACTION asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Modes {
+    pub isolation: Option<Isolation>,
+    pub read_only: Option<bool>,
+}
+
+/// A statement's program.
+#[derive(Debug)]
+pub enum Plan {
+    Empty,
+    Select(Box<Query>),
+    Insert(Box<Insert>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    Define(Definition),
+    Begin {
+        start: bool,
+        modes: Modes,
+    },
+    Commit,
+    Rollback,
+    SetTransaction {
+        modes: Modes,
+        session: bool,
+    },
+    /// `None`: to its default.
+    Set {
+        name: String,
+        value: Option<String>,
+        local: bool,
+    },
+    ResetAll,
+    DiscardAll,
+    Show(String),
+    ShowAll,
+    Explain(Vec<String>),
+    Checkpoint,
+    NoOperation(&'static str),
+    Other(Arc<dyn Planned>),
+}
+
+impl Plan {
+    /// Runs at the durable horizon when it is a transaction of its own.
+    pub fn only_reads(&self) -> bool {
+        match self {
+            Plan::Select(query) => query.lock.is_none(),
+            Plan::Other(planned) => !planned.writes(),
+            _ => false,
+        }
+    }
+}
+
+/// A plan with what its callers see.
+#[derive(Debug)]
+pub struct Routed {
+    pub plan: Plan,
+    pub parameters: Vec<Type>,
+    pub columns: Arc<[Column]>,
+    pub uses_clock: bool,
+}
+
+/// Parses, binds and routes one statement.
+pub fn route(sql: &str, schema: &Arc<Schema>, declared: &[Option<Type>]) -> Result<Routed, SqlError> {
+    match parse(sql)? {
+        Parsed::Empty => Ok(plain(Plan::Empty)),
+        Parsed::Checkpoint => Ok(plain(Plan::Checkpoint)),
+        Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
+        Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
+        Parsed::Abort => Ok(plain(Plan::Rollback)),
+        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared),
+    }
+}
+
+fn plain(plan: Plan) -> Routed {
+    Routed { plan, parameters: Vec::new(), columns: Arc::new([]), uses_clock: false }
+}
+
+fn text_column(name: &str) -> Arc<[Column]> {
+    Arc::new([Column { name: name.to_owned(), ty: Type::Text, origin: None }])
+}
+
+fn route_statement(
+    sql: &str,
+    statement: &Statement,
+    schema: &Arc<Schema>,
+    declared: &[Option<Type>],
+) -> Result<Routed, SqlError> {
+    if let Some(control) = control(statement)? {
+        return Ok(control);
+    }
+    if let Statement::Explain {
+        describe_alias: ast::DescribeAlias::Explain,
+        analyze,
+        verbose: _,
+        query_plan: false,
+        estimate: false,
+        statement,
+        format,
+        options,
+    } = statement
+    {
+        if *analyze || format.is_some() || options.is_some() {
+            return Err(SqlError::unsupported("an option of EXPLAIN"));
+        }
+        let explained = route_statement(sql, statement, schema, declared)?;
+        return Ok(Routed {
+            plan: Plan::Explain(crate::explain::lines(&explained.plan)),
+            columns: text_column("QUERY PLAN"),
+            ..explained
+        });
+    }
+    let mut binder = Binder::new(sql, schema, declared);
+    match compile(&mut binder, statement) {
+        Ok((plan, columns)) => {
+            Ok(Routed { plan, parameters: binder.parameter_types(), columns, uses_clock: binder.uses_clock })
+        }
+        Err(Refusal::Error(error)) => Err(error),
+        Err(Refusal::NotCompiled { what, position }) => {
+            let Some(road) = other_road() else {
+                return Err(without_road(&what).at(position));
+            };
+            let planned = road.plan(&Request { sql, statement, schema, declared })?;
+            Ok(Routed {
+                parameters: planned.parameters(),
+                columns: planned.columns(),
+                uses_clock: true,
+                plan: Plan::Other(planned),
+            })
+        }
+    }
+}
+
+fn without_road(what: &str) -> SqlError {
+    SqlError::new("0A000", format!("{what} needs the feature `query` (DataFusion), which this build lacks"))
+}
+
+fn compile(binder: &mut Binder<'_>, statement: &Statement) -> Bind<(Plan, Arc<[Column]>)> {
+    let no_columns: Arc<[Column]> = Arc::new([]);
+    let given = |returning: &Option<crate::compiled::change::Returning>| {
+        returning.as_ref().map_or_else(|| no_columns.clone(), |r| r.columns.clone())
+    };
+    Ok(match statement {
+        Statement::Query(query) if is_select(query) => {
+            let query = binder.query(query)?;
+            let columns = query.columns.clone();
+            (Plan::Select(Box::new(query)), columns)
+        }
+        Statement::Insert(insert) => {
+            let insert = binder.insert(insert)?;
+            let columns = given(&insert.returning);
+            (Plan::Insert(Box::new(insert)), columns)
+        }
+        Statement::Update(update) => {
+            let update = binder.update(update)?;
+            let columns = given(&update.returning);
+            (Plan::Update(Box::new(update)), columns)
+        }
+        Statement::Delete(delete) => {
+            let delete = binder.delete(delete)?;
+            let columns = given(&delete.returning);
+            (Plan::Delete(Box::new(delete)), columns)
+        }
+        Statement::CreateTable(create) => (Plan::Define(binder.create_table(create)?), no_columns),
+        Statement::CreateIndex(create) => (Plan::Define(binder.create_index(create)?), no_columns),
+        Statement::Truncate(truncate) => (Plan::Define(binder.truncate(truncate)?), no_columns),
+        Statement::Drop {
+            object_type,
+            if_exists,
+            names,
+            // Nothing depends on a table but its indexes, which go with it.
+            cascade: _,
+            restrict: _,
+            purge,
+            temporary,
+            table,
+        } => {
+            let drop = binder.drop(object_type, *if_exists, names, *purge, *temporary, table.as_ref())?;
+            (Plan::Define(drop), no_columns)
+        }
+        other => {
+            let text = other.to_string();
+            let words: Vec<&str> = text.split_whitespace().take(2).collect();
+            return Err(SqlError::unsupported(words.join(" ")).into());
+        }
+    })
+}
+
+/// Statements about the session and its transaction.
+fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
+    let plan = match statement {
+        Statement::StartTransaction {
+            modes,
+            begin,
+            transaction: _,
+            modifier: None,
+            statements,
+            exception: None,
+            has_end_keyword: false,
+        } if statements.is_empty() => Plan::Begin { start: !begin, modes: transaction_modes(modes)? },
+        Statement::Commit { chain: false, end: _, modifier: None } => Plan::Commit,
+        Statement::Rollback { chain: false, savepoint: None } => Plan::Rollback,
+        Statement::Commit { .. } | Statement::Rollback { .. } => {
+            return Err(SqlError::unsupported(format!("{statement}")));
+        }
+        Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } => {
+            return Err(SqlError::unsupported("SAVEPOINT"));
+        }
+        Statement::Set(set) => set_plan(set)?,
+        Statement::Reset(reset) => match &reset.reset {
+            Reset::ALL => Plan::ResetAll,
+            Reset::ConfigurationParameter(name) => Plan::Set { name: setting_name(name), value: None, local: false },
+        },
+        Statement::Discard { object_type } => match object_type {
+            DiscardObject::ALL => Plan::DiscardAll,
+            DiscardObject::PLANS => Plan::NoOperation("DISCARD PLANS"),
+            DiscardObject::SEQUENCES => Plan::NoOperation("DISCARD SEQUENCES"),
+            DiscardObject::TEMP => Plan::NoOperation("DISCARD TEMP"),
+        },
+        Statement::ShowVariable { variable } => return show(variable).map(Some),
+        _ => return Ok(None),
+    };
+    Ok(Some(plain(plan)))
+}
+
+fn show(variable: &[ast::Ident]) -> Result<Routed, SqlError> {
+    let parts: Vec<String> = variable.iter().map(|i| i.value.to_lowercase()).collect();
+    let name = match parts.as_slice() {
+        [all] if all == "all" => {
+            let column = |name: &str| Column { name: name.to_owned(), ty: Type::Text, origin: None };
+            return Ok(Routed {
+                columns: Arc::new([column("name"), column("setting"), column("description")]),
+                ..plain(Plan::ShowAll)
+            });
+        }
+        [time, zone] if time == "time" && zone == "zone" => "timezone".to_owned(),
+        [a, b, c] if a == "transaction" && b == "isolation" && c == "level" => "transaction_isolation".to_owned(),
+        [session, authorization] if session == "session" && authorization == "authorization" => {
+            "session_authorization".to_owned()
+        }
+        parts => parts.join("."),
+    };
+    Ok(Routed { columns: text_column(&crate::settings::display_name(&name)?), ..plain(Plan::Show(name)) })
+}
+
+fn transaction_modes(modes: &[TransactionMode]) -> Result<Modes, SqlError> {
+    let mut result = Modes::default();
+    for mode in modes {
+        match mode {
+            TransactionMode::AccessMode(TransactionAccessMode::ReadOnly) => {
+                result.read_only = Some(true);
+            }
+            TransactionMode::AccessMode(TransactionAccessMode::ReadWrite) => {
+                result.read_only = Some(false);
+            }
+            TransactionMode::IsolationLevel(level) => {
+                result.isolation = Some(match level {
+                    TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+                        Isolation::ReadCommitted
+                    }
+                    TransactionIsolationLevel::RepeatableRead => Isolation::RepeatableRead,
+                    other => {
+                        return Err(SqlError::unsupported(format!("ISOLATION LEVEL {other}"))
+                            .with_hint("READ COMMITTED and REPEATABLE READ are there."));
+                    }
+                });
+            }
+        }
+    }
+    Ok(result)
+}
+
+fn setting_name(name: &ast::ObjectName) -> String {
+    name.to_string().replace('"', "").to_lowercase()
+}
+
+fn set_plan(set: &Set) -> Result<Plan, SqlError> {
+    Ok(match set {
+        Set::SingleAssignment { scope, hivevar: false, variable, values } => {
+            Plan::Set { name: setting_name(variable), value: setting_value(values)?, local: is_local(scope.as_ref())? }
+        }
+        Set::SetTimeZone { local, value } => {
+            Plan::Set { name: "timezone".to_owned(), value: setting_value(std::slice::from_ref(value))?, local: *local }
+        }
+        Set::SetNames { charset_name, collation_name: None } => {
+            Plan::Set { name: "client_encoding".to_owned(), value: Some(charset_name.value.clone()), local: false }
+        }
+        Set::SetNamesDefault {} => Plan::Set { name: "client_encoding".to_owned(), value: None, local: false },
+        Set::SetTransaction { modes, snapshot: None, session } => {
+            Plan::SetTransaction { modes: transaction_modes(modes)?, session: *session }
+        }
+        other => return Err(SqlError::unsupported(other.to_string())),
+    })
+}
+
+fn is_local(scope: Option<&ast::ContextModifier>) -> Result<bool, SqlError> {
+    match scope {
+        None | Some(ast::ContextModifier::Session) => Ok(false),
+        Some(ast::ContextModifier::Local) => Ok(true),
+        Some(ast::ContextModifier::Global) => Err(SqlError::unsupported("SET GLOBAL")),
+    }
+}
+
+/// The value as text; `None` for DEFAULT.
+fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
+    let mut parts = Vec::with_capacity(values.len());
+    for value in values {
+        parts.push(match value {
+            ast::Expr::Identifier(ident)
+                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") =>
+            {
+                return Ok(None);
+            }
+            ast::Expr::Identifier(ident) => ident.value.clone(),
+            ast::Expr::Value(v) => match &v.value {
+                ast::Value::SingleQuotedString(s) | ast::Value::EscapedStringLiteral(s) => s.clone(),
+                ast::Value::Number(n, _) => n.clone(),
+                ast::Value::Boolean(b) => b.to_string(),
+                other => return Err(SqlError::unsupported(format!("the value {other}"))),
+            },
+            other => other.to_string(),
+        });
+    }
+    Ok(Some(parts.join(", ")))
+}
