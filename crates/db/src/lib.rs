@@ -1,21 +1,73 @@
 //! Freshet embedded: a durable in-memory SQL database in your process.
+//!
+//! ```
+//! use freshet_db::{Database, IntoDatum, Options};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path();
+//! let db = Database::open(Options::small(path))?;
+//! let mut session = db.session()?;
+//! session.run("CREATE TABLE account (id bigint PRIMARY KEY, owner text NOT NULL, balance numeric(12,2))")?;
+//!
+//! let insert = session.prepare("INSERT INTO account VALUES ($1, $2, $3)")?;
+//! session.execute(&insert, &[1.into_datum(), "Ada".into_datum(), "100.00".into_datum()])?;
+//! session.execute(&insert, &[2.into_datum(), "Bob".into_datum(), "20.50".into_datum()])?;
+//!
+//! let transfer = session.prepare("UPDATE account SET balance = balance + $2 WHERE id = $1")?;
+//! let mut transaction = session.begin()?;
+//! transaction.execute(&transfer, &[1.into_datum(), "-7.25".into_datum()])?;
+//! transaction.execute(&transfer, &[2.into_datum(), "7.25".into_datum()])?;
+//! transaction.commit()?; // durable now
+//!
+//! let select = session.prepare("SELECT owner, balance FROM account WHERE id = $1")?;
+//! let rows = session.query(&select, &[2.into_datum()])?;
+//! assert_eq!(rows.text(0, 0), Some("Bob"));
+//! assert_eq!(rows.display(0, 1).as_deref(), Some("27.75"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Session`] is one connection, used by one thread at a time; a [`Statement`] is prepared once and serves every session of its
+//! database, through changes of the schema too. What a call returns outside of a transaction is durable. [`Session::execute_ticket`]
+//! and [`Transaction::commit_ticket`] return before that, with a [`Ticket`] to wait for, block on or await: so one thread
+//! can keep a thousand commits in flight.
+//!
+//! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
+mod datum;
+
+pub use datum::IntoDatum;
+use freshet_engine::engine::{DurableWait, Engine};
 pub use freshet_engine::engine::{OpenError, Options, Stats};
 use freshet_engine::ids::Cts;
 pub use freshet_sql as sql;
+use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
+use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-/// An open database. Clones share it.
+/// An open database. Clones share it; the last one to go closes it.
 #[derive(Clone)]
-pub struct Database {}
+pub struct Database {
+    engine: Engine,
+    cache: Arc<StatementCache>,
+}
 
 /// A connection: one thread at a time, at most one transaction at a time.
-pub struct Session {}
+pub struct Session {
+    inner: sql::Session,
+    rows: RowSet,
+    converted: Vec<Datum>,
+}
 
 /// A prepared statement; cheap to clone, usable by every session of its database.
 #[derive(Clone)]
-pub struct Statement {}
+pub struct Statement {
+    prepared: Arc<Prepared>,
+}
 
 /// A commit on its way to the devices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,110 +75,297 @@ pub struct Ticket(pub Cts);
 
 /// A transaction as a scoped value: dropped without `commit`, it is rolled back.
 pub struct Transaction<'s> {
-    #[allow(dead_code)]
     session: &'s mut Session,
+    open: bool,
 }
 
 /// Ready when a ticket is durable; also `Future`.
-pub struct Durable {}
+pub struct Durable {
+    wait: DurableWait,
+}
 
-impl std::future::Future for Durable {
+impl Durable {
+    /// Blocks until the ticket's commit is durable.
+    pub fn wait(self) -> Result<(), SqlError> {
+        Ok(self.wait.wait()?)
+    }
+}
+
+impl Future for Durable {
     type Output = Result<(), SqlError>;
-    fn poll(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
-        unimplemented!()
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.wait).poll(context);
+        polled.map(|result| result.map_err(SqlError::from))
     }
 }
 
-/// Typed parameters: `&session.execute(&st, &[1.into_datum(), ...])`.
-pub trait IntoDatum {
-    fn into_datum(self) -> Datum;
-}
-
-#[allow(unused_variables)]
 impl Database {
+    /// Opens a database, or creates it where there is none and the options allow it. Recovery happens here.
     pub fn open(options: Options) -> Result<Database, OpenError> {
-        unimplemented!()
+        Ok(Database { engine: Engine::open(options)?, cache: Arc::default() })
     }
+
+    /// A new connection.
     pub fn session(&self) -> Result<Session, SqlError> {
-        unimplemented!()
+        Ok(Session { inner: self.sql_session()?, rows: RowSet::default(), converted: Vec::new() })
     }
+
+    /// A session in steps, as an event loop drives it; it shares this database's statement cache.
+    pub fn sql_session(&self) -> Result<sql::Session, SqlError> {
+        sql::Session::with_cache(&self.engine, self.cache.clone())
+    }
+
     /// Blocks until the ticket's commit is durable.
     pub fn wait(&self, ticket: Ticket) -> Result<(), SqlError> {
-        unimplemented!()
+        if self.is_durable(ticket) {
+            return Ok(());
+        }
+        self.durable(ticket).wait()
     }
+
+    /// A future of the ticket's durability.
+    ///
+    /// ```
+    /// # use freshet_db::{Database, IntoDatum, Options};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = Database::open(Options::small(dir.path()))?;
+    /// let mut session = db.session()?;
+    /// session.run("CREATE TABLE t (id int PRIMARY KEY)")?;
+    /// let insert = session.prepare("INSERT INTO t VALUES ($1)")?;
+    /// let (_, first) = session.execute_ticket(&insert, &[1.into_datum()])?;
+    /// let (_, second) = session.execute_ticket(&insert, &[2.into_datum()])?;
+    /// // Both are visible already; one wait covers both, because durability follows commit order.
+    /// db.durable(first.max(second)).wait()?;
+    /// assert!(db.is_durable(first));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn durable(&self, ticket: Ticket) -> Durable {
-        unimplemented!()
+        Durable { wait: self.engine.wait_durable(ticket.0) }
     }
+
     pub fn is_durable(&self, ticket: Ticket) -> bool {
-        unimplemented!()
+        self.engine.is_durable(ticket.0)
     }
+
+    /// Writes a checkpoint; returns when it is complete and the log below it is recycled.
     pub fn checkpoint(&self) -> Result<(), SqlError> {
-        unimplemented!()
+        Ok(self.engine.checkpoint()?)
     }
+
     pub fn stats(&self) -> Stats {
-        unimplemented!()
+        self.engine.stats()
     }
+
+    /// What this machine lacks that would make the database faster, a line each.
     pub fn runs_without(&self) -> Vec<String> {
-        unimplemented!()
+        self.engine.runs_without()
     }
+
     /// The engine beneath, for the server.
-    pub fn engine(&self) -> &freshet_engine::engine::Engine {
-        unimplemented!()
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 
-#[allow(unused_variables)]
 impl Session {
+    /// Parses and plans a statement once.
     pub fn prepare(&mut self, sql: &str) -> Result<Statement, SqlError> {
-        unimplemented!()
+        Ok(Statement { prepared: self.inner.prepare(sql, &[])? })
     }
+
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
     pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
-        unimplemented!()
+        let outcome = self.complete(statement, parameters)?;
+        self.settle(&outcome)?;
+        Ok(outcome.tag.rows.unwrap_or(0))
     }
+
     /// Runs a statement and gives its rows, which live in this session's buffer until the next call.
     pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
-        unimplemented!()
+        let outcome = self.complete(statement, parameters)?;
+        self.settle(&outcome)?;
+        Ok(&self.rows)
     }
-    /// Runs a script of statements without parameters.
+
+    /// Runs a script of statements without parameters, each as a transaction of its own unless the script says BEGIN. Rows affected or
+    /// given by the last one.
     pub fn run(&mut self, script: &str) -> Result<u64, SqlError> {
-        unimplemented!()
+        let mut count = 0;
+        for sql in self.inner.split(script)? {
+            let statement = self.prepare(&sql)?;
+            count = self.execute(&statement, &[])?;
+        }
+        Ok(count)
     }
+
     /// Autocommit without waiting: the ticket tells when it is durable.
     pub fn execute_ticket(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<(u64, Ticket), SqlError> {
-        unimplemented!()
+        let outcome = self.complete(statement, parameters)?;
+        Ok((outcome.tag.rows.unwrap_or(0), Ticket(outcome.durable.unwrap_or(Cts::ZERO))))
     }
+
+    /// Begins a transaction with the session's default isolation level.
+    ///
+    /// ```
+    /// # use freshet_db::{Database, Options};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = Database::open(Options::small(dir.path()))?;
+    /// let mut session = db.session()?;
+    /// session.run("CREATE TABLE t (id int PRIMARY KEY)")?;
+    /// let insert = session.prepare("INSERT INTO t VALUES (1)")?;
+    /// {
+    ///     let mut transaction = session.begin()?;
+    ///     transaction.execute(&insert, &[])?;
+    ///     // Dropped without commit: rolled back.
+    /// }
+    /// let count = session.prepare("SELECT count(*) FROM t")?;
+    /// assert_eq!(session.query(&count, &[])?.i64(0, 0), Some(0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn begin(&mut self) -> Result<Transaction<'_>, SqlError> {
-        unimplemented!()
+        if self.inner.status() != TransactionStatus::Idle {
+            return Err(SqlError::new("25001", "there is already a transaction in progress"));
+        }
+        self.control("BEGIN")?;
+        Ok(Transaction { session: self, open: true })
+    }
+
+    /// Where this session stands with its transaction.
+    pub fn status(&self) -> TransactionStatus {
+        self.inner.status()
+    }
+
+    /// Bytes of the last commit's record with its header.
+    pub fn last_commit_record_bytes(&self) -> u64 {
+        self.inner.last_commit_record_bytes()
+    }
+
+    /// The session in steps.
+    pub fn inner(&mut self) -> &mut sql::Session {
+        &mut self.inner
+    }
+
+    /// BEGIN, COMMIT, ROLLBACK: cached like any statement.
+    fn control(&mut self, sql: &str) -> Result<Outcome, SqlError> {
+        let statement = self.prepare(sql)?;
+        self.complete(&statement, &[])
+    }
+
+    /// Runs to the end, blocking where it must wait.
+    fn complete(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<Outcome, SqlError> {
+        let prepared = &statement.prepared;
+        let parameters = match datum::check_bytes(&prepared.parameters, parameters, &mut self.converted)? {
+            true => self.converted.as_slice(),
+            false => parameters,
+        };
+        let started = self.inner.statement_timeout().map(|limit| (Instant::now(), limit));
+        let mut step = self.inner.execute(prepared, parameters, &mut self.rows);
+        loop {
+            match step.map_err(|error| self.told(error))? {
+                Step::Done(outcome) => return Ok(outcome),
+                Step::Wait(mut wait) => {
+                    let (limit, error) = self.wait_limit(started);
+                    if !wait.block(limit) {
+                        let error = self.inner.cancel(error);
+                        return Err(self.told(error));
+                    }
+                }
+            }
+            step = self.inner.resume(&mut self.rows);
+        }
+    }
+
+    /// How long a wait may take, and what is said when it took longer.
+    fn wait_limit(&self, started: Option<(Instant, Duration)>) -> (Option<Duration>, SqlError) {
+        let lock = self.inner.lock_timeout();
+        let statement = started.map(|(at, limit)| limit.saturating_sub(at.elapsed()));
+        match (lock, statement) {
+            (lock, Some(statement)) if lock.is_none_or(|lock| statement < lock) => {
+                (Some(statement), SqlError::new("57014", "canceling statement due to statement timeout"))
+            }
+            (lock, _) => (lock, SqlError::new("55P03", "canceling statement due to lock timeout")),
+        }
+    }
+
+    /// An error is told once what it depends on is durable.
+    fn told(&self, error: SqlError) -> SqlError {
+        match self.inner.error_dependency() {
+            None => error,
+            Some(cts) => match self.inner.engine().wait_durable(cts).wait() {
+                Ok(()) => error,
+                Err(failure) => failure.into(),
+            },
+        }
+    }
+
+    /// Outside of a transaction a reply waits for what it depends on.
+    fn settle(&self, outcome: &Outcome) -> Result<(), SqlError> {
+        match outcome.durable {
+            Some(cts) if self.inner.status() == TransactionStatus::Idle => {
+                Ok(self.inner.engine().wait_durable(cts).wait()?)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-#[allow(unused_variables)]
 impl Transaction<'_> {
+    /// Rows affected or given; provisional until the commit.
     pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
-        unimplemented!()
+        let outcome = self.session.complete(statement, parameters)?;
+        Ok(outcome.tag.rows.unwrap_or(0))
     }
+
+    /// The statement's rows, which live in the session's buffer until the next call.
     pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
-        unimplemented!()
+        self.session.complete(statement, parameters)?;
+        Ok(&self.session.rows)
     }
+
     /// Pre-commits: visible to others at once, durable when the ticket is.
-    pub fn commit_ticket(self) -> Result<Ticket, SqlError> {
-        unimplemented!()
+    pub fn commit_ticket(mut self) -> Result<Ticket, SqlError> {
+        let outcome = self.end()?;
+        Ok(Ticket(outcome.durable.unwrap_or(Cts::ZERO)))
     }
+
     /// Commits and waits until it is durable.
-    pub fn commit(self) -> Result<(), SqlError> {
-        unimplemented!()
+    pub fn commit(mut self) -> Result<(), SqlError> {
+        let outcome = self.end()?;
+        self.session.settle(&outcome)
     }
-    pub fn rollback(self) {
-        unimplemented!()
+
+    /// A failed transaction does not commit: that is 25P02 here, where SQL's COMMIT answers ROLLBACK.
+    fn end(&mut self) -> Result<Outcome, SqlError> {
+        self.open = false;
+        match self.session.status() {
+            TransactionStatus::Open => self.session.control("COMMIT"),
+            TransactionStatus::Failed => {
+                self.session.inner.close();
+                Err(SqlError::new("25P02", "current transaction is aborted: it was rolled back"))
+            }
+            TransactionStatus::Idle => Err(SqlError::new("25P01", "there is no transaction in progress")),
+        }
+    }
+
+    pub fn rollback(self) {}
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.session.inner.close();
+        }
     }
 }
 
 impl Statement {
+    /// The result's columns; empty for a statement without rows.
     pub fn columns(&self) -> &Arc<[Column]> {
-        unimplemented!()
+        &self.prepared.columns
     }
+
     pub fn parameters(&self) -> &[Type] {
-        unimplemented!()
+        &self.prepared.parameters
     }
 }

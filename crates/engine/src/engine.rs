@@ -264,14 +264,15 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let log = core.log.stats();
+        let (commit_records, commit_record_bytes) = core.sessions.commit_counts();
         Stats {
             page_bytes: core.pages.used_bytes(),
             version_bytes: core.arena.used_bytes(),
             index_bytes: self.index_bytes(),
             log_used_bytes: core.log.used_bytes(),
             log_capacity_bytes: core.log.capacity_bytes(),
-            commit_records: core.counts.records.load(Ordering::Relaxed),
-            commit_record_bytes: core.counts.record_bytes.load(Ordering::Relaxed),
+            commit_records,
+            commit_record_bytes,
             groups: log.groups,
             group_overhead_bytes: log.header_bytes + log.padding_bytes,
             flushes: log.syncs,

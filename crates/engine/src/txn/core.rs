@@ -16,13 +16,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counters of what commits logged.
-#[derive(Default)]
-pub(crate) struct CommitCounts {
-    pub records: AtomicU64,
-    pub record_bytes: AtomicU64,
-}
-
 /// The shared state of a database: memory, log, sessions, locks, schema.
 pub(crate) struct Core {
     pub pages: Arc<Pages>,
@@ -41,7 +34,6 @@ pub(crate) struct Core {
     pub(super) large_txn: AtomicU64,
     /// Commits with fragments that may not be durable yet: the first fragment's epoch and the commit's cts.
     pub(super) fragmented: Mutex<Vec<(Epoch, Cts)>>,
-    pub counts: CommitCounts,
     /// Keys the hash indexes.
     pub hash_seed: u64,
 }
@@ -84,7 +76,6 @@ impl Core {
             deferred: AtomicU64::new(0),
             large_txn: AtomicU64::new(0),
             fragmented: Mutex::default(),
-            counts: CommitCounts::default(),
             hash_seed,
         })
     }

@@ -421,24 +421,22 @@ impl Session {
     }
 
     fn write_commit(&mut self) -> Result<Cts, Stop> {
-        let core = self.core.clone();
         // Every prev_cts of the write set is below: each was drawn before its row was locked.
-        let base = core.log.now();
-        let limit = core.log.frame_limit_bytes() as usize - 64;
-        self.compose(base, limit)?;
+        let base = self.core.log.now();
+        self.compose(base, self.core.log.frame_limit_bytes() as usize - 64)?;
+        let core = &*self.core;
         let mut worker = core.worker();
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut announced = reserved.announce();
         let cts = announced.draw();
         let header = commit_header(cts, base, self.fragments.as_ref());
         announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
-        self.publish_schema();
-        let waited = self.stamp(cts);
+        publish_schema(core, &mut self.ddl, &mut self.schema);
+        let waited = stamp(core, &self.held, &self.tables, cts);
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
-        core.counts.records.fetch_add(1, Ordering::Relaxed);
-        core.counts.record_bytes.fetch_add(self.last_record_bytes, Ordering::Relaxed);
+        core.sessions.place(self.no).count_commit(self.last_record_bytes);
         self.last_cts = cts;
         if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
             core.fragmented.lock().push((first, cts));
@@ -527,37 +525,6 @@ impl Session {
         fragments.crc_sum = fragments.crc_sum.wrapping_add(crc32c::crc32c(&self.body));
         self.body.clear();
         Ok(())
-    }
-
-    fn publish_schema(&mut self) {
-        if let Some(schema) = self.ddl.schema.take() {
-            self.core.schema.store(schema.clone());
-            self.schema = schema;
-        }
-    }
-
-    /// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
-    /// there is such a row.
-    fn stamp(&mut self, cts: Cts) -> bool {
-        let mut waited = false;
-        for held in &self.held {
-            let container = container(&self.tables[usize::from(held.table)], held.container);
-            let mut latched = container.slot(held.row).latch();
-            let head = latched.head();
-            if head.is_dirty() {
-                latched.set(0, cts.0);
-                let mut node = Node::new(&self.core.arena, head.node);
-                node.set_stamp(cts);
-                while node.prev_cts().is_none() {
-                    node = Node::new(&self.core.arena, node.next());
-                    node.set_stamp(cts);
-                }
-            }
-            waited |= head.is_waited();
-            let owner = if head.is_waited() { head.owner() } else { None };
-            latched.set_head(head.with_dirty(false).with_owner(owner));
-        }
-        waited
     }
 
     fn leave_garbage(&mut self, cts: Cts) {
@@ -754,6 +721,37 @@ impl Drop for Session {
 
 pub(super) fn container(table: &Table, number: u16) -> &Container {
     table.store.container(number).expect("invariant: a write names a container of its table")
+}
+
+fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>) {
+    if let Some(schema) = ddl.schema.take() {
+        core.schema.store(schema.clone());
+        *current = schema;
+    }
+}
+
+/// Stamps every written row and its nodes, and releases each lock with the stamp, unless someone queues for it: true if
+/// there is such a row.
+fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
+    let mut waited = false;
+    for held in held {
+        let container = container(&tables[usize::from(held.table)], held.container);
+        let mut latched = container.slot(held.row).latch();
+        let head = latched.head();
+        if head.is_dirty() {
+            latched.set(0, cts.0);
+            let mut node = Node::new(&core.arena, head.node);
+            node.set_stamp(cts);
+            while node.prev_cts().is_none() {
+                node = Node::new(&core.arena, node.next());
+                node.set_stamp(cts);
+            }
+        }
+        waited |= head.is_waited();
+        let owner = if head.is_waited() { head.owner() } else { None };
+        latched.set_head(head.with_dirty(false).with_owner(owner));
+    }
+    waited
 }
 
 fn stop_of_asked(asked: Asked) -> Stop {

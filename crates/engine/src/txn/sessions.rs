@@ -5,6 +5,7 @@
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
+//! | commit records, bytes | what its commits logged; only the session writes them |
 //! | tables | tables written by the transaction, for DDL to wait for |
 //! | garbage | what its commits left behind, oldest first |
 //!
@@ -28,6 +29,8 @@ pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
     serial: AtomicU64,
     first_fragment: AtomicU64,
+    commit_records: AtomicU64,
+    commit_record_bytes: AtomicU64,
     pub(super) end_waited: AtomicBool,
     pub(super) tables: Mutex<Vec<TableId>>,
     pub(super) garbage: Mutex<VecDeque<Garbage>>,
@@ -39,6 +42,8 @@ impl SessionPlace {
             snapshot: AtomicU64::new(NONE),
             serial: AtomicU64::new(0),
             first_fragment: AtomicU64::new(NONE),
+            commit_records: AtomicU64::new(0),
+            commit_record_bytes: AtomicU64::new(0),
             end_waited: AtomicBool::new(false),
             tables: Mutex::default(),
             garbage: Mutex::default(),
@@ -88,6 +93,12 @@ impl SessionPlace {
     pub fn end(&self) -> bool {
         self.serial.fetch_add(1, Ordering::SeqCst);
         self.end_waited.swap(false, Ordering::SeqCst)
+    }
+
+    pub fn count_commit(&self, record_bytes: u64) {
+        self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let bytes = self.commit_record_bytes.load(Ordering::Relaxed) + record_bytes;
+        self.commit_record_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub fn set_first_fragment(&self, epoch: Option<Epoch>) {
@@ -142,6 +153,14 @@ impl Sessions {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         self.all().map(|(_, p)| Cts(p.snapshot.load(Ordering::Acquire))).fold(durable, Cts::min)
+    }
+
+    /// Commit records of all sessions, past ones included, and their bytes.
+    pub fn commit_counts(&self) -> (u64, u64) {
+        self.all().fold((0, 0), |(records, bytes), (_, p)| {
+            let more = p.commit_record_bytes.load(Ordering::Relaxed);
+            (records + p.commit_records.load(Ordering::Relaxed), bytes + more)
+        })
     }
 
     /// The oldest epoch with fragments of a commit that images may lack.

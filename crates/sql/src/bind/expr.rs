@@ -10,6 +10,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::{DEPTH_MAX, span_position};
+use crate::value::function::Function;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{UNLIMITED, name as type_name};
@@ -569,16 +570,20 @@ impl Binder<'_> {
     }
 
     fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
-        let types: Vec<&str> = args.iter().map(|a| shown(a.ty)).collect();
-        let signature = format!("{name}({})", types.join(", "));
-        if crate::road::has_other_road() {
-            return Err(Refusal::NotCompiled { what: format!("the function {signature}"), position: None });
+        let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
+        let function = match Function::resolve(name, &types) {
+            Ok(function) => function,
+            Err(error) if crate::road::has_other_road() && !Function::exists(name) => {
+                return Err(Refusal::NotCompiled { what: error.message, position: None });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut exprs = Vec::with_capacity(args.len());
+        for (arg, &ty) in args.into_iter().zip(&function.arguments) {
+            exprs.push(self.coerce(arg, ty, CastContext::Implicit)?);
         }
-        Err(SqlError::new("42883", format!("function {signature} does not exist"))
-            .with_hint(
-                "No function matches the given name and argument types. You might need to add explicit type casts.",
-            )
-            .into())
+        let result = function.result;
+        Ok(Bound::new(Expr::Call { function: Box::new(function), args: exprs }, result))
     }
 
     fn aggregate(

@@ -2,6 +2,7 @@
 
 use super::{Env, EnvValue, Expr};
 use crate::error::SqlError;
+use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Table;
@@ -187,6 +188,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
                 None => Ok(Scalar::NULL),
             }
         }
+        Expr::Call { function, args } => call(function, args, frame),
         Expr::Coalesce(list) => {
             for item in list {
                 let item = evaluate(item, frame)?;
@@ -216,6 +218,15 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         | Expr::In { .. }
         | Expr::Like { .. } => Ok(truth(expr, frame)?.into()),
     }
+}
+
+fn call<'a>(function: &Function, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let mut scalars = Vec::with_capacity(args.len());
+    for arg in args {
+        scalars.push(evaluate(arg, frame)?);
+    }
+    let values: Vec<Value<'_>> = scalars.iter().map(Scalar::value).collect();
+    function.call(&values).map(Scalar::Own)
 }
 
 fn extreme<'a>(greatest: bool, list: &'a [Expr], ty: Type, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {

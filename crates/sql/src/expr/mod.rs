@@ -12,6 +12,7 @@ pub use show::show;
 
 use crate::settings::Settings;
 use crate::value::Datum;
+use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
 use freshet_engine::schema::Type;
 
@@ -118,6 +119,11 @@ pub enum Expr {
         branches: Vec<(Expr, Expr)>,
         otherwise: Option<Box<Expr>>,
     },
+    /// The arguments have the function's types.
+    Call {
+        function: Box<Function>,
+        args: Vec<Expr>,
+    },
     Coalesce(Vec<Expr>),
     NullIf {
         /// Equality.
@@ -174,7 +180,8 @@ impl Expr {
                 f(left);
                 f(right);
             }
-            Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) | Expr::Extreme { list, .. } => {
+            Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) | Expr::Call { args: list, .. }
+            | Expr::Extreme { list, .. } => {
                 list.iter().for_each(f)
             }
             Expr::In { expr, list, .. } => {
@@ -236,6 +243,7 @@ impl Expr {
                 branches: branches.into_iter().map(|(c, r)| (c.rewrite(before), r.rewrite(before))).collect(),
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
+            Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },

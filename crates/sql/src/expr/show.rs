@@ -45,6 +45,9 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         }
         Expr::Cast { expr, to, .. } => format!("({})::{}", show(expr, name), crate::value::pgtype::format_type(*to)),
         Expr::Negate { expr, .. } => format!("(- {})", show(expr, name)),
+        Expr::Call { function, args } => {
+            format!("{}({})", format!("{:?}", function.id).to_lowercase(), list_of(args, ", ", name))
+        }
         Expr::Coalesce(list) => format!("COALESCE({})", list_of(list, ", ", name)),
         Expr::Extreme { greatest, list, .. } => {
             format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, list_of(list, ", ", name))

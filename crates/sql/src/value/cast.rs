@@ -92,7 +92,10 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
 /// refuses it. That the context allows the cast is the caller's to check; a cast that does not exist is 42846.
 pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<Datum, SqlError> {
     if value.is_null() {
-        return Ok(Datum::Null);
+        return match context(from, to) {
+            Some(_) => Ok(Datum::Null),
+            None => Err(no_cast(from, to)),
+        };
     }
     if from == to {
         return Ok(Datum::from(*value));

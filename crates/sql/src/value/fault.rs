@@ -87,3 +87,17 @@ pub(crate) fn logarithm(of: &str) -> SqlError {
 pub(crate) fn pattern_ends_with_escape() -> SqlError {
     SqlError::new("22025", "LIKE pattern must not end with escape character")
 }
+
+pub(crate) fn root_of_negative() -> SqlError {
+    SqlError::new("2201F", "cannot take square root of a negative number")
+}
+
+/// A number that is no Unicode character.
+pub(crate) fn character(code: i64) -> SqlError {
+    let message = if code > 0x10_ffff {
+        format!("requested character too large for encoding: {code}")
+    } else {
+        format!("requested character not valid for encoding: {code}")
+    };
+    SqlError::new("54000", message)
+}

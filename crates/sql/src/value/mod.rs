@@ -5,11 +5,16 @@ pub mod cast;
 mod datetime;
 mod fault;
 mod float;
+pub mod function;
 pub mod numeric;
 pub mod operator;
 pub mod pattern;
 pub mod pgtype;
+pub mod search;
 mod text;
+
+#[cfg(test)]
+mod tests;
 
 pub use numeric::Numeric;
 

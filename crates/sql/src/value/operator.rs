@@ -196,9 +196,7 @@ impl BinaryOperator {
         Ok(match comparison {
             Comparison::Same => self.left.compare(left, right),
             Comparison::WithoutBlanks => match (*left, *right) {
-                (Value::Bytes(a), Value::Bytes(b)) => {
-                    text::trim_blanks(a).cmp(text::trim_blanks(b))
-                }
+                (Value::Bytes(a), Value::Bytes(b)) => text::trim_blanks(a).cmp(text::trim_blanks(b)),
                 _ => self.left.compare(left, right),
             },
             Comparison::Decimal => {
@@ -560,10 +558,7 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         } else {
             Comparison::Numeric
         }
-    } else if matches!(
-        (a, b),
-        (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))
-    ) {
+    } else if matches!((a, b), (Type::Char(_), Type::Varchar(_)) | (Type::Varchar(_), Type::Char(_))) {
         Comparison::WithoutBlanks
     } else if cast::same_base(a, b) || is_text(a) && is_text(b) {
         Comparison::Same
@@ -678,7 +673,7 @@ pub fn negate(ty: Type, value: &Value<'_>) -> Result<Datum, SqlError> {
         }
         (_, Value::Float(v)) => Datum::Float(-v),
         (_, Value::Decimal(v)) => Datum::Decimal(-v),
-        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).neg().to_stored()),
+        (Type::Numeric { .. }, Value::Bytes(v)) => Datum::Bytes(Numeric::from_stored(v).negated().to_stored()),
         _ => {
             let mut error = SqlError::new("42883", format!("operator does not exist: - {}", pgtype::name(ty)));
             let hint =

@@ -291,10 +291,10 @@ const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursd
 impl Word {
     fn of(text: &str) -> Option<Word> {
         let names = |full: &&str| *full == text || &full[..3] == text;
-        if let Some(month) = MONTHS.iter().position(|m| names(&m)) {
+        if let Some(month) = MONTHS.iter().position(&names) {
             return Some(Word::Month(month as i64 + 1));
         }
-        if WEEKDAYS.iter().any(|d| names(&d)) {
+        if WEEKDAYS.iter().any(names) {
             return Some(Word::Weekday);
         }
         Some(match text {

@@ -1,6 +1,6 @@
 //! Sums, products, quotients and roots, each with PostgreSQL's scale of the result.
 
-use super::{Finite, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient};
+use super::{Finite, INTEGER_DIGITS_MAX, Numeric, POWERS, SCALE_MAX, Unscaled, big_power, round_quotient};
 use crate::error::SqlError;
 use crate::value::fault;
 use num_bigint::BigInt;
@@ -9,8 +9,6 @@ use num_bigint::BigInt;
 const SIGNIFICANT_DIGITS_MIN: i64 = 16;
 /// A computed scale is at most this, unless an operand's is larger.
 const DISPLAY_SCALE_MAX: i64 = 1000;
-/// `round` and `trunc` take the places from this range.
-const ROUND_PLACES_MAX: i64 = 2000;
 
 impl Numeric {
     pub fn add(&self, other: &Numeric) -> Result<Numeric, SqlError> {
@@ -34,7 +32,7 @@ impl Numeric {
     }
 
     pub fn sub(&self, other: &Numeric) -> Result<Numeric, SqlError> {
-        self.add(&other.clone().neg())
+        self.add(&other.clone().negated())
     }
 
     pub fn mul(&self, other: &Numeric) -> Result<Numeric, SqlError> {
@@ -95,7 +93,31 @@ impl Numeric {
         }
     }
 
-    pub fn neg(self) -> Numeric {
+    /// The quotient cut off to an integer.
+    pub fn div_whole(&self, other: &Numeric) -> Result<Numeric, SqlError> {
+        match (self, other) {
+            (Numeric::Finite(_), Numeric::Finite(b)) if !b.unscaled.is_zero() => {
+                let rest = self.rem(other)?;
+                self.sub(&rest)?.div(other)?.round(0)
+            }
+            _ => self.div(other),
+        }
+    }
+
+    /// The same number without zeros at the end of its places.
+    pub fn trim_scale(&self) -> Numeric {
+        let Numeric::Finite(finite) = self else {
+            return self.clone();
+        };
+        let zeros = finite.unscaled.with_digits(|digits| match digits {
+            b"" => finite.scale,
+            _ => digits.iter().rev().take_while(|d| **d == b'0').count() as u16,
+        });
+        let dropped = zeros.min(finite.scale);
+        Numeric::Finite(Finite { unscaled: finite.unscaled.cut_down(dropped.into()), scale: finite.scale - dropped })
+    }
+
+    pub fn negated(self) -> Numeric {
         match self {
             Numeric::NaN => Numeric::NaN,
             Numeric::Infinity => Numeric::NegativeInfinity,
@@ -107,7 +129,7 @@ impl Numeric {
     }
 
     pub fn abs(self) -> Numeric {
-        if self.signum() < 0 { self.neg() } else { self }
+        if self.signum() < 0 { self.negated() } else { self }
     }
 
     /// -1, 0 or 1; 0 for NaN.
@@ -136,7 +158,7 @@ impl Numeric {
         let Numeric::Finite(finite) = self else {
             return Ok(self.clone());
         };
-        let places = places.clamp(-ROUND_PLACES_MAX, ROUND_PLACES_MAX);
+        let places = places.clamp(-INTEGER_DIGITS_MAX - 1, SCALE_MAX);
         let own = i64::from(finite.scale);
         let moved = if places < own {
             down(&finite.unscaled, (own - places) as u32)
@@ -165,14 +187,13 @@ impl Numeric {
     }
 
     pub fn sqrt(&self) -> Result<Numeric, SqlError> {
-        let negative = || SqlError::new("2201F", "cannot take square root of a negative number");
         let finite = match self {
             Numeric::NaN | Numeric::Infinity => return Ok(self.clone()),
-            Numeric::NegativeInfinity => return Err(negative()),
+            Numeric::NegativeInfinity => return Err(fault::root_of_negative()),
             Numeric::Finite(finite) => finite,
         };
         if finite.unscaled.is_negative() {
-            return Err(negative());
+            return Err(fault::root_of_negative());
         }
         let (weight, _) = leading(finite);
         // Digits before the point of the root.

@@ -19,10 +19,9 @@ const POWER_LN_MAX: f64 = 6_020.0;
 impl Numeric {
     /// The natural logarithm.
     pub fn ln(&self) -> Result<Numeric, SqlError> {
-        let finite = match self {
-            Numeric::NaN | Numeric::Infinity => return Ok(self.clone()),
-            Numeric::NegativeInfinity => return Err(fault::logarithm("a negative number")),
-            Numeric::Finite(finite) => check_logarithm(finite)?,
+        check_logarithm(self)?;
+        let Numeric::Finite(finite) = self else {
+            return Ok(self.clone());
         };
         let scale = display_scale(ln_exponent(finite), &[finite]);
         let places = scale + GUARD_DIGITS;
@@ -31,17 +30,16 @@ impl Numeric {
 
     /// The logarithm to a base.
     pub fn log(&self, base: &Numeric) -> Result<Numeric, SqlError> {
+        if matches!(self, Numeric::NaN) || matches!(base, Numeric::NaN) {
+            return Ok(Numeric::NaN);
+        }
+        check_logarithm(base)?;
+        check_logarithm(self)?;
         let (number, base) = match (self, base) {
-            (Numeric::NaN, _) | (_, Numeric::NaN) => return Ok(Numeric::NaN),
-            (Numeric::Finite(number), Numeric::Finite(base)) => {
-                (check_logarithm(number)?, check_logarithm(base)?)
-            }
-            (Numeric::NegativeInfinity, _) | (_, Numeric::NegativeInfinity) => {
-                return Err(fault::logarithm("a negative number"));
-            }
-            (Numeric::Infinity, Numeric::Infinity) => return Ok(Numeric::NaN),
-            (Numeric::Infinity, _) => return Ok(Numeric::Infinity),
-            _ => return Ok(Numeric::zero()),
+            (Numeric::Finite(number), Numeric::Finite(base)) => (number, base),
+            (Numeric::Finite(_), _) => return Ok(Numeric::zero()),
+            (_, Numeric::Finite(_)) => return Ok(Numeric::Infinity),
+            _ => return Ok(Numeric::NaN),
         };
         let scale = display_scale(ln_exponent(number) - ln_exponent(base), &[number, base]);
         // A logarithm close to zero begins late: its first digits must be there too.
@@ -94,18 +92,12 @@ impl Numeric {
             return whole_power(base, n);
         }
         if base.unscaled.is_zero() {
-            let scale = SIGNIFICANT_DIGITS_MIN
-                .max(base.scale.into())
-                .max(power.scale.into());
+            let scale = SIGNIFICANT_DIGITS_MIN.max(base.scale.into()).max(power.scale.into());
             return Numeric::finite(Unscaled::Small(0), scale.min(DISPLAY_SCALE_MAX));
         }
         let odd = is_whole && whole.rem(&Numeric::from_i64(2))?.signum() != 0;
         let magnitude = fractional_power(base, power)?;
-        Ok(if base.unscaled.is_negative() && odd {
-            magnitude.neg()
-        } else {
-            magnitude
-        })
+        Ok(if base.unscaled.is_negative() && odd { magnitude.negated() } else { magnitude })
     }
 }
 
@@ -131,27 +123,19 @@ fn special_power(base: &Numeric, exponent: &Numeric) -> Result<Numeric, SqlError
                 false => Numeric::zero(),
             })
         }
-        (Numeric::NegativeInfinity, _) if exponent.trunc(0)? != *exponent => {
-            Err(fault::complex_power())
-        }
+        (Numeric::NegativeInfinity, _) if exponent.trunc(0)? != *exponent => Err(fault::complex_power()),
         _ if exponent.signum() < 0 => Ok(Numeric::zero()),
         (Numeric::Infinity, _) => Ok(Numeric::Infinity),
         _ => {
             let odd = exponent.rem(&Numeric::from_i64(2))?.signum() != 0;
-            Ok(if odd {
-                Numeric::NegativeInfinity
-            } else {
-                Numeric::Infinity
-            })
+            Ok(if odd { Numeric::NegativeInfinity } else { Numeric::Infinity })
         }
     }
 }
 
 /// A power that is an integer shows [`SIGNIFICANT_DIGITS_MIN`] places, or the base's if those are more.
 fn whole_power(base: &Finite, n: i32) -> Result<Numeric, SqlError> {
-    let scale = SIGNIFICANT_DIGITS_MIN
-        .max(base.scale.into())
-        .min(DISPLAY_SCALE_MAX);
+    let scale = SIGNIFICANT_DIGITS_MIN.max(base.scale.into()).min(DISPLAY_SCALE_MAX);
     if base.unscaled.is_zero() {
         let value = Numeric::from_i64(i64::from(n == 0));
         return value.round(scale);
@@ -166,11 +150,7 @@ fn whole_power(base: &Finite, n: i32) -> Result<Numeric, SqlError> {
     let unscaled = if n >= 0 {
         drop_places(&power, places - scale)
     } else {
-        round_quotient(
-            &drop_places(&BigInt::one(), -(places + scale)).to_big(),
-            &power,
-        )
-        .into()
+        round_quotient(&drop_places(&BigInt::one(), -(places + scale)).to_big(), &power).into()
     };
     Numeric::finite(unscaled, scale)
 }
@@ -195,13 +175,11 @@ fn repeated_product(base: &Finite, n: u32, kept: u64) -> (BigInt, i64) {
 }
 
 fn fractional_power(base: &Finite, power: &Finite) -> Result<Numeric, SqlError> {
-    let magnitude = Finite {
-        unscaled: absolute(&base.unscaled),
-        scale: base.scale,
-    };
+    let magnitude = Finite { unscaled: absolute(&base.unscaled), scale: base.scale };
     // PostgreSQL chooses the scale by a logarithm of about nine digits; powers of ten show the difference.
     let unit = 10f64.powi((8 - ln_exponent(&magnitude)).max(0) as i32);
-    let round = |value: f64| (value * unit).round() / unit;
+    // The millionth lifts a half that the float holds a little too small.
+    let round = |value: f64| (value * unit + value.signum() * 1e-6).round() / unit;
     let ln = round(approximate(power) * round(approximate_ln(&magnitude)));
     if ln.abs() >= POWER_LN_MAX {
         return beyond(ln, DISPLAY_SCALE_MAX);
@@ -220,14 +198,12 @@ fn absolute(unscaled: &Unscaled) -> Unscaled {
     unscaled.to_big().abs().into()
 }
 
-fn check_logarithm(number: &Finite) -> Result<&Finite, SqlError> {
-    if number.unscaled.is_zero() {
-        return Err(fault::logarithm("zero"));
+fn check_logarithm(number: &Numeric) -> Result<(), SqlError> {
+    match (number, number.signum()) {
+        (Numeric::NaN, _) | (_, 1) => Ok(()),
+        (_, 0) => Err(fault::logarithm("zero")),
+        _ => Err(fault::logarithm("a negative number")),
     }
-    if number.unscaled.is_negative() {
-        return Err(fault::logarithm("a negative number"));
-    }
-    Ok(number)
 }
 
 /// An exponential beyond the limits.
@@ -249,9 +225,7 @@ fn check_weight(digits: f64) -> Result<(), SqlError> {
 /// Places that show [`SIGNIFICANT_DIGITS_MIN`] digits of a number with this decimal exponent, or what the operands show.
 fn display_scale(exponent: i64, operands: &[&Finite]) -> i64 {
     let shown = operands.iter().map(|o| i64::from(o.scale)).max();
-    (SIGNIFICANT_DIGITS_MIN - exponent)
-        .max(shown.unwrap_or(0))
-        .clamp(0, DISPLAY_SCALE_MAX)
+    (SIGNIFICANT_DIGITS_MIN - exponent).max(shown.unwrap_or(0)).clamp(0, DISPLAY_SCALE_MAX)
 }
 
 /// About the number; infinite if no float holds it.
@@ -259,8 +233,7 @@ fn approximate(number: &Finite) -> f64 {
     let mut text = Vec::new();
     Numeric::Finite(number.clone()).write(&mut text);
     let text = std::str::from_utf8(&text).ok();
-    text.and_then(|t| t.parse().ok())
-        .expect("a number's text reads as a float")
+    text.and_then(|t| t.parse().ok()).expect("a number's text reads as a float")
 }
 
 /// About the logarithm of the absolute value.
@@ -341,11 +314,7 @@ fn ln_fixed(number: &Finite, places: i64) -> BigInt {
         numerator <<= 1;
         k -= 1;
     }
-    let mantissa = ln_ratio(
-        &(&numerator - &denominator),
-        &(&numerator + &denominator),
-        &one,
-    );
+    let mantissa = ln_ratio(&(&numerator - &denominator), &(&numerator + &denominator), &one);
     let ln_2 = ln_ratio(&BigInt::one(), &BigInt::from(3), &one);
     drop_places(&(mantissa + ln_2 * k), spare).to_big()
 }
@@ -355,10 +324,7 @@ fn exp_fixed(x: &BigInt, places: i64) -> Result<BigInt, SqlError> {
     const HALVINGS: u32 = 16;
     let spare = GUARD_DIGITS + 8;
     let one = big_power((places + spare) as u32);
-    let ten = Finite {
-        unscaled: Unscaled::Small(10),
-        scale: 0,
-    };
+    let ten = Finite { unscaled: Unscaled::Small(10), scale: 0 };
     let ln_10 = ln_fixed(&ten, places + spare);
     let x = x * big_power(spare as u32);
     let k = &x / &ln_10;

@@ -4,7 +4,7 @@ use super::{Numeric, POWERS};
 use crate::error::SqlError;
 
 /// A running sum and count of numerics of any scales.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct NumericSum {
     small: i128,
     /// The scale of `small`.
@@ -12,12 +12,6 @@ pub struct NumericSum {
     /// What left `small`: sums that outgrew it, numbers that have no place in it.
     large: Option<Numeric>,
     count: i64,
-}
-
-impl Default for NumericSum {
-    fn default() -> NumericSum {
-        NumericSum { small: 0, scale: 0, large: None, count: 0 }
-    }
 }
 
 impl NumericSum {

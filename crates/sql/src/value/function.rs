@@ -1,0 +1,453 @@
+//! Which function do a name and argument types mean, and what does it give?
+//!
+//! [`Function::resolve`] decides once per statement, as PostgreSQL decides between overloads; [`Function::call`] runs per row.
+//! The arguments must first be cast to `Function::arguments`. Every function but `concat` and `concat_ws` gives NULL for a NULL argument.
+//!
+//! Not here: what needs a session (`now`, `random`), and what must not evaluate all arguments (`coalesce`, `nullif`,
+//! `greatest`, `least`, which the planner builds from [`super::cast::common_type`] and [`greatest_or_least`]).
+
+use super::cast::{self, Category, category, is_implicit, is_preferred, same_base};
+use super::numeric::Numeric;
+use super::operator::{self, BinaryOp, BinaryOperator};
+use super::pgtype::{self, NUMERIC, UNLIMITED};
+use super::{Datum, fault};
+use crate::error::SqlError;
+use freshet_engine::schema::{Type, Value};
+
+mod calendar;
+mod string;
+
+/// What a function computes; the forms for different types share one, `Function::arguments` tells them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum FunctionId {
+    Abs,
+    Ascii,
+    BitLength,
+    Btrim,
+    Cbrt,
+    Ceil,
+    Chr,
+    Concat,
+    ConcatWs,
+    DatePart,
+    DateTrunc,
+    Div,
+    Exp,
+    Extract,
+    Floor,
+    Initcap,
+    IsFinite,
+    Left,
+    Length,
+    Ln,
+    Log,
+    Lower,
+    Lpad,
+    Ltrim,
+    MakeDate,
+    Md5,
+    MinScale,
+    Mod,
+    OctetLength,
+    Pi,
+    Power,
+    Repeat,
+    Replace,
+    Reverse,
+    Right,
+    Round,
+    Rpad,
+    Rtrim,
+    Scale,
+    Sign,
+    SplitPart,
+    Sqrt,
+    StartsWith,
+    Strpos,
+    Substr,
+    Translate,
+    TrimScale,
+    Trunc,
+    Upper,
+}
+
+/// A function for given argument types.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    pub id: FunctionId,
+    /// What the arguments must be cast to.
+    pub arguments: Box<[Type]>,
+    pub result: Type,
+}
+
+/// One overload.
+struct Signature {
+    name: &'static str,
+    id: FunctionId,
+    arguments: &'static [Type],
+    result: Type,
+}
+
+const BPCHAR: Type = Type::Char(UNLIMITED);
+
+macro_rules! signatures {
+    ($($id:ident: $($name:literal)+ { $(($($argument:expr),*) -> $result:expr),+ $(,)? })+) => {
+        /// Every overload of every function, as in `pg_proc`.
+        static SIGNATURES: &[Signature] = &signatures!(@flat [] $($id: [$($name)+] [$((($($argument),*) $result))+])+);
+    };
+    (@flat [$($done:tt)*]) => { [$($done)*] };
+    (@flat [$($done:tt)*] $id:ident: [] [$($overload:tt)+] $($rest:tt)*) => {
+        signatures!(@flat [$($done)*] $($rest)*)
+    };
+    (@flat [$($done:tt)*] $id:ident: [$name:literal $($names:literal)*] [$((($($argument:expr),*) $result:expr))+] $($rest:tt)*) => {
+        signatures!(@flat [$($done)* $(Signature {
+            name: $name,
+            id: FunctionId::$id,
+            arguments: &[$($argument),*],
+            result: $result,
+        },)+] $id: [$($names)*] [$((($($argument),*) $result))+] $($rest)*)
+    };
+}
+
+use Type::{Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Text, Time, Timestamp, Timestamptz};
+
+signatures! {
+    Abs: "abs" {
+        (Int2) -> Int2, (Int4) -> Int4, (Int8) -> Int8, (NUMERIC) -> NUMERIC, (Float4) -> Float4, (Float8) -> Float8,
+    }
+    Ascii: "ascii" { (Text) -> Int4 }
+    BitLength: "bit_length" { (Text) -> Int4, (Bytea) -> Int4 }
+    Btrim: "btrim" "trim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
+    Cbrt: "cbrt" { (Float8) -> Float8 }
+    Ceil: "ceil" "ceiling" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    Chr: "chr" { (Int4) -> Text }
+    DatePart: "date_part" {
+        (Text, Date) -> Float8, (Text, Time) -> Float8, (Text, Timestamp) -> Float8, (Text, Timestamptz) -> Float8,
+    }
+    DateTrunc: "date_trunc" { (Text, Timestamp) -> Timestamp, (Text, Timestamptz) -> Timestamptz }
+    Div: "div" { (NUMERIC, NUMERIC) -> NUMERIC }
+    Exp: "exp" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    Extract: "extract" {
+        (Text, Date) -> NUMERIC, (Text, Time) -> NUMERIC, (Text, Timestamp) -> NUMERIC, (Text, Timestamptz) -> NUMERIC,
+    }
+    Floor: "floor" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    Initcap: "initcap" { (Text) -> Text }
+    IsFinite: "isfinite" { (Date) -> Bool, (Timestamp) -> Bool, (Timestamptz) -> Bool }
+    Left: "left" { (Text, Int4) -> Text }
+    Length: "length" { (Text) -> Int4, (BPCHAR) -> Int4, (Bytea) -> Int4 }
+    Length: "char_length" "character_length" { (Text) -> Int4, (BPCHAR) -> Int4 }
+    Ln: "ln" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    Log: "log" { (NUMERIC) -> NUMERIC, (Float8) -> Float8, (NUMERIC, NUMERIC) -> NUMERIC }
+    Log: "log10" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    Lower: "lower" { (Text) -> Text }
+    Lpad: "lpad" { (Text, Int4) -> Text, (Text, Int4, Text) -> Text }
+    Ltrim: "ltrim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
+    MakeDate: "make_date" { (Int4, Int4, Int4) -> Date }
+    Md5: "md5" { (Text) -> Text, (Bytea) -> Text }
+    MinScale: "min_scale" { (NUMERIC) -> Int4 }
+    Mod: "mod" { (Int2, Int2) -> Int2, (Int4, Int4) -> Int4, (Int8, Int8) -> Int8, (NUMERIC, NUMERIC) -> NUMERIC }
+    OctetLength: "octet_length" { (Text) -> Int4, (BPCHAR) -> Int4, (Bytea) -> Int4 }
+    Pi: "pi" { () -> Float8 }
+    Power: "power" "pow" { (NUMERIC, NUMERIC) -> NUMERIC, (Float8, Float8) -> Float8 }
+    Repeat: "repeat" { (Text, Int4) -> Text }
+    Replace: "replace" { (Text, Text, Text) -> Text }
+    Reverse: "reverse" { (Text) -> Text }
+    Right: "right" { (Text, Int4) -> Text }
+    Round: "round" { (NUMERIC) -> NUMERIC, (Float8) -> Float8, (NUMERIC, Int4) -> NUMERIC }
+    Rpad: "rpad" { (Text, Int4) -> Text, (Text, Int4, Text) -> Text }
+    Rtrim: "rtrim" { (Text) -> Text, (Text, Text) -> Text, (Bytea, Bytea) -> Bytea }
+    Scale: "scale" { (NUMERIC) -> Int4 }
+    Sign: "sign" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    SplitPart: "split_part" { (Text, Text, Int4) -> Text }
+    Sqrt: "sqrt" { (NUMERIC) -> NUMERIC, (Float8) -> Float8 }
+    StartsWith: "starts_with" { (Text, Text) -> Bool }
+    Strpos: "strpos" "position" { (Text, Text) -> Int4 }
+    Substr: "substr" "substring" {
+        (Text, Int4) -> Text, (Text, Int4, Int4) -> Text, (Bytea, Int4) -> Bytea, (Bytea, Int4, Int4) -> Bytea,
+    }
+    Translate: "translate" { (Text, Text, Text) -> Text }
+    TrimScale: "trim_scale" { (NUMERIC) -> NUMERIC }
+    Trunc: "trunc" { (NUMERIC) -> NUMERIC, (Float8) -> Float8, (NUMERIC, Int4) -> NUMERIC }
+    Upper: "upper" { (Text) -> Text }
+}
+
+impl Function {
+    /// Finds the function (its name in lower case) for argument types; `None` is the type of an untyped literal.
+    pub fn resolve(name: &str, arguments: &[Option<Type>]) -> Result<Function, SqlError> {
+        if let Some(function) = resolve_variadic(name, arguments) {
+            return Ok(function);
+        }
+        let candidates: Vec<&Signature> =
+            SIGNATURES.iter().filter(|s| s.name == name && s.accepts(arguments)).collect();
+        match choose(candidates, arguments).as_slice() {
+            [one] => {
+                Ok(Function { id: one.id, arguments: one.parameters(arguments), result: one.result_for(arguments) })
+            }
+            [] => Err(unresolved("42883", name, arguments, "does not exist", "No function matches")),
+            _ => Err(unresolved(
+                "42725",
+                name,
+                arguments,
+                "is not unique",
+                "Could not choose a best candidate function.",
+            )),
+        }
+    }
+
+    /// Whether any function has this name, whatever its arguments.
+    pub fn exists(name: &str) -> bool {
+        matches!(name, "concat" | "concat_ws") || SIGNATURES.iter().any(|s| s.name == name)
+    }
+
+    /// Computes; the values have the types of `self.arguments`.
+    pub fn call(&self, values: &[Value<'_>]) -> Result<Datum, SqlError> {
+        match self.id {
+            FunctionId::Concat => return Ok(string::concat(&self.arguments, values)),
+            FunctionId::ConcatWs => return Ok(string::concat_ws(&self.arguments, values)),
+            _ if values.iter().any(Value::is_null) => return Ok(Datum::Null),
+            _ => {}
+        }
+        match (self.arguments.first(), values) {
+            (Some(Type::Numeric { .. }), [Value::Bytes(first), rest @ ..]) => {
+                self.call_numeric(&Numeric::from_stored(first), rest)
+            }
+            (Some(Type::Float8 | Type::Float4), [Value::Float(first), rest @ ..]) => self.call_float(*first, rest),
+            (Some(Int2 | Int4 | Int8), [Value::Int(_), ..]) => self.call_integer(values),
+            (Some(Type::Decimal { .. }), [Value::Decimal(first)]) => Ok(Datum::Decimal(first.abs())),
+            _ if calendar::is_own(self.id) => calendar::call(self, values),
+            (None, _) => Ok(Datum::Float(std::f64::consts::PI)),
+            _ => string::call(self, values),
+        }
+    }
+
+    fn call_numeric(&self, first: &Numeric, rest: &[Value<'_>]) -> Result<Datum, SqlError> {
+        let places = match rest.first() {
+            Some(Value::Int(places)) => *places,
+            _ => 0,
+        };
+        let second = || match rest.first() {
+            Some(Value::Bytes(second)) => Numeric::from_stored(second),
+            _ => Numeric::from_i64(10),
+        };
+        let result = match self.id {
+            FunctionId::Abs => first.clone().abs(),
+            FunctionId::Ceil => first.ceil()?,
+            FunctionId::Floor => first.floor()?,
+            FunctionId::Round => first.round(places)?,
+            FunctionId::Trunc => first.trunc(places)?,
+            FunctionId::Sign if matches!(first, Numeric::NaN) => Numeric::NaN,
+            FunctionId::Sign => Numeric::from_i64(first.signum().into()),
+            FunctionId::Sqrt => first.sqrt()?,
+            FunctionId::Exp => first.exp()?,
+            FunctionId::Ln => first.ln()?,
+            // The base comes first, if there is one.
+            FunctionId::Log if rest.is_empty() => first.log(&second())?,
+            FunctionId::Log => second().log(first)?,
+            FunctionId::Mod => first.rem(&second())?,
+            FunctionId::Div => first.div_whole(&second())?,
+            FunctionId::Power => first.power(&second())?,
+            FunctionId::TrimScale => first.trim_scale(),
+            FunctionId::Scale | FunctionId::MinScale => {
+                let shown = match self.id {
+                    FunctionId::Scale => first.clone(),
+                    _ => first.trim_scale(),
+                };
+                return Ok(match shown {
+                    Numeric::Finite(_) => Datum::Int(shown.scale().into()),
+                    _ => Datum::Null,
+                });
+            }
+            _ => return Err(self.misplaced()),
+        };
+        Ok(Datum::Bytes(result.to_stored()))
+    }
+
+    fn call_float(&self, x: f64, rest: &[Value<'_>]) -> Result<Datum, SqlError> {
+        let result = match self.id {
+            FunctionId::Abs => x.abs(),
+            FunctionId::Ceil => x.ceil(),
+            FunctionId::Floor => x.floor(),
+            FunctionId::Round => x.round_ties_even(),
+            FunctionId::Trunc => x.trunc(),
+            FunctionId::Sign if x == 0.0 || x.is_nan() => 0.0,
+            FunctionId::Sign => x.signum(),
+            FunctionId::Sqrt if x < 0.0 => return Err(fault::root_of_negative()),
+            FunctionId::Sqrt => x.sqrt(),
+            FunctionId::Cbrt => x.cbrt(),
+            FunctionId::Exp => return exp(x).map(Datum::Float),
+            FunctionId::Ln | FunctionId::Log if x == 0.0 => return Err(fault::logarithm("zero")),
+            FunctionId::Ln | FunctionId::Log if x < 0.0 => {
+                return Err(fault::logarithm("a negative number"));
+            }
+            FunctionId::Ln => x.ln(),
+            FunctionId::Log => x.log10(),
+            FunctionId::Power => match rest {
+                [Value::Float(y)] => operator::power(x, *y)?,
+                _ => return Err(self.misplaced()),
+            },
+            _ => return Err(self.misplaced()),
+        };
+        Ok(Datum::Float(result))
+    }
+
+    fn call_integer(&self, values: &[Value<'_>]) -> Result<Datum, SqlError> {
+        match (self.id, values) {
+            (FunctionId::Abs, [Value::Int(v)]) => {
+                let magnitude = v.checked_abs().ok_or_else(|| fault::out_of_range(self.result))?;
+                cast::check_integer(magnitude, self.result).map(Datum::Int)
+            }
+            (FunctionId::Mod, [Value::Int(_), Value::Int(0)]) => Err(fault::division_by_zero()),
+            (FunctionId::Mod, [Value::Int(a), Value::Int(b)]) => Ok(Datum::Int(a.checked_rem(*b).unwrap_or(0))),
+            (FunctionId::Chr, [Value::Int(code)]) => string::chr(*code),
+            (FunctionId::MakeDate, [Value::Int(year), Value::Int(month), Value::Int(day)]) => {
+                calendar::make_date(*year, *month, *day).map(Datum::Int)
+            }
+            _ => Err(self.misplaced()),
+        }
+    }
+
+    /// A function reached the code for types that it has no overload for.
+    fn misplaced(&self) -> SqlError {
+        SqlError::new("XX000", format!("function {:?} has no form for {:?}", self.id, self.arguments))
+    }
+}
+
+impl Signature {
+    fn accepts(&self, arguments: &[Option<Type>]) -> bool {
+        self.arguments.len() == arguments.len()
+            && self
+                .arguments
+                .iter()
+                .zip(arguments)
+                .all(|(parameter, argument)| argument.is_none_or(|ty| is_implicit(ty, *parameter)))
+    }
+
+    /// The types to cast to. A `char` keeps its length, which `octet_length` counts, and the absolute value of a decimal is one.
+    fn parameters(&self, arguments: &[Option<Type>]) -> Box<[Type]> {
+        let keep = |parameter: Type, argument: Option<Type>| match argument {
+            Some(ty @ Type::Char(_)) if parameter == BPCHAR => ty,
+            Some(ty @ Type::Decimal { .. }) if self.id == FunctionId::Abs => ty,
+            _ => parameter,
+        };
+        let pairs = self.arguments.iter().zip(arguments);
+        pairs.map(|(parameter, argument)| keep(*parameter, *argument)).collect()
+    }
+
+    fn result_for(&self, arguments: &[Option<Type>]) -> Type {
+        match (self.id, arguments) {
+            (FunctionId::Abs, [Some(ty @ Type::Decimal { .. })]) => *ty,
+            _ => self.result,
+        }
+    }
+
+    /// In how many places `good` holds of parameter and known argument.
+    fn count(&self, arguments: &[Option<Type>], good: impl Fn(Type, Type) -> bool) -> usize {
+        let pairs = self.arguments.iter().zip(arguments);
+        pairs.filter(|(parameter, argument)| argument.is_some_and(|ty| good(**parameter, ty))).count()
+    }
+}
+
+/// PostgreSQL's steps: most exact matches, most preferred types, then the category that untyped literals are likeliest of.
+fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec<&'a Signature> {
+    let exact = |parameter, argument| same_base(parameter, argument);
+    let preferred = |parameter: Type, argument| {
+        exact(parameter, argument) || is_preferred(parameter) && category(parameter) == category(argument)
+    };
+    let left = best_by(candidates, |s| s.count(arguments, exact));
+    let mut left = best_by(left, |s| s.count(arguments, preferred));
+    for (place, argument) in arguments.iter().enumerate() {
+        if left.len() < 2 || argument.is_some() {
+            continue;
+        }
+        let is_text = |s: &&Signature| category(s.arguments[place]) == Category::Text;
+        if left.iter().any(is_text) {
+            left.retain(is_text);
+        }
+        if left.iter().any(|s| is_preferred(s.arguments[place])) {
+            left.retain(|s| is_preferred(s.arguments[place]));
+        }
+    }
+    // Untyped literals may be of the type that all other arguments have.
+    let mut known = arguments.iter().flatten();
+    if left.len() > 1
+        && let Some(ty) = known.next()
+        && known.all(|other| same_base(*ty, *other))
+    {
+        let same = |s: &&Signature| s.arguments.iter().all(|p| same_base(*p, *ty));
+        if left.iter().any(same) {
+            left.retain(same);
+        }
+    }
+    left
+}
+
+fn best_by(mut candidates: Vec<&Signature>, score: impl Fn(&Signature) -> usize) -> Vec<&Signature> {
+    let best = candidates.iter().map(|s| score(s)).max().unwrap_or(0);
+    candidates.retain(|s| score(s) == best);
+    candidates
+}
+
+/// `concat` and `concat_ws` take any number of any types; untyped literals are text.
+fn resolve_variadic(name: &str, arguments: &[Option<Type>]) -> Option<Function> {
+    let id = match (name, arguments) {
+        ("concat", [_, ..]) => FunctionId::Concat,
+        ("concat_ws", [separator, _, ..]) if separator.is_none_or(cast::is_text) => FunctionId::ConcatWs,
+        _ => return None,
+    };
+    Some(Function { id, arguments: arguments.iter().map(|a| a.unwrap_or(Text)).collect(), result: Text })
+}
+
+fn unresolved(sqlstate: &'static str, name: &str, arguments: &[Option<Type>], what: &str, hint: &str) -> SqlError {
+    let types: Vec<&str> = arguments.iter().map(|a| a.map_or("unknown", pgtype::name)).collect();
+    let types = types.join(", ");
+    let mut error = SqlError::new(sqlstate, format!("function {name}({types}) {what}"));
+    let hint = match sqlstate {
+        "42883" => format!("{hint} the given name and argument types."),
+        _ => hint.to_owned(),
+    };
+    error.hint = Some(format!("{hint} You might need to add explicit type casts."));
+    error
+}
+
+fn exp(x: f64) -> Result<f64, SqlError> {
+    let result = x.exp();
+    if result.is_infinite() && x.is_finite() {
+        return Err(fault::float_overflow());
+    }
+    if result == 0.0 && x.is_finite() {
+        return Err(fault::float_underflow());
+    }
+    Ok(result)
+}
+
+/// The function for argument types, if there is one, and its result's type.
+pub fn function(name: &str, arguments: &[Type]) -> Option<(Function, Type)> {
+    let arguments: Vec<Option<Type>> = arguments.iter().copied().map(Some).collect();
+    let function = Function::resolve(name, &arguments).ok()?;
+    let result = function.result;
+    Some((function, result))
+}
+
+/// `GREATEST` and `LEAST` over values of one type: the position of the chosen one, `None` if all are null.
+pub fn greatest_or_least(ty: Type, values: &[Value<'_>], greatest: bool) -> Option<usize> {
+    let mut chosen: Option<usize> = None;
+    for (i, value) in values.iter().enumerate() {
+        if value.is_null() {
+            continue;
+        }
+        let wins = chosen.is_none_or(|c| {
+            let order = ty.compare(value, &values[c]);
+            if greatest { order.is_gt() } else { order.is_lt() }
+        });
+        if wins {
+            chosen = Some(i);
+        }
+    }
+    chosen
+}
+
+/// `NULLIF(a, b)`: whether the first is to be replaced by NULL. `equal` is the operator `=` of the two types.
+pub fn nullif(equal: &BinaryOperator, a: &Value<'_>, b: &Value<'_>) -> Result<bool, SqlError> {
+    debug_assert_eq!(equal.op, BinaryOp::Eq);
+    Ok(!a.is_null() && !b.is_null() && equal.compare(a, b)?.is_eq())
+}
