@@ -147,6 +147,8 @@ struct Inner {
     options: Options,
     checkpoints: Mutex<Checkpoints>,
     checkpoint_turned: Condvar,
+    /// Finished checkpoints, to be read while one is being written.
+    finished: AtomicU64,
     index_bytes: AtomicU64,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -276,7 +278,7 @@ impl Engine {
             groups: log.groups,
             group_overhead_bytes: log.header_bytes + log.padding_bytes,
             flushes: log.syncs,
-            checkpoints: self.inner.0.checkpoints.lock().finished,
+            checkpoints: self.inner.0.finished.load(Ordering::Relaxed),
         }
     }
 
@@ -432,6 +434,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         options,
         checkpoints: Mutex::new(checkpoints),
         checkpoint_turned: Condvar::new(),
+        finished: AtomicU64::new(0),
         index_bytes: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
@@ -524,7 +527,7 @@ impl Inner {
             match self.core.log.prepare_step() {
                 log::Progress::Worked => {}
                 log::Progress::Poisoned => return,
-                _ => self.core.log.park(Duration::from_millis(10)),
+                _ => self.core.log.prepare_park(Duration::from_millis(10)),
             }
         }
     }
@@ -552,6 +555,11 @@ impl Inner {
 
     /// A step of the checkpoint that is wanted or due; false if none is.
     fn step_checkpoint(&self) -> bool {
+        if self.core.log.poisoned().is_some() {
+            // Nothing is freed any more: who waits for space learns why from the log.
+            self.core.space.tell(false);
+            return false;
+        }
         let mut state = self.checkpoints.lock();
         if state.running.is_none() && !self.is_checkpoint_due(&state) {
             return false;
@@ -560,6 +568,7 @@ impl Inner {
             state.running = None;
             state.wanted = false;
             state.failed = Some(format!("checkpoint in {}: {error}", self.options.data_dir.display()));
+            self.core.space.tell(false);
             self.checkpoint_turned.notify_all();
         }
         true
@@ -569,7 +578,7 @@ impl Inner {
         let log = &self.core.log;
         // After a failure only a request starts another: the log is kept, and commits go on until its space runs out.
         let filling = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
-        (state.wanted || filling) && log.poisoned().is_none()
+        state.wanted || filling || self.core.space.is_wanted()
     }
 
     fn advance_checkpoint(&self, state: &mut Checkpoints) -> io::Result<()> {
@@ -585,6 +594,8 @@ impl Inner {
             Progress::Done => {
                 state.manifest = running.into_manifest();
                 state.finished += 1;
+                self.finished.store(state.finished, Ordering::Relaxed);
+                self.core.space.tell(true);
                 self.checkpoint_turned.notify_all();
             }
         }

@@ -467,6 +467,34 @@ fn a_transaction_larger_than_a_frame_is_whole_or_not_there() {
 }
 
 #[test]
+fn a_stream_of_updates_larger_than_the_log_goes_on() {
+    let mut world = World::new();
+    let mut session = world.session();
+    create(&mut session, IndexKind::Hash);
+    let long: String = "0123456789abcdef".repeat(500);
+    let ids: Vec<RowId> = (0..20).map(|id| commit_insert(&mut session, id, id, &long)).collect();
+    let table = table(&session);
+    // 3,000 values of 8 kB that share no byte with the last, through a log of 8 MiB.
+    for round in 0..3000u64 {
+        begin(&mut session, Isolation::ReadCommitted);
+        let mut old = Row::default();
+        session.lock(&table, ids[round as usize % 20], &mut old).expect("free");
+        let mut new = old.clone();
+        let note: Vec<u8> = (0..8000u64).map(|i| b'!' + ((round * 7919 + i * i) % 90) as u8).collect();
+        new.set(&table.layout, 1, &Value::Int(round as i64));
+        new.set(&table.layout, 2, &Value::Bytes(&note));
+        session.update(&table, ids[round as usize % 20], &old, &mut new).expect("updates");
+        session.commit().expect("commits");
+    }
+    assert!(world.engine.stats().checkpoints > 1);
+    drop(session);
+    world.reopen();
+    let mut session = world.session();
+    assert_eq!(read(&mut session, 19).map(|r| r.0), Some(2999));
+    assert_eq!(rows(&mut session), 20);
+}
+
+#[test]
 fn a_value_of_many_pieces_comes_back_whole() {
     let mut world = World::new();
     let mut session = world.session();

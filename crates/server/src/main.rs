@@ -1,1 +1,57 @@
-fn main() {}
+//! The `freshet` command.
+
+#![forbid(unsafe_code)]
+
+use clap::{Parser, Subcommand};
+use freshet_market::{ListenGuard, MarketArgs};
+use freshet_server::{listener, serve};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An in-memory, durable SQL database that speaks PostgreSQL's protocol
+#[derive(Parser)]
+#[command(name = "freshet", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    /// Replay a trading day into a durable database through SQL, and check what it holds
+    Market(MarketArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(&cli.command);
+    match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Market(args) => freshet_market::run(args, |database, address| {
+            let server = listener::listen(database, listener::Options::new(address));
+            server.map(|server| Box::new(server) as ListenGuard).map_err(|error| error.to_string())
+        }),
+    }
+}
+
+/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and the market, which
+/// reports by itself, only what goes wrong.
+fn log_to_stderr(command: &Command) {
+    let usual = match command {
+        Command::Serve(_) => "info",
+        Command::Market(_) => "warn",
+    };
+    let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .init();
+}

@@ -103,6 +103,11 @@ impl Future for Wait {
 }
 
 impl Wait {
+    /// Whether `lock_timeout` bounds it: not the time that a query takes on its own threads.
+    pub fn is_lock(&self) -> bool {
+        matches!(self.0, On::Engine(_))
+    }
+
     /// Waits on the calling thread; false if `limit` passed first.
     pub fn block(&mut self, limit: Option<Duration>) -> bool {
         match &mut self.0 {

@@ -84,19 +84,21 @@ pub struct Index {
 }
 
 impl Index {
-    /// The message says why a key of these columns is not possible.
+    /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
     pub(crate) fn new(
         id: IndexId,
         def: IndexDef,
         table: &TableDef,
         layout: &Layout,
         seed: u64,
+        rows: u64,
     ) -> Result<Index, String> {
         let spec = KeySpec::new(&def.columns, layout, |c| !table.columns[usize::from(c)].not_null, seed);
         if def.kind == IndexKind::BTree && spec.words() > BTreeIndex::WIDTH_MAX {
             return Err(format!("index key of {} bytes exceeds {}", spec.words() * 8, BTreeIndex::WIDTH_MAX * 8));
         }
         let tree = match def.kind {
+            IndexKind::Hash if rows > 0 => Tree::Hash(HashIndex::with_capacity(rows as usize)),
             IndexKind::Hash => Tree::Hash(HashIndex::new()),
             IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
         };

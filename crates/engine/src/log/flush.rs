@@ -95,6 +95,8 @@ pub struct Log {
     pub(super) durable_waiters: DurableWaiters,
     pub(super) stage_waiters: StageWaiters,
     parking: Parking,
+    /// Apart from the drivers: commits never wake whoever prepares.
+    prepare_parking: Parking,
     _locks: Arc<Vec<Box<dyn Lock>>>,
 }
 
@@ -229,6 +231,7 @@ impl Log {
             durable_waiters: DurableWaiters::default(),
             stage_waiters: StageWaiters::default(),
             parking: Parking::default(),
+            prepare_parking: Parking::default(),
             _locks: beginning.locks,
         })
     }
@@ -255,7 +258,7 @@ impl Log {
     }
 
     /// Resolves when everything up to `cts` is durable. An epoch for which nothing is staged is closed for it, which
-    /// writes one empty group.
+    /// writes one empty group; in a full log that has to wait for the next recycling.
     pub fn wait_durable(self: &Arc<Self>, cts: Cts) -> DurableWait {
         DurableWait::new(self, cts)
     }
@@ -333,7 +336,7 @@ impl Log {
             device.note_spares();
         }
         self.stage_waiters.wake();
-        self.wake_if_parked();
+        self.wake();
         Ok(())
     }
 
@@ -511,12 +514,26 @@ impl Log {
         self.park_until_work(Some(device), timeout);
     }
 
+    /// The same for a thread that calls [`Log::prepare_step`].
+    pub fn prepare_park(&self, timeout: Duration) {
+        self.prepare_parking.park(timeout, || self.poison.get().is_none() && self.wants_preparing());
+    }
+
+    /// Wakes every parked thread.
     pub fn wake(&self) {
         self.parking.wake();
+        self.prepare_parking.wake();
     }
 
     pub(super) fn wake_if_parked(&self) {
         if self.parking.is_anyone_parked() {
+            self.parking.wake();
+        }
+    }
+
+    /// After frames were staged. A device that is flushing needs no wake: whoever completes the flush looks again.
+    pub(super) fn wake_for_frames(&self, device: DeviceId) {
+        if self.parking.is_anyone_parked() && self.device(device).outstanding.load(Ordering::SeqCst) == 0 {
             self.parking.wake();
         }
     }
@@ -566,17 +583,20 @@ impl Log {
             Some(id) => waits_for_writer(self.device(id)),
             None => self.devices.iter().any(waits_for_writer),
         };
-        let prepares = |device: &Device| {
-            !self.is_space_refused(device) && !device.preparer.is_locked() && {
-                let segments = device.segments.lock();
-                segments.wants_spare() || segments.is_in_work()
-            }
-        };
         writes
             // Not a try: whoever holds it may have looked before the last frame was staged, and not look again.
             || self.sealer.lock().closing
             || self.wants_close().is_some()
-            || device.is_none() && self.devices.iter().any(prepares)
+            || device.is_none() && self.wants_preparing()
+    }
+
+    fn wants_preparing(&self) -> bool {
+        self.devices.iter().any(|device| {
+            !self.is_space_refused(device) && !device.preparer.is_locked() && {
+                let segments = device.segments.lock();
+                segments.wants_spare() || segments.is_in_work()
+            }
+        })
     }
 
     // ---- closing and gathering ----
@@ -755,6 +775,9 @@ impl Log {
         let bytes = buf.len() as u64;
         let place = device.segments.lock().place(bytes, header.group, header.epoch);
         device.note_spares();
+        if place.offset == 0 && self.prepare_parking.is_anyone_parked() {
+            self.prepare_parking.wake();
+        }
         device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
         device.last_group_bytes.store(bytes, Ordering::Relaxed);
         (header.segment, header.offset) = (place.segment, place.offset);

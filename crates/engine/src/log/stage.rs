@@ -307,7 +307,7 @@ impl Drop for Announced<'_> {
         let worker = &*self.reserved.worker;
         worker.log.commit.leave(worker.slot);
         if !self.quiet {
-            worker.log.wake_if_parked();
+            worker.log.wake_for_frames(worker.device);
         }
     }
 }

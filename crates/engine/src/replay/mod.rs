@@ -27,7 +27,7 @@ use crate::io::AlignedBuf;
 use crate::log::{GroupRef, LogDamage, Scan, frames};
 use crate::mem::{PAGE_WORDS, PageMeta, Pages};
 use crate::schema::{Layout, Row};
-use crate::table::{Container, Store, VOLATILE_WORDS};
+use crate::table::{Container, PRIMARY, Store, VOLATILE_WORDS};
 use crate::txn::record::{self, BadRecord, Frame, Reader};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -337,19 +337,18 @@ pub(crate) fn restore(
             by_container.entry((meta.storage, meta.container)).or_default().push((meta.ordinal, page));
         }
     }
-    let mut restore_store = |store: &Store| -> Result<(), ReplayError> {
-        let of_store = by_container.iter().filter(|((storage, _), _)| *storage == store.id);
-        let foreign =
-            of_store.flat_map(|(_, list)| list).find(|(_, page)| !pages.meta(*page).is_some_and(|m| store.accepts(&m)));
-        if foreign.is_some() {
-            return Err(ReplayError::Object(BadObject("a page whose slots are not its table's")));
-        }
-        store.containers().try_for_each(|container| restore_container(container, &mut by_container, horizon))
-    };
-    restore_store(&system.store)?;
+    restore_store(pages, &system.store, &mut by_container, horizon)?;
     let objects = read_objects(system)?;
-    let (schema, stores) = build_schema(pages, system, seed, &objects)?;
-    stores.values().filter(|s| s.id != system.store.id).try_for_each(|s| restore_store(s))?;
+    let rows = |storage: StorageId, store: &Store| {
+        let pages = by_container.get(&(storage, PRIMARY)).map_or(0, Vec::len) as u64;
+        // A table of one page stays small.
+        pages.saturating_sub(1) * store.primary.slots_per_page()
+    };
+    let (schema, stores) = build_schema(pages, system, seed, &objects, rows)?;
+    stores
+        .values()
+        .filter(|s| s.id != system.store.id)
+        .try_for_each(|s| restore_store(pages, s, &mut by_container, horizon))?;
     // A page of a storage that was dropped, or created by a transaction that did not commit.
     for page in by_container.into_values().flatten().map(|(_, page)| page) {
         pages.forget(page);
@@ -358,6 +357,20 @@ pub(crate) fn restore(
         return Err(ReplayError::MemoryLimit);
     }
     Ok(Restored { schema, stores })
+}
+
+fn restore_store(
+    pages: &Pages,
+    store: &Store,
+    by_container: &mut ByContainer,
+    horizon: Cts,
+) -> Result<(), ReplayError> {
+    let of_store = by_container.iter().filter(|((storage, _), _)| *storage == store.id);
+    let mut listed = of_store.flat_map(|(_, list)| list);
+    if listed.any(|(_, page)| !pages.meta(*page).is_some_and(|m| store.accepts(&m))) {
+        return Err(ReplayError::Object(BadObject("a page whose slots are not its table's")));
+    }
+    store.containers().try_for_each(|container| restore_container(container, by_container, horizon))
 }
 
 fn restore_container(container: &Container, pages: &mut ByContainer, horizon: Cts) -> Result<(), ReplayError> {
@@ -393,6 +406,7 @@ fn build_schema(
     system: &Arc<Table>,
     seed: u64,
     objects: &[(u32, Object)],
+    rows: impl Fn(StorageId, &Store) -> u64,
 ) -> Result<(Schema, Stores), ReplayError> {
     let mut schema = Schema::default();
     let mut stores = HashMap::from([(system.store.id, system.store.clone())]);
@@ -405,7 +419,8 @@ fn build_schema(
                     Layout::new(&types).map_err(|_| ReplayError::Object(BadObject("a table wider than a page")))?;
                 let store = Arc::new(Store::new(pages, table.storage, layout.words()));
                 stores.insert(table.storage, store.clone());
-                let indexes = build_indexes(TableId(*id), &table.def, &layout, seed, objects)?;
+                let indexes =
+                    build_indexes(TableId(*id), &table.def, &layout, seed, rows(table.storage, &store), objects)?;
                 let gate = Arc::new(Gate::default());
                 schema.put(Arc::new(Table::new(TableId(*id), table.def.clone(), layout, indexes, store, gate)));
             }
@@ -420,6 +435,7 @@ fn build_indexes(
     def: &crate::catalog::TableDef,
     layout: &Layout,
     seed: u64,
+    rows: u64,
     objects: &[(u32, Object)],
 ) -> Result<Vec<Arc<Index>>, ReplayError> {
     let mut indexes = Vec::new();
@@ -427,7 +443,7 @@ fn build_indexes(
         if let Object::Index { table: of, def: index } = object
             && *of == table
         {
-            let index = Index::new(IndexId(*id), index.clone(), def, layout, seed)
+            let index = Index::new(IndexId(*id), index.clone(), def, layout, seed, rows)
                 .map_err(|_| ReplayError::Object(BadObject("an index key wider than a node takes")))?;
             indexes.push(Arc::new(index));
         }

@@ -9,12 +9,47 @@ use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::table::{Container, NoSlot, Store};
 use crate::txn::record;
-use crate::txn::wait::WaitToken;
+use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Who waits for a checkpoint to free log space.
+pub(crate) struct SpaceWaiters {
+    signals: Mutex<Vec<Arc<Signal>>>,
+    /// The last checkpoint did not fail: another may help.
+    hopeful: AtomicBool,
+}
+
+impl SpaceWaiters {
+    fn new() -> SpaceWaiters {
+        SpaceWaiters { signals: Mutex::default(), hopeful: AtomicBool::new(true) }
+    }
+
+    /// `None`: no checkpoint will free space.
+    pub(super) fn ask(&self) -> Option<WaitToken> {
+        let mut signals = self.signals.lock();
+        self.hopeful.load(Ordering::SeqCst).then(|| {
+            let signal = Arc::new(Signal::default());
+            signals.push(signal.clone());
+            WaitToken::signal(signal)
+        })
+    }
+
+    /// Someone waits: a checkpoint is due whatever the log's fill.
+    pub fn is_wanted(&self) -> bool {
+        !self.signals.lock().is_empty()
+    }
+
+    /// A checkpoint is over.
+    pub fn tell(&self, succeeded: bool) {
+        let mut signals = self.signals.lock();
+        self.hopeful.store(succeeded, Ordering::SeqCst);
+        signals.drain(..).for_each(|s| s.tell());
+    }
+}
 
 /// The shared state of a database: memory, log, sessions, locks, schema.
 pub(crate) struct Core {
@@ -34,6 +69,7 @@ pub(crate) struct Core {
     pub(super) large_txn: AtomicU64,
     /// Commits with fragments that may not be durable yet: the first fragment's epoch and the commit's cts.
     pub(super) fragmented: Mutex<Vec<(Epoch, Cts)>>,
+    pub space: SpaceWaiters,
     /// Keys the hash indexes.
     pub hash_seed: u64,
 }
@@ -76,6 +112,7 @@ impl Core {
             deferred: AtomicU64::new(0),
             large_txn: AtomicU64::new(0),
             fragmented: Mutex::default(),
+            space: SpaceWaiters::new(),
             hash_seed,
         })
     }

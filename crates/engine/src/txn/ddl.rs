@@ -69,7 +69,7 @@ impl Session {
         let store = self.new_store(storage, &table.layout);
         self.change_object(table.id.0, &Object::Table(TableObject { storage, def: table.def.clone() }))?;
         let seed = self.core.hash_seed;
-        let empty = |i: &Arc<Index>| Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed).map(Arc::new);
+        let empty = |i: &Arc<Index>| Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed, 0).map(Arc::new);
         let indexes = table.indexes.iter().map(empty).collect::<Result<_, _>>().map_err(Error::LimitExceeded)?;
         let (def, layout) = (table.def.clone(), table.layout.clone());
         let emptied = Table::new(table.id, def, layout, indexes, store, table.gate.clone());
@@ -178,7 +178,7 @@ impl Session {
             return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
         }
         let id = IndexId(next(&mut counters.next_id));
-        let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed)
+        let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed, table.slots())
             .map_err(Error::LimitExceeded)?;
         self.put_object(id.0, &Object::Index { table: table.id, def })?;
         Ok(Arc::new(index))

@@ -290,7 +290,7 @@ impl Session {
     pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
         let number = self.enter(table)?;
         self.store_long_values(number, table, row)?;
-        let id = self.core.take_slot(&table.store.primary)?;
+        let id = self.core.take_slot(&table.store.primary).map_err(|stop| self.or_wait_for_space(stop))?;
         let held = Held { table: number, container: PRIMARY, row: id };
         self.put_new(&table.store.primary, held, &row.words[1..])?;
         for index in &table.indexes {
@@ -508,7 +508,7 @@ impl Session {
 
     fn store_piece(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
         let values = table.store.values_for(bytes.len());
-        let row = self.core.take_slot(values)?;
+        let row = self.core.take_slot(values).map_err(|stop| self.or_wait_for_space(stop))?;
         let mut words = Vec::with_capacity(values::PAYLOAD - 1 + bytes.len().div_ceil(8));
         words.push(LIVE);
         words.extend(bytes.chunks(8).map(|chunk| {

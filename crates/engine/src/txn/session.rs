@@ -119,6 +119,8 @@ pub struct Session {
     pending: Option<Pending>,
     /// A queue may have this session in it.
     waiting: bool,
+    /// Checkpoints this transaction has waited for.
+    space_waits: u8,
     pub(super) cursor: ArenaCursor,
     fragments: Option<Fragments>,
     body: Vec<u8>,
@@ -159,6 +161,7 @@ impl Session {
             ddl: Ddl::default(),
             pending: None,
             waiting: false,
+            space_waits: 0,
             cursor: ArenaCursor::default(),
             fragments: None,
             body: Vec::new(),
@@ -389,6 +392,20 @@ impl Session {
         }
     }
 
+    /// A full log may have room again after a checkpoint; a transaction waits for two, because the first may have begun before.
+    pub(super) fn or_wait_for_space(&mut self, stop: Stop) -> Stop {
+        match stop {
+            Stop::Error(Error::LogFull) if self.space_waits < 2 => match self.core.space.ask() {
+                Some(token) => {
+                    self.space_waits += 1;
+                    Stop::Wait(token)
+                }
+                None => stop,
+            },
+            other => other,
+        }
+    }
+
     pub fn abandon_wait(&mut self) {
         self.settle_wait();
     }
@@ -412,11 +429,13 @@ impl Session {
                 self.collect_sometimes();
                 Ok(Committed { cts })
             }
-            Err(Stop::Wait(token)) => Err(Stop::Wait(token)),
-            Err(error) => {
-                self.rollback();
-                Err(error)
-            }
+            Err(stop) => match self.or_wait_for_space(stop) {
+                Stop::Wait(token) => Err(Stop::Wait(token)),
+                error => {
+                    self.rollback();
+                    Err(error)
+                }
+            },
         }
     }
 
@@ -583,6 +602,7 @@ impl Session {
     fn end(&mut self) {
         self.state = State::Idle;
         self.nowait = false;
+        self.space_waits = 0;
         let place = self.core.sessions.place(self.no);
         place.unregister();
         if self.fragments.take().is_some() {

@@ -11,8 +11,9 @@
 //! | rest | overflow nodes, two in a line: {next node, three entries} |
 //!
 //! An entry is {fragment 24, row id + 1: 40}; zero is empty. At six entries for seven places of a bucket every fourth
-//! bucket overflows, by less than two entries: that is what the nodes' share of the lines is made for, and it costs
-//! 12.2 to 14.2 bytes an entry as segments fill up between two growths.
+//! bucket overflows, by less than two entries: that is what the nodes' share of the lines is made for. Measured from 2M to
+//! 16M entries, an index takes 13 to 16.7 bytes an entry, pieces in waiting included: 120 MB at 8M, where most segments
+//! have seven pieces.
 //!
 //! 1. Entries and headers change only under the bucket's lock bit; a node belongs to the chain of one bucket, or is free.
 //! 2. An entry stays in its word as long as its segment lives. A node leaves its chain only as the last, when empty: so

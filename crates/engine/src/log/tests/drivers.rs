@@ -11,7 +11,15 @@ use crate::io::os::{OsClock, OsIo};
 
 use super::*;
 
-/// Runs `step` in a thread until dropped.
+/// What a thread drives.
+#[derive(Clone, Copy)]
+enum Part {
+    All,
+    Device(u16),
+    Preparing,
+}
+
+/// A thread that drives a part until dropped.
 struct Driver {
     stop: Arc<AtomicBool>,
     log: Arc<Log>,
@@ -19,20 +27,24 @@ struct Driver {
 }
 
 impl Driver {
-    fn start(log: &Arc<Log>, device: Option<DeviceId>) -> Driver {
+    fn start(log: &Arc<Log>, part: Part) -> Driver {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
             let (stop, log) = (stop.clone(), log.clone());
             move || {
                 while !stop.load(Ordering::SeqCst) {
-                    let progress = device.map_or_else(|| log.step(), |device| log.device_step(device));
-                    let idle = Duration::from_millis(50);
-                    match (progress, device) {
-                        (Progress::Worked, _) => {}
-                        (_, None) => log.park(idle),
-                        (_, Some(device)) => {
-                            log.prepare_step();
-                            log.device_park(device, idle);
+                    let progress = match part {
+                        Part::All => log.step(),
+                        Part::Device(device) => log.device_step(DeviceId(device)),
+                        Part::Preparing => log.prepare_step(),
+                    };
+                    if progress != Progress::Worked {
+                        // Long enough that a lost wake makes the test time out.
+                        let idle = Duration::from_secs(20);
+                        match part {
+                            Part::All => log.park(idle),
+                            Part::Device(device) => log.device_park(DeviceId(device), idle),
+                            Part::Preparing => log.prepare_park(idle),
                         }
                     }
                 }
@@ -45,8 +57,13 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.log.wake();
-        self.thread.take().unwrap().join().unwrap();
+        let thread = self.thread.take().unwrap();
+        // A wake is not remembered for a thread that is about to park.
+        while !thread.is_finished() {
+            self.log.wake();
+            std::thread::yield_now();
+        }
+        thread.join().unwrap();
     }
 }
 
@@ -77,10 +94,10 @@ fn commit_many(log: &Arc<Log>, thread: u64, count: u64) -> BTreeMap<u64, Epoch> 
     numbers
 }
 
-fn threads_commit(devices: usize, drivers: &[Option<DeviceId>]) {
+fn threads_commit(devices: usize, parts: &[Part]) {
     let (io, options) = (MemIo::new(), options(devices));
     let log = create(&io, &options);
-    let running: Vec<_> = drivers.iter().map(|device| Driver::start(&log, *device)).collect();
+    let running: Vec<_> = parts.iter().map(|part| Driver::start(&log, *part)).collect();
     let committed = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -101,12 +118,12 @@ fn threads_commit(devices: usize, drivers: &[Option<DeviceId>]) {
 
 #[test]
 fn one_driver_serves_many_workers() {
-    threads_commit(1, &[None]);
+    threads_commit(1, &[Part::All]);
 }
 
 #[test]
 fn a_thread_per_device_serves_many_workers() {
-    threads_commit(3, &[Some(DeviceId(0)), Some(DeviceId(1)), Some(DeviceId(2))]);
+    threads_commit(3, &[Part::Device(0), Part::Device(1), Part::Device(2), Part::Preparing]);
 }
 
 #[test]
@@ -240,7 +257,7 @@ fn real_files_carry_the_log() {
     let io: Arc<dyn Io> = Arc::new(OsIo);
     let clock = Arc::new(OsClock::new());
     let log = Log::create(io.clone(), clock.clone(), &options, DATABASE).unwrap();
-    let driver = Driver::start(&log, None);
+    let driver = Driver::start(&log, Part::All);
     let numbers = commit_many(&log, 1, 40);
     log.wait_durable(log.now()).wait().unwrap();
     drop(driver);

@@ -1,0 +1,349 @@
+//! What is the server told to do? Flags over environment over file over defaults.
+//!
+//! | flag | environment | file | default |
+//! |---|---|---|---|
+//! | `--data DIR` | `FRESHET_DATA` | `data` | none: it must be given |
+//! | `--log DIR`, repeated | `FRESHET_LOG`, separated by `:` | `log = [..]` | `log` in the data directory |
+//! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
+//! | `--memory-limit SIZE` | `FRESHET_MEMORY_LIMIT` | `memory_limit` | 80 % of the cgroup or machine |
+//! | `--log-size SIZE` | `FRESHET_LOG_SIZE` | `log_size` | the engine's |
+//! | `--segment-size SIZE` | `FRESHET_SEGMENT_SIZE` | `segment_size` | the engine's |
+//! | `--workers N` | `FRESHET_WORKERS` | `workers` | one per core |
+//! | `--max-connections N` | `FRESHET_MAX_CONNECTIONS` | `max_connections` | 1000 |
+//! | `--max-message SIZE` | `FRESHET_MAX_MESSAGE` | `max_message` | 256MiB |
+//! | `--huge-pages BOOL` | `FRESHET_HUGE_PAGES` | `huge_pages` | true |
+//! | `--direct-io BOOL` | `FRESHET_DIRECT_IO` | `direct_io` | true |
+
+use crate::listener;
+use freshet_db::Options;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A configuration that cannot be used: one clear line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A number of bytes, written as `64MiB`, `8GB` or plain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Size(pub u64);
+
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1000),
+    ("B", 1),
+];
+
+impl FromStr for Size {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Size, ConfigError> {
+        let invalid = || ConfigError(format!("\"{text}\" is no size; write it as in 64MiB or 8GiB"));
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let number: u64 = text[..end].parse().map_err(|_| invalid())?;
+        let unit = match text[end..].trim() {
+            "" => 1,
+            name => UNITS.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(name)).ok_or_else(invalid)?.1,
+        };
+        number.checked_mul(unit).map(Size).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for Size {
+    /// In the largest binary unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binary = &UNITS[..4];
+        match binary.iter().find(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes)) {
+            Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Bytes(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => Ok(Size(bytes)),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// What one source says: the command line with the environment, or a file.
+#[derive(clap::Args, Deserialize, Clone, Default, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// Directory of the database; made if it is not there
+    #[arg(long, env = "FRESHET_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Log directory, one per device [default: log in the data directory]
+    #[arg(
+        long,
+        env = "FRESHET_LOG",
+        value_name = "DIR",
+        value_delimiter = ':',
+        action = clap::ArgAction::Append
+    )]
+    log: Option<Vec<PathBuf>>,
+    /// Address to listen on, loopback only [default: 127.0.0.1:5433]
+    #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Memory for pages, versions and indexes [default: 80 % of the cgroup or machine]
+    #[arg(long, env = "FRESHET_MEMORY_LIMIT", value_name = "SIZE")]
+    memory_limit: Option<Size>,
+    /// Space for the log on all devices together
+    #[arg(long, env = "FRESHET_LOG_SIZE", value_name = "SIZE")]
+    log_size: Option<Size>,
+    /// Size of one log file
+    #[arg(long, env = "FRESHET_SEGMENT_SIZE", value_name = "SIZE")]
+    segment_size: Option<Size>,
+    /// Threads that serve sessions [default: one per core]
+    #[arg(long, env = "FRESHET_WORKERS", value_name = "N")]
+    workers: Option<NonZeroUsize>,
+    /// Sessions at the same time [default: 1000]
+    #[arg(long, env = "FRESHET_MAX_CONNECTIONS", value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
+    /// Longest message of a client [default: 256MiB]
+    #[arg(long, env = "FRESHET_MAX_MESSAGE", value_name = "SIZE")]
+    max_message: Option<Size>,
+    /// Ask for huge pages [default: true]
+    #[arg(long, env = "FRESHET_HUGE_PAGES", value_name = "BOOL")]
+    huge_pages: Option<bool>,
+    /// Write the log past the page cache [default: true]
+    #[arg(long, env = "FRESHET_DIRECT_IO", value_name = "BOOL")]
+    direct_io: Option<bool>,
+}
+
+impl Layer {
+    pub fn read(file: &Path) -> Result<Layer, ConfigError> {
+        let failed =
+            |reason: &dyn fmt::Display| ConfigError(format!("configuration file {}: {reason}", file.display()));
+        let text = fs::read_to_string(file).map_err(|e| failed(&e))?;
+        toml::from_str(&text).map_err(|e| failed(&e.message()))
+    }
+
+    /// What this says, and where it says nothing, what `lower` does.
+    pub fn over(self, lower: Layer) -> Layer {
+        Layer {
+            data: self.data.or(lower.data),
+            log: self.log.or(lower.log),
+            listen: self.listen.or(lower.listen),
+            memory_limit: self.memory_limit.or(lower.memory_limit),
+            log_size: self.log_size.or(lower.log_size),
+            segment_size: self.segment_size.or(lower.segment_size),
+            workers: self.workers.or(lower.workers),
+            max_connections: self.max_connections.or(lower.max_connections),
+            max_message: self.max_message.or(lower.max_message),
+            huge_pages: self.huge_pages.or(lower.huge_pages),
+            direct_io: self.direct_io.or(lower.direct_io),
+        }
+    }
+
+    pub fn with_defaults(self) -> Config {
+        let engine = Options::new("");
+        let listener = listener::Options::new(SocketAddr::from(([127, 0, 0, 1], 5433)));
+        Config {
+            data: self.data,
+            log: self.log.unwrap_or_default(),
+            listen: self.listen.unwrap_or(listener.listen),
+            memory_limit: self.memory_limit.unwrap_or_else(|| Size(default_memory_limit(engine.memory_limit_bytes))),
+            log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
+            segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
+            workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
+            max_connections: self.max_connections.map_or(listener.connections_max, NonZeroUsize::get),
+            max_message: self.max_message.unwrap_or(Size(listener.message_bytes_max as u64)),
+            huge_pages: self.huge_pages.unwrap_or(engine.huge_pages),
+            direct_io: self.direct_io.unwrap_or(engine.direct_io),
+        }
+    }
+}
+
+/// What is in force.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    pub log: Vec<PathBuf>,
+    pub listen: SocketAddr,
+    pub memory_limit: Size,
+    pub log_size: Size,
+    pub segment_size: Size,
+    pub workers: usize,
+    pub max_connections: usize,
+    pub max_message: Size,
+    pub huge_pages: bool,
+    pub direct_io: bool,
+}
+
+impl Config {
+    /// As the file that would say the same.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|e| ConfigError(format!("the configuration as TOML: {e}")))
+    }
+
+    pub fn database(&self) -> Result<Options, ConfigError> {
+        let Some(data) = &self.data else {
+            return Err(ConfigError(
+                "no data directory: give --data DIR, FRESHET_DATA or `data` in the configuration file".to_owned(),
+            ));
+        };
+        let usual = Options::new(data);
+        // Beside sessions of clients there may be embedded ones.
+        let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
+        Ok(Options {
+            log_dirs: self.log.clone(),
+            stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
+            sessions_max: usual.sessions_max.max(sessions),
+            memory_limit_bytes: self.memory_limit.0,
+            log_size_bytes: self.log_size.0,
+            segment_bytes: self.segment_size.0,
+            huge_pages: self.huge_pages,
+            direct_io: self.direct_io,
+            ..usual
+        })
+    }
+
+    pub fn listener(&self) -> listener::Options {
+        listener::Options {
+            listen: self.listen,
+            workers: self.workers,
+            connections_max: self.max_connections,
+            // A length word counts to 2 GiB.
+            message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
+        }
+    }
+}
+
+// ---- memory
+
+/// 80 % of what this process may use, in whole MiB; `unknown` where the system does not tell.
+fn default_memory_limit(unknown: u64) -> u64 {
+    let machine = machine_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cgroup = cgroup_bytes(Path::new("/sys/fs/cgroup"), &membership);
+    match machine.into_iter().chain(cgroup).min() {
+        Some(bytes) => (bytes / 10 * 8) >> 20 << 20,
+        None => unknown,
+    }
+}
+
+/// `MemTotal` of /proc/meminfo.
+fn machine_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// The lowest limit of this process's cgroup and those above it; version 2, then version 1.
+fn cgroup_bytes(root: &Path, membership: &str) -> Option<u64> {
+    let read = |file: PathBuf| -> Option<u64> {
+        let text = fs::read_to_string(file).ok()?;
+        text.trim().parse().ok()
+    };
+    let path = |prefix: &str| membership.lines().find_map(|l| l.strip_prefix(prefix));
+    let unified = path("0::/").unwrap_or_default();
+    let limits = Path::new(unified).ancestors().filter_map(|group| read(root.join(group).join("memory.max")));
+    let first_version = read(root.join("memory/memory.limit_in_bytes"));
+    limits.chain(first_version).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [("64MiB", 64 << 20), ("8 gib", 8 << 30), ("1000", 1000), ("2GB", 2_000_000_000), ("0", 0)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+            assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+        }
+        assert_eq!(Size(3 << 30).to_string(), "3GiB");
+        assert_eq!(Size(1000).to_string(), "1000");
+        for text in ["", "x", "-1", "1.5GiB", "1 parsec", "99999999999GiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_higher_layer_wins() {
+        let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
+        let file: Layer = toml::from_str(
+            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']",
+        )
+        .unwrap();
+        let config = flags.over(file).with_defaults();
+        assert_eq!(config.listen.port(), 1);
+        assert_eq!(config.workers, 3);
+        assert_eq!(config.memory_limit, Size(1 << 30));
+        assert_eq!(config.log_size, Size(4096));
+        assert_eq!(config.max_connections, 1000);
+        let options = config.database().unwrap();
+        assert_eq!(options.data_dir, Path::new("/d"));
+        assert_eq!(options.log_dirs.len(), 2);
+    }
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        let layer = Layer { data: Some("/d".into()), max_message: Some(Size(5 << 20)), ..Layer::default() };
+        let config = layer.with_defaults();
+        let printed = config.to_toml().unwrap();
+        let read: Layer = toml::from_str(&printed).unwrap();
+        assert_eq!(read.with_defaults(), config);
+    }
+
+    #[test]
+    fn a_wrong_file_is_told() {
+        assert!(toml::from_str::<Layer>("colour = 'red'").is_err());
+        assert!(toml::from_str::<Layer>("workers = 0").is_err());
+        assert!(toml::from_str::<Layer>("log_size = 'much'").is_err());
+        let error = Layer::read(Path::new("/no/such/file")).unwrap_err();
+        assert!(error.0.contains("/no/such/file"), "{error}");
+        assert!(Layer::default().with_defaults().database().is_err());
+    }
+
+    #[test]
+    fn the_tightest_memory_limit_counts() {
+        assert_eq!(machine_bytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();
+        fs::write(root.path().join("a/b/memory.max"), "max\n").unwrap();
+        assert_eq!(cgroup_bytes(root.path(), "0::/a/b\n"), Some(1000));
+        assert_eq!(cgroup_bytes(root.path(), "0::/c\n"), None);
+        fs::create_dir(root.path().join("memory")).unwrap();
+        fs::write(root.path().join("memory/memory.limit_in_bytes"), "77").unwrap();
+        assert_eq!(cgroup_bytes(root.path(), "3:memory:/x\n"), Some(77));
+    }
+}

@@ -1,0 +1,360 @@
+//! Who accepts connections, and where do sessions live? One reception thread, and one worker thread per core.
+//!
+//! ```text
+//! reception: accept, startup packet, cancel requests ---> worker with the fewest sessions
+//! worker:    one current-thread runtime; a session stays with it until its end
+//! ```
+//!
+//! Startup packets and cancel requests are served by the reception, so that a cancel gets through while every worker is
+//! busy with a long statement.
+//!
+//! Invariants:
+//! 1. Without authentication we listen on loopback only.
+//! 2. [`Server::stop`] returns when every session has ended and rolled back what it had open.
+
+use crate::pgwire::connection::Connection;
+use crate::pgwire::registry::{Membership, Registry};
+use crate::pgwire::reply::{Output, Severity};
+use crate::pgwire::startup::{self, Hello, Opening};
+use bytes::BytesMut;
+use freshet_db::{Database, SqlError};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::LocalSet;
+
+/// How long a client may take to say who it is (PostgreSQL's authentication_timeout).
+const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Connections that have not said who they are, beyond which new ones wait in the kernel's queue.
+const STARTING_MAX: usize = 256;
+
+/// Connections the kernel holds for us.
+const BACKLOG: u32 = 1024;
+
+/// After a failed accept (out of descriptors, mostly) the next try waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Statements run on it, deeply nested ones too.
+const WORKER_STACK_BYTES: usize = 8 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub listen: SocketAddr,
+    pub workers: usize,
+    pub connections_max: usize,
+    /// The longest message of a client.
+    pub message_bytes_max: usize,
+}
+
+impl Options {
+    pub fn new(listen: SocketAddr) -> Options {
+        Options {
+            listen,
+            workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            connections_max: 1000,
+            message_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// Why we do not listen: one clear line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenError(pub String);
+
+impl std::fmt::Display for ListenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+/// An address that is ours while the database still opens; clients are refused until [`Bound::serve`].
+pub struct Bound {
+    socket: TcpSocket,
+    options: Options,
+}
+
+/// Takes the address, so that a port in use is known before a long recovery.
+pub fn bind(options: Options) -> Result<Bound, ListenError> {
+    let listen = options.listen;
+    if !listen.ip().to_canonical().is_loopback() {
+        return Err(ListenError(format!(
+            "cannot listen on {listen}: without authentication only loopback addresses are served (127.0.0.1, [::1])"
+        )));
+    }
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let failed = |error| cannot_listen(listen, error);
+    let socket = socket.map_err(failed)?;
+    socket.set_reuseaddr(true).map_err(failed)?;
+    // Accepted sockets inherit it: a client whose machine vanished is noticed in the end.
+    socket.set_keepalive(true).map_err(failed)?;
+    socket.bind(listen).map_err(failed)?;
+    Ok(Bound { socket, options })
+}
+
+fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> ListenError {
+    ListenError(match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("cannot listen on {listen}: the port is in use")
+        }
+        _ => format!("cannot listen on {listen}: {error}"),
+    })
+}
+
+/// Listens on the address for clients of the database, until stopped or dropped.
+pub fn listen(database: &Database, options: Options) -> Result<Server, ListenError> {
+    bind(options)?.serve(database)
+}
+
+/// A session on its way from the reception to its worker.
+struct Arrival {
+    socket: std::net::TcpStream,
+    /// What came behind the startup packet.
+    input: BytesMut,
+    hello: Hello,
+    membership: Membership,
+    place: Place,
+}
+
+/// A worker as the reception sees it.
+struct Worker {
+    arrivals: mpsc::UnboundedSender<Arrival>,
+    sessions: Arc<AtomicUsize>,
+}
+
+/// A session's place on a worker, given back when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(sessions: &Arc<AtomicUsize>) -> Place {
+        sessions.fetch_add(1, Ordering::Relaxed);
+        Place(sessions.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A running server; dropped, it stops.
+pub struct Server {
+    address: SocketAddr,
+    registry: Arc<Registry>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Bound {
+    pub fn serve(self, database: &Database) -> Result<Server, ListenError> {
+        let Bound { socket, options } = self;
+        let listen = options.listen;
+        let failed = |error| cannot_listen(listen, error);
+        let runtime = current_thread().map_err(failed)?;
+        let listener = {
+            let _inside = runtime.enter();
+            socket.listen(BACKLOG).map_err(failed)?
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        let registry = Registry::new(options.connections_max);
+        let (stop, stopped) = watch::channel(false);
+        let mut server = Server { address, registry: registry.clone(), stop, threads: Vec::new() };
+        let mut workers = Vec::new();
+        for number in 0..options.workers.max(1) {
+            let (worker, thread) = start_worker(number, database, &options).map_err(failed)?;
+            workers.push(worker);
+            server.threads.push(thread);
+        }
+        let reception = Reception { listener, registry, workers, stopped };
+        let thread = std::thread::Builder::new()
+            .name("reception".to_owned())
+            .spawn(move || LocalSet::new().block_on(&runtime, reception.run()))
+            .map_err(failed)?;
+        server.threads.push(thread);
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// The address that clients connect to, with the port that the system chose where 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn sessions(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// Ends all sessions with 57P01 and returns when they have.
+    pub fn stop(mut self) {
+        self.shut();
+    }
+
+    fn shut(&mut self) {
+        self.registry.stop();
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+// ---- workers
+
+fn start_worker(number: usize, database: &Database, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let runtime = current_thread()?;
+    let database = database.clone();
+    let message_bytes_max = options.message_bytes_max;
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        let sessions = LocalSet::new();
+        sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
+        // Ends once the reception is gone and every session has ended.
+        runtime.block_on(sessions);
+    })?;
+    let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
+    Ok((worker, thread))
+}
+
+async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, message_bytes_max: usize) {
+    while let Some(arrival) = arrivals.recv().await {
+        let database = database.clone();
+        tokio::task::spawn_local(async move {
+            let Arrival { socket, input, hello, membership, place } = arrival;
+            let socket = match TcpStream::from_std(socket) {
+                Ok(socket) => socket,
+                Err(error) => return tracing::warn!(%error, "a connection was lost"),
+            };
+            match database.sql_session() {
+                Ok(session) => {
+                    Connection::new(database.engine().clone(), socket, membership, session, input, message_bytes_max)
+                        .run(&hello)
+                        .await;
+                }
+                Err(error) => refuse(socket, &error).await,
+            }
+            drop(place);
+        });
+    }
+}
+
+// ---- reception
+
+struct Reception {
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    workers: Vec<Worker>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Reception {
+    async fn run(mut self) {
+        let workers = Rc::new(std::mem::take(&mut self.workers));
+        let starting = Arc::new(Semaphore::new(STARTING_MAX));
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.listener, &starting) => accepted,
+                _ = self.stopped.wait_for(|stopped| *stopped) => break,
+            };
+            let (socket, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (registry, workers) = (self.registry.clone(), workers.clone());
+            tokio::task::spawn_local(async move {
+                let received = receive(socket, &registry, &workers);
+                // A client that says nothing in time is dropped without a word, as in PostgreSQL.
+                let _ = tokio::time::timeout(STARTUP_LIMIT, received).await;
+                drop(permit);
+            });
+        }
+        // Those that have not said who they are go with the LocalSet.
+    }
+}
+
+/// The permit bounds how many have not said who they are.
+async fn accept(
+    listener: &TcpListener,
+    starting: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = starting.clone().acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    Ok((listener.accept().await?.0, permit))
+}
+
+/// Reads who comes, and hands a session to a worker.
+async fn receive(mut socket: TcpStream, registry: &Arc<Registry>, workers: &[Worker]) {
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "a connection without TCP_NODELAY");
+    }
+    let mut input = BytesMut::with_capacity(1024);
+    loop {
+        match startup::next(&mut input) {
+            Ok(Opening::NeedInput) => match socket.read_buf(&mut input).await {
+                Ok(count) if count > 0 => {}
+                _ => return,
+            },
+            Ok(Opening::RefuseEncryption) => {
+                if socket.write_all(b"N").await.is_err() {
+                    return;
+                }
+            }
+            Ok(Opening::Cancel(key)) => return registry.cancel(key),
+            Ok(Opening::Hello(hello)) => {
+                return match registry.join() {
+                    Ok(membership) => hand_over(socket, input, hello, membership, workers),
+                    Err(error) => refuse(socket, &error).await,
+                };
+            }
+            Err(error) => return refuse(socket, &error).await,
+        }
+    }
+}
+
+fn hand_over(socket: TcpStream, input: BytesMut, hello: Hello, membership: Membership, workers: &[Worker]) {
+    let worker =
+        workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed)).expect("there is at least one worker");
+    match socket.into_std() {
+        Ok(socket) => {
+            let arrival = Arrival { socket, input, hello, membership, place: Place::take(&worker.sessions) };
+            if worker.arrivals.send(arrival).is_err() {
+                tracing::error!("a worker is gone: a connection is dropped");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "a connection was lost"),
+    }
+}
+
+/// Ends a connection that never became a session.
+async fn refuse(mut socket: TcpStream, error: &SqlError) {
+    let mut output = Output::default();
+    output.error(Severity::Fatal, error);
+    // The client may have left already; then there is nobody to tell.
+    let _ = socket.write_all(output.releasable()).await;
+    let _ = socket.shutdown().await;
+}

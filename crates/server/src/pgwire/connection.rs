@@ -1,0 +1,325 @@
+//! How does a session meet its socket? One task that reads what is there, runs it, and writes once.
+//!
+//! Every wait of the session is one poll of everything that may end it: requests of others, room for replies, the
+//! durable horizon, a lock, a time limit, bytes from the client. The order below is the order of the polls.
+//!
+//! Invariants:
+//! 1. Replies leave when the horizon has passed what they depend on, all of a burst together: a pipeline costs one flush,
+//!    and while it flushes the next requests run.
+//! 2. A session holds at most [`OUTPUT_BYTES_MAX`] and one row set of replies, one message of input, and, while it is
+//!    blocked, [`READ_AHEAD_BYTES`] more.
+//! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
+
+use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
+use super::registry::{Membership, Request, stopping};
+use super::reply::{KEEP_BYTES, Output, Severity};
+use super::startup::Hello;
+use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
+use bytes::BytesMut;
+use freshet_db::SqlError;
+use freshet_db::sql::{Session, Wait};
+use freshet_engine::engine::{DurableWait, Engine};
+use freshet_engine::txn::Error;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tokio_util::io::poll_read_buf;
+
+/// One read takes at most about this much, so that one client cannot hold its worker.
+const READ_BYTES: usize = 16 << 10;
+
+/// What a blocked session reads ahead, to notice that its client is gone.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// How long a client may take to fetch the last replies.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Why a session goes on.
+enum Event {
+    /// There is input, room, or the wait is over.
+    GoOn,
+    /// The client went away.
+    Gone,
+    Cancel,
+    Terminate,
+    LockTimeout,
+    StatementTimeout,
+    LogFailed(String),
+}
+
+/// A statement that waits.
+struct Blocked {
+    wait: Wait,
+    lock_limit: Option<Pin<Box<Sleep>>>,
+}
+
+/// What the conversation needs to go on.
+enum Need {
+    Input {
+        missing: usize,
+    },
+    Room,
+    Wait(Blocked),
+    /// Everything sent: the session ends.
+    Farewell,
+}
+
+pub struct Connection {
+    engine: Engine,
+    socket: TcpStream,
+    membership: Membership,
+    conversation: Conversation,
+    input: BytesMut,
+    output: Output,
+    durable: Option<DurableWait>,
+    /// The time limit of the statement with this number.
+    statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Connection {
+    /// `input`: what came behind the startup packet.
+    pub fn new(
+        engine: Engine,
+        socket: TcpStream,
+        membership: Membership,
+        session: Session,
+        input: BytesMut,
+        message_bytes_max: usize,
+    ) -> Connection {
+        Connection {
+            engine,
+            socket,
+            membership,
+            conversation: Conversation::new(session, message_bytes_max),
+            input,
+            output: Output::default(),
+            durable: None,
+            statement_limit: None,
+        }
+    }
+
+    /// Lives until the client or the server ends it.
+    pub async fn run(mut self, hello: &Hello) {
+        match self.greet(hello) {
+            Ok(()) => self.converse().await,
+            Err(error) => {
+                self.output.error(Severity::Fatal, &error);
+                self.farewell().await;
+            }
+        }
+        self.conversation.close();
+    }
+
+    fn greet(&mut self, hello: &Hello) -> Result<(), SqlError> {
+        if let Some(negotiate) = &hello.negotiate {
+            self.output.message(&negotiate.message());
+        }
+        let session = self.conversation.session();
+        session.identify(&hello.user, &hello.database, self.membership.key.pid);
+        for (name, value) in &hello.settings {
+            session.set(name, value)?;
+        }
+        self.output.message(&Authentication::Ok);
+        // They are told here, whole; only later changes are told one by one.
+        session.take_reported();
+        for (name, value) in session.reported_settings() {
+            self.output.message(&ParameterStatus::new(name, value));
+        }
+        let key = self.membership.key;
+        self.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
+        self.conversation.ready(&mut self.output);
+        Ok(())
+    }
+
+    async fn converse(&mut self) {
+        loop {
+            let need = match self.conversation.run(&mut self.input, &mut self.output) {
+                Progress::NeedInput { missing } => Need::Input { missing },
+                Progress::Full => Need::Room,
+                Progress::Blocked(wait) => Need::Wait(self.blocked(wait)),
+                Progress::Yield => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Progress::Closed => return self.farewell().await,
+            };
+            if !self.pause(need).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the conversation can go on; false when the session is over.
+    async fn pause(&mut self, mut need: Need) -> bool {
+        let event = poll_fn(|cx| self.poll_event(&mut need, cx)).await;
+        let error = match event {
+            Event::GoOn => {
+                if matches!(need, Need::Input { .. }) {
+                    // A cancel request that came before its statement has nothing to cancel.
+                    self.membership.signal.clear(Request::Cancel);
+                }
+                return true;
+            }
+            Event::Gone => {
+                if matches!(need, Need::Wait(_)) {
+                    let gone = SqlError::new("08006", "the client is gone");
+                    self.conversation.cancel(gone, &mut self.output);
+                }
+                self.farewell().await;
+                return false;
+            }
+            Event::Terminate => {
+                self.fatal(&stopping()).await;
+                return false;
+            }
+            Event::LogFailed(reason) => {
+                self.output.discard_pending();
+                self.durable = None;
+                self.fatal(&SqlError::new("58030", reason)).await;
+                return false;
+            }
+            Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
+            Event::StatementTimeout => SqlError::new("57014", "canceling statement due to statement timeout"),
+            Event::LockTimeout => SqlError::new("55P03", "canceling statement due to lock timeout"),
+        };
+        self.conversation.cancel(error, &mut self.output);
+        true
+    }
+
+    async fn fatal(&mut self, error: &SqlError) {
+        self.output.error(Severity::Fatal, error);
+        self.farewell().await;
+    }
+
+    /// Sends what is left, if the client takes it in time.
+    async fn farewell(&mut self) {
+        let sent = poll_fn(|cx| self.poll_event(&mut Need::Farewell, cx));
+        // Whether it was taken or not, the session ends here.
+        let _ = tokio::time::timeout(FAREWELL, sent).await;
+    }
+
+    fn blocked(&mut self, wait: Wait) -> Blocked {
+        let sleep = |limit| Box::pin(tokio::time::sleep(limit));
+        let number = self.conversation.statements_begun();
+        let session = self.conversation.session();
+        let lock_limit = session.lock_timeout().filter(|_| wait.is_lock()).map(sleep);
+        let limited = self.statement_limit.as_ref().map(|(n, _)| *n);
+        if limited != Some(number) {
+            self.statement_limit = session.statement_timeout().map(|l| (number, sleep(l)));
+        }
+        Blocked { wait, lock_limit }
+    }
+
+    fn poll_event(&mut self, need: &mut Need, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some(event) = self.poll_requests(need, cx) {
+            return Poll::Ready(event);
+        }
+        if let Err(event) = self.poll_output(cx) {
+            return Poll::Ready(event);
+        }
+        match need {
+            Need::Input { missing } => {
+                if self.output.unsent() >= OUTPUT_BYTES_MAX {
+                    return Poll::Pending;
+                }
+                self.input.reserve((*missing).clamp(1, KEEP_BYTES));
+                self.poll_input(cx)
+            }
+            Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
+            Need::Room => Poll::Pending,
+            Need::Wait(blocked) => self.poll_blocked(blocked, cx),
+            Need::Farewell if self.output.unsent() == 0 => Poll::Ready(Event::GoOn),
+            Need::Farewell => Poll::Pending,
+        }
+    }
+
+    fn poll_requests(&mut self, need: &Need, cx: &mut Context<'_>) -> Option<Event> {
+        if matches!(need, Need::Farewell) {
+            return None;
+        }
+        let signal = &self.membership.signal;
+        signal.register(cx.waker());
+        if signal.is_set(Request::Terminate) {
+            return Some(Event::Terminate);
+        }
+        if signal.is_set(Request::Cancel) {
+            signal.clear(Request::Cancel);
+            return matches!(need, Need::Wait(_)).then_some(Event::Cancel);
+        }
+        None
+    }
+
+    /// Writes what may leave. While a wait for the horizon is under way nothing is written: what may leave already leaves
+    /// with the rest.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Result<(), Event> {
+        while self.output.unsent() > 0 {
+            if let Some(wait) = &mut self.durable {
+                match Pin::new(wait).poll(cx) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Ok(())) => self.durable = None,
+                    Poll::Ready(Err(error)) => return Err(log_failed(error)),
+                }
+            } else if let Some(cts) = self.output.waits_for(|cts| self.engine.is_durable(cts)) {
+                self.durable = Some(self.engine.wait_durable(cts));
+                continue;
+            }
+            // Moves the end of what may leave.
+            self.output.waits_for(|cts| self.engine.is_durable(cts));
+            while !self.output.releasable().is_empty() {
+                let written = Pin::new(&mut self.socket).poll_write(cx, self.output.releasable());
+                match written {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(Ok(count)) if count > 0 => self.output.consume(count),
+                    Poll::Ready(_) => return Err(Event::Gone),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if self.input.is_empty() && self.input.capacity() > KEEP_BYTES {
+            self.input = BytesMut::new();
+        }
+        self.input.reserve(READ_BYTES);
+        let read = ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input));
+        Poll::Ready(match read {
+            Ok(0) | Err(_) => Event::Gone,
+            Ok(_) => Event::GoOn,
+        })
+    }
+
+    fn poll_blocked(&mut self, blocked: &mut Blocked, cx: &mut Context<'_>) -> Poll<Event> {
+        if Pin::new(&mut blocked.wait).poll(cx).is_ready() {
+            return Poll::Ready(Event::GoOn);
+        }
+        if let Some(limit) = &mut blocked.lock_limit
+            && limit.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Event::LockTimeout);
+        }
+        if let Some((_, limit)) = &mut self.statement_limit
+            && limit.as_mut().poll(cx).is_ready()
+        {
+            self.statement_limit = None;
+            return Poll::Ready(Event::StatementTimeout);
+        }
+        while self.input.len() < READ_AHEAD_BYTES {
+            if let Event::Gone = ready!(self.poll_input(cx)) {
+                return Poll::Ready(Event::Gone);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn log_failed(error: Error) -> Event {
+    Event::LogFailed(match error {
+        Error::LogFailed(reason) => format!("the log failed: {reason}"),
+        other => format!("the commit did not become durable: {other:?}"),
+    })
+}

@@ -1,0 +1,867 @@
+//! What does a session do with the messages it gets? The protocol as a state machine: bytes in, bytes out, no socket.
+//!
+//! ```text
+//!            message          execute            wait
+//!  (no work) --------> Start ---------> Running <-----> blocked
+//!     ^                                    | done
+//!     |        last row                    v        output
+//!     +-------------------------------- Sending <-----> full
+//! ```
+//!
+//! Invariants:
+//! 1. Messages take effect strictly in order; nothing is read past a statement that has not ended.
+//! 2. After an error in the extended protocol everything up to the next Sync is skipped.
+//! 3. `Output::depend` is called with a statement's timestamp before any byte of its reply is written.
+//!
+//! **Transactions of a pipeline.** As in PostgreSQL the statements between two Syncs are one implicit transaction, which
+//! commits at the Sync and is undone whole by an error. Where one Execute is all that comes before the Sync, which is the
+//! common case and can be seen in the bytes at hand, the statement runs in autocommit instead: the same to the client, and a
+//! read then needs no transaction. Two differences remain. A CommandComplete inside a pipeline is provisional until the
+//! ReadyForQuery that follows its Sync (PostgreSQL holds it back in a buffer, most of the time). And a portal with a row
+//! limit keeps its whole result in memory from its first Execute on.
+
+use super::frame::{self, Bind, Format, Malformed, Message, Target};
+use super::reply::{Output, ResultFormats, Severity};
+use ::pgwire::messages::startup::ParameterStatus;
+use bytes::{Buf, BytesMut};
+use freshet_db::sql::value::{self, pgtype};
+use freshet_db::sql::{CommandTag, Prepared, Session, Step, TransactionStatus, Wait};
+use freshet_db::{Datum, RowSet, SqlError, Type};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Replies that have not left and make a session stop until they have: a client that does not read costs this and the one
+/// row set in progress.
+pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// Messages after which other sessions of the worker get their turn.
+const MESSAGES_PER_TURN: u32 = 256;
+
+/// A row set with more rows gives its memory back.
+const ROWS_KEPT_MAX: usize = 10_000;
+
+/// Why a conversation stopped.
+pub enum Progress {
+    /// No whole message is at hand. The bytes still missing of the next one, as far as its length is known.
+    NeedInput { missing: usize },
+    /// A statement waits; [`Conversation::run`] goes on with it after the wait.
+    Blocked(Wait),
+    /// Too many replies are unsent.
+    Full,
+    /// Others may run first.
+    Yield,
+    /// The client said goodbye, or broke the protocol: what is in the output is all.
+    Closed,
+}
+
+/// Things with names, of which the unnamed one comes and goes with every statement.
+struct Named<T> {
+    unnamed: Option<T>,
+    named: HashMap<Box<[u8]>, T>,
+}
+
+impl<T> Named<T> {
+    fn new() -> Named<T> {
+        Named { unnamed: None, named: HashMap::new() }
+    }
+
+    fn get(&self, name: &[u8]) -> Option<&T> {
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+    }
+
+    fn get_mut(&mut self, name: &[u8]) -> Option<&mut T> {
+        if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) }
+    }
+
+    fn insert(&mut self, name: &[u8], value: T) {
+        if name.is_empty() {
+            self.unnamed = Some(value);
+        } else {
+            self.named.insert(name.into(), value);
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<T> {
+        if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
+    }
+
+    fn clear(&mut self) {
+        self.unnamed = None;
+        self.named.clear();
+    }
+}
+
+/// What Parse made.
+#[derive(Clone)]
+enum Statement {
+    /// Blanks and comments.
+    Empty,
+    /// DEALLOCATE of one name: statements with names are the protocol's, so that the SQL layer does not know them.
+    Deallocate(Box<[u8]>),
+    Sql(Arc<Prepared>),
+}
+
+/// What Bind made.
+struct Portal {
+    statement: Statement,
+    parameters: Vec<Datum>,
+    formats: ResultFormats,
+    progress: PortalProgress,
+}
+
+enum PortalProgress {
+    Bound,
+    /// A row limit was reached: what is left is here.
+    Suspended {
+        rows: RowSet,
+        next: usize,
+        tag: CommandTag,
+    },
+    Finished,
+}
+
+/// A simple query.
+struct Script {
+    text: String,
+    pieces: Vec<String>,
+    /// The piece that runs.
+    at: usize,
+}
+
+enum Job {
+    Script(Script),
+    Execute {
+        portal: Box<[u8]>,
+        /// 0: no limit.
+        rows_max: usize,
+    },
+    /// The end of a pipeline, which commits its implicit transaction.
+    Sync,
+}
+
+enum Stage {
+    Start,
+    /// Of a statement that waited.
+    Running,
+    Sending {
+        tag: CommandTag,
+        /// The first row of this Execute, and the next one to send.
+        first: usize,
+        next: usize,
+    },
+    /// Of a commit that waited.
+    Committing,
+}
+
+struct Work {
+    job: Job,
+    stage: Stage,
+    /// Whether the statement gives rows at all.
+    gives_rows: bool,
+}
+
+impl Work {
+    fn new(job: Job) -> Work {
+        Work { job, stage: Stage::Start, gives_rows: false }
+    }
+}
+
+/// How a stage ended.
+enum Turn {
+    Blocked(Wait),
+    Full,
+    /// The next stage.
+    On,
+    /// The work is done.
+    Over,
+}
+
+pub struct Conversation {
+    session: Session,
+    statements: Named<Statement>,
+    portals: Named<Portal>,
+    /// The rows of the statement that runs; its memory serves one statement after the other.
+    rows: RowSet,
+    /// The last unnamed portal's parameters, for their memory.
+    spare: Vec<Datum>,
+    work: Option<Work>,
+    skip_to_sync: bool,
+    /// An implicit transaction was begun for this pipeline or script.
+    implicit: bool,
+    message_bytes_max: usize,
+    statements_begun: u64,
+}
+
+const ALL_TEXT: ResultFormats = ResultFormats::All(Format::Text);
+
+impl Conversation {
+    pub fn new(session: Session, message_bytes_max: usize) -> Conversation {
+        Conversation {
+            session,
+            statements: Named::new(),
+            portals: Named::new(),
+            rows: RowSet::default(),
+            spare: Vec::new(),
+            work: None,
+            skip_to_sync: false,
+            implicit: false,
+            message_bytes_max,
+            statements_begun: 0,
+        }
+    }
+
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Tells one statement from the next, for time limits.
+    pub fn statements_begun(&self) -> u64 {
+        self.statements_begun
+    }
+
+    /// Takes messages and writes replies until something is missing.
+    pub fn run(&mut self, input: &mut BytesMut, output: &mut Output) -> Progress {
+        for _ in 0..MESSAGES_PER_TURN {
+            if let Some(stopped) = self.work_on(output) {
+                return stopped;
+            }
+            if output.unsent() >= OUTPUT_BYTES_MAX {
+                return Progress::Full;
+            }
+            let frame = match frame::peek(input, self.message_bytes_max) {
+                Ok(Some(frame)) if frame.length <= input.len() => frame,
+                Ok(Some(frame)) => {
+                    let missing = frame.length - input.len();
+                    return Progress::NeedInput { missing };
+                }
+                Ok(None) => return Progress::NeedInput { missing: 0 },
+                Err(reason) => return broken(&reason, output),
+            };
+            let (bytes, rest) = input.split_at(frame.length);
+            match frame::decode(frame.kind, bytes) {
+                Ok(Message::Terminate) => return Progress::Closed,
+                Ok(message) => self.take(message, rest, output),
+                Err(reason) => return broken(&reason, output),
+            }
+            input.advance(frame.length);
+        }
+        match self.work_on(output) {
+            Some(stopped) => stopped,
+            None => Progress::Yield,
+        }
+    }
+
+    /// Ends the statement that waits with an error.
+    pub fn cancel(&mut self, error: SqlError, output: &mut Output) {
+        let error = self.session.cancel(error);
+        if let Some(work) = self.work.take() {
+            self.work_failed(work.job, error, output);
+        }
+    }
+
+    /// The client is gone, or the server stops: rolls back what is open.
+    pub fn close(&mut self) {
+        self.session.close();
+    }
+
+    /// What ReadyForQuery tells, and settings that changed before it.
+    pub fn ready(&mut self, output: &mut Output) {
+        let status = match self.session.status() {
+            TransactionStatus::Idle => {
+                self.drop_portal(b"");
+                self.portals.named.clear();
+                b'I'
+            }
+            TransactionStatus::Open => b'T',
+            TransactionStatus::Failed => b'E',
+        };
+        for (name, value) in self.session.take_reported() {
+            output.message(&ParameterStatus::new(name, value));
+        }
+        output.ready_for_query(status);
+    }
+
+    // ---- messages
+
+    fn take(&mut self, message: Message<'_>, rest: &[u8], output: &mut Output) {
+        if self.skip_to_sync && message != Message::Sync {
+            return;
+        }
+        let taken = match message {
+            Message::Query { script } => return self.query(script, output),
+            Message::Sync => return self.sync(output),
+            Message::FunctionCall => {
+                let error = "the function call protocol is not supported; use a SELECT";
+                self.failed(SqlError::new("0A000", error), output);
+                return self.ready(output);
+            }
+            Message::Parse { name, sql, types } => self.parse(name, sql, &types, output),
+            Message::Bind(bind) => self.bind(&bind, output),
+            Message::Describe { target, name } => self.describe(target, name, output),
+            Message::Execute { portal, rows_max } => {
+                self.execute(portal, rows_max, rest);
+                Ok(())
+            }
+            Message::Close { target, name } => {
+                match target {
+                    Target::Statement => drop(self.statements.remove(name)),
+                    Target::Portal => self.drop_portal(name),
+                }
+                output.close_complete();
+                Ok(())
+            }
+            // What is ready leaves at the end of every burst, so Flush has nothing to add.
+            Message::Flush | Message::Copy | Message::Terminate => Ok(()),
+        };
+        if let Err(error) = taken {
+            self.failed(error, output);
+            self.skip_to_sync = true;
+        }
+    }
+
+    /// A simple query replaces the unnamed statement and portal, as in PostgreSQL.
+    fn query(&mut self, script: &[u8], output: &mut Output) {
+        self.statements.remove(b"");
+        self.drop_portal(b"");
+        match utf8(script).and_then(|text| Ok((text, self.session.split(text)?))) {
+            Err(error) => {
+                self.failed(error, output);
+                self.ready(output);
+            }
+            Ok((_, pieces)) if pieces.is_empty() => {
+                output.empty_query();
+                self.sync(output);
+            }
+            Ok((text, pieces)) => {
+                self.work = Some(Work::new(Job::Script(Script { text: text.to_owned(), pieces, at: 0 })));
+            }
+        }
+    }
+
+    fn sync(&mut self, output: &mut Output) {
+        self.skip_to_sync = false;
+        if self.implicit {
+            self.work = Some(Work::new(Job::Sync));
+        } else {
+            self.ready(output);
+        }
+    }
+
+    fn parse(&mut self, name: &[u8], sql: &[u8], types: &frame::Oids<'_>, output: &mut Output) -> Result<(), SqlError> {
+        if !name.is_empty() && self.statements.get(name).is_some() {
+            return Err(SqlError::new("42P05", format!("prepared statement \"{}\" already exists", lossy(name))));
+        }
+        let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
+        let statement = self.prepare(utf8(sql)?, &types)?;
+        self.statements.insert(name, statement);
+        output.parse_complete();
+        Ok(())
+    }
+
+    fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Statement, SqlError> {
+        let start = sql.trim_start().as_bytes();
+        let blank = matches!(start, [] | [b';', ..] | [b'-', b'-', ..] | [b'/', b'*', ..]);
+        if blank && self.session.split(sql)?.is_empty() {
+            return Ok(Statement::Empty);
+        }
+        if let Some(name) = deallocated(sql) {
+            return Ok(Statement::Deallocate(name.into_bytes().into()));
+        }
+        self.session.prepare(sql, types).map(Statement::Sql)
+    }
+
+    fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
+        let statement = self.statement(bind.statement)?.clone();
+        if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
+            return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
+        }
+        let (types, columns): (&[Type], usize) = match &statement {
+            Statement::Sql(prepared) => (&prepared.parameters, prepared.columns.len()),
+            _ => (&[], 0),
+        };
+        check_counts(bind, types.len(), columns)?;
+        self.drop_portal(bind.portal);
+        let mut parameters = std::mem::take(&mut self.spare);
+        for (at, (bytes, &ty)) in bind.parameters.iter().zip(types).enumerate() {
+            let datum = match (bytes, bind.parameter_formats.get(at)) {
+                (None, _) => Datum::Null,
+                (Some(text), Format::Text) => value::from_text(ty, text)?,
+                (Some(bytes), Format::Binary) => value::from_binary(ty, bytes)?,
+            };
+            parameters.push(datum);
+        }
+        let formats = match bind.result_formats.len() {
+            0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
+            count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
+        };
+        let portal = Portal { statement, parameters, formats, progress: PortalProgress::Bound };
+        self.portals.insert(bind.portal, portal);
+        output.bind_complete();
+        Ok(())
+    }
+
+    fn describe(&mut self, target: Target, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
+        let (statement, formats) = match target {
+            Target::Statement => {
+                let statement = self.statement(name)?;
+                output.parameter_description(match statement {
+                    Statement::Sql(prepared) => &prepared.parameters,
+                    _ => &[],
+                });
+                (statement, &ALL_TEXT)
+            }
+            Target::Portal => {
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                (&portal.statement, &portal.formats)
+            }
+        };
+        match statement {
+            Statement::Sql(prepared) if !prepared.columns.is_empty() => {
+                output.row_description(&prepared.columns, formats);
+            }
+            _ => output.no_data(),
+        }
+        Ok(())
+    }
+
+    /// Decides whose transaction the statement belongs to; see the module's head.
+    fn execute(&mut self, portal: &[u8], rows_max: u32, rest: &[u8]) {
+        let alone = !self.implicit && only_sync_follows(rest, self.message_bytes_max);
+        if !alone {
+            self.begin_implicit();
+        }
+        self.work = Some(Work::new(Job::Execute {
+            portal: portal.into(),
+            // As in PostgreSQL, a negative limit is none.
+            rows_max: i32::try_from(rows_max).unwrap_or(0) as usize,
+        }));
+    }
+
+    fn begin_implicit(&mut self) {
+        if self.session.status() == TransactionStatus::Idle {
+            self.session.begin_implicit();
+            self.implicit = true;
+        }
+    }
+
+    fn statement(&self, name: &[u8]) -> Result<&Statement, SqlError> {
+        self.statements.get(name).ok_or_else(|| {
+            let message = if name.is_empty() {
+                "unnamed prepared statement does not exist".to_owned()
+            } else {
+                format!("prepared statement \"{}\" does not exist", lossy(name))
+            };
+            SqlError::new("26000", message)
+        })
+    }
+
+    fn drop_portal(&mut self, name: &[u8]) {
+        if let Some(portal) = self.portals.remove(name) {
+            self.spare = portal.parameters;
+            self.spare.clear();
+        }
+    }
+
+    fn deallocate(&mut self, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
+        self.statement(name)?;
+        self.statements.remove(name);
+        output.command_complete("DEALLOCATE", None);
+        Ok(())
+    }
+
+    // ---- work
+
+    /// Goes on with the work at hand; why it stopped, if it did before its end.
+    fn work_on(&mut self, output: &mut Output) -> Option<Progress> {
+        loop {
+            let mut work = self.work.take()?;
+            match self.turn(&mut work, output) {
+                Ok(Turn::Over) => {}
+                Ok(Turn::On) => self.work = Some(work),
+                Ok(Turn::Full) => {
+                    self.work = Some(work);
+                    return Some(Progress::Full);
+                }
+                Ok(Turn::Blocked(wait)) => {
+                    self.work = Some(work);
+                    return Some(Progress::Blocked(wait));
+                }
+                Err(error) => self.work_failed(work.job, error, output),
+            }
+        }
+    }
+
+    fn turn(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        match work.stage {
+            Stage::Start => self.start(work, output),
+            Stage::Running => {
+                let step = self.session.resume(&mut self.rows)?;
+                Ok(self.stepped(work, step, output))
+            }
+            Stage::Committing => {
+                let step = self.session.resume(&mut self.rows)?;
+                Ok(self.commit_stepped(work, step, output))
+            }
+            Stage::Sending { .. } => self.send(work, output),
+        }
+    }
+
+    fn start(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        match &work.job {
+            Job::Script(script) if script.at < script.pieces.len() => self.start_piece(work, output),
+            Job::Script(_) if !self.implicit => {
+                self.ready(output);
+                Ok(Turn::Over)
+            }
+            Job::Script(_) | Job::Sync => {
+                let step = self.session.commit_implicit()?;
+                Ok(self.commit_stepped(work, step, output))
+            }
+            Job::Execute { .. } => self.start_portal(work, output),
+        }
+    }
+
+    fn start_piece(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        let Job::Script(script) = &mut work.job else {
+            unreachable!("only a script has pieces");
+        };
+        if script.pieces.len() > 1 {
+            self.begin_implicit();
+        }
+        match self.prepare(&script.pieces[script.at], &[])? {
+            Statement::Empty => {
+                script.at += 1;
+                Ok(Turn::On)
+            }
+            Statement::Deallocate(name) => {
+                self.deallocate(&name, output)?;
+                script.at += 1;
+                Ok(Turn::On)
+            }
+            Statement::Sql(prepared) => {
+                self.statements_begun += 1;
+                work.gives_rows = !prepared.columns.is_empty();
+                let step = self.session.execute(&prepared, &[], &mut self.rows)?;
+                Ok(self.stepped(work, step, output))
+            }
+        }
+    }
+
+    fn start_portal(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        let Job::Execute { portal: name, .. } = &work.job else {
+            unreachable!("only Execute has a portal");
+        };
+        let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
+        let progress = std::mem::replace(&mut portal.progress, PortalProgress::Finished);
+        let prepared = match &portal.statement {
+            Statement::Empty => {
+                output.empty_query();
+                return Ok(Turn::Over);
+            }
+            Statement::Deallocate(statement) => {
+                let statement = statement.clone();
+                self.deallocate(&statement, output)?;
+                return Ok(Turn::Over);
+            }
+            Statement::Sql(prepared) => prepared,
+        };
+        work.gives_rows = !prepared.columns.is_empty();
+        match progress {
+            PortalProgress::Bound => {
+                self.statements_begun += 1;
+                let step = self.session.execute(prepared, &portal.parameters, &mut self.rows)?;
+                Ok(self.stepped(work, step, output))
+            }
+            PortalProgress::Suspended { rows, next, tag } => {
+                self.rows = rows;
+                work.stage = Stage::Sending { tag, first: next, next };
+                Ok(Turn::On)
+            }
+            PortalProgress::Finished if work.gives_rows => {
+                output.command_complete("SELECT", Some(0));
+                Ok(Turn::Over)
+            }
+            PortalProgress::Finished => {
+                Err(SqlError::new("55000", format!("portal \"{}\" cannot be run", lossy(name))))
+            }
+        }
+    }
+
+    fn stepped(&mut self, work: &mut Work, step: Step, output: &mut Output) -> Turn {
+        let outcome = match step {
+            Step::Wait(wait) => {
+                work.stage = Stage::Running;
+                return Turn::Blocked(wait);
+            }
+            Step::Done(outcome) => outcome,
+        };
+        if let Some(cts) = outcome.durable {
+            output.depend(cts);
+        }
+        if let Some((sqlstate, message)) = &outcome.warning {
+            output.notice(sqlstate, message);
+        }
+        if matches!(outcome.tag.command, "DISCARD ALL" | "DEALLOCATE ALL") {
+            self.statements.clear();
+        }
+        work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
+        Turn::On
+    }
+
+    fn commit_stepped(&mut self, work: &mut Work, step: Step, output: &mut Output) -> Turn {
+        match step {
+            Step::Wait(wait) => {
+                work.stage = Stage::Committing;
+                Turn::Blocked(wait)
+            }
+            Step::Done(outcome) => {
+                if let Some(cts) = outcome.durable {
+                    output.depend(cts);
+                }
+                self.implicit = false;
+                self.ready(output);
+                Turn::Over
+            }
+        }
+    }
+
+    /// Sends rows while there is room, then what completed.
+    fn send(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        let Stage::Sending { tag, first, next } = &mut work.stage else {
+            unreachable!("only a result is sent");
+        };
+        let (formats, rows_max) = match &work.job {
+            Job::Execute { portal, rows_max } => {
+                let portal = self.portals.get(portal);
+                (portal.map_or(&ALL_TEXT, |p| &p.formats), *rows_max)
+            }
+            _ => (&ALL_TEXT, 0),
+        };
+        let end = match (work.gives_rows, rows_max) {
+            (false, _) => 0,
+            (true, 0) => self.rows.len(),
+            (true, limit) => self.rows.len().min(first.saturating_add(limit)),
+        };
+        if work.gives_rows && *next == 0 && matches!(work.job, Job::Script(_)) {
+            output.row_description(self.rows.columns(), formats);
+        }
+        while *next < end {
+            output.data_row(&self.rows, *next, formats)?;
+            *next += 1;
+            if output.unsent() >= OUTPUT_BYTES_MAX && *next < end {
+                return Ok(Turn::Full);
+            }
+        }
+        let sent = *next - *first;
+        match &mut work.job {
+            Job::Execute { portal, .. } if work.gives_rows && rows_max > 0 && sent == rows_max => {
+                if let Some(portal) = self.portals.get_mut(portal) {
+                    portal.progress = PortalProgress::Suspended {
+                        rows: std::mem::take(&mut self.rows),
+                        next: *next,
+                        tag: tag.clone(),
+                    };
+                }
+                output.portal_suspended();
+                Ok(Turn::Over)
+            }
+            Job::Execute { .. } => {
+                let rows = if tag.command == "SELECT" { Some(sent as u64) } else { tag.rows };
+                output.command_complete(tag.command, rows);
+                self.forget_rows();
+                Ok(Turn::Over)
+            }
+            Job::Script(script) => {
+                output.command_complete(tag.command, tag.rows);
+                script.at += 1;
+                work.stage = Stage::Start;
+                self.forget_rows();
+                Ok(Turn::On)
+            }
+            Job::Sync => unreachable!("a commit gives no rows"),
+        }
+    }
+
+    /// A large result's memory does not stay with an idle session.
+    fn forget_rows(&mut self) {
+        if self.rows.len() > ROWS_KEPT_MAX {
+            self.rows = RowSet::default();
+        }
+    }
+
+    // ---- errors
+
+    fn work_failed(&mut self, job: Job, mut error: SqlError, output: &mut Output) {
+        match job {
+            Job::Execute { .. } => {
+                self.failed(error, output);
+                self.skip_to_sync = true;
+            }
+            Job::Sync => {
+                self.failed(error, output);
+                self.ready(output);
+            }
+            Job::Script(script) => {
+                let before = script.characters_before_piece();
+                error.position = error.position.map(|p| p + before);
+                self.failed(error, output);
+                self.ready(output);
+            }
+        }
+    }
+
+    /// Tells the error and fails the transaction that is open; an implicit one is undone at once, with its locks.
+    fn failed(&mut self, error: SqlError, output: &mut Output) {
+        self.session.fail();
+        if let Some(cts) = self.session.error_dependency() {
+            output.depend(cts);
+        }
+        output.error(Severity::Error, &error);
+        if std::mem::take(&mut self.implicit) {
+            // The commit of a failed transaction is its rollback: it cannot wait, and its outcome was told above.
+            let _ = self.session.commit_implicit();
+        }
+        self.forget_rows();
+    }
+}
+
+impl Script {
+    /// Characters of the script before the piece that runs: its errors count from its own start.
+    fn characters_before_piece(&self) -> usize {
+        let mut from = 0;
+        for piece in &self.pieces[..=self.at.min(self.pieces.len() - 1)] {
+            match self.text[from..].find(piece.as_str()) {
+                Some(found) => from += found + piece.len(),
+                None => return 0,
+            }
+        }
+        let start = from - self.pieces[self.at.min(self.pieces.len() - 1)].len();
+        self.text[..start].chars().count()
+    }
+}
+
+fn broken(reason: &Malformed, output: &mut Output) -> Progress {
+    output.error(Severity::Fatal, &SqlError::new("08P01", reason.0.as_str()));
+    Progress::Closed
+}
+
+/// Whether a Sync is at hand with nothing before it that runs a statement.
+fn only_sync_follows(mut rest: &[u8], message_bytes_max: usize) -> bool {
+    while let Ok(Some(next)) = frame::peek(rest, message_bytes_max) {
+        match next.kind {
+            b'S' => return true,
+            b'C' | b'H' if next.length <= rest.len() => rest = &rest[next.length..],
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn check_counts(bind: &Bind<'_>, parameters: usize, columns: usize) -> Result<(), SqlError> {
+    let given = bind.parameters.len();
+    let message = if given != parameters {
+        format!(
+            "bind message supplies {given} parameters, but prepared statement \"{}\" requires {parameters}",
+            lossy(bind.statement)
+        )
+    } else if !bind.parameter_formats.covers(given) {
+        format!("bind message has {} parameter formats but {given} parameters", bind.parameter_formats.len())
+    } else if columns > 0 && !bind.result_formats.covers(columns) {
+        format!("bind message has {} result formats but query has {columns} columns", bind.result_formats.len())
+    } else {
+        return Ok(());
+    };
+    Err(SqlError::new("08P01", message))
+}
+
+/// A type that a client declares; 0 and `unknown` leave it to the statement.
+fn declared_type(oid: u32) -> Result<Option<Type>, SqlError> {
+    const UNKNOWN: u32 = 705;
+    match oid {
+        0 | UNKNOWN => Ok(None),
+        oid => pgtype::from_oid(oid, -1)
+            .map(Some)
+            .ok_or_else(|| SqlError::new("0A000", format!("parameters of the type with OID {oid} are not supported"))),
+    }
+}
+
+/// The name in `DEALLOCATE [PREPARE] name`, folded as an identifier; `None` for any other statement and for ALL.
+fn deallocated(sql: &str) -> Option<String> {
+    let sql = sql.trim().trim_end_matches(';').trim_end();
+    let (command, rest) = sql.split_once(|c: char| c.is_ascii_whitespace())?;
+    if !command.eq_ignore_ascii_case("deallocate") {
+        return None;
+    }
+    let mut name = rest.trim_start();
+    if let Some((prepare, rest)) = name.split_once(|c: char| c.is_ascii_whitespace())
+        && prepare.eq_ignore_ascii_case("prepare")
+    {
+        name = rest.trim_start();
+    }
+    let quoted = name.strip_prefix('"').and_then(|n| n.strip_suffix('"'));
+    match quoted {
+        Some(quoted) => Some(quoted.replace("\"\"", "\"")),
+        None if name.eq_ignore_ascii_case("all") => None,
+        None => Some(name.to_ascii_lowercase()),
+    }
+}
+
+fn no_portal(name: &[u8]) -> SqlError {
+    SqlError::new("34000", format!("portal \"{}\" does not exist", lossy(name)))
+}
+
+fn lossy(name: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(name)
+}
+
+fn utf8(text: &[u8]) -> Result<&str, SqlError> {
+    std::str::from_utf8(text).map_err(|error| {
+        let bad = text.get(error.valid_up_to()).copied().unwrap_or(0);
+        SqlError::new("22021", format!("invalid byte sequence for encoding \"UTF8\": 0x{bad:02x}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_execute_is_told_by_what_follows() {
+        let sync = b"S\0\0\0\x04";
+        let close = b"C\0\0\0\x06P\0";
+        let parse = b"P\0\0\0\x08\0\0\0\0";
+        let follows = |parts: &[&[u8]]| only_sync_follows(&parts.concat(), 1000);
+        assert!(follows(&[sync]));
+        assert!(follows(&[close, b"H\0\0\0\x04", sync, parse]));
+        assert!(!follows(&[]));
+        assert!(!follows(&[close]));
+        assert!(!follows(&[parse, sync]));
+        assert!(!follows(&[&close[..6]]), "cut off");
+    }
+
+    #[test]
+    fn deallocate_names_one_statement() {
+        assert_eq!(deallocated("DEALLOCATE a1;"), Some("a1".into()));
+        assert_eq!(deallocated("deallocate Prepare A"), Some("a".into()));
+        assert_eq!(deallocated("deallocate \"A\"\"b\""), Some("A\"b".into()));
+        assert_eq!(deallocated("DEALLOCATE ALL"), None);
+        assert_eq!(deallocated("select 1"), None);
+        assert_eq!(deallocated("deallocate"), None);
+    }
+
+    #[test]
+    fn positions_count_from_the_scripts_start() {
+        let mut script = Script {
+            text: " select 1;  /* ö */ select 1; selec".into(),
+            pieces: vec!["select 1".into(), "select 1".into(), "selec".into()],
+            at: 0,
+        };
+        assert_eq!(script.characters_before_piece(), 1);
+        script.at = 1;
+        assert_eq!(script.characters_before_piece(), 20);
+        script.at = 2;
+        assert_eq!(script.characters_before_piece(), 30);
+        script.at = 3;
+        assert_eq!(script.characters_before_piece(), 30, "the commit at its end");
+    }
+}

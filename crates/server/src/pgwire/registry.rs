@@ -1,0 +1,202 @@
+//! Who is connected? Sessions by their cancel key, and the way to reach one from another thread.
+//!
+//! Invariants:
+//! 1. There are never more members than the limit.
+//! 2. A member leaves when its [`Membership`] is dropped, however its session ends.
+//! 3. Only who knows the secret can cancel.
+
+use freshet_db::SqlError;
+use futures::task::AtomicWaker;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// What others ask of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// End the statement that waits.
+    Cancel,
+    /// End the session: the server stops.
+    Terminate,
+}
+
+impl Request {
+    fn bit(self) -> u8 {
+        match self {
+            Request::Cancel => 1,
+            Request::Terminate => 2,
+        }
+    }
+}
+
+/// Requests to one session, and what wakes it.
+#[derive(Default)]
+pub struct Signal {
+    requests: AtomicU8,
+    waker: AtomicWaker,
+}
+
+impl Signal {
+    pub fn send(&self, request: Request) {
+        self.requests.fetch_or(request.bit(), Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Wakes `waker` at the next request. Register, then look.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    pub fn is_set(&self, request: Request) -> bool {
+        self.requests.load(Ordering::Acquire) & request.bit() != 0
+    }
+
+    /// Takes a request back, once served or stale.
+    pub fn clear(&self, request: Request) {
+        if self.is_set(request) {
+            self.requests.fetch_and(!request.bit(), Ordering::AcqRel);
+        }
+    }
+}
+
+/// What a client quotes to cancel its session's statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CancelKey {
+    pub pid: i32,
+    pub secret: i32,
+}
+
+struct Member {
+    secret: i32,
+    signal: Arc<Signal>,
+}
+
+struct Members {
+    by_pid: HashMap<i32, Member>,
+    last_pid: i32,
+    stopping: bool,
+}
+
+pub struct Registry {
+    members: Mutex<Members>,
+    members_max: usize,
+    /// Keyed at random by the operating system: its hashes are secrets that nobody can compute.
+    secrets: RandomState,
+}
+
+/// A session's place.
+pub struct Membership {
+    registry: Arc<Registry>,
+    pub key: CancelKey,
+    pub signal: Arc<Signal>,
+}
+
+impl Registry {
+    pub fn new(members_max: usize) -> Arc<Registry> {
+        Arc::new(Registry {
+            members: Mutex::new(Members { by_pid: HashMap::new(), last_pid: 0, stopping: false }),
+            members_max,
+            secrets: RandomState::new(),
+        })
+    }
+
+    pub fn join(self: &Arc<Registry>) -> Result<Membership, SqlError> {
+        let mut members = self.lock();
+        if members.stopping {
+            return Err(stopping());
+        }
+        if members.by_pid.len() >= self.members_max {
+            return Err(SqlError::new("53300", "sorry, too many clients already"));
+        }
+        let pid = members.next_pid();
+        let key = CancelKey { pid, secret: self.secrets.hash_one(pid) as i32 };
+        let signal = Arc::new(Signal::default());
+        let member = Member { secret: key.secret, signal: signal.clone() };
+        members.by_pid.insert(pid, member);
+        Ok(Membership { registry: self.clone(), key, signal })
+    }
+
+    /// As in PostgreSQL, a key that is wrong gets no answer either.
+    pub fn cancel(&self, key: CancelKey) {
+        if let Some(member) = self.lock().by_pid.get(&key.pid)
+            && member.secret == key.secret
+        {
+            member.signal.send(Request::Cancel);
+        }
+    }
+
+    /// Ends all sessions and lets no new one in.
+    pub fn stop(&self) {
+        let mut members = self.lock();
+        members.stopping = true;
+        for member in members.by_pid.values() {
+            member.signal.send(Request::Terminate);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().by_pid.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        // Every step under the lock leaves the map whole.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    /// Positive and not in use.
+    fn next_pid(&mut self) -> i32 {
+        loop {
+            self.last_pid = self.last_pid.checked_add(1).unwrap_or(1);
+            if !self.by_pid.contains_key(&self.last_pid) {
+                return self.last_pid;
+            }
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.registry.lock().by_pid.remove(&self.key.pid);
+    }
+}
+
+/// What a session is told when the server stops.
+pub fn stopping() -> SqlError {
+    SqlError::new("57P01", "terminating connection due to administrator command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_and_come_back() {
+        let registry = Registry::new(2);
+        let first = registry.join().unwrap();
+        let second = registry.join().unwrap();
+        assert_ne!(first.key.pid, second.key.pid);
+        assert_eq!(registry.join().err().unwrap().sqlstate, "53300");
+        drop(first);
+        assert_eq!(registry.len(), 1);
+        assert!(registry.join().is_ok());
+    }
+
+    #[test]
+    fn only_the_secret_cancels() {
+        let registry = Registry::new(2);
+        let member = registry.join().unwrap();
+        registry.cancel(CancelKey { secret: member.key.secret.wrapping_add(1), ..member.key });
+        assert!(!member.signal.is_set(Request::Cancel));
+        registry.cancel(member.key);
+        assert!(member.signal.is_set(Request::Cancel));
+        member.signal.clear(Request::Cancel);
+        assert!(!member.signal.is_set(Request::Cancel));
+        registry.stop();
+        assert!(member.signal.is_set(Request::Terminate));
+        assert_eq!(registry.join().err().unwrap().sqlstate, "57P01");
+    }
+}

@@ -1,0 +1,174 @@
+//! `freshet serve`: opens a database, serves it until it is told to stop or the log fails.
+//!
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | stopped by SIGINT or SIGTERM, sessions ended, database closed |
+//! | 1 | could not start: port, directory, format; one line on stderr says which |
+//! | 2 | wrong usage or configuration |
+//! | 3 | the log failed: nothing more was acknowledged |
+
+use crate::config::{Config, ConfigError, Layer};
+use crate::listener;
+use freshet_db::Database;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How soon a failed log ends the process.
+const FAILURE_CHECK: Duration = Duration::from_millis(100);
+
+/// Serve a database to PostgreSQL clients
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    layer: Layer,
+    /// Configuration file in TOML; flags and environment win over it
+    #[arg(long, env = "FRESHET_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the configuration in force and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+const CANNOT_START: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+const LOG_FAILED: u8 = 3;
+
+/// Says one line and gives the code to exit with.
+fn exit(code: u8, reason: impl std::fmt::Display) -> ExitCode {
+    // Without a stderr there is nobody to tell; the code still says it.
+    let _ = writeln!(std::io::stderr(), "freshet: {reason}");
+    ExitCode::from(code)
+}
+
+pub fn run(args: Args) -> ExitCode {
+    let config = match effective(args.layer, args.config) {
+        Ok(config) => config,
+        Err(error) => return exit(WRONG_USAGE, error),
+    };
+    if args.print_config {
+        return print(&config);
+    }
+    let options = match config.database() {
+        Ok(options) => options,
+        Err(error) => return exit(WRONG_USAGE, error),
+    };
+    stop_on_panic();
+    let bound = match listener::bind(config.listener()) {
+        Ok(bound) => bound,
+        Err(error) => return exit(CANNOT_START, error),
+    };
+    // Until it is open a signal ends the process at once, which costs nothing: it is what recovery is for.
+    let database = match Database::open(options) {
+        Ok(database) => database,
+        Err(error) => return exit(CANNOT_START, error),
+    };
+    let ending = match Ending::watch() {
+        Ok(ending) => ending,
+        Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
+    };
+    for missing in database.runs_without() {
+        tracing::info!("runs without {missing}");
+    }
+    let server = match bound.serve(&database) {
+        Ok(server) => server,
+        Err(error) => return exit(CANNOT_START, error),
+    };
+    tracing::info!("listening on {}", server.local_addr());
+    match ending.wait(&database) {
+        Why::Signal(name) => {
+            tracing::info!("{name}: stopping with {} sessions", server.sessions());
+            server.stop();
+            match database.engine().failure() {
+                None => ExitCode::SUCCESS,
+                Some(reason) => exit(LOG_FAILED, format_args!("the log failed: {reason}")),
+            }
+        }
+        Why::LogFailed(reason) => {
+            server.stop();
+            exit(LOG_FAILED, format_args!("the log failed, nothing more is acknowledged: {reason}"))
+        }
+    }
+}
+
+fn effective(layer: Layer, file: Option<PathBuf>) -> Result<Config, ConfigError> {
+    let lower = match file {
+        Some(file) => Layer::read(&file)?,
+        None => Layer::default(),
+    };
+    Ok(layer.over(lower).with_defaults())
+}
+
+fn print(config: &Config) -> ExitCode {
+    let printed = config.to_toml().map_err(|e| e.to_string());
+    let written = printed.and_then(|toml| std::io::stdout().write_all(toml.as_bytes()).map_err(|e| e.to_string()));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit(CANNOT_START, error),
+    }
+}
+
+/// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly.
+fn stop_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
+}
+
+/// Why the server stops.
+enum Why {
+    Signal(&'static str),
+    LogFailed(String),
+}
+
+/// What ends the server.
+struct Ending {
+    runtime: tokio::runtime::Runtime,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Ending {
+    fn watch() -> std::io::Result<Ending> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (interrupt, terminate) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        Ok(Ending { runtime, interrupt, terminate })
+    }
+
+    fn wait(self, database: &Database) -> Why {
+        let Ending { runtime, mut interrupt, mut terminate } = self;
+        let failed = async {
+            loop {
+                if let Some(reason) = database.engine().failure() {
+                    return reason;
+                }
+                tokio::time::sleep(FAILURE_CHECK).await;
+            }
+        };
+        let why = runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => Why::Signal("interrupt"),
+                _ = terminate.recv() => Why::Signal("SIGTERM"),
+                reason = failed => Why::LogFailed(reason),
+            }
+        });
+        // Who asks twice does not want to wait for long statements to end.
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            std::process::exit(130);
+        });
+        why
+    }
+}

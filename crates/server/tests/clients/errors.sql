@@ -1,0 +1,37 @@
+-- Errors by their SQLSTATE.
+\set VERBOSITY sqlstate
+create table parent(id int primary key, name varchar(5) not null, n numeric(5,2), s smallint);
+insert into parent values (1, 'one', 1, 1);
+insert into parent values (1, 'dup', 1, 1);
+insert into parent(id) values (2);
+insert into parent values (2, 'too long', 1, 1);
+insert into parent values (2, 'two', 12345, 1);
+insert into parent values (2, 'two', 1, 99999);
+insert into parent values ('x', 'two', 1, 1);
+insert into parent(id, nothing) values (2, 3);
+select * from nowhere;
+select nothing from parent;
+select id from parent p, parent q;
+selec 1;
+select 1 +;
+select 1 / 0;
+select 2147483647 + 1;
+select 9223372036854775807 + 1;
+select 'abc'::int;
+select '2001-02-30'::date;
+select '\xzz'::bytea;
+select no_such_function(1);
+create table parent(id int);
+create index parent_pkey on parent(id);
+drop table nowhere;
+drop index nowhere;
+drop table if exists nowhere;
+create table bad(id no_such_type);
+create table bad(id int, id int);
+set no_such_setting = 1;
+show no_such_setting;
+set client_encoding = 'no such encoding';
+rollback;
+insert into parent values (3, 'a', 1);
+select count(*) from parent;
+drop table parent;

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""psycopg doing real work against a running server: usage: psycopg_work.py CONNINFO"""
+
+import datetime as dt
+import decimal
+import sys
+import threading
+import time
+import uuid
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import dict_row
+
+CONNINFO = sys.argv[1]
+
+VALUES = {
+    "boolean": [True, False],
+    "smallint": [-32768, 32767],
+    "integer": [-(2**31), 2**31 - 1],
+    "bigint": [-(2**63), 2**63 - 1],
+    "real": [1.5, -0.0, float("inf")],
+    "double precision": [0.1, 1e300, float("-inf")],
+    "numeric(9,4)": [decimal.Decimal("12345.6789"), decimal.Decimal("-0.0001")],
+    "numeric": [decimal.Decimal("1" + "0" * 60), decimal.Decimal("0.000000001"), decimal.Decimal(0)],
+    "char(4)": ["ab  "],
+    "varchar(8)": ["", "h\u00e9llo \u20ac"],
+    "text": ["", "x" * 100_000],
+    "bytea": [b"", bytes(range(256))],
+    "date": [dt.date(1, 1, 1), dt.date(2026, 11, 20)],
+    "time": [dt.time(0), dt.time(23, 59, 59, 999999)],
+    "timestamp": [dt.datetime(1999, 12, 31, 23, 59, 59, 5)],
+    "timestamptz": [dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)],
+    "uuid": [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")],
+}
+
+
+def connect(**options):
+    return psycopg.connect(CONNINFO, **{"autocommit": True, **options})
+
+
+def expect_error(error, work):
+    try:
+        work()
+    except error as found:
+        return found
+    raise AssertionError(f"no {error.__name__}")
+
+
+def types_in_both_formats():
+    with connect() as conn:
+        for at, (ty, values) in enumerate(VALUES.items()):
+            conn.execute(f"create table py_{at}(id int primary key, v {ty})")
+            for placeholder in ("%t", "%b"):
+                conn.execute(f"delete from py_{at}")
+                for number, value in enumerate([*values, None]):
+                    sql = f"insert into py_{at} values (%s, {placeholder})"
+                    conn.execute(sql, (number, value))
+                for binary in (False, True):
+                    cursor = conn.cursor(binary=binary)
+                    rows = cursor.execute(f"select v from py_{at} order by id").fetchall()
+                    assert [r[0] for r in rows] == [*values, None], (ty, placeholder, binary, rows)
+            conn.execute(f"drop table py_{at}")
+
+
+def transactions():
+    with connect(autocommit=False) as conn:
+        conn.execute("create table py_transaction(id int primary key, v int not null)")
+        conn.commit()
+        conn.execute("insert into py_transaction values (1, 1)")
+        conn.rollback()
+        assert conn.execute("select count(*) from py_transaction").fetchone() == (0,)
+        conn.commit()
+        with conn.transaction():
+            conn.execute("insert into py_transaction values (1, 1)")
+        error = expect_error(
+            errors.UniqueViolation,
+            lambda: conn.execute("insert into py_transaction values (1, 2)"),
+        )
+        assert error.diag.message_primary and error.sqlstate == "23505"
+        assert conn.info.transaction_status == psycopg.pq.TransactionStatus.INERROR
+        expect_error(errors.InFailedSqlTransaction, lambda: conn.execute("select 1"))
+        conn.rollback()
+        assert conn.execute("select v from py_transaction").fetchall() == [(1,)]
+        conn.execute("drop table py_transaction")
+
+
+def prepared_statements():
+    with connect() as conn:
+        conn.execute("create table py_prepared(id int primary key, v text)")
+        for number in range(50):
+            conn.execute("insert into py_prepared values (%s, %s)", (number, f"v{number}"), prepare=True)
+        cursor = conn.cursor(row_factory=dict_row)
+        for number in range(50):
+            row = cursor.execute("select v from py_prepared where id = %s", (number,)).fetchone()
+            assert row == {"v": f"v{number}"}
+        cursor.executemany("update py_prepared set v = %s where id = %s", [("new", n) for n in range(10)])
+        assert cursor.rowcount == 10
+        found = conn.execute("select count(*) from py_prepared where v = 'new'").fetchone()
+        assert found == (10,)
+        # Evicts by DEALLOCATE or Close.
+        conn.prepared_max = 2
+        for number in range(20):
+            conn.execute(f"select {number}, %s", (number,), prepare=True)
+        conn.execute("drop table py_prepared")
+
+
+def pipelines():
+    with connect() as conn:
+        conn.execute("create table py_pipeline(id int primary key)")
+        with conn.pipeline():
+            for number in range(1000):
+                conn.execute("insert into py_pipeline values (%s)", (number,))
+            cursor = conn.execute("select count(*) from py_pipeline")
+            assert cursor.fetchone() == (1000,)
+
+        def failing():
+            with conn.pipeline():
+                conn.execute("insert into py_pipeline values (5000)")
+                conn.execute("insert into py_pipeline values (0)")
+                conn.execute("insert into py_pipeline values (5001)")
+
+        expect_error(errors.UniqueViolation, failing)
+        found = conn.execute("select count(*) from py_pipeline where id >= 5000").fetchone()
+        assert found == (0,), "a failed pipeline is undone"
+        conn.execute("drop table py_pipeline")
+
+
+def notices_and_settings():
+    with connect(application_name="psycopg work") as conn:
+        assert conn.info.server_version >= 150000
+        assert conn.info.encoding == "utf-8"
+        assert conn.info.parameter_status("TimeZone")
+        assert conn.execute("show application_name").fetchone() == ("psycopg work",)
+        notices = []
+        conn.add_notice_handler(lambda notice: notices.append(notice.sqlstate))
+        conn.execute("rollback")
+        assert notices == ["25P01"], notices
+        expect_error(errors.SyntaxError, lambda: conn.execute("selec 1"))
+        error = expect_error(errors.UndefinedTable, lambda: conn.execute("select * from nowhere"))
+        assert error.diag.severity_nonlocalized == "ERROR"
+
+
+def cancel():
+    with connect() as holder, connect() as waiter:
+        holder.execute("create table py_cancel(id int primary key, v int)")
+        holder.execute("insert into py_cancel values (1, 0)")
+        holder.autocommit = False
+        holder.execute("update py_cancel set v = 1 where id = 1")
+        canceled = threading.Event()
+
+        def ask_until_canceled():
+            while not canceled.is_set():
+                waiter.cancel_safe(timeout=5)
+                time.sleep(0.01)
+
+        thread = threading.Thread(target=ask_until_canceled)
+        thread.start()
+        try:
+            expect_error(
+                errors.QueryCanceled,
+                lambda: waiter.execute("update py_cancel set v = 2 where id = 1"),
+            )
+        finally:
+            canceled.set()
+            thread.join()
+        holder.commit()
+        waiter.execute("set lock_timeout = '10ms'")
+        holder.execute("update py_cancel set v = 3 where id = 1")
+        expect_error(
+            errors.LockNotAvailable,
+            lambda: waiter.execute("update py_cancel set v = 4 where id = 1"),
+        )
+        holder.rollback()
+        assert holder.execute("select v from py_cancel").fetchone() == (1,)
+        holder.execute("drop table py_cancel")
+        holder.commit()
+
+
+def many_sessions():
+    """Counters that several sessions raise at once, by read-modify-write in the server."""
+    sessions, rounds = 8, 50
+    with connect() as conn:
+        conn.execute("create table py_many(id int primary key, v int not null)")
+        conn.execute("insert into py_many values (1, 0), (2, 0)")
+
+    def work():
+        with connect() as conn:
+            for number in range(rounds):
+                conn.execute("update py_many set v = v + 1 where id = %s", (number % 2 + 1,))
+
+    threads = [threading.Thread(target=work) for _ in range(sessions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with connect() as conn:
+        assert conn.execute("select sum(v) from py_many").fetchone() == (sessions * rounds,)
+        conn.execute("drop table py_many")
+
+
+for part in (
+    types_in_both_formats,
+    transactions,
+    prepared_statements,
+    pipelines,
+    notices_and_settings,
+    cancel,
+    many_sessions,
+):
+    part()
+    print(f"ok {part.__name__}")

@@ -1,0 +1,290 @@
+//! The extended protocol: statements, portals, pipelines.
+
+use crate::client::*;
+use crate::connect;
+
+fn row(values: &[&str]) -> Reply {
+    Reply::Row(values.iter().map(|v| Some(v.as_bytes().to_vec())).collect())
+}
+
+#[test]
+fn statements_are_described() {
+    let mut client = connect();
+    client.query("create table ext_describe(id int primary key, name varchar(10), n numeric(9,4))");
+    client.send(
+        &[
+            parse("s", "select name, n from ext_describe where id = $1", &[]),
+            describe_statement("s"),
+            parse("i", "insert into ext_describe values ($1, $2, $3)", &[20]),
+            describe_statement("i"),
+            bind_formats("p", "s", &[], &[Some(b"1")], &[0, 1]),
+            describe_portal("p"),
+            sync(),
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        client.until_ready(),
+        [
+            Reply::ParseComplete,
+            Reply::Parameters(vec![23]),
+            Reply::Columns(vec![("name".into(), 1043, 0), ("n".into(), 1700, 0)]),
+            Reply::ParseComplete,
+            Reply::Parameters(vec![20, 1043, 1700]),
+            Reply::NoData,
+            Reply::BindComplete,
+            Reply::Columns(vec![("name".into(), 1043, 0), ("n".into(), 1700, 1)]),
+            Reply::Ready('I'),
+        ]
+    );
+}
+
+#[test]
+fn statements_are_run_again_and_closed() {
+    let mut client = connect();
+    client.query("create table ext_again(id int primary key, v int)");
+    client.send(&[parse("ins", "insert into ext_again values ($1, $2)", &[]), sync()].concat());
+    assert_eq!(client.until_ready(), [Reply::ParseComplete, Reply::Ready('I')]);
+    for id in ["1", "2", "3"] {
+        client.send(&[bind_text("", "ins", &[id, "7"]), execute("", 0), sync()].concat());
+        assert_eq!(
+            client.until_ready(),
+            [Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::Ready('I')]
+        );
+    }
+    assert_eq!(client.value("select sum(v) from ext_again"), "21");
+
+    client.send(&[close_statement("ins"), close_statement("never was"), sync()].concat());
+    assert_eq!(client.until_ready(), [Reply::CloseComplete, Reply::CloseComplete, Reply::Ready('I')]);
+    client.send(&[bind_text("", "ins", &["4", "7"]), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "26000");
+}
+
+#[test]
+fn names_are_checked() {
+    let mut client = connect();
+    let failures = [
+        ([parse("twice", "select 1", &[]), parse("twice", "select 2", &[])].concat(), "42P05"),
+        (bind("", "nobody", &[]), "26000"),
+        (execute("nobody", 0), "34000"),
+        (describe_portal("nobody"), "34000"),
+        (describe_statement("nobody"), "26000"),
+        ([parse("", "select $1::int", &[]), bind("", "", &[])].concat(), "08P01"),
+        ([parse("", "select 1", &[]), bind_formats("", "", &[], &[], &[0, 0])].concat(), "08P01"),
+        (parse("", "select 1; select 2", &[]), "42601"),
+        (parse("", "select $1", &[600]), "0A000"),
+    ];
+    for (at, (messages, state)) in failures.into_iter().enumerate() {
+        client.send(&[messages, sync()].concat());
+        let replies = client.until_ready();
+        assert_eq!(sqlstate(&replies), state, "case {at}: {replies:?}");
+        assert_eq!(replies.last(), Some(&Reply::Ready('I')));
+    }
+}
+
+#[test]
+fn after_an_error_everything_is_skipped_until_sync() {
+    let mut client = connect();
+    client.query("create table ext_skip(id int primary key)");
+    client.send(
+        &[
+            run("insert into ext_skip values (1)", &[]),
+            run("select 1 / 0 from ext_skip", &[]),
+            run("insert into ext_skip values (2)", &[]),
+            query("insert into ext_skip values (3)"),
+            sync(),
+            run("insert into ext_skip values (4)", &[]),
+            sync(),
+        ]
+        .concat(),
+    );
+    let replies = client.until_ready();
+    assert_eq!(
+        replies[..4],
+        [Reply::ParseComplete, Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::ParseComplete,]
+    );
+    assert_eq!(sqlstate(&replies), "22012");
+    assert!(matches!(replies[replies.len() - 2], Reply::Error(..)));
+    assert_eq!(replies.last(), Some(&Reply::Ready('I')));
+    assert_eq!(client.until_ready().last(), Some(&Reply::Ready('I')));
+    // The pipeline was one transaction, so that its first insert is undone.
+    assert_eq!(client.rows("select id from ext_skip"), [[Some("4".into())]]);
+}
+
+#[test]
+fn a_pipeline_commits_at_its_sync() {
+    let (mut client, mut other) = (connect(), connect());
+    client.query("create table ext_pipeline(id int primary key)");
+    client.send(
+        &[
+            run("insert into ext_pipeline values (1)", &[]),
+            run("insert into ext_pipeline values (2)", &[]),
+            encoded(pgwire::messages::extendedquery::Flush::new()),
+        ]
+        .concat(),
+    );
+    for expected in [
+        Reply::ParseComplete,
+        Reply::BindComplete,
+        Reply::Complete("INSERT 0 1".into()),
+        Reply::ParseComplete,
+        Reply::BindComplete,
+        Reply::Complete("INSERT 0 1".into()),
+    ] {
+        assert_eq!(client.read(), expected);
+    }
+    assert_eq!(other.value("select count(*) from ext_pipeline"), "0");
+    client.send(&sync());
+    assert_eq!(client.read(), Reply::Ready('I'));
+    assert_eq!(other.value("select count(*) from ext_pipeline"), "2");
+}
+
+#[test]
+fn a_transaction_may_span_pipelines() {
+    let mut client = connect();
+    client.query("create table ext_span(id int primary key)");
+    client.send(&[run("begin", &[]), run("insert into ext_span values (1)", &[]), sync()].concat());
+    assert_eq!(client.until_ready().last(), Some(&Reply::Ready('T')));
+    client.send(&[run("insert into ext_span values ($1)", &["2"]), sync()].concat());
+    assert_eq!(client.until_ready().last(), Some(&Reply::Ready('T')));
+    client.send(&[run("commit", &[]), sync()].concat());
+    assert_eq!(client.until_ready().last(), Some(&Reply::Ready('I')));
+    assert_eq!(client.value("select count(*) from ext_span"), "2");
+
+    client.send(
+        &[
+            run("begin", &[]),
+            run("insert into ext_span values (3)", &[]),
+            run("rollback", &[]),
+            run("insert into ext_span values (4)", &[]),
+            sync(),
+        ]
+        .concat(),
+    );
+    assert_eq!(client.until_ready().last(), Some(&Reply::Ready('I')));
+    assert_eq!(
+        client.rows("select id from ext_span order by id"),
+        [[Some("1".into())], [Some("2".into())], [Some("4".into())]]
+    );
+}
+
+/// A long pipeline, sent whole before anything is read.
+#[test]
+fn deep_pipelines_are_answered_in_order() {
+    const COUNT: usize = 2000;
+    let mut client = connect();
+    client.query("create table ext_deep(id int primary key, v int)");
+    client.send(&[parse("ins", "insert into ext_deep values ($1, $2)", &[]), sync()].concat());
+    client.until_ready();
+    let pipeline: Vec<u8> = (0..COUNT)
+        .flat_map(|id| {
+            let id = id.to_string();
+            [bind_text("", "ins", &[&id, &id]), execute("", 0), sync()].concat()
+        })
+        .collect();
+    client.send(&pipeline);
+    for at in 0..COUNT {
+        assert_eq!(
+            client.until_ready(),
+            [Reply::BindComplete, Reply::Complete("INSERT 0 1".into()), Reply::Ready('I')],
+            "statement {at}"
+        );
+    }
+    assert_eq!(client.value("select count(*) from ext_deep"), COUNT.to_string());
+}
+
+#[test]
+fn portals_give_rows_in_parts() {
+    let mut client = connect();
+    client.query("create table ext_portal(id int primary key)");
+    client.query("insert into ext_portal select x from generate_series(1, 5) as t(x)");
+    client.query("begin");
+    client.send(
+        &[parse("", "select id from ext_portal order by id", &[]), bind("p", "", &[]), execute("p", 2), sync()]
+            .concat(),
+    );
+    assert_eq!(
+        client.until_ready(),
+        [
+            Reply::ParseComplete,
+            Reply::BindComplete,
+            row(&["1"]),
+            row(&["2"]),
+            Reply::PortalSuspended,
+            Reply::Ready('T'),
+        ]
+    );
+    client.send(&[execute("p", 2), execute("p", 2), execute("p", 0), sync()].concat());
+    assert_eq!(
+        client.until_ready(),
+        [
+            row(&["3"]),
+            row(&["4"]),
+            Reply::PortalSuspended,
+            row(&["5"]),
+            Reply::Complete("SELECT 1".into()),
+            Reply::Complete("SELECT 0".into()),
+            Reply::Ready('T'),
+        ]
+    );
+    client.send(&[bind("q", "", &[]), execute("q", 1), close_portal("q"), execute("q", 1), sync()].concat());
+    let replies = client.until_ready();
+    assert!(replies.contains(&Reply::CloseComplete));
+    assert_eq!(sqlstate(&replies), "34000");
+    client.query("rollback");
+
+    // Outside of a transaction block a portal ends with its pipeline.
+    let select = parse("", "select id from ext_portal order by id", &[]);
+    client.send(&[select, bind("r", "", &[]), execute("r", 1), sync(), execute("r", 1), sync()].concat());
+    let replies = client.until_ready();
+    assert_eq!(replies[2..], [row(&["1"]), Reply::PortalSuspended, Reply::Ready('I')]);
+    assert_eq!(sqlstate(&client.until_ready()), "34000");
+}
+
+#[test]
+fn an_empty_statement_is_answered() {
+    let mut client = connect();
+    client.send(&[run("", &[]), describe_statement(""), describe_portal(""), sync()].concat());
+    assert_eq!(
+        client.until_ready(),
+        [
+            Reply::ParseComplete,
+            Reply::BindComplete,
+            Reply::EmptyQuery,
+            Reply::Parameters(vec![]),
+            Reply::NoData,
+            Reply::NoData,
+            Reply::Ready('I'),
+        ]
+    );
+}
+
+#[test]
+fn deallocate_closes_what_parse_made() {
+    let mut client = connect();
+    client.send(&[parse("gone", "select 1", &[]), parse("Kept", "select 2", &[]), sync()].concat());
+    client.until_ready();
+    assert_eq!(client.query("deallocate GONE"), [Reply::Complete("DEALLOCATE".into()), Reply::Ready('I')]);
+    assert_eq!(client.sqlstate("deallocate gone"), "26000");
+    client.send(&[bind("", "Kept", &[]), execute("", 0), sync()].concat());
+    assert_eq!(client.until_ready()[1], row(&["2"]));
+    client.query("deallocate all");
+    client.send(&[bind("", "Kept", &[]), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "26000");
+}
+
+/// A prepared statement outlives a change of its table that it does not depend on, and tells one that it does.
+#[test]
+fn prepared_statements_follow_the_schema() {
+    let mut client = connect();
+    client.query("create table ext_schema(id int primary key, v int)");
+    client.query("insert into ext_schema values (1, 10)");
+    client.send(&[parse("s", "select v from ext_schema where id = $1", &[]), sync()].concat());
+    client.until_ready();
+    client.query("create index ext_schema_v on ext_schema(v)");
+    client.send(&[bind_text("", "s", &["1"]), execute("", 0), sync()].concat());
+    assert_eq!(client.until_ready()[1], row(&["10"]));
+    client.query("drop table ext_schema");
+    client.send(&[bind_text("", "s", &["1"]), execute("", 0), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "42P01");
+}

@@ -1,0 +1,136 @@
+//! Waits and what ends them: cancel, time limits, the death of a client.
+
+use crate::client::*;
+use crate::connect;
+use std::time::Duration;
+
+/// A session that holds the lock of row 1, and a second row.
+fn holder(table: &str) -> Client {
+    let mut client = connect();
+    client.query(&format!("create table {table}(id int primary key, v int)"));
+    client.query(&format!("insert into {table} values (1, 0), (2, 0)"));
+    client.query("begin");
+    client.query(&format!("update {table} set v = 1 where id = 1"));
+    client
+}
+
+#[test]
+fn a_blocked_statement_waits_and_then_runs() {
+    let mut holder = holder("limit_wait");
+    let mut waiter = connect();
+    waiter.send(&query("update limit_wait set v = v + 10 where id = 1"));
+    // Whoever shares the worker goes on meanwhile.
+    for _ in 0..8 {
+        assert_eq!(connect().value("select v from limit_wait where id = 2"), "0");
+    }
+    assert!(!waiter.hears_within(Duration::from_millis(20)));
+    holder.query("commit");
+    assert_eq!(waiter.until_ready(), [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]);
+    assert_eq!(waiter.value("select v from limit_wait where id = 1"), "11");
+}
+
+#[test]
+fn a_cancel_request_ends_the_wait() {
+    let mut holder = holder("limit_cancel");
+    let mut waiter = connect();
+    waiter.query("begin");
+    waiter.send(&query("update limit_cancel set v = 2 where id = 1"));
+    // A request that comes before the statement has nothing to cancel, so ask until it is heard.
+    loop {
+        waiter.cancel();
+        if waiter.hears_within(Duration::from_millis(10)) {
+            break;
+        }
+    }
+    let replies = waiter.until_ready();
+    assert_eq!(sqlstate(&replies), "57014");
+    assert_eq!(replies.last(), Some(&Reply::Ready('E')));
+    waiter.query("rollback");
+    assert_eq!(waiter.value("select 1"), "1");
+    holder.query("rollback");
+    assert_eq!(waiter.value("select v from limit_cancel where id = 1"), "0");
+}
+
+#[test]
+fn a_wrong_secret_cancels_nothing() {
+    let mut client = connect();
+    let key = client.key.as_mut().expect("a key");
+    key.secret_key = pgwire::messages::startup::SecretKey::I32(0);
+    client.cancel();
+    assert_eq!(client.value("select 1"), "1");
+}
+
+#[test]
+fn time_limits_end_the_wait() {
+    let _holder = holder("limit_time");
+    let mut waiter = connect();
+    waiter.query("set lock_timeout = '20ms'");
+    assert_eq!(waiter.sqlstate("update limit_time set v = 2 where id = 1"), "55P03");
+    waiter.query("set lock_timeout = 0");
+    waiter.query("set statement_timeout = '20ms'");
+    assert_eq!(waiter.sqlstate("update limit_time set v = 2 where id = 1"), "57014");
+    assert_eq!(
+        waiter.query("update limit_time set v = 2 where id = 2"),
+        [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
+    );
+}
+
+#[test]
+fn a_client_that_dies_gives_its_locks_back() {
+    let holder = holder("limit_death");
+    let mut waiter = connect();
+    waiter.send(&query("update limit_death set v = v + 10 where id = 1"));
+    drop(holder);
+    assert_eq!(waiter.until_ready(), [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]);
+    assert_eq!(waiter.value("select v from limit_death where id = 1"), "10");
+}
+
+#[test]
+fn a_client_that_dies_while_it_waits_gives_its_locks_back() {
+    let mut holder = holder("limit_death_waiting");
+    let mut dying = connect();
+    dying.query("begin");
+    dying.query("update limit_death_waiting set v = 5 where id = 2");
+    dying.send(&query("update limit_death_waiting set v = 5 where id = 1"));
+    assert!(!dying.hears_within(Duration::from_millis(20)));
+    drop(dying);
+    let mut next = connect();
+    assert_eq!(
+        next.query("update limit_death_waiting set v = v + 1 where id = 2"),
+        [Reply::Complete("UPDATE 1".into()), Reply::Ready('I')]
+    );
+    assert_eq!(next.value("select v from limit_death_waiting where id = 2"), "1");
+    holder.query("commit");
+}
+
+/// A client that sends much and reads nothing does not make the server hold its answers.
+#[test]
+fn a_client_that_does_not_read_is_not_served_further() {
+    let mut client = connect();
+    client.query("create table limit_unread(id int primary key)");
+    let large = query("select x from generate_series(1, 20000) as t(x)");
+    let rounds = 40;
+    let mut writer = client;
+    let pipeline: Vec<u8> = std::iter::repeat_n(large, rounds).flatten().collect();
+    writer.send(&pipeline);
+    assert_eq!(connect().value("select 1"), "1", "others are served");
+    for _ in 0..rounds {
+        assert_eq!(writer.until_ready().len(), 20_003);
+    }
+}
+
+#[test]
+fn deadlocks_are_told_to_one_of_the_two() {
+    let mut first = holder("limit_deadlock");
+    let mut second = connect();
+    second.query("begin");
+    second.query("update limit_deadlock set v = 1 where id = 2");
+    first.send(&query("update limit_deadlock set v = 2 where id = 2"));
+    second.send(&query("update limit_deadlock set v = 2 where id = 1"));
+    // The victim's locks go with its error, so that the other goes on without a word from anybody.
+    let ends = [first.until_ready(), second.until_ready()];
+    let victims = ends.iter().filter(|replies| matches!(&replies[0], Reply::Error(_, state, _) if state == "40P01"));
+    assert_eq!(victims.count(), 1, "{ends:?}");
+    let winners = ends.iter().filter(|replies| replies[0] == Reply::Complete("UPDATE 1".into()));
+    assert_eq!(winners.count(), 1, "{ends:?}");
+}

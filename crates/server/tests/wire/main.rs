@@ -1,0 +1,54 @@
+//! The server as a client meets it: one database, real sockets, messages written and read by pgwire's codec.
+
+mod client;
+mod extended;
+mod limits;
+mod malformed;
+mod simple;
+mod startup;
+mod values;
+
+use client::Client;
+use freshet_db::{Database, Options};
+use freshet_server::listener::{self, Server};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// A small database and a server for it.
+pub struct Fixture {
+    pub server: Server,
+    pub database: Database,
+    _directory: TempDir,
+}
+
+impl Fixture {
+    pub fn new(change: impl FnOnce(&mut listener::Options)) -> Fixture {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let database = Database::open(Options {
+            memory_limit_bytes: 256 << 20,
+            log_size_bytes: 64 << 20,
+            segment_bytes: 4 << 20,
+            stage_limit_bytes: 1 << 20,
+            sessions_max: 256,
+            ..Options::small(directory.path())
+        })
+        .expect("a new database");
+        let mut options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
+        options.workers = 2;
+        options.message_bytes_max = 1 << 20;
+        change(&mut options);
+        let server = listener::listen(&database, options).expect("a free port");
+        Fixture { server, database, _directory: directory }
+    }
+}
+
+/// The one server that tests share; each works on its own tables.
+pub fn address() -> SocketAddr {
+    static SHARED: OnceLock<Fixture> = OnceLock::new();
+    SHARED.get_or_init(|| Fixture::new(|_| {})).server.local_addr()
+}
+
+pub fn connect() -> Client {
+    Client::connect(address())
+}

@@ -1,0 +1,105 @@
+//! Bytes that are no protocol: one FATAL error, the end, and nobody else notices.
+
+use crate::client::*;
+use crate::{address, connect};
+
+fn ends_with_protocol_violation(bytes: &[u8]) {
+    let mut client = connect();
+    client.send(bytes);
+    let replies = client.until_ready();
+    assert!(
+        matches!(&replies[..], [Reply::Error(severity, state, _), Reply::Closed]
+            if severity == "FATAL" && state == "08P01"),
+        "{bytes:?}: {replies:?}"
+    );
+}
+
+#[test]
+fn broken_frames_end_the_session() {
+    for bytes in [
+        &b"\0\0\0\0\0"[..],
+        b"!\0\0\0\x04",
+        b"Q\0\0\0\x03",
+        b"Q\0\0\0\x05x",
+        b"Q\xff\xff\xff\xff",
+        b"Q\x7f\xff\xff\xff",
+        b"S\0\0\x7f\xff",
+        b"S\0\0\0\x05x",
+        b"P\0\0\0\x06\0\0",
+        b"B\0\0\0\x0c\0\0\0\0\0\x01\0\0",
+        b"D\0\0\0\x06Z\0",
+        b"E\0\0\0\x05\0",
+        b"p\0\0\0\x05\0",
+    ] {
+        ends_with_protocol_violation(bytes);
+    }
+    assert_eq!(connect().value("select 1"), "1");
+}
+
+#[test]
+fn what_came_before_is_answered() {
+    let mut client = connect();
+    client.send(&[query("select 1"), b"!".to_vec()].concat());
+    assert_eq!(client.until_ready().len(), 4);
+    assert!(matches!(client.read(), Reply::Error(_, state, _) if state == "08P01"));
+    assert_eq!(client.read(), Reply::Closed);
+}
+
+#[test]
+fn broken_starts_are_refused() {
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"\0\0\0\x04",
+        b"\xff\xff\xff\xff\0\0\0\0",
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+    ] {
+        let mut client = Client::open(address());
+        client.send(bytes);
+        assert!(
+            matches!(client.read(), Reply::Error(severity, state, _)
+                if severity == "FATAL" && state == "08P01"),
+            "{bytes:?}"
+        );
+        assert_eq!(client.read(), Reply::Closed);
+    }
+}
+
+/// A simple query of the largest length is read in pieces, one byte too many is refused from its header.
+#[test]
+fn the_message_limit_holds() {
+    const LIMIT: usize = 1 << 20;
+    let mut client = connect();
+    let mut script = "select 1 -- ".to_owned();
+    script.extend(std::iter::repeat_n('x', LIMIT - 4 - 1 - script.len()));
+    assert_eq!(client.query(&script).len(), 4);
+    script.push('x');
+    client.send(&query(&script)[..5]);
+    assert!(matches!(client.read(), Reply::Error(_, state, _) if state == "08P01"));
+    assert_eq!(client.read(), Reply::Closed);
+}
+
+#[test]
+fn unsupported_subprotocols_are_refused_and_the_session_lives() {
+    let mut client = connect();
+    client.send(b"F\0\0\0\x0e\0\0\0\x01\0\0\0\0\0\0");
+    assert_eq!(sqlstate(&client.until_ready()), "0A000");
+    // Copy messages outside of a COPY mean nothing.
+    client.send(b"d\0\0\0\x05xc\0\0\0\x04f\0\0\0\x05\0");
+    assert_eq!(client.sqlstate("copy t from stdin"), "0A000");
+    assert_eq!(client.value("select 1"), "1");
+}
+
+/// Every prefix of a valid conversation, then the end of the connection.
+#[test]
+fn cut_conversations_leave_nothing_behind() {
+    let mut client = connect();
+    client.query("create table cut(id int primary key)");
+    let whole = [run("insert into cut values ($1)", &["1"]), sync()].concat();
+    for length in 0..whole.len() {
+        let mut short_lived = connect();
+        short_lived.send(&whole[..length]);
+    }
+    // The last one may have run; a Sync that never came commits nothing.
+    assert_eq!(client.query("insert into cut values (1)").len(), 2);
+    assert_eq!(client.value("select count(*) from cut"), "1");
+}

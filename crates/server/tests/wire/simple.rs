@@ -1,0 +1,108 @@
+//! The simple protocol: scripts, their implicit transaction, errors and notices.
+
+use crate::client::{Reply, query};
+use crate::connect;
+
+#[test]
+fn rows_come_with_their_description() {
+    let mut client = connect();
+    client.query("create table simple_rows(id int primary key, name text)");
+    assert_eq!(
+        client.query("insert into simple_rows values (1, 'one'), (2, null)"),
+        [Reply::Complete("INSERT 0 2".into()), Reply::Ready('I')]
+    );
+    assert_eq!(
+        client.query("select id, name from simple_rows order by id"),
+        [
+            Reply::Columns(vec![("id".into(), 23, 0), ("name".into(), 25, 0)]),
+            Reply::Row(vec![Some(b"1".to_vec()), Some(b"one".to_vec())]),
+            Reply::Row(vec![Some(b"2".to_vec()), None]),
+            Reply::Complete("SELECT 2".into()),
+            Reply::Ready('I'),
+        ]
+    );
+    assert_eq!(
+        client.query("update simple_rows set name = 'x' where id = 9"),
+        [Reply::Complete("UPDATE 0".into()), Reply::Ready('I')]
+    );
+    assert_eq!(
+        client.query("delete from simple_rows where id = 1"),
+        [Reply::Complete("DELETE 1".into()), Reply::Ready('I')]
+    );
+}
+
+#[test]
+fn nothing_to_do_is_an_empty_query() {
+    let mut client = connect();
+    for script in ["", " ;; ", "-- a comment", "/* another */"] {
+        assert_eq!(client.query(script), [Reply::EmptyQuery, Reply::Ready('I')], "{script:?}");
+    }
+}
+
+#[test]
+fn a_script_is_one_transaction() {
+    let mut client = connect();
+    client.query("create table simple_script(id int primary key)");
+    let replies = client.query(
+        "insert into simple_script values (1); insert into simple_script values (1); insert into simple_script values (2)",
+    );
+    assert_eq!(replies[0], Reply::Complete("INSERT 0 1".into()));
+    assert!(matches!(&replies[1], Reply::Error(_, state, _) if state == "23505"));
+    assert_eq!(replies[2..], [Reply::Ready('I')], "the rest does not run");
+    assert_eq!(client.value("select count(*) from simple_script"), "0");
+
+    let replies = client.query("insert into simple_script values (1); commit; insert into simple_script values (1)");
+    assert!(replies.contains(&Reply::Complete("COMMIT".into())), "{replies:?}");
+    assert_eq!(client.value("select count(*) from simple_script"), "1");
+}
+
+#[test]
+fn the_status_follows_the_transaction() {
+    let mut client = connect();
+    client.query("create table simple_status(id int primary key)");
+    assert_eq!(client.query("begin"), [Reply::Complete("BEGIN".into()), Reply::Ready('T')]);
+    assert_eq!(
+        client.query("insert into simple_status values (1)"),
+        [Reply::Complete("INSERT 0 1".into()), Reply::Ready('T')]
+    );
+    let failed = client.query("select no_such_column from simple_status");
+    assert!(matches!(&failed[0], Reply::Error(_, state, _) if state == "42703"));
+    assert_eq!(failed[1], Reply::Ready('E'));
+    assert_eq!(client.sqlstate("select 1"), "25P02");
+    assert_eq!(client.query("commit"), [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]);
+    assert_eq!(client.value("select count(*) from simple_status"), "0");
+    let replies = client.query("rollback");
+    assert!(matches!(&replies[0], Reply::Notice(state, _) if state == "25P01"));
+    assert_eq!(replies[1..], [Reply::Complete("ROLLBACK".into()), Reply::Ready('I')]);
+}
+
+#[test]
+fn changed_settings_are_told_once() {
+    let mut client = connect();
+    assert_eq!(
+        client.query("set application_name = 'a b'"),
+        [Reply::Complete("SET".into()), Reply::Parameter("application_name".into(), "a b".into()), Reply::Ready('I'),]
+    );
+    assert_eq!(client.query("select 1").len(), 4);
+}
+
+/// Rows beyond what a session may hold unsent, to a client that reads late.
+#[test]
+fn large_results_flow() {
+    let mut client = connect();
+    client.send(&query("select x, x * 2 from generate_series(1, 50000) as t(x)"));
+    let replies = client.until_ready();
+    let rows = replies.iter().filter(|r| matches!(r, Reply::Row(_)));
+    assert_eq!(rows.count(), 50_000);
+    assert_eq!(replies[replies.len() - 2..], [Reply::Complete("SELECT 50000".into()), Reply::Ready('I')]);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_an_error_of_the_statement() {
+    let mut client = connect();
+    client.send(b"Q\0\0\0\x0fselect '\xff'\0");
+    let replies = client.until_ready();
+    assert!(matches!(&replies[0], Reply::Error(severity, state, _)
+        if severity == "ERROR" && state == "22021"));
+    assert_eq!(client.value("select 1"), "1");
+}
