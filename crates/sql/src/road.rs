@@ -71,6 +71,9 @@ pub enum Progress {
 
 /// The other road of this build.
 pub fn other_road() -> Option<&'static dyn Road> {
+    #[cfg(feature = "query")]
+    return Some(&crate::query::DataFusion);
+    #[cfg(not(feature = "query"))]
     None
 }
 

@@ -222,10 +222,14 @@ impl Session {
     }
 
     fn plan(&mut self, sql: &str, types: &[Option<Type>], schema: &Arc<Schema>) -> Result<Arc<Prepared>, SqlError> {
-        if let Some(found) = self.cache.get(sql, types, schema) {
+        // The cache has plans of sessions that let the road be chosen.
+        let forced = self.env.settings.fast.road;
+        if forced.is_none()
+            && let Some(found) = self.cache.get(sql, types, schema)
+        {
             return Ok(found);
         }
-        let routed = route(sql, schema, types)?;
+        let routed = route(sql, schema, types, forced)?;
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -235,7 +239,7 @@ impl Session {
             plan: routed.plan,
             uses_clock: routed.uses_clock,
         });
-        if Arc::ptr_eq(schema, &self.engine.schema()) {
+        if forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)

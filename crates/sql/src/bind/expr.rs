@@ -10,8 +10,8 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::{DEPTH_MAX, span_position};
-use crate::value::function::Function;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
+use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{UNLIMITED, name as type_name};
 use crate::value::{self, Datum};
@@ -60,6 +60,11 @@ impl Binder<'_> {
 
     fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         use ast::Expr as A;
+        if let Some(beyond) = self.beyond
+            && let Some(bound) = beyond.expression(self, ast, scope)?
+        {
+            return Ok(bound);
+        }
         match ast {
             A::Identifier(ident) => self.name(ident, scope),
             A::CompoundIdentifier(parts) => self.compound(parts, scope),
@@ -137,8 +142,10 @@ impl Binder<'_> {
     // ---- leaves
 
     fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
-        let found = scope.column(&fold(ident)).map_err(|e| e.at(span_position(self.sql, ident.span)))?;
-        Ok(self.column(found, scope))
+        match scope.column(&fold(ident)) {
+            Ok(found) => Ok(self.column(found, scope)),
+            Err(error) => self.outer_column(&[fold(ident)], error.at(span_position(self.sql, ident.span))),
+        }
     }
 
     fn compound(&mut self, parts: &[Ident], scope: &Scope) -> Bind<Bound> {
@@ -149,7 +156,23 @@ impl Binder<'_> {
             _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
-        Ok(self.column(found.map_err(|e| e.at(position))?, scope))
+        match found {
+            Ok(found) => Ok(self.column(found, scope)),
+            Err(error) => {
+                let public = names.len() == 3 && names[0] == "public";
+                self.outer_column(&names[usize::from(public)..], error.at(position))
+            }
+        }
+    }
+
+    /// A column of a query around this one, or the error that there is none here.
+    fn outer_column(&mut self, names: &[String], error: SqlError) -> Bind<Bound> {
+        let missing = matches!(error.sqlstate, "42703" | "42P01");
+        let outer = match self.beyond {
+            Some(beyond) if missing => beyond.outer_column(names)?,
+            _ => None,
+        };
+        outer.ok_or(Refusal::Error(error))
     }
 
     fn column(&mut self, found: Found, scope: &Scope) -> Bound {
@@ -573,7 +596,7 @@ impl Binder<'_> {
         let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
         let function = match Function::resolve(name, &types) {
             Ok(function) => function,
-            Err(error) if crate::road::has_other_road() && !Function::exists(name) => {
+            Err(error) if self.beyond.is_none() && crate::road::has_other_road() && !Function::exists(name) => {
                 return Err(Refusal::NotCompiled { what: error.message, position: None });
             }
             Err(error) => return Err(error.into()),

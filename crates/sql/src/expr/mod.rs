@@ -180,10 +180,11 @@ impl Expr {
                 f(left);
                 f(right);
             }
-            Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) | Expr::Call { args: list, .. }
-            | Expr::Extreme { list, .. } => {
-                list.iter().for_each(f)
-            }
+            Expr::And(list)
+            | Expr::Or(list)
+            | Expr::Coalesce(list)
+            | Expr::Call { args: list, .. }
+            | Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::In { expr, list, .. } => {
                 f(expr);
                 list.iter().for_each(|(_, item)| f(item));

@@ -190,8 +190,7 @@ impl Builder {
 }
 
 fn as_text(bytes: &[u8]) -> Result<&str, SqlError> {
-    std::str::from_utf8(bytes)
-        .map_err(|_| SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""))
+    std::str::from_utf8(bytes).map_err(|_| SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""))
 }
 
 /// An array whose cells are read as values.

@@ -123,8 +123,7 @@ pub struct Key {
 impl Key {
     /// `None`: the value is its own key.
     pub fn of(ty: Type) -> Option<Key> {
-        matches!(ty, Type::Float4 | Type::Float8 | Type::Numeric { .. })
-            .then(|| Key { ty, signature: takes_any(1) })
+        matches!(ty, Type::Float4 | Type::Float8 | Type::Numeric { .. }).then(|| Key { ty, signature: takes_any(1) })
     }
 }
 
@@ -233,10 +232,11 @@ mod tests {
         let keys = call(&Key::of(ty).expect("has a key"), ty, &[Value::Bytes(&a), Value::Bytes(&b)]);
         let cells = Cells::of(&keys).expect("binary");
         assert_eq!(cells.get(0), cells.get(1));
-        let keys = call(&Key::of(Type::Float8).expect("has a key"), Type::Float8, &[
-            Value::Float(-0.0),
-            Value::Float(f64::from_bits(0xfff8_0000_0000_0001)),
-        ]);
+        let keys = call(
+            &Key::of(Type::Float8).expect("has a key"),
+            Type::Float8,
+            &[Value::Float(-0.0), Value::Float(f64::from_bits(0xfff8_0000_0000_0001))],
+        );
         let cells = Cells::of(&keys).expect("floats");
         assert!(matches!(cells.get(0), Value::Float(v) if v.to_bits() == 0));
         assert!(matches!(cells.get(1), Value::Float(v) if v.to_bits() == f64::NAN.to_bits()));

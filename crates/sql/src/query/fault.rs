@@ -17,11 +17,9 @@ pub fn sql_error(error: DataFusionError) -> SqlError {
             None => internal(&inner.to_string()),
         },
         DataFusionError::ArrowError(inner, _) => arrow_error(inner),
-        DataFusionError::ResourcesExhausted(what) => {
-            SqlError::new("53200", "out of memory").with_detail(first_line(what)).with_hint(
-                "The setting freshet.query_memory_mb limits what a query may hold; nothing is written to disk.",
-            )
-        }
+        DataFusionError::ResourcesExhausted(what) => SqlError::new("53200", "out of memory")
+            .with_detail(first_line(what))
+            .with_hint("The setting freshet.query_memory_mb limits what a query may hold; nothing is written to disk."),
         DataFusionError::NotImplemented(what) => not_supported(what),
         DataFusionError::Execution(what) if what.contains("more than one row") => {
             SqlError::new("21000", "more than one row returned by a subquery used as an expression")

@@ -80,7 +80,10 @@ enum Total {
     Integer(i128),
     Number(NumericSum),
     /// Infinities and NaN are counted apart (NaN, +, -), so that they can leave a window's frame.
-    Float { sum: f64, infinite: [i64; 3] },
+    Float {
+        sum: f64,
+        infinite: [i64; 3],
+    },
 }
 
 struct Folding {
@@ -140,7 +143,10 @@ impl Folding {
             }
             (Total::Number(sum), Value::Bytes(stored)) => {
                 let number = Numeric::from_stored(stored);
-                sum.add(&if sign < 0 { number.neg() } else { number })?;
+                if sign < 0 && !matches!(number, Numeric::Finite(_)) {
+                    return Err(SqlError::unsupported("a window frame that leaves a numeric NaN or infinity"));
+                }
+                sum.add(&if sign < 0 { number.negated() } else { number })?;
             }
             (_, other) => unreachable!("invariant: an argument has its aggregate's form: {other:?}"),
         }
@@ -199,7 +205,7 @@ impl Accumulator for Folding {
     }
 
     fn supports_retract_batch(&self) -> bool {
-        self.seen.is_none() && !matches!(self.input, Type::Numeric { .. })
+        self.seen.is_none()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -242,7 +248,7 @@ impl Folding {
             return Ok(());
         };
         match &mut self.total {
-            Total::Integer(sum) => *sum += i128::from(Numeric::from_stored(stored).to_i64("bigint")?),
+            Total::Integer(sum) => *sum += Numeric::from_stored(stored).to_decimal(38, 0)?,
             Total::Number(sum) => sum.add(&Numeric::from_stored(stored))?,
             Total::Float { .. } => self.add(&float, 1)?,
         }
@@ -279,7 +285,8 @@ mod tests {
     fn sums_and_averages_have_postgresqls_types_and_digits() {
         let numeric = Type::Numeric { typmod: None };
         let mut sum = folding(false, Type::Int8, numeric);
-        sum.update_batch(&[array(Type::Int8, &[Value::Int(i64::MAX), Value::Null, Value::Int(i64::MAX)])]).expect("adds");
+        sum.update_batch(&[array(Type::Int8, &[Value::Int(i64::MAX), Value::Null, Value::Int(i64::MAX)])])
+            .expect("adds");
         assert_eq!(number(&sum.evaluate().expect("a sum")), "18446744073709551614");
         let mut average = folding(true, Type::Int4, numeric);
         average.update_batch(&[array(Type::Int4, &[Value::Int(1), Value::Int(2), Value::Int(2)])]).expect("adds");

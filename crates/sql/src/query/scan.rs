@@ -59,8 +59,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub fn new(table: Arc<Table>, reader: Option<Reader>) -> Snapshot {
         let columns = table.def.columns.iter();
-        let mut fields: Vec<Field> =
-            columns.map(|c| Field::new(&c.name, data_type(c.ty), !c.not_null)).collect();
+        let mut fields: Vec<Field> = columns.map(|c| Field::new(&c.name, data_type(c.ty), !c.not_null)).collect();
         fields.push(Field::new(ROW_ID, data_type(Type::Int8), false));
         let constraints = Constraints::new_unverified(unique_keys(&table));
         Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints }
@@ -170,9 +169,19 @@ impl Snapshot {
 /// A filter that a scan decides by itself. Only TRUE passes, so that neither NOT nor unknown needs a place.
 #[derive(Debug, Clone)]
 enum Condition {
-    Compare { column: usize, op: BinaryOp, with: Datum },
-    In { column: usize, list: Vec<Datum> },
-    Null { column: usize, negated: bool },
+    Compare {
+        column: usize,
+        op: BinaryOp,
+        with: Datum,
+    },
+    In {
+        column: usize,
+        list: Vec<Datum>,
+    },
+    Null {
+        column: usize,
+        negated: bool,
+    },
     All(Vec<Condition>),
     Any(Vec<Condition>),
     /// An expression of the compiled road, over the row as source 0.
@@ -327,9 +336,17 @@ fn literal_for(expr: &DfExpr, column: usize, table: &Table) -> Option<Datum> {
 enum Path {
     All,
     /// The whole key is given.
-    Lookup { index: Arc<Index>, key: Vec<Datum> },
+    Lookup {
+        index: Arc<Index>,
+        key: Vec<Datum>,
+    },
     /// Equal values for a prefix of an ordered key, and perhaps bounds on the next column.
-    Range { index: Arc<Index>, equal: Vec<Datum>, lower: Option<Datum>, upper: Option<Datum> },
+    Range {
+        index: Arc<Index>,
+        equal: Vec<Datum>,
+        lower: Option<Datum>,
+        upper: Option<Datum>,
+    },
 }
 
 impl Path {
@@ -541,13 +558,7 @@ fn start(scan: &Scan, batch: &mut Batch<'_>) -> Position {
     }
 }
 
-fn next_candidate(
-    scan: &Scan,
-    batch: &mut Batch<'_>,
-    list: &[RowId],
-    at: &mut usize,
-    row: &mut Row,
-) -> Option<RowId> {
+fn next_candidate(scan: &Scan, batch: &mut Batch<'_>, list: &[RowId], at: &mut usize, row: &mut Row) -> Option<RowId> {
     while let Some(&id) = list.get(*at) {
         *at += 1;
         if batch.read(&scan.table, id, row) {
