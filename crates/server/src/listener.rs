@@ -191,7 +191,7 @@ impl Server {
     }
 
     pub fn sessions(&self) -> usize {
-        self.registry.len()
+        self.registry.count()
     }
 
     /// Ends all sessions with 57P01 and returns when they have.
@@ -227,12 +227,14 @@ fn start_worker(number: usize, database: &Database, options: &Options) -> std::i
     let runtime = current_thread()?;
     let database = database.clone();
     let message_bytes_max = options.message_bytes_max;
-    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-        let sessions = LocalSet::new();
-        sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
-        // Ends once the reception is gone and every session has ended.
-        runtime.block_on(sessions);
-    })?;
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK_BYTES).spawn(
+        move || {
+            let sessions = LocalSet::new();
+            sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
+            // Ends once the reception is gone and every session has ended.
+            runtime.block_on(sessions);
+        },
+    )?;
     let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
     Ok((worker, thread))
 }
@@ -241,6 +243,7 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
     while let Some(arrival) = arrivals.recv().await {
         let database = database.clone();
         tokio::task::spawn_local(async move {
+            let _stop = StopOnPanic;
             let Arrival { socket, input, hello, membership, place } = arrival;
             let socket = match TcpStream::from_std(socket) {
                 Ok(socket) => socket,
@@ -256,6 +259,19 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
             }
             drop(place);
         });
+    }
+}
+
+/// A panic in a session is a broken invariant, and what it held of the engine is in doubt: the process stops, and a
+/// restart recovers.
+struct StopOnPanic;
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a session broke an invariant: the process stops");
+            std::process::abort();
+        }
     }
 }
 

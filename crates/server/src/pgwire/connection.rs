@@ -9,6 +9,8 @@
 //! 2. A session holds at most [`OUTPUT_BYTES_MAX`] and one row set of replies, one message of input, and, while it is
 //!    blocked, [`READ_AHEAD_BYTES`] more.
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
+//!
+//! A compiled statement runs to its end on its worker: cancel requests and time limits take effect in its waits only.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::registry::{Membership, Request, stopping};
@@ -177,9 +179,8 @@ impl Connection {
                 return false;
             }
             Event::LogFailed(reason) => {
-                self.output.discard_pending();
-                self.durable = None;
-                self.fatal(&SqlError::new("58030", reason)).await;
+                self.log_failed(reason);
+                self.farewell().await;
                 return false;
             }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
@@ -195,11 +196,23 @@ impl Connection {
         self.farewell().await;
     }
 
-    /// Sends what is left, if the client takes it in time.
+    /// What waits for the horizon will never be true: it is taken back.
+    fn log_failed(&mut self, reason: String) {
+        self.output.discard_pending();
+        self.durable = None;
+        self.output.error(Severity::Fatal, &SqlError::new("58030", reason));
+    }
+
+    /// Sends what is left, if the client takes it in time. Whether it was taken or not, the session ends here.
     async fn farewell(&mut self) {
-        let sent = poll_fn(|cx| self.poll_event(&mut Need::Farewell, cx));
-        // Whether it was taken or not, the session ends here.
-        let _ = tokio::time::timeout(FAREWELL, sent).await;
+        if let Ok(Event::LogFailed(reason)) = self.last_words().await {
+            self.log_failed(reason);
+            let _ = self.last_words().await;
+        }
+    }
+
+    async fn last_words(&mut self) -> Result<Event, tokio::time::error::Elapsed> {
+        tokio::time::timeout(FAREWELL, poll_fn(|cx| self.poll_event(&mut Need::Farewell, cx))).await
     }
 
     fn blocked(&mut self, wait: Wait) -> Blocked {

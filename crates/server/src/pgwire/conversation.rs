@@ -390,7 +390,7 @@ impl Conversation {
             };
             parameters.push(datum);
         }
-        let formats = match bind.result_formats.len() {
+        let formats = match bind.result_formats.count() {
             0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
             count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
         };
@@ -758,16 +758,16 @@ fn only_sync_follows(mut rest: &[u8], message_bytes_max: usize) -> bool {
 }
 
 fn check_counts(bind: &Bind<'_>, parameters: usize, columns: usize) -> Result<(), SqlError> {
-    let given = bind.parameters.len();
+    let given = bind.parameters.count();
     let message = if given != parameters {
         format!(
             "bind message supplies {given} parameters, but prepared statement \"{}\" requires {parameters}",
             lossy(bind.statement)
         )
     } else if !bind.parameter_formats.covers(given) {
-        format!("bind message has {} parameter formats but {given} parameters", bind.parameter_formats.len())
+        format!("bind message has {} parameter formats but {given} parameters", bind.parameter_formats.count())
     } else if columns > 0 && !bind.result_formats.covers(columns) {
-        format!("bind message has {} result formats but query has {columns} columns", bind.result_formats.len())
+        format!("bind message has {} result formats but query has {columns} columns", bind.result_formats.count())
     } else {
         return Ok(());
     };

@@ -96,7 +96,7 @@ pub enum Format {
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len() / 2
     }
 
@@ -111,7 +111,7 @@ impl Formats<'_> {
 
     /// Whether there is a code for each of `count` items.
     pub fn covers(&self, count: usize) -> bool {
-        self.len() <= 1 || self.len() == count
+        self.count() <= 1 || self.count() == count
     }
 }
 
@@ -123,7 +123,7 @@ pub struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
 
@@ -334,7 +334,7 @@ mod tests {
                 let mut bent = whole.to_vec();
                 bent[at] = value;
                 if let Ok(Message::Bind(bind)) = decode(b'B', &bent) {
-                    assert_eq!(bind.parameters.iter().count(), bind.parameters.len());
+                    assert_eq!(bind.parameters.iter().count(), bind.parameters.count());
                 }
             }
         }

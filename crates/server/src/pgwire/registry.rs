@@ -136,7 +136,7 @@ impl Registry {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.lock().by_pid.len()
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_ne!(first.key.pid, second.key.pid);
         assert_eq!(registry.join().err().unwrap().sqlstate, "53300");
         drop(first);
-        assert_eq!(registry.len(), 1);
+        assert_eq!(registry.count(), 1);
         assert!(registry.join().is_ok());
     }
 

@@ -79,6 +79,12 @@ impl Client {
         self.socket.write_all(bytes).expect("the server reads");
     }
 
+    /// Nothing more will be sent.
+    pub fn finish(&mut self) {
+        // A server that has closed already does not mind.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+
     /// The next message; authentication, key and settings at the start are kept and passed over.
     pub fn read(&mut self) -> Reply {
         loop {

@@ -1,7 +1,7 @@
 //! Waits and what ends them: cancel, time limits, the death of a client.
 
 use crate::client::*;
-use crate::connect;
+use crate::{Fixture, connect};
 use std::time::Duration;
 
 /// A session that holds the lock of row 1, and a second row.
@@ -133,4 +133,25 @@ fn deadlocks_are_told_to_one_of_the_two() {
     assert_eq!(victims.count(), 1, "{ends:?}");
     let winners = ends.iter().filter(|replies| replies[0] == Reply::Complete("UPDATE 1".into()));
     assert_eq!(winners.count(), 1, "{ends:?}");
+}
+
+/// Commits of one burst are made durable together, each with its own acknowledgement.
+#[test]
+fn a_pipeline_of_commits_costs_few_flushes() {
+    const COMMITS: u64 = 200;
+    let fixture = Fixture::new(|_| {});
+    let mut client = Client::connect(fixture.server.local_addr());
+    client.query("create table limit_flush(id int primary key)");
+    client.send(&[parse("ins", "insert into limit_flush values ($1)", &[]), sync()].concat());
+    client.until_ready();
+    let before = fixture.database.stats();
+    let insert = |id: u64| [bind_text("", "ins", &[&id.to_string()]), execute("", 0), sync()].concat();
+    client.send(&(0..COMMITS).flat_map(insert).collect::<Vec<u8>>());
+    for _ in 0..COMMITS {
+        assert_eq!(client.until_ready()[1], Reply::Complete("INSERT 0 1".into()));
+    }
+    let after = fixture.database.stats();
+    assert_eq!(after.commit_records - before.commit_records, COMMITS);
+    let groups = after.groups - before.groups;
+    assert!((1..=COMMITS / 4).contains(&groups), "{groups} groups for {COMMITS} commits");
 }

@@ -1,6 +1,7 @@
 //! The server as a client meets it: one database, real sockets, messages written and read by pgwire's codec.
 
 mod client;
+mod command;
 mod extended;
 mod limits;
 mod malformed;

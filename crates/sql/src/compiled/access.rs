@@ -14,8 +14,9 @@
 use super::{Halt, Level, Run, Scratch};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::value::Datum;
 use crate::value::operator::BinaryOp;
-use crate::value::{self, Datum};
+use crate::value::search::{Place, place};
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Type, Value};
@@ -219,7 +220,7 @@ fn key_convertible(from: Type, to: Type) -> bool {
             (
                 Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. },
                 Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. } | Float8
-            )
+            ) | (Date | Timestamp | Timestamptz, Date | Timestamp | Timestamptz)
         )
 }
 
@@ -385,73 +386,16 @@ fn try_points(
 
 // ---- values of keys
 
-/// What a bound means for a key column.
-enum Resolved {
-    /// Equal to nothing, below and above nothing.
-    Null,
-    Exact(Datum),
-    /// Between two values of the column: the nearer one, which bounds a range but equals nothing.
-    Near(Datum),
-    BelowAll,
-    AboveAll,
-}
-
-fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Resolved, SqlError> {
+/// Where a key's value lies among the column's values; `None` for a NULL, which equals nothing and bounds to nothing.
+fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError> {
     let scalar = evaluate(&key.expr, frame)?;
     if scalar.is_null() {
-        return Ok(Resolved::Null);
+        return Ok(None);
     }
     if converts_to_itself(key.from, key.to) {
-        return Ok(Resolved::Exact(scalar.into_datum()));
+        return Ok(Some(Place::At(scalar.into_datum())));
     }
-    let value = scalar.value();
-    match (value, key.from, key.to) {
-        // Comparisons with a float column are of floats.
-        (value, from, to @ Type::Float8) => value::cast::cast(from, &value, to, false).map(Resolved::Exact),
-        (Value::Int(v), _, to @ (Type::Int2 | Type::Int4 | Type::Int8)) => Ok(match integer_bounds(to) {
-            (low, _) if v < low => Resolved::BelowAll,
-            (_, high) if v > high => Resolved::AboveAll,
-            _ => Resolved::Exact(Datum::Int(v)),
-        }),
-        (Value::Decimal(v), Type::Decimal { scale: a, .. }, Type::Decimal { precision, scale }) if a == scale => {
-            Ok(decimal_in(v, precision))
-        }
-        (value, from, to) => from_number(&value, from, to),
-    }
-}
-
-fn integer_bounds(ty: Type) -> (i64, i64) {
-    match ty {
-        Type::Int2 => (i16::MIN.into(), i16::MAX.into()),
-        Type::Int4 => (i32::MIN.into(), i32::MAX.into()),
-        _ => (i64::MIN, i64::MAX),
-    }
-}
-
-fn decimal_in(unscaled: i128, precision: u8) -> Resolved {
-    let limit = 10i128.pow(u32::from(precision.min(38)));
-    match unscaled {
-        v if v <= -limit => Resolved::BelowAll,
-        v if v >= limit => Resolved::AboveAll,
-        v => Resolved::Exact(Datum::Decimal(v)),
-    }
-}
-
-fn from_number(value: &Value<'_>, from: Type, to: Type) -> Result<Resolved, SqlError> {
-    let positive = match value {
-        Value::Int(v) => *v > 0,
-        Value::Decimal(v) => *v > 0,
-        other => {
-            let zero = value::from_text(from, b"0")?;
-            from.compare(other, &zero.as_value()) == Ordering::Greater
-        }
-    };
-    let outside = if positive { Resolved::AboveAll } else { Resolved::BelowAll };
-    let Ok(there) = value::cast::cast(from, value, to, false) else {
-        return Ok(outside);
-    };
-    let back = value::cast::cast(to, &there.as_value(), from, false)?;
-    Ok(if from.compare(&back.as_value(), value).is_eq() { Resolved::Exact(there) } else { Resolved::Near(there) })
+    Ok(place(key.from, &scalar.value(), key.to))
 }
 
 /// The value of a key that needs no conversion.
@@ -477,7 +421,7 @@ fn compute(keys: &[KeyValue], frame: &Frame<'_>, computed: &mut Vec<Datum>) -> R
             continue;
         }
         match resolve(key, frame)? {
-            Resolved::Exact(datum) => computed.push(datum),
+            Some(Place::At(datum)) => computed.push(datum),
             _ => return Ok(false),
         }
     }
@@ -513,8 +457,8 @@ pub enum Cursor {
     Derived(std::vec::IntoIter<Vec<Datum>>),
 }
 
-/// One source's step as the cursor needs it.
-pub struct Place<'a> {
+/// One source's step, as its cursor needs it.
+pub struct StepView<'a> {
     pub tables: &'a [Option<Arc<Table>>],
     pub source: u16,
     pub access: &'a Access,
@@ -523,7 +467,7 @@ pub struct Place<'a> {
     pub depth: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> StepView<'a> {
     fn table(&self) -> &'a Arc<Table> {
         self.tables[usize::from(self.source)].as_ref().expect("invariant: an index path is over a stored source")
     }
@@ -550,14 +494,14 @@ impl Access {
     }
 }
 
-pub fn open(place: &Place<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    match place.access {
-        Access::Unique { index, keys } => open_unique(place, index, keys, run),
-        Access::Lookup { index, keys } => open_lookup(place, index, keys, run),
-        Access::Points { list, .. } => open_points(place, list, run),
-        Access::Range(range) => open_range(place, range, run),
+pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    match view.access {
+        Access::Unique { index, keys } => open_unique(view, index, keys, run),
+        Access::Lookup { index, keys } => open_lookup(view, index, keys, run),
+        Access::Points { list, .. } => open_points(view, list, run),
+        Access::Range(range) => open_range(view, range, run),
         Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
-        Access::Series(bounds) => open_series(place, bounds, run),
+        Access::Series(bounds) => open_series(view, bounds, run),
         Access::Values(_) => Ok(Cursor::Values(0)),
         Access::Derived(query) => {
             let rows = super::query::materialize(query, run)?;
@@ -567,76 +511,76 @@ pub fn open(place: &Place<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
 }
 
 /// A frame that leaves the engine free for use.
-fn parts_frame<'a>(place: &Place<'a>, scratch: &'a Scratch, parameters: &'a [Datum], env: &'a Env) -> Frame<'a> {
-    Frame { tables: place.tables, rows: &scratch.rows, cells: &scratch.cells, parameters, env }
+fn parts_frame<'a>(view: &StepView<'a>, scratch: &'a Scratch, parameters: &'a [Datum], env: &'a Env) -> Frame<'a> {
+    Frame { tables: view.tables, rows: &scratch.rows, cells: &scratch.cells, parameters, env }
 }
 
-fn open_unique(place: &Place<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let source = usize::from(place.source);
+fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let source = usize::from(view.source);
     let mut row = std::mem::take(&mut run.scratch.rows[source]);
-    let mut computed = std::mem::take(&mut run.scratch.levels[place.depth].computed);
-    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
+    let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
     let found = match compute(keys, &frame, &mut computed) {
         Ok(true) => {
             let value = |i| value_of(keys, i, &frame, &computed);
-            Ok(run.engine.get(place.table(), index, value, &mut row))
+            Ok(run.engine.get(view.table(), index, value, &mut row))
         }
         Ok(false) => Ok(None),
         Err(error) => Err(error),
     };
-    run.scratch.levels[place.depth].computed = computed;
+    run.scratch.levels[view.depth].computed = computed;
     run.scratch.rows[source] = row;
     match found? {
         Some(id) => {
             run.scratch.ids[source] = id;
-            fetch_long(place, run);
+            fetch_long(view, run);
             Ok(Cursor::One)
         }
         None => Ok(Cursor::Done),
     }
 }
 
-fn open_lookup(place: &Place<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
+fn open_lookup(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     level.candidates.clear();
-    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
     let usable = compute(keys, &frame, &mut level.computed);
     if let Ok(true) = usable {
         let value = |i| value_of(keys, i, &frame, &level.computed);
-        run.engine.lookup(place.table(), index, value, &mut level.candidates);
+        run.engine.lookup(view.table(), index, value, &mut level.candidates);
     }
-    run.scratch.levels[place.depth] = level;
+    run.scratch.levels[view.depth] = level;
     usable?;
     Ok(Cursor::Candidates(0))
 }
 
-fn open_points(place: &Place<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let frame = run.frame(place.tables);
+fn open_points(view: &StepView<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let frame = run.frame(view.tables);
     let mut values = Vec::with_capacity(list.len());
     for key in list {
-        if let Resolved::Exact(datum) = resolve(key, &frame)? {
+        if let Some(Place::At(datum)) = resolve(key, &frame)? {
             values.push(datum);
         }
     }
     let ty = list.first().map_or(Type::Bool, |k| k.to);
     values.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
     values.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
-    run.scratch.levels[place.depth].candidates.clear();
+    run.scratch.levels[view.depth].candidates.clear();
     Ok(Cursor::Points { values, next: 0, candidate: 0 })
 }
 
 /// Looks up the next value of the list; false when there is none.
-fn next_point(place: &Place<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
-    let Access::Points { index, keys, varying, .. } = place.access else {
+fn next_point(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let Access::Points { index, keys, varying, .. } = view.access else {
         unreachable!("invariant: a cursor is of its path");
     };
     let Some(point) = values.get(*next) else {
         return Ok(false);
     };
     *next += 1;
-    let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     level.candidates.clear();
-    let frame = parts_frame(place, run.scratch, run.parameters, run.env);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
     // The varying key itself holds NULL, which equals nothing: it is left out of the check.
     let others = [&keys[..*varying], &keys[*varying + 1..]];
     let mut usable = Ok(true);
@@ -660,16 +604,16 @@ fn next_point(place: &Place<'_>, values: &[Datum], next: &mut usize, run: &mut R
         let value = |i| {
             if i == *varying { point.as_value() } else { value_of(keys, i, &frame, &computed) }
         };
-        run.engine.lookup(place.table(), index, value, &mut level.candidates);
+        run.engine.lookup(view.table(), index, value, &mut level.candidates);
     }
-    run.scratch.levels[place.depth] = level;
+    run.scratch.levels[view.depth] = level;
     usable?;
     Ok(true)
 }
 
-fn open_range(place: &Place<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let mut level = std::mem::take(&mut run.scratch.levels[place.depth]);
-    let filled = fill_bounds(place, range, &mut level, run);
+fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
+    let filled = fill_bounds(view, range, &mut level, run);
     let cursor = match filled {
         Ok(true) => {
             Ok(Cursor::Range(Box::new(run.engine.range(&range.index, &level.lower, &level.upper, range.direction))))
@@ -677,13 +621,13 @@ fn open_range(place: &Place<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cur
         Ok(false) => Ok(Cursor::Done),
         Err(error) => Err(error.into()),
     };
-    run.scratch.levels[place.depth] = level;
+    run.scratch.levels[view.depth] = level;
     cursor
 }
 
 /// Encodes both ends; false if the range is empty.
-fn fill_bounds(place: &Place<'_>, range: &Range, level: &mut Level, run: &Run<'_>) -> Result<bool, SqlError> {
-    let frame = run.frame(place.tables);
+fn fill_bounds(view: &StepView<'_>, range: &Range, level: &mut Level, run: &Run<'_>) -> Result<bool, SqlError> {
+    let frame = run.frame(view.tables);
     if !compute(&range.equal, &frame, &mut level.computed)? {
         return Ok(false);
     }
@@ -691,16 +635,16 @@ fn fill_bounds(place: &Place<'_>, range: &Range, level: &mut Level, run: &Run<'_
     let mut high = None;
     if let Some(key) = &range.lower {
         match resolve(key, &frame)? {
-            Resolved::Null | Resolved::AboveAll => return Ok(false),
-            Resolved::BelowAll => {}
-            Resolved::Exact(datum) | Resolved::Near(datum) => low = Some(datum),
+            None | Some(Place::AboveAll) => return Ok(false),
+            Some(Place::BelowAll) => {}
+            Some(Place::At(datum) | Place::Above(datum)) => low = Some(datum),
         }
     }
     if let Some(key) = &range.upper {
         match resolve(key, &frame)? {
-            Resolved::Null | Resolved::BelowAll => return Ok(false),
-            Resolved::AboveAll => {}
-            Resolved::Exact(datum) | Resolved::Near(datum) => high = Some(datum),
+            None | Some(Place::BelowAll) => return Ok(false),
+            Some(Place::AboveAll) => {}
+            Some(Place::At(datum) | Place::Above(datum)) => high = Some(datum),
         }
     }
     let bounded = range.lower.is_some() || range.upper.is_some();
@@ -729,8 +673,8 @@ fn fill_bounds(place: &Place<'_>, range: &Range, level: &mut Level, run: &Run<'_
     Ok(true)
 }
 
-fn open_series(place: &Place<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let frame = run.frame(place.tables);
+fn open_series(view: &StepView<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    let frame = run.frame(view.tables);
     let mut numbers = [0i64; 3];
     for (number, expr) in numbers.iter_mut().zip(bounds) {
         match evaluate(expr, &frame)?.value() {
@@ -746,34 +690,34 @@ fn open_series(place: &Place<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Resu
 }
 
 /// Moves to the next row, which then stands in the scratch's rows or cells.
-pub fn next(place: &Place<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
-    let source = usize::from(place.source);
+pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let source = usize::from(view.source);
     let id = match cursor {
         Cursor::Done => return Ok(false),
         Cursor::One => {
             *cursor = Cursor::Done;
             return Ok(true);
         }
-        Cursor::Candidates(at) => next_candidate(place, at, run),
+        Cursor::Candidates(at) => next_candidate(view, at, run),
         Cursor::Points { values, next, candidate } => loop {
-            if let Some(id) = next_candidate(place, candidate, run) {
+            if let Some(id) = next_candidate(view, candidate, run) {
                 break Some(id);
             }
-            if !next_point(place, values, next, run)? {
+            if !next_point(view, values, next, run)? {
                 break None;
             }
             *candidate = 0;
         },
         Cursor::Range(range) => {
-            let Access::Range(Range { index, .. }) = place.access else {
+            let Access::Range(Range { index, .. }) = view.access else {
                 unreachable!("invariant: a cursor is of its path");
             };
             let row = &mut run.scratch.rows[source];
-            run.engine.range_next(place.table(), index, range, row)
+            run.engine.range_next(view.table(), index, range, row)
         }
         Cursor::Scan(scan) => {
             let row = &mut run.scratch.rows[source];
-            run.engine.scan_next(place.table(), scan, row)
+            run.engine.scan_next(view.table(), scan, row)
         }
         Cursor::Series { next, stop, step } => {
             let Some(value) = *next else {
@@ -788,7 +732,7 @@ pub fn next(place: &Place<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result
             cells.push(Datum::Int(value));
             return Ok(true);
         }
-        Cursor::Values(at) => return next_values(place, at, run),
+        Cursor::Values(at) => return next_values(view, at, run),
         Cursor::Derived(rows) => {
             let Some(row) = rows.next() else {
                 return Ok(false);
@@ -801,34 +745,34 @@ pub fn next(place: &Place<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result
         return Ok(false);
     };
     run.scratch.ids[source] = id;
-    fetch_long(place, run);
+    fetch_long(view, run);
     Ok(true)
 }
 
-fn next_candidate(place: &Place<'_>, at: &mut usize, run: &mut Run<'_>) -> Option<RowId> {
-    let source = usize::from(place.source);
+fn next_candidate(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Option<RowId> {
+    let source = usize::from(view.source);
     loop {
-        let id = *run.scratch.levels[place.depth].candidates.get(*at)?;
+        let id = *run.scratch.levels[view.depth].candidates.get(*at)?;
         *at += 1;
         let row = &mut run.scratch.rows[source];
-        if run.engine.read(place.table(), id, row) {
+        if run.engine.read(view.table(), id, row) {
             return Some(id);
         }
     }
 }
 
-fn next_values(place: &Place<'_>, at: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
-    let Access::Values(rows) = place.access else {
+fn next_values(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let Access::Values(rows) = view.access else {
         unreachable!("invariant: a cursor is of its path");
     };
     let Some(exprs) = rows.get(*at) else {
         return Ok(false);
     };
     *at += 1;
-    let source = usize::from(place.source);
+    let source = usize::from(view.source);
     let mut cells = std::mem::take(&mut run.scratch.cells[source]);
     cells.clear();
-    let frame = run.frame(place.tables);
+    let frame = run.frame(view.tables);
     for expr in exprs {
         cells.push(evaluate(expr, &frame)?.into_datum());
     }
@@ -837,9 +781,9 @@ fn next_values(place: &Place<'_>, at: &mut usize, run: &mut Run<'_>) -> Result<b
 }
 
 /// Brings the long values that the statement looks at onto the row's heap.
-pub fn fetch_long(place: &Place<'_>, run: &mut Run<'_>) {
-    let row = &mut run.scratch.rows[usize::from(place.source)];
-    for &column in place.long_columns {
-        run.engine.fetch_long(place.table(), row, usize::from(column));
+pub fn fetch_long(view: &StepView<'_>, run: &mut Run<'_>) {
+    let row = &mut run.scratch.rows[usize::from(view.source)];
+    for &column in view.long_columns {
+        run.engine.fetch_long(view.table(), row, usize::from(column));
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Where the order comes from an index, a reached limit stops the loops.
 
-use super::access::{self, Access, Place};
+use super::access::{self, Access, StepView};
 use super::aggregate::{Grouping, Groups, encode_key};
 use super::sort::{KeyOrder, Sorter};
 use super::{Flow, Halt, Run, Scratch};
@@ -74,9 +74,9 @@ pub struct Query {
 }
 
 impl Query {
-    fn place(&self, depth: usize) -> Place<'_> {
+    fn view(&self, depth: usize) -> StepView<'_> {
         let step = &self.steps[depth];
-        Place {
+        StepView {
             tables: &self.tables,
             source: step.source,
             access: &step.access,
@@ -153,19 +153,19 @@ fn run_locking(
 
 /// Locks the row at hand; false if it is gone, no longer meets the condition, or is to be skipped.
 fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Halt> {
-    let place = query.place(0);
-    let source = usize::from(place.source);
+    let view = query.view(0);
+    let source = usize::from(view.source);
     let table = query.tables[source].as_ref().expect("invariant: only stored rows are locked");
     let id = run.scratch.ids[source];
     let locked = run.engine.lock(table, id, &mut run.scratch.rows[source]);
     match locked {
         Ok(Locked::Gone) => Ok(false),
         Ok(Locked::Same) => {
-            access::fetch_long(&place, run);
+            access::fetch_long(&view, run);
             Ok(true)
         }
         Ok(Locked::Newer) => {
-            access::fetch_long(&place, run);
+            access::fetch_long(&view, run);
             Ok(holds(&query.recheck, &run.frame(&query.tables))?)
         }
         Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => Ok(false),
@@ -198,10 +198,10 @@ pub fn descend(
     let Some(step) = query.steps.get(depth) else {
         return each(run);
     };
-    let place = query.place(depth);
-    let mut cursor = access::open(&place, run)?;
+    let view = query.view(depth);
+    let mut cursor = access::open(&view, run)?;
     let mut matched = false;
-    while access::next(&place, &mut cursor, run)? {
+    while access::next(&view, &mut cursor, run)? {
         if let Some(on) = &step.outer {
             if !holds(on, &run.frame(&query.tables))? {
                 continue;

@@ -336,6 +336,7 @@ pub fn common_type(construct: &str, types: &[Option<Type>]) -> Result<Type, SqlE
         None => Ok(chosen),
         Some(ty) => {
             let (ty, chosen) = (pgtype::name(*ty), pgtype::name(chosen));
+            let construct = if construct == "CASE" { "CASE/WHEN" } else { construct };
             let message = format!("{construct} could not convert type {ty} to {chosen}");
             Err(SqlError::new("42846", message))
         }

@@ -179,7 +179,8 @@ impl Function {
         }
         let candidates: Vec<&Signature> =
             SIGNATURES.iter().filter(|s| s.name == name && s.accepts(arguments)).collect();
-        match choose(candidates, arguments).as_slice() {
+        let chosen = if is_interval_open(name, arguments) { candidates } else { choose(candidates, arguments) };
+        match chosen.as_slice() {
             [one] => {
                 Ok(Function { id: one.id, arguments: one.parameters(arguments), result: one.result_for(arguments) })
             }
@@ -326,6 +327,8 @@ impl Signature {
     fn parameters(&self, arguments: &[Option<Type>]) -> Box<[Type]> {
         let keep = |parameter: Type, argument: Option<Type>| match argument {
             Some(ty @ Type::Char(_)) if parameter == BPCHAR => ty,
+            // `date_part` of a date is that of its midnight.
+            _ if self.id == FunctionId::DatePart && parameter == Date => Timestamp,
             Some(ty @ Type::Decimal { .. }) if self.id == FunctionId::Abs => ty,
             _ => parameter,
         };
@@ -379,6 +382,11 @@ fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec
         }
     }
     left
+}
+
+/// PostgreSQL could also take an interval here, so it does not choose for an untyped literal.
+fn is_interval_open(name: &str, arguments: &[Option<Type>]) -> bool {
+    matches!(name, "date_part" | "date_trunc" | "extract") && matches!(arguments, [_, None])
 }
 
 fn best_by(mut candidates: Vec<&Signature>, score: impl Fn(&Signature) -> usize) -> Vec<&Signature> {

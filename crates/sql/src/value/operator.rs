@@ -473,6 +473,11 @@ fn resolve_datetime(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Re
         | (BinaryOp::Sub, None, Some(Time)) => Err(Refusal::Interval),
         (BinaryOp::Sub, Some(Date | Timestamp | Timestamptz) | None, Some(Date | Timestamp | Timestamptz))
         | (BinaryOp::Sub, Some(Timestamp | Timestamptz), None) => Err(Refusal::Interval),
+        (BinaryOp::Mul | BinaryOp::Div, Some(Time), Some(number)) | (BinaryOp::Mul, Some(number), Some(Time))
+            if number_rank(number).is_some() =>
+        {
+            Err(Refusal::Interval)
+        }
         _ => Err(Refusal::DoesNotExist),
     }
 }

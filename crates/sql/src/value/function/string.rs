@@ -252,12 +252,11 @@ fn split_part(value: &[u8], separator: &[u8], n: i64) -> Result<Datum, SqlError>
 }
 
 pub(super) fn chr(code: i64) -> Result<Datum, SqlError> {
-    let invalid = |message: &str| SqlError::new("54000", message);
     if code == 0 {
-        return Err(invalid("null character not permitted"));
+        return Err(SqlError::new("54000", "null character not permitted"));
     }
     if code < 0 {
-        return Err(invalid("character number must be positive"));
+        return Err(SqlError::new("22023", "character number must be positive"));
     }
     let c = u32::try_from(code).ok().and_then(char::from_u32);
     let c = c.ok_or_else(|| fault::character(code))?;

@@ -1,0 +1,106 @@
+//! Runs every file of `slt/` over the embedded API, each on a database of its own.
+//!
+//! `connection NAME` gives a record its own session; errors are matched against `SQLSTATE: message`.
+
+use freshet_db::{Database, Options, Session, SqlError, Type, Value};
+use sqllogictest::{DBOutput, DefaultColumnType, Runner};
+use std::path::Path;
+
+struct Embedded {
+    session: Session,
+}
+
+/// An error as the files match it.
+#[derive(Debug)]
+struct Refused(SqlError);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let SqlError { sqlstate, message, detail, position, .. } = &self.0;
+        write!(f, "{sqlstate}: {message}")?;
+        if let Some(detail) = detail {
+            write!(f, " | {detail}")?;
+        }
+        if let Some(position) = position {
+            write!(f, " @ {position}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl sqllogictest::DB for Embedded {
+    type Error = Refused;
+    type ColumnType = DefaultColumnType;
+
+    fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Refused> {
+        let statement = self.session.prepare(sql).map_err(Refused)?;
+        if statement.columns().is_empty() {
+            return self.session.execute(&statement, &[]).map(DBOutput::StatementComplete).map_err(Refused);
+        }
+        let rows = self.session.query(&statement, &[]).map_err(Refused)?;
+        let types = statement.columns().iter().map(|c| column_type(c.ty)).collect();
+        let width = statement.columns().len();
+        let cells = (0..rows.len()).map(|row| {
+            (0..width)
+                .map(|column| match rows.get(row, column) {
+                    Value::Null => "NULL".to_owned(),
+                    Value::Bytes([]) => "(empty)".to_owned(),
+                    _ => rows.display(row, column).expect("the cell is not null"),
+                })
+                .collect()
+        });
+        Ok(DBOutput::Rows { types, rows: cells.collect() })
+    }
+
+    fn engine_name(&self) -> &str {
+        if cfg!(feature = "query") { "query" } else { "compiled" }
+    }
+}
+
+fn column_type(ty: Type) -> DefaultColumnType {
+    match ty {
+        Type::Int2 | Type::Int4 | Type::Int8 => DefaultColumnType::Integer,
+        Type::Float4 | Type::Float8 | Type::Decimal { .. } | Type::Numeric { .. } => DefaultColumnType::FloatingPoint,
+        _ => DefaultColumnType::Text,
+    }
+}
+
+fn run(name: &str) {
+    let file = Path::new(DIRECTORY).join(name).with_extension("slt");
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let db = Database::open(Options::small(dir.path())).expect("the database opens");
+    let mut runner = Runner::new(|| async {
+        let session = db.session().map_err(Refused)?;
+        Ok(Embedded { session })
+    });
+    runner.with_column_validator(sqllogictest::strict_column_validator);
+    if let Err(error) = runner.run_file(file) {
+        panic!("{}", error.display(false));
+    }
+}
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slt");
+
+macro_rules! files {
+    ($($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            run(stringify!($name));
+        })*
+
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+files!(aggregate, change, join, select);
+
+#[test]
+fn every_file_is_named() {
+    for entry in std::fs::read_dir(DIRECTORY).expect("the files are there") {
+        let path = entry.expect("the directory can be read").path();
+        let name = path.file_stem().and_then(|n| n.to_str()).expect("names are plain");
+        assert!(NAMES.contains(&name), "{name}.slt is run by no test");
+    }
+}

@@ -1,0 +1,193 @@
+//! The `freshet` command as a process: how it starts, refuses to, stops, and what a kill leaves.
+
+use crate::client::{Client, Reply};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+fn freshet(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_freshet"));
+    command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::piped());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FRESHET_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn serve(data: &Path, listen: &str) -> Command {
+    let data = data.to_str().expect("a readable path");
+    let small = ["--memory-limit", "64MiB", "--log-size", "8MiB", "--segment-size", "1MiB", "--huge-pages", "false"];
+    let mut command = freshet(&["serve", "--data", data, "--listen", listen]);
+    command.args(small);
+    command
+}
+
+/// A server that listens.
+struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    address: SocketAddr,
+}
+
+impl Running {
+    fn start(data: &Path) -> Running {
+        Running::listening(serve(data, "127.0.0.1:0"))
+    }
+
+    fn listening(mut command: Command) -> Running {
+        let mut child = command.spawn().expect("the binary runs");
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut told = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).expect("text") > 0, "it ended: {told}");
+            if let Some((_, address)) = line.split_once("listening on ") {
+                break address.trim().parse().expect("an address");
+            }
+            told.push_str(&line);
+        };
+        Running { child, stderr, address }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Exit code and what it said after it listened.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut told = String::new();
+        self.stderr.read_to_string(&mut told).expect("text");
+        (self.child.wait().expect("it ends").code(), told)
+    }
+}
+
+/// Exit code 1 and one line.
+fn refused(output: &Output) -> String {
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    told
+}
+
+#[test]
+fn a_signal_stops_it_cleanly_and_a_kill_loses_nothing() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    for (round, signal) in ["-TERM", "-INT", "-KILL", "-TERM"].into_iter().enumerate() {
+        let server = Running::start(&data);
+        let mut client = Client::connect(server.address);
+        if round == 0 {
+            client.query("create table kept(id int primary key)");
+        }
+        assert_eq!(client.value("select count(*) from kept"), round.to_string());
+        client.query(&format!("insert into kept values ({round})"));
+        client.query(&format!("begin; insert into kept values ({})", 100 + round));
+        server.signal(signal);
+        let (code, told) = server.end();
+        assert_eq!(code, if signal == "-KILL" { None } else { Some(0) }, "{told}");
+    }
+}
+
+#[test]
+fn one_directory_and_one_port_are_for_one_process() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let server = Running::start(&data);
+    let second = serve(&data, "127.0.0.1:0").output().expect("the binary runs");
+    let told = refused(&second);
+    assert!(told.contains(data.to_str().expect("a readable path")), "{told}");
+    let other = directory.path().join("other");
+    let busy = serve(&other, &server.address.to_string()).output().expect("the binary runs");
+    assert!(refused(&busy).contains("in use"));
+    assert!(!other.exists(), "nothing is made where nothing can be served");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_directory_that_cannot_be_one_is_told() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let file = directory.path().join("file");
+    std::fs::write(&file, "not a directory").expect("a file");
+    let told = refused(&serve(&file.join("data"), "127.0.0.1:0").output().expect("the binary runs"));
+    assert!(told.contains("file"), "{told}");
+    let far = serve(directory.path(), "192.0.2.1:0").output().expect("the binary runs");
+    assert!(refused(&far).contains("loopback"));
+}
+
+/// The device starts to refuse writes: nothing more is acknowledged, the server says so and ends, and a restart finds
+/// what was acknowledged.
+#[test]
+fn a_failed_log_ends_the_server() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let plain = serve(&data, "127.0.0.1:0");
+    // A file size limit makes writes fail; its signal is to be ignored from the start.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    limited.stderr(Stdio::piped()).stdout(Stdio::piped());
+    let server = Running::listening(limited);
+    let mut client = Client::connect(server.address);
+    let mut idle = Client::connect(server.address);
+    client.query("create table acknowledged(id int primary key)");
+    client.query("insert into acknowledged values (1)");
+    let pid = server.child.id().to_string();
+    let sunk = Command::new("prlimit").args(["--pid", &pid, "--fsize=4096"]).status().expect("prlimit runs");
+    assert!(sunk.success());
+    let replies = client.query("insert into acknowledged values (2)");
+    // Or the server's own witness of an idle log failed before the insert came.
+    assert!(
+        matches!(&replies[..], [Reply::Error(_, state, _), Reply::Closed] if state == "58030" || state == "57P01"),
+        "{replies:?}"
+    );
+    assert!(matches!(idle.until_ready()[..], [Reply::Error(..), Reply::Closed]));
+    let (code, told) = server.end();
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("the log failed"), "{told}");
+
+    let server = Running::start(&data);
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.value("select count(*) from acknowledged where id = 1"), "1");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn the_configuration_in_force_is_printed() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let file = directory.path().join("freshet.toml");
+    std::fs::write(&file, "data = '/from/file'\nlisten = '127.0.0.1:7001'\nworkers = 3\nlog_size = '1GiB'")
+        .expect("a file");
+    let printed = freshet(&["serve", "--print-config", "--listen", "127.0.0.1:7003"])
+        .env("FRESHET_CONFIG", &file)
+        .env("FRESHET_LISTEN", "127.0.0.1:7002")
+        .env("FRESHET_LOG_SIZE", "2GiB")
+        .env("FRESHET_LOG", "/log/a:/log/b")
+        .output()
+        .expect("the binary runs");
+    assert_eq!(printed.status.code(), Some(0));
+    let printed = String::from_utf8(printed.stdout).expect("text");
+    for line in [
+        "data = \"/from/file\"",
+        "log = [\"/log/a\", \"/log/b\"]",
+        "listen = \"127.0.0.1:7003\"",
+        "log_size = \"2GiB\"",
+        "workers = 3",
+        "max_connections = 1000",
+    ] {
+        assert!(printed.lines().any(|l| l == line), "{line} in:\n{printed}");
+    }
+}
+
+#[test]
+fn wrong_usage_has_its_own_code() {
+    let code = |arguments: &[&str]| freshet(arguments).output().expect("the binary runs").status.code();
+    assert_eq!(code(&["serve"]), Some(2), "no data directory");
+    assert_eq!(code(&["serve", "--data", "x", "--memory-limit", "much"]), Some(2));
+    assert_eq!(code(&["serve", "--config", "/no/such/file"]), Some(2));
+    assert_eq!(code(&["dance"]), Some(2));
+    assert_eq!(code(&["--help"]), Some(0));
+}
