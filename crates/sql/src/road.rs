@@ -3,6 +3,7 @@
 //! The other road is DataFusion (feature `query`). It gets what it needs to plan and run by itself: the statement's syntax tree and the
 //! schema, and for a run the engine's session with the statement's snapshot.
 
+use crate::compiled::Interrupt;
 use crate::error::SqlError;
 use crate::expr::Env;
 use crate::rows::{Column, RowSet};
@@ -52,6 +53,7 @@ pub struct RoadContext<'a> {
     pub session: &'a mut Session,
     pub parameters: &'a [Datum],
     pub env: &'a Env,
+    pub interrupt: &'a mut Interrupt,
 }
 
 /// A run in progress.

@@ -52,6 +52,12 @@ pub enum Plan {
         value: Option<String>,
         local: bool,
     },
+    /// `SELECT set_config(name, value, is_local)`: SET with the value as its row.
+    SetConfig {
+        name: String,
+        value: String,
+        local: bool,
+    },
     ResetAll,
     DiscardAll,
     Show(String),
@@ -116,6 +122,9 @@ fn route_statement(
 ) -> Result<Routed, SqlError> {
     if let Some(control) = control(statement)? {
         return Ok(control);
+    }
+    if let Some(set) = set_config(statement) {
+        return Ok(set);
     }
     if let Statement::Explain {
         describe_alias: ast::DescribeAlias::Explain,
@@ -380,4 +389,41 @@ fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
         });
     }
     Ok(Some(parts.join(", ")))
+}
+
+/// `SELECT set_config('name', 'value', false)` alone, as drivers send it.
+fn set_config(statement: &Statement) -> Option<Routed> {
+    let Statement::Query(query) = statement else {
+        return None;
+    };
+    let ast::SetExpr::Select(select) = query.body.as_ref() else {
+        return None;
+    };
+    let [ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))] = select.projection.as_slice() else {
+        return None;
+    };
+    let name = function.name.to_string().to_lowercase();
+    if name.strip_prefix("pg_catalog.").unwrap_or(&name) != "set_config" || !select.from.is_empty() {
+        return None;
+    }
+    let ast::FunctionArguments::List(list) = &function.args else {
+        return None;
+    };
+    let literals: Vec<&ast::Value> = list
+        .args
+        .iter()
+        .filter_map(|arg| match arg {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(v))) => Some(&v.value),
+            _ => None,
+        })
+        .collect();
+    match literals.as_slice() {
+        [ast::Value::SingleQuotedString(name), ast::Value::SingleQuotedString(value), ast::Value::Boolean(local)] => {
+            Some(Routed {
+                columns: text_column("set_config"),
+                ..plain(Plan::SetConfig { name: name.clone(), value: value.clone(), local: *local })
+            })
+        }
+        _ => None,
+    }
 }

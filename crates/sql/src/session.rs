@@ -18,7 +18,7 @@
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
-use crate::compiled::{Halt, Run, Scratch, change, definition, query};
+use crate::compiled::{Halt, Interrupt, Run, Scratch, change, definition, query};
 use crate::error::SqlError;
 use crate::expr::Env;
 use crate::parse;
@@ -26,7 +26,7 @@ use crate::road::{Progress, RoadContext, Running};
 use crate::route::{Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
-use crate::value::cast::cast;
+use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Engine;
@@ -37,8 +37,9 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What ReadyForQuery tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,6 +150,7 @@ pub struct Session {
     inner: freshet_engine::txn::Session,
     cache: Arc<StatementCache>,
     scratch: Scratch,
+    interrupt: Interrupt,
     env: Env,
     block: Block,
     /// Of the explicit block.
@@ -177,6 +179,7 @@ impl Session {
             engine: engine.clone(),
             cache,
             scratch: Scratch::default(),
+            interrupt: Interrupt::default(),
             env: Env { user: "freshet".to_owned(), database: "freshet".to_owned(), ..Env::default() },
             block: Block::None,
             modes: Modes::default(),
@@ -205,6 +208,11 @@ impl Session {
     /// Bytes of the last commit's record with its header.
     pub fn last_commit_record_bytes(&self) -> u64 {
         self.inner.last_record_bytes()
+    }
+
+    /// Set it from any thread to end the statement that is running with 57014. Who waits is ended by [`Session::cancel`].
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        self.interrupt.cancelled.clone()
     }
 
     // ---- preparing
@@ -301,6 +309,8 @@ impl Session {
             | Plan::Delete(_)
             | Plan::Define(_)
             | Plan::Other(_) => {
+                self.interrupt.cancelled.store(false, Ordering::Relaxed);
+                self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
                 self.enter_transaction(&statement.plan);
                 if statement.uses_clock {
                     self.read_clock();
@@ -317,6 +327,11 @@ impl Session {
                 let warning = result.inspect_err(|_| self.fail())?;
                 let tag = if value.is_some() || *local { "SET" } else { "RESET" };
                 Ok(done(tag, None, warning))
+            }
+            Plan::SetConfig { name, value, local } => {
+                let warning = self.set_value(name, Some(value), *local).inspect_err(|_| self.fail())?;
+                give_text(rows, &[&self.setting(name).unwrap_or_default()]);
+                Ok(done("SELECT", None, warning))
             }
             Plan::ResetAll => {
                 self.reset_all();
@@ -421,13 +436,20 @@ impl Session {
                 session: &mut self.inner,
                 parameters,
                 env: &self.env,
+                interrupt: &mut self.interrupt,
             });
             return match started {
                 Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
                 Err(error) => Err(self.statement_failed(error)),
             };
         }
-        let mut run = Run { engine: &mut self.inner, parameters, env: &self.env, scratch: &mut self.scratch };
+        let mut run = Run {
+            engine: &mut self.inner,
+            parameters,
+            env: &self.env,
+            scratch: &mut self.scratch,
+            interrupt: &mut self.interrupt,
+        };
         let mut warning = None;
         let result = match &statement.plan {
             Plan::Select(plan) => query::run(plan, &mut run, rows).map(|()| ("SELECT", Some(rows.len() as u64))),
@@ -466,6 +488,7 @@ impl Session {
                 session: &mut self.inner,
                 parameters: &parameters,
                 env: &self.env,
+                interrupt: &mut self.interrupt,
             },
             rows,
         );
@@ -949,7 +972,13 @@ fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
             ));
         }
     };
-    cast(from, &datum.as_value(), ty, false)
+    if cast::context(from, ty).is_none_or(|needed| needed > CastContext::Assignment) {
+        return Err(SqlError::new(
+            "42804",
+            format!("a parameter of type {} cannot be {datum:?}", value::pgtype::name(ty)),
+        ));
+    }
+    cast::cast(from, &datum.as_value(), ty, false)
 }
 
 /// Work on a thread of its own: a checkpoint writes for long, and sessions share their threads.

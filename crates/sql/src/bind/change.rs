@@ -177,6 +177,7 @@ impl Binder<'_> {
         query: &ast::Query,
         explicit: bool,
     ) -> Bind<InsertSource> {
+        self.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
         let query = self.query(query)?;
         check_width(query.columns.len(), targets, explicit)?;
         let mut casts = Vec::with_capacity(targets.len());

@@ -20,17 +20,24 @@ use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, Spanned, TrimWhereField, UnaryOperator,
 };
+use sqlparser::tokenizer::Span;
 
 /// An expression with its type; `None` while the context has not given one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bound {
     pub expr: Expr,
     pub ty: Option<Type>,
+    /// Where a literal stands.
+    span: Span,
 }
 
 impl Bound {
+    fn untyped(expr: Expr) -> Bound {
+        Bound { expr, ty: None, span: Span::empty() }
+    }
+
     pub fn new(expr: Expr, ty: Type) -> Bound {
-        Bound { expr, ty: Some(ty) }
+        Bound { expr, ty: Some(ty), span: Span::empty() }
     }
 }
 
@@ -54,8 +61,9 @@ impl Binder<'_> {
             other => other,
         });
         self.depth -= 1;
-        let Bound { expr, ty } = bound?;
-        Ok(Bound { expr: fold_constant(expr), ty })
+        let Bound { expr, ty, .. } = bound?;
+        let span = if ty.is_none() { ast.span() } else { Span::empty() };
+        Ok(Bound { expr: fold_constant(expr), ty, span })
     }
 
     fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
@@ -110,7 +118,7 @@ impl Binder<'_> {
             A::Floor { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
                 self.call("floor", &[expr], scope)
             }
-            A::Position { expr, r#in } => self.call("position", &[expr, r#in], scope),
+            A::Position { expr, r#in } => self.call("position", &[r#in, expr], scope),
             A::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
                 self.substring(expr, substring_from.as_deref(), substring_for.as_deref(), scope)
             }
@@ -182,7 +190,7 @@ impl Binder<'_> {
     fn literal(&mut self, value: &ast::Value) -> Bind<Bound> {
         use ast::Value as V;
         Ok(match value {
-            V::Null => Bound { expr: Expr::NULL, ty: None },
+            V::Null => Bound::untyped(Expr::NULL),
             V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
             V::Number(digits, false) => {
                 let (ty, datum) = number_literal(digits)
@@ -190,9 +198,9 @@ impl Binder<'_> {
                 Bound::new(Expr::Const(datum), ty)
             }
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
-                Bound { expr: text(s), ty: None }
+                Bound::untyped(text(s))
             }
-            V::DollarQuotedString(s) => Bound { expr: text(&s.value), ty: None },
+            V::DollarQuotedString(s) => Bound::untyped(text(&s.value)),
             V::Placeholder(name) => return self.parameter(name),
             other => return Err(SqlError::unsupported(format!("the literal {other}")).into()),
         })
@@ -206,7 +214,8 @@ impl Binder<'_> {
         if self.parameters.len() < usize::from(number) {
             self.parameters.resize(usize::from(number), None);
         }
-        Ok(Bound { expr: Expr::Param(number - 1), ty: self.parameters[usize::from(number) - 1] })
+        let ty = self.parameters[usize::from(number) - 1];
+        Ok(Bound { expr: Expr::Param(number - 1), ty, span: Span::empty() })
     }
 
     // ---- operators
@@ -515,7 +524,7 @@ impl Binder<'_> {
         if matches!(args, FunctionArguments::None) {
             return match environment(name) {
                 Some((value, ty)) => Ok(self.env(value, ty)),
-                None => Err(self.not_compiled(&format!("{name}"), &whole())),
+                None => Err(self.not_compiled(name, &whole())),
             };
         }
         let args =
@@ -727,7 +736,8 @@ impl Binder<'_> {
             (Some(from), _) => from,
             (None, Expr::Const(Datum::Null)) => return Ok(bound.expr),
             (None, Expr::Const(Datum::Bytes(literal))) => {
-                return Ok(Expr::Const(value::from_text(to, literal)?));
+                let read = value::from_text(to, literal);
+                return Ok(Expr::Const(read.map_err(|e| e.at(span_position(self.sql, bound.span)))?));
             }
             (None, Expr::Param(i)) => self.type_parameter(*i, to, context),
             (None, _) => Type::Text,

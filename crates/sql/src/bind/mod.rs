@@ -67,6 +67,8 @@ pub struct Binder<'a> {
     /// Where aggregates are allowed, those met so far.
     pub(crate) aggregates: Option<Vec<Aggregate>>,
     pub(crate) in_aggregate: bool,
+    /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
+    pub(crate) output_types: Vec<Type>,
 }
 
 impl<'a> Binder<'a> {
@@ -80,6 +82,7 @@ impl<'a> Binder<'a> {
             beyond: None,
             aggregates: None,
             in_aggregate: false,
+            output_types: Vec::new(),
         }
     }
 

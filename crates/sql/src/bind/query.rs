@@ -12,6 +12,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::parse::span_position;
 use crate::rows::Column;
+use crate::value::cast::CastContext;
 use crate::value::pgtype;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
@@ -217,6 +218,7 @@ impl Binder<'_> {
             tail.limit = Some(self.top(top)?);
         }
 
+        let stored_types = std::mem::take(&mut self.output_types);
         let mut from = self.from(from)?;
         let scope = from.scope.clone();
         let mut conditions = std::mem::take(&mut from.conditions);
@@ -224,7 +226,9 @@ impl Binder<'_> {
             conditions.extend(conjuncts(self.condition(selection, "WHERE", &scope)?));
         }
         self.aggregates = Some(Vec::new());
+        self.output_types = stored_types;
         let mut items = self.items(projection, &scope)?;
+        self.output_types = Vec::new();
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();
@@ -332,10 +336,10 @@ impl Binder<'_> {
             match item {
                 SelectItem::UnnamedExpr(expr) => {
                     let name = column_name(expr);
-                    items.push(self.item(expr, name, scope)?);
+                    items.push(self.item(expr, name, items.len(), scope)?);
                 }
                 SelectItem::ExprWithAlias { expr, alias } => {
-                    items.push(self.item(expr, fold(alias), scope)?);
+                    items.push(self.item(expr, fold(alias), items.len(), scope)?);
                 }
                 SelectItem::Wildcard(options) => {
                     plain_wildcard(options)?;
@@ -357,9 +361,12 @@ impl Binder<'_> {
         Ok(items)
     }
 
-    fn item(&mut self, ast: &ast::Expr, name: String, scope: &Scope) -> Bind<Item> {
+    fn item(&mut self, ast: &ast::Expr, name: String, at: usize, scope: &Scope) -> Bind<Item> {
         let bound = self.bind(ast, scope)?;
-        let Bound { expr, ty } = self.known(bound)?;
+        if let (None, Some(&ty)) = (bound.ty, self.output_types.get(at)) {
+            return Ok(Item { expr: self.coerce(bound, ty, CastContext::Assignment)?, ty, name });
+        }
+        let Bound { expr, ty, .. } = self.known(bound)?;
         let ty = ty.unwrap_or(Type::Text);
         Ok(Item { expr, ty, name })
     }

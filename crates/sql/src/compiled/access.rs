@@ -21,7 +21,7 @@ use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, TableCursor};
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 /// A value that a key column must have or is bounded by.
@@ -118,6 +118,8 @@ pub struct Rank {
     pub ordered: bool,
     pub list: bool,
     pub whole_key: bool,
+    /// A narrow index before a wide one.
+    pub spare_columns: Reverse<usize>,
 }
 
 /// The order that a query wants of one source's rows.
@@ -274,6 +276,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
         bounds,
         ordered,
         list: false,
+        spare_columns: Reverse(columns.len() - equalities),
     };
     if whole_key && index.def.unique {
         return Some(Choice {
@@ -380,6 +383,7 @@ fn try_points(
             bounds: 0,
             ordered: false,
             list: true,
+            spare_columns: Reverse(0),
         },
     })
 }
@@ -691,6 +695,7 @@ fn open_series(view: &StepView<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Re
 
 /// Moves to the next row, which then stands in the scratch's rows or cells.
 pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
+    run.interrupt.row()?;
     let source = usize::from(view.source);
     let id = match cursor {
         Cursor::Done => return Ok(false),

@@ -19,6 +19,8 @@ use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, Row};
 use freshet_engine::txn::{Error, Session, Stop, WaitToken};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Why a run ended early.
 #[derive(Debug)]
@@ -90,12 +92,45 @@ impl Scratch {
     }
 }
 
+/// Rows between two looks at the clock and the flag.
+const ROWS_PER_LOOK: u32 = 256;
+
+/// What ends a run from outside.
+#[derive(Clone, Default, Debug)]
+pub struct Interrupt {
+    /// Set by whoever cancels.
+    pub cancelled: Arc<AtomicBool>,
+    pub deadline: Option<Instant>,
+    rows: u32,
+}
+
+impl Interrupt {
+    /// Called for every row looked at.
+    #[inline]
+    fn row(&mut self) -> Result<(), SqlError> {
+        self.rows = self.rows.wrapping_add(1);
+        if self.rows.is_multiple_of(ROWS_PER_LOOK) { self.look() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<(), SqlError> {
+        if self.cancelled.swap(false, Ordering::Relaxed) {
+            return Err(SqlError::new("57014", "canceling statement due to user request"));
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(SqlError::new("57014", "canceling statement due to statement timeout"));
+        }
+        Ok(())
+    }
+}
+
 /// One execution.
 pub struct Run<'r> {
     pub engine: &'r mut Session,
     pub parameters: &'r [Datum],
     pub env: &'r Env,
     pub scratch: &'r mut Scratch,
+    pub interrupt: &'r mut Interrupt,
 }
 
 impl Run<'_> {

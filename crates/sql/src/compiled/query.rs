@@ -180,8 +180,13 @@ fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Ha
 /// All rows as owned values.
 pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>, Halt> {
     let mut scratch = Scratch::default();
-    let mut inner =
-        Run { engine: &mut *outer.engine, parameters: outer.parameters, env: outer.env, scratch: &mut scratch };
+    let mut inner = Run {
+        engine: &mut *outer.engine,
+        parameters: outer.parameters,
+        env: outer.env,
+        scratch: &mut scratch,
+        interrupt: &mut *outer.interrupt,
+    };
     let mut rows = RowSet::default();
     run(query, &mut inner, &mut rows)?;
     let width = query.columns.len();

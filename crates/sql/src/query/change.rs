@@ -92,6 +92,7 @@ impl Planner<'_> {
                     (self.rows(rows, &types)?, casts)
                 }
                 _ => {
+                    binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
                     let rel = self.query(binder, query)?;
                     crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
                     let mut casts = Vec::with_capacity(targets.len());
@@ -297,8 +298,13 @@ pub fn apply(
 ) -> Result<u64, Halt> {
     rows.start(&action.columns());
     let mut scratch = Scratch::default();
-    let mut run =
-        Run { engine: &mut *context.session, parameters: context.parameters, env: context.env, scratch: &mut scratch };
+    let mut run = Run {
+        engine: &mut *context.session,
+        parameters: context.parameters,
+        env: context.env,
+        scratch: &mut scratch,
+        interrupt: &mut *context.interrupt,
+    };
     let mut changed = HashSet::new();
     let mut count = 0;
     for batch in batches {

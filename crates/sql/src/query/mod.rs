@@ -103,7 +103,7 @@ fn bind(
     if highest > parameters.len() {
         return Err(Unbound::Parameters(highest));
     }
-    let planner = Planner::new(schema, parameters, env, reader);
+    let planner = Planner::new(parameters, env, reader);
     let mut binder = Binder::new(sql, schema, declared);
     binder.beyond = Some(&planner);
     let bound = match statement {

@@ -38,7 +38,7 @@ use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::expr::{AggregateFunction as DfAggregate, Exists, InSubquery, Sort};
 use datafusion::logical_expr::{AggregateUDF, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery};
-use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::Reader;
 use sqlparser::ast::{self, Distinct, GroupByExpr, Select, SelectFlavor, SelectItem, SetExpr};
@@ -101,7 +101,6 @@ pub(super) struct State {
 
 /// The state of planning one statement.
 pub struct Planner<'a> {
-    pub schema: &'a Arc<Schema>,
     pub parameters: &'a [Datum],
     pub env: &'a Env,
     /// `None`: the plan is only looked at.
@@ -119,8 +118,8 @@ pub fn refuse<T>(what: impl std::fmt::Display) -> Bind<T> {
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(schema: &'a Arc<Schema>, parameters: &'a [Datum], env: &'a Env, reader: Option<Reader>) -> Planner<'a> {
-        Planner { schema, parameters, env, reader, state: RefCell::default() }
+    pub fn new(parameters: &'a [Datum], env: &'a Env, reader: Option<Reader>) -> Planner<'a> {
+        Planner { parameters, env, reader, state: RefCell::default() }
     }
 
     // ---- names and leaves
@@ -226,7 +225,7 @@ impl<'a> Planner<'a> {
         Ok(Rel { plan, columns, at_most_one })
     }
 
-    /// Without duplicates. Of equal values that are written differently (1.5, 1.50) the one with the most digits stays.
+    /// Without duplicates. Of equal values that are written differently (1.5, 1.50) the first stays.
     pub fn distinct(&self, rel: Rel) -> Bind<Rel> {
         let Rel { plan, columns, at_most_one } = rel;
         let mut keys = Vec::with_capacity(columns.len());
@@ -236,7 +235,7 @@ impl<'a> Planner<'a> {
             let value = DfExpr::Column(output.column.clone());
             keys.push(key(value.clone(), output.ty).alias(format!("k{i}")));
             let given = if matches!(output.ty, Type::Numeric { .. }) {
-                shown.push(plain_aggregate(max_udaf(), vec![value], false, None).alias(format!("a{i}")));
+                shown.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("a{i}")));
                 format!("a{i}")
             } else {
                 format!("k{i}")
@@ -251,13 +250,14 @@ impl<'a> Planner<'a> {
 
     pub fn query(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<Rel> {
         let aggregates = binder.aggregates.take();
+        let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
         let (windows, in_filter) = {
             let mut state = self.state.borrow_mut();
             (state.windows.take(), std::mem::take(&mut state.in_filter))
         };
         let ctes = self.state.borrow().ctes.len();
-        let rel = self.query_inner(binder, query);
+        let rel = self.query_inner(binder, query, stored);
         let mut state = self.state.borrow_mut();
         state.ctes.truncate(ctes);
         state.windows = windows;
@@ -267,7 +267,8 @@ impl<'a> Planner<'a> {
         rel
     }
 
-    fn query_inner(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<Rel> {
+    /// `stored`: the types of the columns that the outputs go to, for literals without a type.
+    fn query_inner(&self, binder: &mut Binder<'_>, query: &ast::Query, stored: Vec<Type>) -> Bind<Rel> {
         let ast::Query {
             with,
             body,
@@ -281,7 +282,7 @@ impl<'a> Planner<'a> {
             pipe_operators,
         } = query;
         if let Some(lock) = locks.first() {
-            return refuse(format!("{lock} in a query that is not compiled"));
+            return refuse(format!("{lock} in this query"));
         }
         if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
             return refuse("a clause of another dialect");
@@ -294,8 +295,11 @@ impl<'a> Planner<'a> {
         let mut limits =
             Limits { limit: self.count(limit.as_ref(), "LIMIT")?, offset: self.count(offset.as_ref(), "OFFSET")? };
         let rel = match body.as_ref() {
-            SetExpr::Select(select) => return self.select(binder, select, &order, &mut limits),
-            SetExpr::Query(inner) => self.query(binder, inner)?,
+            SetExpr::Select(select) => return self.select(binder, select, &order, &mut limits, stored),
+            SetExpr::Query(inner) => {
+                binder.output_types = stored;
+                self.query(binder, inner)?
+            }
             SetExpr::Values(values) => self.values(binder, values)?,
             SetExpr::SetOperation { op, set_quantifier, left, right } => {
                 self.set_operation(binder, *op, *set_quantifier, left, right)?
@@ -398,6 +402,7 @@ impl<'a> Planner<'a> {
         select: &Select,
         order: &[&ast::OrderByExpr],
         limits: &mut Limits,
+        stored: Vec<Type>,
     ) -> Bind<Rel> {
         refuse_other_dialects(select)?;
         if let Some(top) = &select.top {
@@ -415,6 +420,7 @@ impl<'a> Planner<'a> {
                 let condition = self.in_filter(|| binder.condition(selection, "WHERE", &scope))?;
                 from.plan = self.filter(from.plan.clone(), &condition, &sources)?;
             }
+            binder.output_types = stored;
             self.select_over(binder, select, order, limits, from)
         })
     }
@@ -438,7 +444,9 @@ impl<'a> Planner<'a> {
         self.name_windows(select)?;
         binder.aggregates = Some(Vec::new());
         self.state.borrow_mut().windows = Some(Vec::new());
-        let mut items = binder.items(&select.projection, &scope)?;
+        let items = binder.items(&select.projection, &scope);
+        binder.output_types = Vec::new();
+        let mut items = items?;
         let untyped = untyped_items(&select.projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &scope)?;
@@ -581,9 +589,9 @@ impl<'a> Planner<'a> {
         for (i, (expr, ty)) in keys.exprs.iter().enumerate() {
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
             let column = if matches!(ty, Type::Numeric { .. }) {
-                // Of equal numbers that are written differently the one with the most digits is shown.
+                // Of equal numbers that are written differently the first is shown.
                 groups.push(key(value.clone(), *ty).alias(format!("g{i}")));
-                folded.push(plain_aggregate(max_udaf(), vec![value], false, None).alias(format!("n{i}")));
+                folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("n{i}")));
                 DfColumn::new_unqualified(format!("n{i}"))
             } else if let DfExpr::Column(column) = &value
                 && super::compute::Key::of(*ty).is_none()
@@ -691,7 +699,9 @@ impl<'a> Planner<'a> {
         plan: impl FnOnce(&mut Binder<'_>) -> Bind<T>,
     ) -> Bind<T> {
         self.state.borrow_mut().levels.push(Level { scope: scope.clone(), sources });
+        let stored = std::mem::take(&mut binder.output_types);
         let planned = plan(binder);
+        binder.output_types = stored;
         self.state.borrow_mut().levels.pop();
         planned
     }

@@ -22,11 +22,15 @@ use datafusion::arrow::record_batch::RecordBatchOptions;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Constraint, Constraints, DataFusionError, Result, Statistics};
+use datafusion::common::{Constraint, Constraints, DataFusionError, Result, ScalarValue, Statistics, ToDFSchema};
 use datafusion::execution::TaskContext;
+use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr as DfExpr, Operator, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
@@ -111,7 +115,7 @@ impl TableProvider for Snapshot {
     // What `async_trait` would write: the trait asks for a boxed future.
     fn scan<'s, 'a, 'b, 'c, 'f>(
         &'s self,
-        _state: &'a dyn Session,
+        state: &'a dyn Session,
         projection: Option<&'b Vec<usize>>,
         filters: &'c [DfExpr],
         limit: Option<usize>,
@@ -123,7 +127,7 @@ impl TableProvider for Snapshot {
         'c: 'f,
         Self: 'f,
     {
-        let scan = self.plan_scan(projection, filters, limit);
+        let scan = self.plan_scan(state, projection, filters, limit);
         Box::pin(async move { scan })
     }
 }
@@ -131,6 +135,7 @@ impl TableProvider for Snapshot {
 impl Snapshot {
     fn plan_scan(
         &self,
+        state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[DfExpr],
         limit: Option<usize>,
@@ -140,15 +145,35 @@ impl Snapshot {
             None => (0..self.schema.fields().len()).collect(),
         };
         let mut conditions = Vec::with_capacity(filters.len());
+        let mut rewritten = Vec::new();
         for filter in filters {
             match Condition::of(filter, &self.table) {
                 Some(Condition::All(list)) => conditions.extend(list),
                 Some(condition) => conditions.push(condition),
-                None => {
-                    return Err(DataFusionError::Internal(format!("the filter {filter} was not offered")));
-                }
+                None => rewritten.push(filter.clone()),
             }
         }
+        // The optimizer may give a filter that it was offered another form.
+        if let Some(rest) = conjunction(rewritten) {
+            let all = self.scan_of((0..self.schema.fields().len()).collect(), conditions, filters, None)?;
+            let predicate = state.create_physical_expr(rest, &self.schema.clone().to_dfschema()?)?;
+            let filtered = Arc::new(FilterExec::try_new(predicate, all)?);
+            let given = columns.iter().map(|&c| {
+                let name = self.schema.field(c).name();
+                ProjectionExpr { expr: Arc::new(PhysicalColumn::new(name, c)), alias: name.clone() }
+            });
+            return Ok(Arc::new(ProjectionExec::try_new(given, filtered)?));
+        }
+        self.scan_of(columns, conditions, filters, limit)
+    }
+
+    fn scan_of(
+        &self,
+        columns: Vec<usize>,
+        conditions: Vec<Condition>,
+        filters: &[DfExpr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(self.schema.project(&columns)?);
         let path = Path::choose(&self.table, &conditions);
         let properties = PlanProperties::new(
@@ -182,6 +207,8 @@ enum Condition {
         column: usize,
         negated: bool,
     },
+    /// What the optimizer made of a condition that is always, or never, true.
+    Always(bool),
     All(Vec<Condition>),
     Any(Vec<Condition>),
     /// An expression of the compiled road, over the row as source 0.
@@ -205,6 +232,7 @@ impl Condition {
                     }
                 }
             },
+            DfExpr::Literal(ScalarValue::Boolean(truth), _) => Some(Condition::Always(*truth == Some(true))),
             DfExpr::IsNull(inner) => Some(Condition::Null { column: column_of(inner, table)?, negated: false }),
             DfExpr::IsNotNull(inner) => Some(Condition::Null { column: column_of(inner, table)?, negated: true }),
             DfExpr::InList(list) if !list.negated => {
@@ -236,7 +264,7 @@ impl Condition {
     fn columns(&self, out: &mut Vec<usize>) {
         match self {
             Condition::Compare { column, .. } | Condition::In { column, .. } => out.push(*column),
-            Condition::Null { .. } => {}
+            Condition::Null { .. } | Condition::Always(_) => {}
             Condition::All(list) | Condition::Any(list) => list.iter().for_each(|c| c.columns(out)),
             Condition::Computed(expr) => expr.walk(&mut |e| {
                 if let Expr::Column { column, .. } = e {
@@ -262,6 +290,7 @@ impl Condition {
                 !value.is_null() && list.iter().any(equals)
             }
             Condition::Null { column, negated } => row.is_null(&table.layout, *column) != *negated,
+            Condition::Always(truth) => *truth,
             Condition::All(list) => {
                 for condition in list {
                     if !condition.holds(table, row)? {

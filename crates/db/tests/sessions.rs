@@ -1,0 +1,373 @@
+//! Two sessions on one thread: each waits where the other holds, and goes on when it lets go. Driven in steps, so every run is the same.
+
+use freshet_db::sql::{Outcome, Session, Step, TransactionStatus, Wait};
+use freshet_db::{Database, IntoDatum, Options, RowSet, SqlError};
+
+struct World {
+    db: Database,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(setup: &str) -> World {
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let db = Database::open(Options::small(dir.path())).expect("the database opens");
+        db.session().and_then(|mut s| s.run(setup)).expect("the setup runs");
+        World { db, _dir: dir }
+    }
+
+    fn client(&self) -> Client {
+        Client { session: self.db.sql_session().expect("a session"), rows: RowSet::default() }
+    }
+}
+
+struct Client {
+    session: Session,
+    rows: RowSet,
+}
+
+impl Client {
+    fn start(&mut self, sql: &str) -> Result<Step, SqlError> {
+        let statement = self.session.prepare(sql, &[])?;
+        self.session.execute(&statement, &[], &mut self.rows)
+    }
+
+    /// A statement that must not wait.
+    fn run(&mut self, sql: &str) -> Result<Outcome, SqlError> {
+        match self.start(sql)? {
+            Step::Done(outcome) => Ok(outcome),
+            Step::Wait(_) => panic!("{sql} waits"),
+        }
+    }
+
+    /// As a client sees it: the answer leaves when what it depends on is durable.
+    fn ok(&mut self, sql: &str) -> String {
+        let outcome = self.run(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        self.answered(outcome).tag.to_string()
+    }
+
+    fn answered(&self, outcome: Outcome) -> Outcome {
+        if let Some(cts) = outcome.durable {
+            self.session.engine().wait_durable(cts).wait().expect("the log works");
+        }
+        outcome
+    }
+
+    fn fails(&mut self, sql: &str) -> &'static str {
+        self.run(sql).expect_err(sql).sqlstate
+    }
+
+    /// A statement that must wait.
+    fn waits(&mut self, sql: &str) -> Wait {
+        match self.start(sql).unwrap_or_else(|e| panic!("{sql}: {e}")) {
+            Step::Wait(wait) => wait,
+            Step::Done(outcome) => panic!("{sql} does not wait: {outcome:?}"),
+        }
+    }
+
+    /// Goes on after a wait, through waits that are ready at once.
+    fn resume(&mut self, mut wait: Wait) -> Result<Outcome, SqlError> {
+        loop {
+            assert!(wait.block(Some(std::time::Duration::from_secs(10))), "what was waited for has happened");
+            match self.session.resume(&mut self.rows)? {
+                Step::Done(outcome) => return Ok(self.answered(outcome)),
+                Step::Wait(next) => wait = next,
+            }
+        }
+    }
+
+    fn number(&mut self, sql: &str) -> Option<i64> {
+        self.ok(sql);
+        self.rows.i64(0, 0)
+    }
+}
+
+const ACCOUNTS: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)";
+
+#[test]
+fn an_update_waits_and_builds_on_what_was_committed() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = v + 1 WHERE id = 1");
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE id = 1");
+    a.ok("COMMIT");
+    assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 1");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(22));
+}
+
+#[test]
+fn an_update_waits_and_builds_on_what_was_before_a_rollback() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = v + 1 WHERE id = 1");
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE id = 1");
+    a.ok("ROLLBACK");
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(20));
+}
+
+#[test]
+fn a_condition_is_asked_again_of_the_newer_version() {
+    for (change, update, tag) in [
+        ("UPDATE t SET v = 11 WHERE id = 1", "UPDATE t SET v = 0 WHERE v = 10", "UPDATE 0"),
+        ("UPDATE t SET v = 11 WHERE id = 1", "UPDATE t SET v = 0 WHERE id = 1 AND v = 11", "UPDATE 0"),
+        ("UPDATE t SET v = 11 WHERE id = 1", "UPDATE t SET v = 0 WHERE id = 1 AND v < 15", "UPDATE 1"),
+        // The key itself moved: the row that was found is not the row that was asked for.
+        ("UPDATE t SET id = 5 WHERE id = 1", "UPDATE t SET v = 0 WHERE id = 1", "UPDATE 0"),
+        ("DELETE FROM t WHERE id = 1", "UPDATE t SET v = 0 WHERE id = 1", "UPDATE 0"),
+        ("DELETE FROM t WHERE id = 1", "DELETE FROM t WHERE id <= 2", "DELETE 1"),
+        ("UPDATE t SET v = 100 WHERE id = 2", "DELETE FROM t WHERE v < 50", "DELETE 2"),
+    ] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b) = (world.client(), world.client());
+        a.ok("BEGIN");
+        a.ok(change);
+        let started = b.start(update).expect(update);
+        a.ok("COMMIT");
+        let outcome = match started {
+            Step::Wait(wait) => b.resume(wait).expect(update),
+            // What the condition does not match in the snapshot is never waited for.
+            Step::Done(outcome) => outcome,
+        };
+        assert_eq!(outcome.tag.to_string(), tag, "{change}; {update}");
+    }
+}
+
+#[test]
+fn repeatable_read_does_not_build_on_what_it_cannot_see() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    b.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(10));
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    let wait = b.waits("UPDATE t SET v = 12 WHERE id = 1");
+    a.ok("COMMIT");
+    assert_eq!(b.resume(wait).expect_err("the row changed").sqlstate, "40001");
+    assert_eq!(b.session.status(), TransactionStatus::Failed);
+    assert_eq!(b.fails("SELECT 1"), "25P02");
+    assert_eq!(b.ok("COMMIT"), "ROLLBACK");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(11));
+}
+
+#[test]
+fn who_closes_a_circle_of_waits_is_refused() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    b.ok("BEGIN");
+    a.ok("UPDATE t SET v = 1 WHERE id = 1");
+    b.ok("UPDATE t SET v = 2 WHERE id = 2");
+    let wait = a.waits("UPDATE t SET v = 1 WHERE id = 2");
+    assert_eq!(b.fails("UPDATE t SET v = 2 WHERE id = 1"), "40P01");
+    // The failed transaction holds nothing any more.
+    assert_eq!(a.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 1");
+    a.ok("COMMIT");
+    b.ok("ROLLBACK");
+    assert_eq!(a.number("SELECT sum(v) FROM t WHERE id <= 2"), Some(2));
+}
+
+#[test]
+fn an_insert_waits_for_the_one_that_has_its_key() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("INSERT INTO t VALUES (7, 70)");
+    let wait = b.waits("INSERT INTO t VALUES (6, 60), (7, 71)");
+    a.ok("ROLLBACK");
+    assert_eq!(b.resume(wait).expect("the key is free").tag.to_string(), "INSERT 0 2");
+    assert_eq!(b.number("SELECT count(*) FROM t"), Some(5));
+
+    a.ok("BEGIN");
+    a.ok("INSERT INTO t VALUES (8, 80)");
+    let wait = b.waits("INSERT INTO t VALUES (8, 81)");
+    a.ok("COMMIT");
+    let error = b.resume(wait).expect_err("the key is taken");
+    assert_eq!((error.sqlstate, error.detail.as_deref()), ("23505", Some("Key (id)=(8) already exists.")));
+}
+
+#[test]
+fn a_locking_read_gives_the_newest_version() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    b.ok("BEGIN");
+    let wait = b.waits("SELECT v FROM t WHERE id = 1 FOR UPDATE");
+    a.ok("COMMIT");
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.rows.i64(0, 0), Some(11));
+    let wait = a.waits("DELETE FROM t WHERE id = 1");
+    b.ok("COMMIT");
+    assert_eq!(a.resume(wait).expect("it goes on").tag.to_string(), "DELETE 1");
+}
+
+#[test]
+fn a_cancelled_wait_leaves_the_queue() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    let wait = b.waits("UPDATE t SET v = 12 WHERE id = 1");
+    let last = c.waits("UPDATE t SET v = v + 2 WHERE id = 1");
+    drop(wait);
+    let error = b.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(error.sqlstate, "57014");
+    assert_eq!(b.session.status(), TransactionStatus::Idle);
+    a.ok("COMMIT");
+    c.resume(last).expect("it goes on");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(13));
+}
+
+#[test]
+fn a_closed_session_lets_go_of_its_locks() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    let wait = b.waits("UPDATE t SET v = v + 1 WHERE id = 1");
+    a.session.close();
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(11));
+}
+
+#[test]
+fn a_prepared_statement_follows_the_schema() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    let statement = a.session.prepare("SELECT v FROM t WHERE v = $1", &[]).expect("it prepares");
+    let run = |a: &mut Client, v: i64| -> Result<usize, SqlError> {
+        match a.session.execute(&statement, &[v.into_datum()], &mut a.rows)? {
+            Step::Done(_) => Ok(a.rows.len()),
+            Step::Wait(_) => panic!("a read waits"),
+        }
+    };
+    assert_eq!(run(&mut a, 10).expect("a scan"), 1);
+    b.ok("CREATE INDEX t_v ON t (v)");
+    assert_eq!(run(&mut a, 20).expect("by the index"), 1);
+    b.ok("DROP INDEX t_v");
+    assert_eq!(run(&mut a, 30).expect("a scan again"), 1);
+    b.ok("DROP TABLE t");
+    assert_eq!(run(&mut a, 10).expect_err("no table").sqlstate, "42P01");
+    b.ok("CREATE TABLE t (id int PRIMARY KEY, v int, more text)");
+    assert_eq!(run(&mut a, 10).expect("an empty table"), 0);
+    b.ok("DROP TABLE t");
+    b.ok("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    assert_eq!(run(&mut a, 10).expect_err("another type").sqlstate, "0A000");
+}
+
+#[test]
+fn ddl_waits_for_writers_of_its_table() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("INSERT INTO t VALUES (9, 90)");
+    let wait = b.waits("CREATE INDEX t_v ON t (v)");
+    a.ok("COMMIT");
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.number("SELECT id FROM t WHERE v = 90"), Some(9));
+}
+
+#[test]
+fn several_statements_are_one_transaction_unless_they_say_otherwise() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.session.begin_implicit();
+    a.ok("UPDATE t SET v = 0 WHERE id = 1");
+    a.ok("UPDATE t SET v = 0 WHERE id = 2");
+    assert_eq!(b.number("SELECT sum(v) FROM t"), Some(60));
+    match a.session.commit_implicit() {
+        Ok(Step::Done(outcome)) => a.answered(outcome),
+        _ => panic!("the commit waits or fails"),
+    };
+    assert_eq!(b.number("SELECT sum(v) FROM t"), Some(30));
+
+    a.session.begin_implicit();
+    a.ok("UPDATE t SET v = 1 WHERE id = 1");
+    assert_eq!(a.fails("SELECT 1 / 0"), "22012");
+    assert_eq!(a.session.status(), TransactionStatus::Idle);
+    assert!(matches!(a.session.commit_implicit(), Ok(Step::Done(_))));
+    assert_eq!(b.number("SELECT sum(v) FROM t"), Some(30));
+
+    a.session.begin_implicit();
+    a.ok("UPDATE t SET v = 1 WHERE id = 1");
+    let outcome = a.run("COMMIT").expect("it commits");
+    let outcome = a.answered(outcome);
+    assert_eq!(outcome.warning.map(|w| w.0), Some("25P01"));
+    assert_eq!(b.number("SELECT sum(v) FROM t"), Some(31));
+}
+
+#[test]
+fn replies_tell_what_they_depend_on() {
+    let world = World::new(ACCOUNTS);
+    let mut a = world.client();
+    let commit = a.run("UPDATE t SET v = 11 WHERE id = 1").expect("it runs");
+    let cts = commit.durable;
+    if let Some(cts) = cts {
+        world.db.engine().wait_durable(cts).wait().expect("the log works");
+    }
+    // A tag inside a block is provisional.
+    a.ok("BEGIN");
+    assert_eq!(a.run("UPDATE t SET v = 12 WHERE id = 1").expect("it runs").durable, None);
+    a.ok("COMMIT");
+    // Deferred commit answers at once.
+    a.ok("SET synchronous_commit = off");
+    assert_eq!(a.run("UPDATE t SET v = 13 WHERE id = 1").expect("it runs").durable, None);
+}
+
+#[test]
+fn parameters_are_checked() {
+    let world = World::new("CREATE TABLE p (i int, s varchar(3), d numeric(4,2), n numeric, c char(2))");
+    let mut session = world.db.session().expect("a session");
+    let insert = session.prepare("INSERT INTO p VALUES ($1, $2, $3, $4, $5)").expect("it prepares");
+    let none = || None::<i64>.into_datum();
+    for (parameters, sqlstate) in [
+        (vec![none()], "08P01"),
+        (vec![3_000_000_000i64.into_datum(), none(), none(), none(), none()], "22003"),
+        (vec![none(), "abcd".into_datum(), none(), none(), none()], "22001"),
+        (vec![none(), (&[0xff_u8, 0xfe][..]).into_datum(), none(), none(), none()], "22021"),
+        (vec![none(), none(), "100".into_datum(), none(), none()], "22003"),
+        (vec![none(), none(), "x".into_datum(), none(), none()], "22P02"),
+        (vec![none(), none(), none(), "1.x".into_datum(), none()], "22P02"),
+        (vec![true.into_datum(), none(), none(), none(), none()], "42804"),
+        (vec![none(), none(), none(), none(), "abc".into_datum()], "22001"),
+    ] {
+        let error = session.execute(&insert, &parameters).expect_err(sqlstate);
+        assert_eq!(error.sqlstate, sqlstate, "{parameters:?}: {error}");
+    }
+    let good = ["7".into_datum(), "abc ".into_datum(), 12.into_datum(), "0.10".into_datum(), "a ".into_datum()];
+    session.execute(&insert, &good).expect("these fit");
+    let select = session.prepare("SELECT * FROM p WHERE c = $1 AND n = $2 AND d = $3").expect("it prepares");
+    let rows = session.query(&select, &["a".into_datum(), "0.1".into_datum(), 12.into_datum()]).expect("it runs");
+    let cells: Vec<_> = (0..5).map(|column| rows.display(0, column).expect("no nulls")).collect();
+    assert_eq!(cells, ["7", "abc", "12.00", "0.10", "a "]);
+}
+
+#[test]
+fn a_long_statement_can_be_ended_from_outside() {
+    let world = World::new(ACCOUNTS);
+    let mut a = world.client();
+    let flag = a.session.cancel_flag();
+    let statement =
+        a.session.prepare("SELECT count(*) FROM generate_series(1, 1000000000000) g", &[]).expect("prepares");
+    let canceller = std::thread::spawn(move || {
+        // The statement clears the flag when it starts and takes it when it stops.
+        let mut taken = 0;
+        while taken < 2 {
+            taken += u32::from(!flag.swap(true, std::sync::atomic::Ordering::Relaxed));
+            std::thread::yield_now();
+        }
+    });
+    let error = match a.session.execute(&statement, &[], &mut a.rows) {
+        Err(error) => error,
+        Ok(_) => panic!("a trillion rows were counted"),
+    };
+    canceller.join().expect("the canceller ends");
+    assert_eq!(error.sqlstate, "57014");
+    a.ok("SET statement_timeout = '5ms'");
+    assert_eq!(a.fails("SELECT count(*) FROM generate_series(1, 1000000000000) g"), "57014");
+    a.ok("RESET statement_timeout");
+    assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(10));
+}
