@@ -298,6 +298,7 @@ pub fn apply(
 ) -> Result<u64, Halt> {
     rows.start(&action.columns());
     let mut scratch = Scratch::default();
+    scratch.make_room(1);
     let mut run = Run {
         engine: &mut *context.session,
         parameters: context.parameters,
@@ -346,7 +347,6 @@ fn apply_row(
         return Ok(false);
     }
     let id = RowId(id as u64);
-    run.scratch.make_room(1);
     let table = search.tables[0].as_ref().expect("invariant: a change is to a stored table");
     match run.engine.lock(table, id, &mut run.scratch.rows[0])? {
         Locked::Gone => return Ok(false),

@@ -282,7 +282,7 @@ impl<'a> Planner<'a> {
             pipe_operators,
         } = query;
         if let Some(lock) = locks.first() {
-            return refuse(format!("{lock} in this query"));
+            return refuse(lock);
         }
         if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
             return refuse("a clause of another dialect");
