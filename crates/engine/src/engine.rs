@@ -11,6 +11,7 @@ use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
 use crate::mem::{Arena, Budget, Pages};
 use crate::replay;
+use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
 use parking_lot::{Condvar, Mutex};
@@ -134,6 +135,8 @@ pub struct Stats {
 
 struct Checkpoints {
     manifest: Manifest,
+    /// The number of the last checkpoint tried.
+    tried: u64,
     running: Option<Checkpoint>,
     /// Someone asked; finished ones are counted so that who asked can tell.
     wanted: bool,
@@ -383,10 +386,25 @@ impl Drop for Handle {
     }
 }
 
+/// A frame is a quarter of the staging limit, and the delta of the widest record has to fit one.
+const STAGE_LIMIT_BYTES_MIN: u64 = 4 * (FIELD_BYTES_MAX as u64 + (8 << 10));
+
 /// Memory, log and recovery: everything but the threads.
 fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
+    if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
+        return Err(refuse(format!("the staging limit must be at least {STAGE_LIMIT_BYTES_MIN} bytes")));
+    }
+    if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
+        return Err(refuse(format!("{} holds no database", dir.display())));
+    }
+    io.create_dir_all(&dir).map_err(in_dir)?;
+    let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
+        _ => in_dir(e),
+    })?;
+    // Under the lock: whoever had it may just have replaced the manifest.
     let manifest = Manifest::load(&io, &dir).map_err(|e| match e {
         ManifestError::Io(e) => in_dir(e),
         ManifestError::UnknownVersion(version) => refuse(format!(
@@ -394,14 +412,6 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
             dir.display()
         )),
         ManifestError::Damaged(why) => refuse(format!("{} is damaged: {why}", dir.join("manifest").display())),
-    })?;
-    if manifest.is_none() && !options.create {
-        return Err(refuse(format!("{} holds no database", dir.display())));
-    }
-    io.create_dir_all(&dir).map_err(in_dir)?;
-    let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
-        _ => in_dir(e),
     })?;
     let manifest = match manifest {
         Some(manifest) => manifest,
@@ -421,13 +431,16 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let log = open_log(&io, &clock, &options, &manifest, &pages)?;
     let horizon = Cts::last_of(log.replayed);
     let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
-    let core = Core::new(pages, arena, budget, log.log, options.sessions_max, system, seed, restored.stores)
-        .map_err(refuse)?;
+    let sessions_max = options.sessions_max;
+    let (stores, next_storage) = (restored.stores, restored.next_storage);
+    let core =
+        Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage).map_err(refuse)?;
     core.schema.store(Arc::new(restored.schema));
     for table in core.schema.load_full().tables() {
         replay::rebuild_indexes(&core, table, options.threads());
     }
-    let checkpoints = Checkpoints { manifest, running: None, wanted: false, finished: 0, failed: None };
+    let tried = manifest.checkpoint;
+    let checkpoints = Checkpoints { manifest, tried, running: None, wanted: false, finished: 0, failed: None };
     Ok(Inner {
         core: Arc::new(core),
         io,
@@ -586,7 +599,8 @@ impl Inner {
             Some(running) => running,
             None => {
                 state.wanted = false;
-                Checkpoint::start(&self.core, &self.io, &self.options.data_dir, &state.manifest)?
+                state.tried += 1;
+                Checkpoint::start(&self.core, &self.io, &self.options.data_dir, &state.manifest, state.tried)?
             }
         };
         match running.step()? {

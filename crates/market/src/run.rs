@@ -119,7 +119,8 @@ pub fn run(
     args: MarketArgs,
     listen: impl FnOnce(&Database, SocketAddr) -> std::result::Result<ListenGuard, String>,
 ) -> ExitCode {
-    match carry_out(&args, None, listen) {
+    let terms = Terms { options: database_options(&args.data), abandon_after: None };
+    match carry_out(&args, terms, listen) {
         Ok(Some(report)) if report.check == "ok" => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -130,16 +131,23 @@ pub fn run(
     }
 }
 
+/// What the command line does not say.
+pub(crate) struct Terms {
+    pub options: Options,
+    /// See [`ApplyOptions::abandon_after`].
+    pub abandon_after: Option<u64>,
+}
+
 /// The whole run. `None` if it was abandoned in the middle, as tests do.
 pub(crate) fn carry_out(
     args: &MarketArgs,
-    abandon_after: Option<u64>,
+    terms: Terms,
     listen: impl FnOnce(&Database, SocketAddr) -> std::result::Result<ListenGuard, String>,
 ) -> Result<Option<Report>> {
     let day = open_day(args)?;
     day.listing.check_clones(args.clones).map_err(MarketError::Usage)?;
     prepare_directory(&args.data, args.fresh)?;
-    let db = Database::open(database_options(&args.data)).map_err(MarketError::Open)?;
+    let db = Database::open(terms.options).map_err(MarketError::Open)?;
     let _listener = match args.listen {
         Listen::None => None,
         Listen::At(address) => {
@@ -148,7 +156,7 @@ pub(crate) fn carry_out(
             Some(guard)
         }
     };
-    Market::begin(&db, &day, args)?.finish(abandon_after)
+    Market::begin(&db, &day, args)?.finish(terms.abandon_after)
 }
 
 fn open_day(args: &MarketArgs) -> Result<Day> {
@@ -175,17 +183,16 @@ fn open_day(args: &MarketArgs) -> Result<Day> {
     };
     let day = Day::open(source)?;
     let summary = &day.summary;
-    say(&format!(
-        "{}: {} messages of {} stocks, {}{}",
-        summary.name,
-        thousands(summary.messages as f64),
-        thousands(day.listing.in_feed().len() as f64),
-        day.date(),
-        match summary.skipped {
-            0 => String::new(),
-            n => format!(", {} lines skipped", thousands(n as f64)),
-        }
-    ));
+    say(&match args.feed {
+        None => format!("{}, {}", summary.name, day.date()),
+        Some(_) => format!(
+            "{}: {} messages of {} stocks, {} lines skipped",
+            day.date(),
+            thousands(summary.messages as f64),
+            thousands(day.listing.in_feed().len() as f64),
+            thousands(summary.skipped as f64)
+        ),
+    });
     Ok(day)
 }
 

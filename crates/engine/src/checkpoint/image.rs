@@ -120,6 +120,16 @@ pub(crate) struct ImagePlace {
     crc: u32,
 }
 
+impl ImagePlace {
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn payload_bytes(&self) -> usize {
+        self.bytes as usize
+    }
+}
+
 /// A finished file, read back.
 pub(crate) struct ImageFile {
     file: Arc<dyn File>,

@@ -127,6 +127,10 @@ impl Manifest {
         })
     }
 
+    pub fn exists(io: &Arc<dyn Io>, dir: &Path) -> io::Result<bool> {
+        io.exists(&dir.join(NAME))
+    }
+
     /// `None`: there is none.
     pub fn load(io: &Arc<dyn Io>, dir: &Path) -> Result<Option<Manifest>, ManifestError> {
         let path = dir.join(NAME);

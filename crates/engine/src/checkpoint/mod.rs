@@ -11,7 +11,9 @@
 //! 2. S is the end of a durable epoch, so an image is usable as soon as it is written.
 //! 3. The log's start is fixed from what was durable *before* the first page was copied, and from fragments of commits that were not: every
 //!    delta that an image may lack lies at or above it.
-//! 4. The manifest is durable before the log below its start is recycled and before older images are removed.
+//! 4. The images, their name included, are durable before the manifest names them; the manifest is durable before the log below its start is
+//!    recycled and before older images are removed. A number of images is never used twice.
+//! 5. A page whose allocation was not durable when the checkpoint began has no image: the log has all of it, or neither has anything.
 //!
 //! Formats byte by byte: `docs/internals/checkpoint.md`. After HyPer's and CALC's observation that a version chain makes a checkpoint a snapshot
 //! read per page.
@@ -48,19 +50,28 @@ pub(crate) struct Checkpoint {
     manifest: Manifest,
     writer: ImageWriter,
     next_page: u32,
+    /// What was durable before the first page was copied.
+    durable: Epoch,
     log_from: Epoch,
     relied_on: Epoch,
 }
 
 impl Checkpoint {
-    /// Starts a checkpoint that will replace what `manifest` names.
-    pub fn start(core: &Arc<Core>, io: &Arc<dyn Io>, dir: &Path, manifest: &Manifest) -> io::Result<Checkpoint> {
+    /// Starts a checkpoint that will replace what `manifest` names. Its `number` was never used before, not even by one that failed: the
+    /// manifest on disk may name that one's images all the same.
+    pub fn start(
+        core: &Arc<Core>,
+        io: &Arc<dyn Io>,
+        dir: &Path,
+        manifest: &Manifest,
+        number: u64,
+    ) -> io::Result<Checkpoint> {
         // In this order (module invariant 3): first what is durable, then whose fragments are not yet.
         let durable = core.log.durable();
         let fragment = core.first_fragment_after(Cts::last_of(durable));
         let log_from = fragment.unwrap_or(Epoch(durable.0 + 1)).min(Epoch(durable.0 + 1));
         let mut manifest = manifest.clone();
-        manifest.checkpoint += 1;
+        manifest.checkpoint = number;
         let writer = ImageWriter::create(io, &dir.join(manifest.images_name()))?;
         Ok(Checkpoint {
             core: core.clone(),
@@ -69,6 +80,7 @@ impl Checkpoint {
             manifest,
             writer,
             next_page: 0,
+            durable,
             log_from,
             relied_on: Epoch(0),
         })
@@ -88,8 +100,7 @@ impl Checkpoint {
 
     fn image_pages(&mut self, until: u32) -> io::Result<()> {
         let core = self.core.clone();
-        let reader = core.sessions.claim().ok_or_else(|| io::Error::other("no session is free for the checkpoint"))?;
-        let place = core.sessions.place(reader);
+        let place = core.sessions.place(core.checkpoint_reader);
         let snapshot = place.register_durable(&core.log, Cts::ZERO).expect("nothing is below zero");
         self.relied_on = self.relied_on.max(snapshot.epoch());
         let mut written = Ok(());
@@ -98,7 +109,6 @@ impl Checkpoint {
             self.next_page += 1;
         }
         place.unregister();
-        core.sessions.release(reader);
         written
     }
 
@@ -106,6 +116,10 @@ impl Checkpoint {
         // The list is latched: a storage in it keeps its pages.
         let stores = self.core.stores.read();
         let Some(meta) = self.core.pages.meta(page) else { return Ok(()) };
+        // The log that is kept has the page's allocation and all its deltas. An image would outlive them if their epoch is lost.
+        if self.core.pages.allocated_in(page) > self.durable {
+            return Ok(());
+        }
         let Some(container) = stores.get(&meta.storage).and_then(|s| s.container(meta.container)) else {
             return Ok(());
         };
@@ -123,6 +137,8 @@ impl Checkpoint {
     fn publish(&mut self) -> io::Result<()> {
         let generations = (0..self.core.pages.high_water()).map(|p| self.core.pages.generation(PageNo(p)));
         self.manifest.images_bytes = self.writer.finish(generations)?;
+        // The images' name first: the rename of the manifest must not survive a power cut without it.
+        self.io.sync_dir(&self.dir)?;
         self.manifest.relied_on = self.relied_on;
         self.manifest.log_start = self.core.log.log_start(self.log_from);
         self.manifest.incarnation = self.core.log.incarnation();

@@ -6,10 +6,11 @@
 //! | generation | grows each time the page is given out; every logged operation names it |
 //! | container, ordinal | which container of the storage, and the page's position there |
 //! | slot words | width of its slots |
+//! | allocated in | the epoch whose log says so |
 
 use super::Budget;
 use super::space::Space;
-use crate::ids::{PageNo, StorageId};
+use crate::ids::{Epoch, PageNo, StorageId};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ struct MetaWords {
     identity: AtomicU64,
     /// container 16 | slot words 16 | ordinal 32
     place: AtomicU64,
+    /// The epoch in which the allocation was logged; MAX until it is; 0 after a recovery.
+    allocated_in: AtomicU64,
 }
 
 struct FreePages {
@@ -93,6 +96,7 @@ impl Pages {
         };
         let generation = self.generation(page) + 1;
         let meta = PageMeta { storage, container, slot_words, ordinal, generation };
+        self.set_allocated_in(page, Epoch(u64::MAX));
         self.set_meta(page, &meta);
         self.used.fetch_add(1, Ordering::Relaxed);
         Some((page, meta))
@@ -122,6 +126,15 @@ impl Pages {
             slot_words: (place >> 32) as u16,
             ordinal: place as u32,
         })
+    }
+
+    /// The epoch in which the page's allocation was logged: MAX while it is not.
+    pub fn allocated_in(&self, page: PageNo) -> Epoch {
+        Epoch(self.meta[page.0 as usize].allocated_in.load(Ordering::Acquire))
+    }
+
+    pub fn set_allocated_in(&self, page: PageNo, epoch: Epoch) {
+        self.meta[page.0 as usize].allocated_in.store(epoch.0, Ordering::Release);
     }
 
     fn set_meta(&self, page: PageNo, meta: &PageMeta) {

@@ -178,6 +178,9 @@ fn prescan(scan: &Scan, images: Option<&ImageFile>, threads: usize) -> Result<Pr
         each_frame(scan, group, scratch, |frame| {
             let mut found = found.lock();
             match frame {
+                Frame::Page { meta, .. } if !is_plausible(&meta) => {
+                    return Err(BadRecord("a page of impossible slots"));
+                }
                 Frame::Page { page, meta } => {
                     let known = found.pages.get(&page).map_or(0, |f| f.meta.generation);
                     if meta.generation > known {
@@ -198,6 +201,11 @@ fn prescan(scan: &Scan, images: Option<&ImageFile>, threads: usize) -> Result<Pr
         })
     })?;
     Ok(found.into_inner())
+}
+
+/// Whether slots of this width have a place in a page and for their volatile part.
+fn is_plausible(meta: &PageMeta) -> bool {
+    (VOLATILE_WORDS + 1..=PAGE_WORDS).contains(&usize::from(meta.slot_words))
 }
 
 fn each_frame(
@@ -251,7 +259,12 @@ impl Target<'_> {
         if last.meta.generation != meta.generation {
             return Ok(());
         }
-        let record = usize::from(meta.slot_words) - VOLATILE_WORDS;
+        let slots_fit = is_plausible(meta) && image.head.slots as usize * usize::from(meta.slot_words) <= PAGE_WORDS;
+        let record = usize::from(meta.slot_words).saturating_sub(VOLATILE_WORDS);
+        if !slots_fit || image.payload_bytes() != image.head.slots as usize * record * 8 {
+            let reason = format!("the image of page {} does not fit a page", image.head.page.0);
+            return Err(ReplayError::Images(BadImages { offset: image.offset(), reason }));
+        }
         let words = self.pages.words(image.head.page, 0, PAGE_WORDS);
         for (i, word) in images.read(image, &mut scratch.image).map_err(ReplayError::Images)?.enumerate() {
             if word != 0 {
@@ -319,6 +332,8 @@ impl Target<'_> {
 pub(crate) struct Restored {
     pub schema: Schema,
     pub stores: HashMap<StorageId, Arc<Store>>,
+    /// Above every storage that any page was ever allocated for, as far as images and log can tell.
+    pub next_storage: u32,
 }
 
 /// Pages by storage and container, with their ordinals.
@@ -337,6 +352,7 @@ pub(crate) fn restore(
             by_container.entry((meta.storage, meta.container)).or_default().push((meta.ordinal, page));
         }
     }
+    let largest = by_container.keys().map(|(storage, _)| storage.0).max().unwrap_or(0);
     restore_store(pages, &system.store, &mut by_container, horizon)?;
     let objects = read_objects(system)?;
     let rows = |storage: StorageId, store: &Store| {
@@ -345,6 +361,11 @@ pub(crate) fn restore(
         pages.saturating_sub(1) * store.primary.slots_per_page()
     };
     let (schema, stores) = build_schema(pages, system, seed, &objects, rows)?;
+    let counted = objects.iter().find_map(|(_, object)| match object {
+        Object::Counters(counters) => Some(counters.next_storage),
+        _ => None,
+    });
+    let next_storage = counted.unwrap_or(Counters::FIRST.next_storage).max(largest + 1);
     stores
         .values()
         .filter(|s| s.id != system.store.id)
@@ -356,7 +377,7 @@ pub(crate) fn restore(
     if !pages.finish_restore() {
         return Err(ReplayError::MemoryLimit);
     }
-    Ok(Restored { schema, stores })
+    Ok(Restored { schema, stores, next_storage })
 }
 
 fn restore_store(

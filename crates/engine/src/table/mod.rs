@@ -87,6 +87,13 @@ impl Container {
         Slot::new(self.space.words(row.page(), slot as usize * self.slot_words, self.slot_words))
     }
 
+    /// Whether the id names a slot of this container.
+    pub fn holds(&self, row: RowId) -> bool {
+        let page = (row <= RowId::MAX).then(|| self.space.meta(row.page())).flatten();
+        u64::from(row.slot()) < self.slots_per_page
+            && page.is_some_and(|meta| meta.storage == self.storage && meta.container == self.number)
+    }
+
     /// A slot for a new row: a freed one, else the next of the last page.
     pub fn take_slot(&self) -> Result<RowId, NoSlot> {
         let mut allocation = self.allocation.lock();

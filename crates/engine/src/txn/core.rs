@@ -7,14 +7,14 @@ use crate::catalog::{Schema, Table};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
-use crate::table::{Container, NoSlot, Store};
+use crate::table::{Container, NoSlot, SessionNo, Store};
 use crate::txn::record;
 use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Who waits for a checkpoint to free log space.
 pub(crate) struct SpaceWaiters {
@@ -72,6 +72,15 @@ pub(crate) struct Core {
     pub space: SpaceWaiters,
     /// Keys the hash indexes.
     pub hash_seed: u64,
+    /// The next storage id. Not undone by rollback: pages of a storage that never was are in the log all the same.
+    pub(super) next_storage: AtomicU32,
+    /// The commit that published the current schema: whoever looks a table up depends on it.
+    pub(super) schema_cts: AtomicU64,
+    /// The session place that the checkpoint reads with.
+    pub checkpoint_reader: SessionNo,
+    /// The clock as garbage collection last saw it, and the last epoch that it asked for.
+    pub(super) seen_by_garbage: AtomicU64,
+    pub(super) requested_by_garbage: AtomicU64,
 }
 
 /// Threads take workers by their number, so that one thread meets its own.
@@ -83,7 +92,7 @@ std::thread_local! {
 /// Workers of the log: threads share them when there are more threads.
 const WORKERS: usize = 32;
 /// Places beyond the configured sessions: the checkpoint's.
-const OWN_SESSIONS: u32 = 2;
+const OWN_SESSIONS: u32 = 1;
 
 impl Core {
     #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
@@ -96,7 +105,10 @@ impl Core {
         system: Arc<Table>,
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
+        next_storage: u32,
     ) -> Result<Core, LogError> {
+        let sessions = Sessions::new(sessions_max + OWN_SESSIONS);
+        let checkpoint_reader = sessions.claim().expect("the first claim of at least one place");
         let workers = (0..WORKERS).map(|_| log.worker().map(Mutex::new)).collect::<Result<_, _>>()?;
         Ok(Core {
             pages,
@@ -104,7 +116,7 @@ impl Core {
             budget,
             log,
             workers,
-            sessions: Sessions::new(sessions_max + OWN_SESSIONS),
+            sessions,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,
@@ -114,6 +126,11 @@ impl Core {
             fragmented: Mutex::default(),
             space: SpaceWaiters::new(),
             hash_seed,
+            next_storage: AtomicU32::new(next_storage),
+            schema_cts: AtomicU64::new(0),
+            checkpoint_reader,
+            seen_by_garbage: AtomicU64::new(0),
+            requested_by_garbage: AtomicU64::new(0),
         })
     }
 
@@ -151,6 +168,8 @@ impl Core {
         let mut announced = reserved.announce();
         let epoch = announced.epoch();
         announced.stage(epoch, &[&frame]);
+        // Before leaving: a checkpoint that finds the epoch durable finds the page allocated in it.
+        self.pages.set_allocated_in(page, epoch);
         announced.leave();
         container.add_page(page);
         Ok(())
@@ -171,6 +190,10 @@ impl Core {
         if head.is_dirty() || Cts(record[0]) > snapshot {
             super::version::rewind(&self.arena, record, head, None, snapshot);
         }
+    }
+
+    pub(super) fn schema_cts(&self) -> Cts {
+        Cts(self.schema_cts.load(Ordering::SeqCst))
     }
 
     pub fn failure(&self) -> Option<String> {

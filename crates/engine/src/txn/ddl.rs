@@ -6,7 +6,7 @@
 //!    has a snapshot below that cts, which keeps dropped pages (see `garbage`).
 
 use super::garbage::key_of;
-use super::session::Session;
+use super::session::{KeyChange, Session};
 use super::{Error, Stop};
 use crate::catalog::{
     Counters, Gate, Index, IndexDef, IndexId, Object, Schema, Table, TableDef, TableId, TableObject, Tree, TreeKey,
@@ -35,7 +35,7 @@ impl Session {
         self.check_name(&def.name)?;
         let layout = layout_of(&def)?;
         let id = TableId(next(&mut counters.next_id));
-        let storage = StorageId(next(&mut counters.next_storage));
+        let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &layout);
         self.put_object(id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
         let mut table = Table::new(id, def, layout, Vec::new(), store, Arc::new(Gate::default()));
@@ -65,7 +65,7 @@ impl Session {
         let mut counters = self.begin_ddl()?;
         let table = self.own_table(name)?;
         self.take_alone(&table)?;
-        let storage = StorageId(next(&mut counters.next_storage));
+        let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &table.layout);
         self.change_object(table.id.0, &Object::Table(TableObject { storage, def: table.def.clone() }))?;
         let seed = self.core.hash_seed;
@@ -106,7 +106,7 @@ impl Session {
         let mut row = Row::default();
         self.lock_newest(&system, counters_row(&system), &mut row)?;
         if self.ddl.schema.is_none() {
-            self.ddl.schema = Some(self.core.schema.load_full());
+            self.begin_schema();
         }
         match self.object_of(&system, &mut row) {
             (_, Object::Counters(counters)) => Ok(counters),
@@ -141,6 +141,13 @@ impl Session {
         Ok(self.schema().table(name).cloned().ok_or_else(|| Error::UndefinedTable(name.into()))?)
     }
 
+    /// An id that no page was ever allocated for, committed or not: allocations stay in the log when what they were for is rolled back.
+    fn next_storage(&self, counters: &mut Counters) -> StorageId {
+        let id = self.core.next_storage.fetch_add(1, Ordering::Relaxed);
+        counters.next_storage = id + 1;
+        StorageId(id)
+    }
+
     fn new_store(&mut self, storage: StorageId, layout: &Layout) -> Arc<Store> {
         let store = Arc::new(Store::new(&self.core.pages, storage, layout.words()));
         self.core.stores.write().insert(storage, store.clone());
@@ -159,7 +166,10 @@ impl Session {
         let core = self.core.clone();
         let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.tables.lock().contains(&table.id));
         match writer {
-            Some((holder, _)) => Err(self.wait_for_session(holder)),
+            Some((holder, place)) => {
+                let id = table.id;
+                Err(self.wait_for_session(holder, || place.tables.lock().contains(&id)))
+            }
             None => Ok(()),
         }
     }
@@ -219,7 +229,7 @@ impl Session {
     // ---- building an index
 
     /// Enters every linked version of every row: older snapshots will use the index too. The table is this transaction's alone.
-    fn build(&mut self, table: &Arc<Table>, index: &Index) -> Result<(), Stop> {
+    fn build(&mut self, table: &Arc<Table>, index: &Arc<Index>) -> Result<(), Stop> {
         let primary = &table.store.primary;
         let mut key = KeyBuf::default();
         for at in 0..primary.high_water() {
@@ -237,13 +247,20 @@ impl Session {
                     let same = other.is_live() && index.spec.rows_equal(&table.layout, &other, &version);
                     if unique && same { Probe::Duplicate } else { Probe::Ignore }
                 };
-                let entered = match (&index.tree, key_of(index, &table.layout, &version, &mut key)) {
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.insert_unique(hash, id, probe),
-                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.insert_unique(&words, id, probe),
+                let entry = key_of(index, &table.layout, &version, &mut key);
+                let entered = match (&index.tree, &entry) {
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.insert_unique(*hash, id, probe),
+                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.insert_unique(words, id, probe),
                     _ => unreachable!("invariant: a key has its index's form"),
                 };
                 if entered.is_err() {
                     return Err(Error::UniqueViolation { index: index.def.name.clone() }.into());
+                }
+                if age > 0 {
+                    // The update that made this version old did not know the index: its entry is this transaction's to take out.
+                    let (table, index, command) = (table.clone(), index.clone(), self.command);
+                    let (old, new) = (entry.clone(), entry);
+                    self.key_changes.push(KeyChange { table, index, row: id, old, new, command });
                 }
             }
         }

@@ -14,7 +14,11 @@ use crate::ids::{Cts, RowId, StorageId};
 use crate::mem::NodeRef;
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, PRIMARY};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 
 /// What a write leaves behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,8 +78,9 @@ impl Core {
             if let Garbage::Storage { storage, .. } = item {
                 self.free_storage(storage);
             } else if let Some(again) = self.collect_one(item, floor) {
-                queue.push_back(again);
-                continue;
+                // It stays in front: behind it wait the long values that its key is read from.
+                queue.push_front(again);
+                break;
             }
             worked = true;
         }
@@ -94,10 +99,29 @@ impl Core {
     pub(crate) fn collect_all(&self, most_each: usize) -> bool {
         let floor = self.sessions.floor(&self.log);
         let mut worked = false;
+        let mut oldest = Cts::MAX;
         for (_, place) in self.sessions.all() {
             worked |= self.collect(place, floor, most_each);
+            if let Some(next) = place.garbage.try_lock().and_then(|queue| queue.front().map(Garbage::cts)) {
+                oldest = oldest.min(next);
+            }
         }
-        worked
+        worked || self.request_epoch(oldest)
+    }
+
+    /// Closes the epoch that the `oldest` garbage waits for, when nothing else does: whoever only rolls back stages nothing, and the floor
+    /// would stand still while undone nodes fill the memory. True if it was asked for here.
+    fn request_epoch(&self, oldest: Cts) -> bool {
+        let now = self.log.now();
+        let is_idle = self.seen_by_garbage.swap(now.0, Ordering::Relaxed) == now.0;
+        let epoch = oldest.epoch();
+        let is_due = is_idle && oldest != Cts::MAX && epoch > self.log.durable() && self.failure().is_none();
+        if !is_due || self.requested_by_garbage.fetch_max(epoch.0, Ordering::Relaxed) >= epoch.0 {
+            return false;
+        }
+        // Polling a wait is how an epoch is asked for; nobody stays to be told.
+        let _ = Pin::new(&mut self.log.wait_durable(oldest)).poll(&mut Context::from_waker(Waker::noop()));
+        true
     }
 
     /// The item itself if it cannot be done yet. A storage that is still listed keeps its pages while the list is latched.

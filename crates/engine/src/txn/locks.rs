@@ -109,8 +109,13 @@ impl LockTable {
         let graph = &mut *graph;
         let mut next = None;
         if let Some(queue) = graph.queues.get_mut(&row) {
-            while next.is_none() {
-                let Some(waiter) = queue.waiters.pop_front() else { break };
+            // Whoever waited for the end has it, wherever in the queue: only the lock has one successor.
+            let waiters = std::mem::take(&mut queue.waiters);
+            for waiter in waiters {
+                if waiter.want == Want::Lock && next.is_some() {
+                    queue.waiters.push_back(waiter);
+                    continue;
+                }
                 graph.waiting.remove(&waiter.session);
                 if waiter.want == Want::Lock {
                     next = Some(waiter.session);

@@ -565,9 +565,9 @@ impl Session {
 
     /// Gives up the lock taken last, of a row that turned out to be gone.
     fn unlock_last(&mut self) {
-        let at = self.held.len() - 1;
-        self.release(at);
-        self.held.pop();
+        if let Some(last) = self.held.pop() {
+            self.release(last);
+        }
     }
 }
 

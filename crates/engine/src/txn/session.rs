@@ -21,7 +21,7 @@ use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{ArenaCursor, NodeRef};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, SessionNo};
+use crate::table::{Container, PRIMARY, SessionNo};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -67,6 +67,8 @@ pub(super) struct Ddl {
     pub gates: Vec<Arc<Table>>,
     pub created: Vec<StorageId>,
     pub dropped: Vec<StorageId>,
+    /// `schema`, and the length of `dropped`, as the statement found them.
+    before: (Option<Arc<Schema>>, usize),
 }
 
 /// A lock this session queued for; the grant shows in the slot's head.
@@ -107,8 +109,8 @@ pub struct Session {
     schema: Arc<Schema>,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
-    /// The last commit of this session.
-    last_cts: Cts,
+    /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
+    met: Cts,
     last_record_bytes: u64,
     /// Tables this transaction writes or locks rows of.
     pub(super) tables: Vec<Arc<Table>>,
@@ -152,7 +154,7 @@ impl Session {
             command: 0,
             schema: core.schema.load_full(),
             dependency: Cts::ZERO,
-            last_cts: Cts::ZERO,
+            met: Cts::ZERO,
             last_record_bytes: 0,
             tables: Vec::new(),
             held: Vec::new(),
@@ -188,28 +190,47 @@ impl Session {
         self.command = 0;
         self.dependency = Cts::ZERO;
         if isolation == Isolation::RepeatableRead {
-            self.snapshot = self.place().register(&self.core.log, self.last_cts);
+            self.take_snapshot();
+        } else {
+            self.refresh_schema();
         }
-        self.refresh_schema();
+    }
+
+    /// A snapshot that covers what this session has seen (what a row lock or an earlier statement has shown may not vanish again), and the schema of
+    /// the same moment: a table that was created with rows, or truncated with others changed, is seen with all of it.
+    fn take_snapshot(&mut self) {
+        let mut at_least = self.met.max(self.dependency);
+        loop {
+            self.snapshot = self.place().register(&self.core.log, at_least);
+            self.refresh_schema();
+            if self.ddl.schema.is_some() || self.dependency <= self.snapshot {
+                return;
+            }
+            at_least = self.dependency;
+        }
     }
 
     /// Starts an autocommit read: at the durable horizon where that covers what this session has seen, so that it waits
     /// for nothing.
     #[inline]
     pub fn begin_read(&mut self) {
-        let at_least = self.last_cts.max(self.core.deferred());
+        let at_least = self.met.max(self.core.deferred());
         let durable = self.place().register_durable(&self.core.log, at_least);
         let Some(snapshot) = durable else {
             return self.begin(Isolation::RepeatableRead, true);
         };
+        self.dependency = Cts::ZERO;
+        self.refresh_schema();
+        if self.dependency > snapshot {
+            // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
+            return self.begin(Isolation::RepeatableRead, true);
+        }
         self.state = State::Active;
         self.isolation = Isolation::RepeatableRead;
         self.read_only = true;
         self.durable_read = true;
         self.command = 0;
-        self.dependency = Cts::ZERO;
         self.snapshot = snapshot;
-        self.refresh_schema();
     }
 
     pub fn in_transaction(&self) -> bool {
@@ -229,10 +250,14 @@ impl Session {
         self.close_lease();
         self.settle_wait();
         self.command += 1;
-        if self.isolation == Isolation::ReadCommitted && !self.durable_read {
-            self.snapshot = self.place().register(&self.core.log, self.last_cts);
+        if self.ddl.schema.is_some() {
+            self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
-        self.refresh_schema();
+        if self.isolation == Isolation::ReadCommitted {
+            self.take_snapshot();
+        } else if !self.durable_read {
+            self.refresh_schema();
+        }
     }
 
     fn refresh_schema(&mut self) {
@@ -242,7 +267,17 @@ impl Session {
             if !Arc::ptr_eq(&current, &self.schema) {
                 self.schema = arc_swap::Guard::into_inner(current);
             }
+            // Read after the schema, before which it is stored: never older than the schema's own.
+            self.dependency = self.dependency.max(self.core.schema_cts());
         }
+    }
+
+    /// The transaction's own schema starts as what is current under the DDL lock; undoing this statement leads back to that.
+    pub(super) fn begin_schema(&mut self) {
+        let current = self.core.schema.load_full();
+        self.dependency = self.dependency.max(self.core.schema_cts());
+        self.ddl.before = (Some(current.clone()), self.ddl.dropped.len());
+        self.ddl.schema = Some(current);
     }
 
     /// The schema this statement sees, own uncommitted DDL included.
@@ -295,7 +330,9 @@ impl Session {
         let exclusive = table.gate.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != self.no.0 + 1 {
             self.withdraw(table.id);
-            return Err(self.wait_for_session(SessionNo(exclusive - 1)));
+            let gate = table.gate.clone();
+            let is_closed = || gate.exclusive.load(Ordering::SeqCst) == exclusive;
+            return Err(self.wait_for_session(SessionNo(exclusive - 1), is_closed));
         }
         if !self.is_current(table) {
             self.withdraw(table.id);
@@ -317,35 +354,39 @@ impl Session {
         }
     }
 
+    /// Takes an announcement back. DDL that saw it meanwhile waits for this session: it is told to look again, before this session waits for it.
     fn withdraw(&self, table: TableId) {
-        let mut tables = self.place().tables.lock();
-        if !self.tables.iter().any(|t| t.id == table)
-            && let Some(at) = tables.iter().rposition(|&t| t == table)
+        let place = self.place();
         {
-            tables.remove(at);
+            let mut tables = place.tables.lock();
+            if self.tables.iter().any(|t| t.id == table) {
+                return;
+            }
+            if let Some(at) = tables.iter().rposition(|&t| t == table) {
+                tables.remove(at);
+            }
+        }
+        if place.end_waited.swap(false, Ordering::SeqCst) {
+            self.core.locks.tell_end(self.no);
         }
     }
 
     // ---- waiting
 
-    /// Waits for a session's transaction to end (DDL).
-    pub(super) fn wait_for_session(&mut self, holder: SessionNo) -> Stop {
+    /// Waits for a session's transaction to end (DDL), while it is in the way.
+    pub(super) fn wait_for_session(&mut self, holder: SessionNo, is_in_the_way: impl Fn() -> bool) -> Stop {
         if self.nowait {
             return Error::LockNotAvailable.into();
         }
         self.waiting = true;
-        let place = self.core.sessions.place(holder);
+        let core = self.core.clone();
+        let place = core.sessions.place(holder);
         let serial = place.serial();
-        let asked = self.core.locks.ask_end(self.no, holder, || {
+        let asked = core.locks.ask_end(self.no, holder, || {
             place.end_waited.store(true, Ordering::SeqCst);
-            place.serial() != serial || !self.blocks(holder)
+            place.serial() != serial || !is_in_the_way()
         });
         stop_of_asked(asked)
-    }
-
-    /// Whether the session still has what DDL waits for: a gate, or tables it writes.
-    fn blocks(&self, holder: SessionNo) -> bool {
-        !self.core.sessions.place(holder).tables.lock().is_empty()
     }
 
     /// Queues for a row that another transaction holds.
@@ -450,13 +491,13 @@ impl Session {
         let cts = announced.draw();
         let header = commit_header(cts, base, self.fragments.as_ref());
         announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
-        publish_schema(core, &mut self.ddl, &mut self.schema);
+        publish_schema(core, &mut self.ddl, &mut self.schema, cts);
         let waited = stamp(core, &self.held, &self.tables, cts);
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
         core.sessions.place(self.no).count_commit(self.last_record_bytes);
-        self.last_cts = cts;
+        self.met = self.met.max(cts);
         if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
             core.fragmented.lock().push((first, cts));
         }
@@ -580,14 +621,11 @@ impl Session {
 
     /// Releases locks of rows that were not written (or whose writes are undone).
     fn release_all(&mut self) {
-        for at in 0..self.held.len() {
-            self.release(at);
-        }
+        values_first(&self.held).for_each(|held| self.release(*held));
         self.held.clear();
     }
 
-    pub(super) fn release(&self, at: usize) {
-        let held = self.held[at];
+    pub(super) fn release(&self, held: Held) {
         let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
         let mut latched = slot.latch();
         let head = latched.head();
@@ -603,6 +641,7 @@ impl Session {
         self.state = State::Idle;
         self.nowait = false;
         self.space_waits = 0;
+        self.met = self.met.max(self.dependency);
         let place = self.core.sessions.place(self.no);
         place.unregister();
         if self.fragments.take().is_some() {
@@ -612,7 +651,8 @@ impl Session {
             return;
         }
         for table in self.ddl.gates.drain(..) {
-            table.gate.exclusive.store(0, Ordering::SeqCst);
+            // The next DDL may have it by now: it had only to wait for the lock that went with the stamps.
+            let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.ddl = Ddl::default();
         self.tables.clear();
@@ -627,6 +667,11 @@ impl Session {
         self.close_lease();
         let command = self.command;
         self.undo(|c| c == command);
+        if self.ddl.schema.is_some() {
+            let (schema, dropped) = &self.ddl.before;
+            self.ddl.schema.clone_from(schema);
+            self.ddl.dropped.truncate(*dropped);
+        }
     }
 
     pub fn rollback(&mut self) {
@@ -652,7 +697,7 @@ impl Session {
         let mut slots = Vec::new();
         while let Some(write) = self.writes.pop_if(|w| chosen(w.command)) {
             let table = self.tables[usize::from(write.held.table)].clone();
-            if write.change == Change::Insert && write.held.container == crate::table::PRIMARY {
+            if write.change == Change::Insert && write.held.container == PRIMARY {
                 self.entries_of(&table, write.held.row, &mut entries);
             }
             self.undo_write(&table, &write);
@@ -714,7 +759,7 @@ impl Session {
     fn free_inserted(&mut self, held: Held) {
         let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
         let at = at.expect("invariant: who inserts a row holds its lock");
-        self.release(at);
+        self.release(held);
         self.held.swap_remove(at);
         container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
     }
@@ -739,12 +784,19 @@ impl Drop for Session {
     }
 }
 
+/// The order in which locks go: long values before rows. Whoever gets a row's lock next takes the locks of the row's values without asking.
+fn values_first(held: &[Held]) -> impl Iterator<Item = &Held> {
+    let is_row = |held: &&Held| held.container == PRIMARY;
+    held.iter().filter(move |h| !is_row(h)).chain(held.iter().filter(is_row))
+}
+
 pub(super) fn container(table: &Table, number: u16) -> &Container {
     table.store.container(number).expect("invariant: a write names a container of its table")
 }
 
-fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>) {
+fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Cts) {
     if let Some(schema) = ddl.schema.take() {
+        core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
         *current = schema;
     }
@@ -754,7 +806,7 @@ fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>) {
 /// there is such a row.
 fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
     let mut waited = false;
-    for held in held {
+    for held in values_first(held) {
         let container = container(&tables[usize::from(held.table)], held.container);
         let mut latched = container.slot(held.row).latch();
         let head = latched.head();

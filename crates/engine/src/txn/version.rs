@@ -153,7 +153,10 @@ pub(super) fn rewind(arena: &Arena, record: &mut [u64], head: Head, me: Option<S
     while Cts(record[0]) > snapshot {
         let node = Node::new(arena, at);
         node.undo(record);
-        record[0] = node.prev_cts().expect("invariant: a committed version's node names the cts below").0;
+        // Of the nodes of one transaction only the oldest names the version below.
+        if let Some(cts) = node.prev_cts() {
+            record[0] = cts.0;
+        }
         at = node.next();
     }
 }

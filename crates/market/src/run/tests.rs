@@ -23,21 +23,26 @@ fn nobody_listens(_: &Database, _: SocketAddr) -> std::result::Result<ListenGuar
     panic!("--listen none opens no listener")
 }
 
+/// A log so small that it is recycled under way.
+fn terms(args: &MarketArgs, abandon_after: Option<u64>) -> Terms {
+    Terms { options: Options::small(&args.data), abandon_after }
+}
+
 fn run_all(args: &MarketArgs) -> Report {
-    carry_out(args, None, nobody_listens).expect("the run ends").expect("it was not abandoned")
+    carry_out(args, terms(args, None), nobody_listens).expect("the run ends").expect("it was not abandoned")
 }
 
 fn abandon(args: &MarketArgs, after: u64) {
-    let report = carry_out(args, Some(after), nobody_listens).expect("the run begins");
+    let report = carry_out(args, terms(args, Some(after)), nobody_listens).expect("the run begins");
     assert!(report.is_none());
 }
 
 fn refusal(args: &MarketArgs) -> String {
-    carry_out(args, None, nobody_listens).expect_err("refused").to_string()
+    carry_out(args, terms(args, None), nobody_listens).expect_err("refused").to_string()
 }
 
 fn sql(data: &Path, script: &str) {
-    let db = Database::open(database_options(data)).expect("opens");
+    let db = Database::open(Options::small(data)).expect("opens");
     let mut session = db.session().expect("connects");
     session.run(script).expect("runs");
 }
@@ -152,7 +157,7 @@ fn a_listener_that_cannot_open_ends_the_run_with_its_line() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let args = MarketArgs { listen: "127.0.0.1:5433".parse().expect("an address"), ..args(directory.path(), &[]) };
     let busy = |_: &Database, address: SocketAddr| Err(format!("{address}: address in use"));
-    let error = carry_out(&args, None, busy).expect_err("refused");
+    let error = carry_out(&args, terms(&args, None), busy).expect_err("refused");
     assert_eq!(error.to_string(), "127.0.0.1:5433: address in use");
 }
 
@@ -223,4 +228,41 @@ fn options_are_read() {
 fn args_of_few_messages() -> MarketArgs {
     let words = ["market", "--messages", "10"];
     Cli::try_parse_from(words).expect("valid").market
+}
+
+/// The recorded day beside the repository or above the worktree.
+fn recorded_day() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here
+        .ancestors()
+        .map(|dir| dir.join("shared/data/market/sse_2021-12-01.feed.csv.zst"))
+        .find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: there is no shared/data/market above {}", here.display());
+    }
+    found
+}
+
+#[test]
+fn the_recorded_day_is_applied_and_checks() {
+    let Some(feed) = recorded_day() else { return };
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let feed = feed.to_str().expect("UTF-8");
+    let data = directory.path().to_str().expect("UTF-8");
+    let words = ["market", "--feed", feed, "--data", data, "--listen", "none"];
+    let args = Cli::try_parse_from(words).expect("valid").market;
+    let terms = Terms {
+        options: Options {
+            memory_limit_bytes: 1 << 30,
+            log_size_bytes: 64 << 20,
+            segment_bytes: 8 << 20,
+            stage_limit_bytes: 2 << 20,
+            ..Options::new(data)
+        },
+        abandon_after: None,
+    };
+    let report = carry_out(&args, terms, nobody_listens).expect("the run ends").expect("it was not abandoned");
+    assert_eq!((report.messages, &*report.check), (52_680, "ok"));
+    assert!(report.log_bytes_per_quote <= 220.0, "{}", report.log_bytes_per_quote);
+    assert!(report.log_bytes_per_trade <= 280.0, "{}", report.log_bytes_per_trade);
 }

@@ -1,0 +1,202 @@
+//! One table, a few sessions, and a world of files that can lose its power.
+
+use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
+use freshet_engine::engine::{Engine, Options};
+use freshet_engine::ids::RowId;
+use freshet_engine::io::mem::{MemClock, MemIo};
+use freshet_engine::schema::{KeyColumn, Row, Type, Value};
+use freshet_engine::txn::{Committed, Isolation, Locked, Stop, TableCursor};
+use std::sync::Arc;
+
+/// A session that lets the background work happen before each of its own steps, as it would beside it.
+pub struct Session {
+    pub engine: Engine,
+    session: freshet_engine::txn::Session,
+}
+
+impl Session {
+    pub fn new(engine: &Engine) -> Session {
+        Session::of(engine, engine.connect().expect("a place"))
+    }
+
+    pub fn of(engine: &Engine, session: freshet_engine::txn::Session) -> Session {
+        Session { engine: engine.clone(), session }
+    }
+
+    pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
+        while self.engine.step() {}
+        self.session.begin(isolation, read_only);
+    }
+
+    pub fn commit(&mut self) -> Result<Committed, Stop> {
+        loop {
+            while self.engine.step() {}
+            match self.session.commit() {
+                Err(Stop::Wait(_)) => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for Session {
+    type Target = freshet_engine::txn::Session;
+    fn deref(&self) -> &Self::Target {
+        &self.session
+    }
+}
+
+impl std::ops::DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.session
+    }
+}
+
+pub struct World {
+    pub io: MemIo,
+    pub engine: Engine,
+}
+
+pub fn open(io: &MemIo) -> Engine {
+    Engine::open_with(Arc::new(io.clone()), MemClock::new(), Options::small("/db")).expect("opens")
+}
+
+impl World {
+    pub fn new() -> World {
+        let io = MemIo::new();
+        let engine = open(&io);
+        World { io, engine }
+    }
+
+    pub fn session(&self) -> Session {
+        Session::new(&self.engine)
+    }
+
+    /// Flushes everything, then closes and opens again without what was not flushed.
+    pub fn reopen(&mut self) {
+        while self.engine.step() {}
+        self.io = self.io.crash(7);
+        self.engine = open(&self.io);
+    }
+}
+
+pub fn column(name: &str, ty: Type) -> ColumnDef {
+    ColumnDef { name: name.into(), ty, not_null: name == "id", default: None }
+}
+
+pub fn index(name: &str, column: u16, kind: IndexKind, unique: bool) -> IndexDef {
+    let columns = vec![KeyColumn { column, descending: false }];
+    IndexDef { name: name.into(), kind, unique, primary: column == 0, columns }
+}
+
+pub fn create_named(session: &mut Session, name: &str, kind: IndexKind) -> Result<(), Stop> {
+    let columns = vec![column("id", Type::Int8), column("n", Type::Int4), column("note", Type::Text)];
+    let def = TableDef { name: name.into(), columns };
+    let (by_id, by_n) = (format!("{name}_pkey"), format!("{name}_n"));
+    session.create_table(def, vec![index(&by_id, 0, kind, true), index(&by_n, 1, IndexKind::BTree, false)])
+}
+
+pub fn create_table(session: &mut Session, kind: IndexKind) -> Result<(), Stop> {
+    create_named(session, "t", kind)
+}
+
+pub fn create(session: &mut Session, kind: IndexKind) {
+    session.begin(Isolation::ReadCommitted, false);
+    session.begin_statement();
+    create_table(session, kind).expect("creates");
+    session.commit().expect("commits");
+}
+
+pub fn table(session: &Session) -> Arc<Table> {
+    session.schema().table("t").expect("created").clone()
+}
+
+pub fn row(table: &Table, id: i64, n: i64, note: &str) -> Row {
+    let mut row = Row::new(&table.layout);
+    row.set(&table.layout, 0, &Value::Int(id));
+    row.set(&table.layout, 1, &Value::Int(n));
+    row.set(&table.layout, 2, &Value::Bytes(note.as_bytes()));
+    row
+}
+
+pub fn begin(session: &mut Session, isolation: Isolation) {
+    session.begin(isolation, false);
+    session.begin_statement();
+}
+
+pub fn insert(session: &mut Session, id: i64, n: i64, note: &str) -> Result<RowId, Stop> {
+    while session.engine.step() {}
+    let table = table(session);
+    session.insert(&table, &mut row(&table, id, n, note))
+}
+
+pub fn set_n(session: &mut Session, id: RowId, n: i64) -> Result<Locked, Stop> {
+    let table = table(session);
+    let mut old = Row::default();
+    let locked = session.lock(&table, id, &mut old)?;
+    let mut new = old.clone();
+    new.set(&table.layout, 1, &Value::Int(n));
+    session.update(&table, id, &old, &mut new)?;
+    Ok(locked)
+}
+
+pub fn delete(session: &mut Session, id: RowId) -> Result<(), Stop> {
+    let table = table(session);
+    let mut old = Row::default();
+    session.lock(&table, id, &mut old)?;
+    session.delete(&table, id, &old)
+}
+
+pub fn get(session: &mut Session, id: i64) -> Option<(i64, String)> {
+    let table = table(session);
+    let mut row = Row::default();
+    session.get(&table, &table.indexes[0], |_| Value::Int(id), &mut row)?;
+    session.fetch_long(&table, &mut row, 2);
+    let (Value::Int(n), Value::Bytes(note)) = (row.get(&table.layout, 1), row.get(&table.layout, 2)) else {
+        panic!("columns are set")
+    };
+    Some((n, String::from_utf8_lossy(note).into_owned()))
+}
+
+/// Ids of the visible rows that an index on `n` leads to.
+pub fn ids_by_n(session: &mut Session, index: &str, n: i64) -> Vec<i64> {
+    let table = table(session);
+    let index = table.indexes.iter().find(|i| i.def.name == index).expect("created");
+    let (mut candidates, mut row) = (Vec::new(), Row::default());
+    session.lookup(&table, index, |_| Value::Int(n), &mut candidates);
+    let visible = candidates.into_iter().filter_map(|id| {
+        let hit = session.read(&table, id, &mut row) && row.get(&table.layout, 1) == Value::Int(n);
+        let Value::Int(id) = row.get(&table.layout, 0) else { panic!("an id is set") };
+        hit.then_some(id)
+    });
+    visible.collect()
+}
+
+pub fn read(session: &mut Session, id: i64) -> Option<(i64, String)> {
+    session.begin(Isolation::RepeatableRead, true);
+    session.begin_statement();
+    let found = get(session, id);
+    session.commit().expect("a read commits");
+    found
+}
+
+pub fn rows(session: &mut Session) -> usize {
+    session.begin(Isolation::RepeatableRead, true);
+    session.begin_statement();
+    let table = table(session);
+    let (mut cursor, mut row, mut count) = (TableCursor::default(), Row::default(), 0);
+    while session.scan_next(&table, &mut cursor, &mut row).is_some() {
+        count += 1;
+    }
+    session.commit().expect("a read commits");
+    count
+}
+
+pub fn commit_insert(session: &mut Session, id: i64, n: i64, note: &str) -> RowId {
+    begin(session, Isolation::ReadCommitted);
+    let at = insert(session, id, n, note).expect("inserts");
+    session.commit().expect("commits");
+    at
+}
+
+pub const LONG: &str = "a note that is longer than twelve bytes and lies in a container of its own";
