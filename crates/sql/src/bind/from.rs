@@ -294,7 +294,7 @@ pub fn is_bare(query: &ast::Query) -> bool {
         && pipe_operators.is_empty()
 }
 
-fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<String>)> {
+pub fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<String>)> {
     let Some(alias) = alias else {
         return Ok((None, Vec::new()));
     };
@@ -307,7 +307,7 @@ fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<String>)
     Ok((Some(fold(name)), columns.iter().map(|c| fold(&c.name)).collect()))
 }
 
-fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {
+pub fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {
     if names.len() > source.columns.len() {
         return Err(SqlError::new(
             "42P10",

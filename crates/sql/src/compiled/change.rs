@@ -160,7 +160,8 @@ fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut Ro
     insert_row(plan, table, run, rows)
 }
 
-fn insert_given<'v>(
+/// Inserts a row of values that a query gave.
+pub fn insert_given<'v>(
     plan: &Insert,
     casts: &[Option<(Type, Type)>],
     given: impl Fn(usize) -> Value<'v>,
@@ -217,7 +218,8 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))
 }
 
-fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+/// Updates a locked row, which stands in the scratch's row 0.
+pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let table = only_table(&plan.search.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
@@ -248,14 +250,17 @@ pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| {
-        let table = only_table(&plan.search.tables);
-        if let Some(returning) = &plan.returning {
-            give(returning, &plan.search.tables, run, rows)?;
-        }
-        run.engine.delete(table, id, &run.scratch.rows[0])?;
-        Ok(())
-    })
+    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| delete_row(plan, id, run, rows))
+}
+
+/// Deletes a locked row, which stands in the scratch's row 0.
+pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let table = only_table(&plan.search.tables);
+    if let Some(returning) = &plan.returning {
+        give(returning, &plan.search.tables, run, rows)?;
+    }
+    run.engine.delete(table, id, &run.scratch.rows[0])?;
+    Ok(())
 }
 
 /// Locks the rows that the search finds and calls `each` with those that still meet its condition; the row stands in the
