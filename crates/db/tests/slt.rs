@@ -8,6 +8,14 @@ use std::path::Path;
 
 struct Embedded {
     session: Session,
+    /// The road that every statement which can take it is made to take.
+    road: &'static str,
+}
+
+/// What only the compiled road serves, or what tells the roads apart.
+fn shows_its_road(sql: &str) -> bool {
+    let sql = sql.to_ascii_uppercase();
+    sql.starts_with("EXPLAIN") || sql.contains("FOR UPDATE")
 }
 
 /// An error as the files match it.
@@ -35,6 +43,8 @@ impl sqllogictest::DB for Embedded {
     type ColumnType = DefaultColumnType;
 
     fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Refused> {
+        let road = if shows_its_road(sql) { "auto" } else { self.road };
+        self.session.inner().set("freshet.road", road).map_err(Refused)?;
         let statement = self.session.prepare(sql).map_err(Refused)?;
         if statement.columns().is_empty() {
             return self.session.execute(&statement, &[]).map(DBOutput::StatementComplete).map_err(Refused);
@@ -67,13 +77,13 @@ fn column_type(ty: Type) -> DefaultColumnType {
     }
 }
 
-fn run(name: &str) {
+fn run(name: &str, road: &'static str) {
     let file = Path::new(DIRECTORY).join(name).with_extension("slt");
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = Database::open(Options::small(dir.path())).expect("the database opens");
     let mut runner = Runner::new(|| async {
         let session = db.session().map_err(Refused)?;
-        Ok(Embedded { session })
+        Ok(Embedded { session, road })
     });
     runner.with_column_validator(sqllogictest::strict_column_validator);
     if let Err(error) = runner.run_file(file) {
@@ -87,13 +97,25 @@ macro_rules! files {
     ($($name:ident),* $(,)?) => {
         $(#[test]
         fn $name() {
-            run(stringify!($name));
+            run(stringify!($name), "auto");
         })*
+
+        /// The same files with DataFusion for all that it can serve.
+        #[cfg(feature = "query")]
+        mod on_the_query_road {
+            $(#[test]
+            fn $name() {
+                super::run(stringify!($name), "query");
+            })*
+        }
 
         const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
+#[cfg(feature = "query")]
+files!(aggregate, change, define, join, query, select, transaction, types);
+#[cfg(not(feature = "query"))]
 files!(aggregate, change, define, join, select, transaction, types);
 
 #[test]

@@ -12,6 +12,8 @@ pub mod settings;
 pub mod value;
 
 mod parse;
+#[cfg(feature = "query")]
+mod query;
 
 mod expr;
 

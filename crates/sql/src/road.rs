@@ -3,6 +3,7 @@
 //! The other road is DataFusion (feature `query`). It gets what it needs to plan and run by itself: the statement's syntax tree and the
 //! schema, and for a run the engine's session with the statement's snapshot.
 
+use crate::compiled::Interrupt;
 use crate::error::SqlError;
 use crate::expr::Env;
 use crate::rows::{Column, RowSet};
@@ -52,6 +53,7 @@ pub struct RoadContext<'a> {
     pub session: &'a mut Session,
     pub parameters: &'a [Datum],
     pub env: &'a Env,
+    pub interrupt: &'a mut Interrupt,
 }
 
 /// A run in progress.
@@ -71,6 +73,9 @@ pub enum Progress {
 
 /// The other road of this build.
 pub fn other_road() -> Option<&'static dyn Road> {
+    #[cfg(feature = "query")]
+    return Some(&crate::query::DataFusion);
+    #[cfg(not(feature = "query"))]
     None
 }
 

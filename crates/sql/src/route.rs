@@ -11,6 +11,7 @@ use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::rows::Column;
+use crate::settings::Forced;
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Isolation;
@@ -88,14 +89,19 @@ pub struct Routed {
 }
 
 /// Parses, binds and routes one statement.
-pub fn route(sql: &str, schema: &Arc<Schema>, declared: &[Option<Type>]) -> Result<Routed, SqlError> {
+pub fn route(
+    sql: &str,
+    schema: &Arc<Schema>,
+    declared: &[Option<Type>],
+    forced: Option<Forced>,
+) -> Result<Routed, SqlError> {
     match parse(sql)? {
         Parsed::Empty => Ok(plain(Plan::Empty)),
         Parsed::Checkpoint => Ok(plain(Plan::Checkpoint)),
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
         Parsed::Abort => Ok(plain(Plan::Rollback)),
-        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared),
+        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
 }
 
@@ -112,6 +118,7 @@ fn route_statement(
     statement: &Statement,
     schema: &Arc<Schema>,
     declared: &[Option<Type>],
+    forced: Option<Forced>,
 ) -> Result<Routed, SqlError> {
     if let Some(control) = control(statement)? {
         return Ok(control);
@@ -133,12 +140,15 @@ fn route_statement(
         if *analyze || format.is_some() || options.is_some() {
             return Err(SqlError::unsupported("an option of EXPLAIN"));
         }
-        let explained = route_statement(sql, statement, schema, declared)?;
+        let explained = route_statement(sql, statement, schema, declared, forced)?;
         return Ok(Routed {
             plan: Plan::Explain(crate::explain::lines(&explained.plan)),
             columns: text_column("QUERY PLAN"),
             ..explained
         });
+    }
+    if forced == Some(Forced::Query) && other_road_can(statement) {
+        return take_other_road(sql, statement, schema, declared, "this statement", None);
     }
     let mut binder = Binder::new(sql, schema, declared);
     match compile(&mut binder, statement) {
@@ -146,19 +156,46 @@ fn route_statement(
             Ok(Routed { plan, parameters: binder.parameter_types(), columns, uses_clock: binder.uses_clock })
         }
         Err(Refusal::Error(error)) => Err(error),
+        Err(Refusal::NotCompiled { what, position }) if forced == Some(Forced::Compiled) => {
+            Err(SqlError::unsupported(format!("{what} on the compiled road")).at(position))
+        }
         Err(Refusal::NotCompiled { what, position }) => {
-            let Some(road) = other_road() else {
-                return Err(without_road(&what).at(position));
-            };
-            let planned = road.plan(&Request { sql, statement, schema, declared })?;
-            Ok(Routed {
-                parameters: planned.parameters(),
-                columns: planned.columns(),
-                uses_clock: true,
-                plan: Plan::Other(planned),
-            })
+            take_other_road(sql, statement, schema, declared, &what, position)
         }
     }
+}
+
+/// Whether the other road serves statements of this kind. VALUES without a query have nothing to plan.
+fn other_road_can(statement: &Statement) -> bool {
+    match statement {
+        Statement::Query(query) => is_select(query),
+        Statement::Insert(insert) => insert.source.as_ref().is_some_and(|source| match source.body.as_ref() {
+            ast::SetExpr::Values(_) => false,
+            _ => is_select(source),
+        }),
+        Statement::Update(_) | Statement::Delete(_) => true,
+        _ => false,
+    }
+}
+
+fn take_other_road(
+    sql: &str,
+    statement: &Statement,
+    schema: &Arc<Schema>,
+    declared: &[Option<Type>],
+    what: &str,
+    position: Option<usize>,
+) -> Result<Routed, SqlError> {
+    let Some(road) = other_road() else {
+        return Err(without_road(what).at(position));
+    };
+    let planned = road.plan(&Request { sql, statement, schema, declared })?;
+    Ok(Routed {
+        parameters: planned.parameters(),
+        columns: planned.columns(),
+        uses_clock: true,
+        plan: Plan::Other(planned),
+    })
 }
 
 fn without_road(what: &str) -> SqlError {

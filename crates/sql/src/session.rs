@@ -230,10 +230,14 @@ impl Session {
     }
 
     fn plan(&mut self, sql: &str, types: &[Option<Type>], schema: &Arc<Schema>) -> Result<Arc<Prepared>, SqlError> {
-        if let Some(found) = self.cache.get(sql, types, schema) {
+        // The cache has plans of sessions that let the road be chosen.
+        let forced = self.env.settings.fast.road;
+        if forced.is_none()
+            && let Some(found) = self.cache.get(sql, types, schema)
+        {
             return Ok(found);
         }
-        let routed = route(sql, schema, types)?;
+        let routed = route(sql, schema, types, forced)?;
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -243,7 +247,7 @@ impl Session {
             plan: routed.plan,
             uses_clock: routed.uses_clock,
         });
-        if Arc::ptr_eq(schema, &self.engine.schema()) {
+        if forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)
@@ -371,7 +375,7 @@ impl Session {
         }
         self.clock_read = self.clock_read && self.block == Block::Explicit;
         let fast = self.env.settings.fast;
-        if self.block == Block::None && plan.only_reads() && !fast.repeatable_read {
+        if self.block == Block::None && plan.only_reads() {
             self.inner.begin_read();
             return;
         }
@@ -432,6 +436,7 @@ impl Session {
                 session: &mut self.inner,
                 parameters,
                 env: &self.env,
+                interrupt: &mut self.interrupt,
             });
             return match started {
                 Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
@@ -483,6 +488,7 @@ impl Session {
                 session: &mut self.inner,
                 parameters: &parameters,
                 env: &self.env,
+                interrupt: &mut self.interrupt,
             },
             rows,
         );

@@ -44,6 +44,9 @@ const fn reported(name: &'static str, display: &'static str, default: &'static s
 
 const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read"]);
 
+/// The default of `freshet.query_memory_mb`.
+const QUERY_MEMORY_MB: usize = 1024;
+
 /// In the order of their names.
 static KNOWN: &[Known] = &[
     reported("application_name", "application_name", "", Kind::Text),
@@ -57,6 +60,8 @@ static KNOWN: &[Known] = &[
     known("default_transaction_isolation", "read committed", ISOLATIONS),
     reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
     known("extra_float_digits", "1", Kind::Int(1, 3)),
+    known("freshet.query_memory_mb", "1024", Kind::Int(1, 1 << 20)),
+    known("freshet.road", "auto", Kind::OneOf(&["auto", "compiled", "query"])),
     known("idle_in_transaction_session_timeout", "0", Kind::OneOf(&["0"])),
     known("idle_session_timeout", "0", Kind::OneOf(&["0"])),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
@@ -136,9 +141,23 @@ pub(crate) struct Fast {
     pub read_only: bool,
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
+    pub road: Option<Forced>,
+}
+
+/// The one road that statements may take, where the session says (`freshet.road`, for tests).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forced {
+    Compiled,
+    Query,
 }
 
 impl Settings {
+    /// What a query that is not compiled may hold in memory.
+    pub fn query_memory_mb(&self) -> usize {
+        let set = self.get("freshet.query_memory_mb").and_then(|v| v.parse().ok());
+        set.unwrap_or(QUERY_MEMORY_MB)
+    }
+
     pub fn get(&self, name: &str) -> Option<String> {
         let folded = fold(name);
         if let Some(value) = self.changed.get(&folded) {
@@ -215,6 +234,11 @@ impl Settings {
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
+            road: match self.changed.get("freshet.road").map(String::as_str) {
+                Some("compiled") => Some(Forced::Compiled),
+                Some("query") => Some(Forced::Query),
+                _ => None,
+            },
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `garbage` | what may be forgotten |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
+//! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema |
 //!
 //! Invariants (those of the modules aside):
@@ -33,8 +34,10 @@ pub(crate) mod core;
 mod values;
 mod session;
 mod rows;
+mod reader;
 mod ddl;
 
+pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
 pub(crate) use values::fetch_stored;

@@ -42,7 +42,14 @@ pub struct RangeCursor {
 
 /// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
 #[inline]
-fn read_version(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) -> bool {
+pub(super) fn read_version(
+    core: &Core,
+    me: SessionNo,
+    snapshot: Cts,
+    container: &Container,
+    id: RowId,
+    row: &mut Row,
+) -> bool {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if head.is_dirty() || Cts(words[0]) > snapshot {

@@ -11,6 +11,7 @@
 use super::core::{Core, stop_of};
 use super::garbage::{Garbage, Leftover, remove_entry};
 use super::locks::{Asked, Want};
+use super::reader::Lease;
 use super::record;
 use super::sessions::SessionPlace;
 use super::version::Node;
@@ -128,6 +129,8 @@ pub struct Session {
     delta: Vec<u64>,
     pub(super) old_words: Vec<u64>,
     pub(super) key: KeyBuf,
+    /// Open while other threads read at this session's snapshot.
+    pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
     pub(super) row_b: Row,
     commits_since_collect: u32,
@@ -167,6 +170,7 @@ impl Session {
             delta: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
+            lease: None,
             row_a: Row::default(),
             row_b: Row::default(),
             commits_since_collect: 0,
@@ -243,6 +247,7 @@ impl Session {
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
+        self.close_lease();
         self.settle_wait();
         self.command += 1;
         if self.ddl.schema.is_some() {
@@ -285,7 +290,15 @@ impl Session {
     }
 
     pub fn dependency(&self) -> Cts {
-        if self.durable_read { Cts::ZERO } else { self.dependency }
+        let lent = self.lease.as_ref().map_or(Cts::ZERO, |lease| lease.dependency());
+        if self.durable_read { Cts::ZERO } else { self.dependency.max(lent) }
+    }
+
+    /// Nobody else reads at this session's snapshot any more.
+    fn close_lease(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.dependency = self.dependency.max(lease.close());
+        }
     }
 
     /// Bytes of the last commit's record with its header.
@@ -443,6 +456,7 @@ impl Session {
     /// Commits (pre-commit: visible to others, durable later). On `Stop::Wait` call it again after the wait; on an error
     /// the transaction is rolled back.
     pub fn commit(&mut self) -> Result<Committed, Stop> {
+        self.close_lease();
         self.settle_wait();
         if self.writes.is_empty() && self.ddl.schema.is_none() {
             let committed = Committed { cts: self.dependency() };
@@ -650,6 +664,7 @@ impl Session {
 
     /// Undoes the current statement's changes; its row locks stay.
     pub fn rollback_statement(&mut self) {
+        self.close_lease();
         let command = self.command;
         self.undo(|c| c == command);
         if self.ddl.schema.is_some() {
@@ -660,6 +675,7 @@ impl Session {
     }
 
     pub fn rollback(&mut self) {
+        self.close_lease();
         self.settle_wait();
         self.undo(|_| true);
         self.release_all();

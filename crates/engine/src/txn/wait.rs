@@ -56,7 +56,7 @@ pub struct WaitToken(On);
 
 impl WaitToken {
     /// Ready at once: run the statement again.
-    pub(super) fn ready() -> WaitToken {
+    pub fn ready() -> WaitToken {
         WaitToken(On::Nothing)
     }
 

@@ -20,8 +20,26 @@ use sqlparser::ast::{
 };
 use std::sync::Arc;
 
+/// Binds the rows of an INSERT.
+pub type BindSource<'s> = dyn FnMut(&mut Binder<'_>, &Arc<Table>, &mut Vec<u16>, bool) -> Bind<InsertSource> + 's;
+
 impl Binder<'_> {
     pub fn insert(&mut self, insert: &ast::Insert) -> Bind<Insert> {
+        self.insert_with(insert, &mut |binder, table, targets, explicit| match &insert.source {
+            // DEFAULT VALUES
+            None => {
+                targets.clear();
+                Ok(InsertSource::Values(vec![Vec::new()]))
+            }
+            Some(query) => match query.body.as_ref() {
+                SetExpr::Values(values) if is_bare(query) => binder.insert_values(table, targets, values, explicit),
+                _ => binder.insert_query(table, targets, query, explicit),
+            },
+        })
+    }
+
+    /// An INSERT whose rows `source` binds: it is given the table, the target columns, and whether they were named.
+    pub fn insert_with(&mut self, insert: &ast::Insert, bind_source: &mut BindSource<'_>) -> Bind<Insert> {
         let ast::Insert {
             insert_token: _,
             optimizer_hints: _,
@@ -32,7 +50,7 @@ impl Binder<'_> {
             table_alias,
             columns,
             overwrite,
-            source,
+            source: _,
             assignments,
             partitioned,
             after_columns,
@@ -80,19 +98,7 @@ impl Binder<'_> {
         let alias = table_alias.as_ref().map(|a| fold(&a.alias));
         let explicit = !columns.is_empty();
         let mut targets = self.targets(&table, columns)?;
-        let source = match source {
-            // DEFAULT VALUES
-            None => {
-                targets.clear();
-                InsertSource::Values(vec![Vec::new()])
-            }
-            Some(query) => match query.body.as_ref() {
-                SetExpr::Values(values) if is_bare(query) => {
-                    self.insert_values(&table, &mut targets, values, explicit)?
-                }
-                _ => self.insert_query(&table, &mut targets, query, explicit)?,
-            },
-        };
+        let source = bind_source(self, &table, &mut targets, explicit)?;
         let mut defaults = Vec::new();
         for (i, column) in table.def.columns.iter().enumerate() {
             if !targets.contains(&(i as u16)) && column.default.is_some() {
@@ -124,7 +130,7 @@ impl Binder<'_> {
         Ok(targets)
     }
 
-    fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
+    pub fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
         let wanted = relation_name(name)?;
         match table.column(&wanted) {
             Some(column) => Ok(column as u16),
@@ -137,7 +143,7 @@ impl Binder<'_> {
         }
     }
 
-    fn insert_values(
+    pub fn insert_values(
         &mut self,
         table: &Arc<Table>,
         targets: &mut Vec<u16>,
@@ -183,7 +189,7 @@ impl Binder<'_> {
     }
 
     /// The value that a column is given.
-    fn assigned(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+    pub fn assigned(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
         if is_default(ast) {
             return self.default(table, usize::from(column));
         }
@@ -315,7 +321,7 @@ impl Binder<'_> {
         Ok(Delete { search, returning })
     }
 
-    fn target_table(&mut self, target: &TableWithJoins) -> Bind<(Arc<Table>, Scope)> {
+    pub fn target_table(&mut self, target: &TableWithJoins) -> Bind<(Arc<Table>, Scope)> {
         let TableFactor::Table {
             name,
             alias,
@@ -340,7 +346,7 @@ impl Binder<'_> {
     }
 
     /// The rows that a change applies to.
-    fn search(&mut self, table: &Arc<Table>, scope: &Scope, selection: Option<&ast::Expr>) -> Bind<Query> {
+    pub fn search(&mut self, table: &Arc<Table>, scope: &Scope, selection: Option<&ast::Expr>) -> Bind<Query> {
         let conditions = match selection {
             None => Vec::new(),
             Some(selection) => conjuncts(self.condition(selection, "WHERE", scope)?),
@@ -370,7 +376,7 @@ impl Binder<'_> {
     }
 }
 
-fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(), SqlError> {
+pub fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(), SqlError> {
     if given > targets.len() {
         return Err(SqlError::new("42601", "INSERT has more expressions than target columns"));
     }
@@ -384,7 +390,7 @@ fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(
 }
 
 /// The cast that storing a value of type `from` needs; 42804 if there is none.
-fn assignment_cast(
+pub fn assignment_cast(
     from: freshet_engine::schema::Type,
     to: freshet_engine::schema::Type,
     name: &str,

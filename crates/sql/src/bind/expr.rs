@@ -68,6 +68,11 @@ impl Binder<'_> {
 
     fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         use ast::Expr as A;
+        if let Some(beyond) = self.beyond
+            && let Some(bound) = beyond.expression(self, ast, scope)?
+        {
+            return Ok(bound);
+        }
         match ast {
             A::Identifier(ident) => self.name(ident, scope),
             A::CompoundIdentifier(parts) => self.compound(parts, scope),
@@ -145,8 +150,10 @@ impl Binder<'_> {
     // ---- leaves
 
     fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
-        let found = scope.column(&fold(ident)).map_err(|e| e.at(span_position(self.sql, ident.span)))?;
-        Ok(self.column(found, scope))
+        match scope.column(&fold(ident)) {
+            Ok(found) => Ok(self.column(found, scope)),
+            Err(error) => self.outer_column(&[fold(ident)], error.at(span_position(self.sql, ident.span))),
+        }
     }
 
     fn compound(&mut self, parts: &[Ident], scope: &Scope) -> Bind<Bound> {
@@ -157,7 +164,23 @@ impl Binder<'_> {
             _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
-        Ok(self.column(found.map_err(|e| e.at(position))?, scope))
+        match found {
+            Ok(found) => Ok(self.column(found, scope)),
+            Err(error) => {
+                let public = names.len() == 3 && names[0] == "public";
+                self.outer_column(&names[usize::from(public)..], error.at(position))
+            }
+        }
+    }
+
+    /// A column of a query around this one, or the error that there is none here.
+    fn outer_column(&mut self, names: &[String], error: SqlError) -> Bind<Bound> {
+        let missing = matches!(error.sqlstate, "42703" | "42P01");
+        let outer = match self.beyond {
+            Some(beyond) if missing => beyond.outer_column(names)?,
+            _ => None,
+        };
+        outer.ok_or(Refusal::Error(error))
     }
 
     fn column(&mut self, found: Found, scope: &Scope) -> Bound {
@@ -582,7 +605,7 @@ impl Binder<'_> {
         let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
         let function = match Function::resolve(name, &types) {
             Ok(function) => function,
-            Err(error) if crate::road::has_other_road() && !Function::exists(name) => {
+            Err(error) if self.beyond.is_none() && crate::road::has_other_road() && !Function::exists(name) => {
                 return Err(Refusal::NotCompiled { what: error.message, position: None });
             }
             Err(error) => return Err(error.into()),

@@ -15,7 +15,7 @@ use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
-use sqlparser::ast::ObjectName;
+use sqlparser::ast::{self, ObjectName};
 use std::sync::Arc;
 
 /// Why the compiled road does not take a statement.
@@ -42,6 +42,17 @@ pub fn not_compiled<T>(what: impl std::fmt::Display) -> Bind<T> {
     Err(Refusal::NotCompiled { what: what.to_string(), position: None })
 }
 
+/// Sources from this one on are none of FROM: they stand for what another road computes.
+pub const PLACEHOLDERS: u16 = 0xfff0;
+
+/// What another road can bind beyond the compiled one.
+pub trait Beyond {
+    /// Asked first about every expression; `None`: bind it as usual.
+    fn expression(&self, binder: &mut Binder<'_>, ast: &ast::Expr, scope: &scope::Scope) -> Bind<Option<expr::Bound>>;
+    /// A name (with its qualifier) that the scope does not have.
+    fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
+}
+
 /// The state of binding one statement.
 pub struct Binder<'a> {
     pub sql: &'a str,
@@ -51,11 +62,13 @@ pub struct Binder<'a> {
     /// Whether the statement asks what time it is.
     pub uses_clock: bool,
     depth: usize,
+    /// `None` on the compiled road.
+    pub beyond: Option<&'a dyn Beyond>,
     /// Where aggregates are allowed, those met so far.
-    aggregates: Option<Vec<Aggregate>>,
-    in_aggregate: bool,
+    pub(crate) aggregates: Option<Vec<Aggregate>>,
+    pub(crate) in_aggregate: bool,
     /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
-    output_types: Vec<Type>,
+    pub(crate) output_types: Vec<Type>,
 }
 
 impl<'a> Binder<'a> {
@@ -66,6 +79,7 @@ impl<'a> Binder<'a> {
             parameters: declared.to_vec(),
             uses_clock: false,
             depth: 0,
+            beyond: None,
             aggregates: None,
             in_aggregate: false,
             output_types: Vec::new(),

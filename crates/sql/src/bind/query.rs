@@ -3,7 +3,7 @@
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::scope::{Scope, fold};
-use super::{Bind, Binder, not_compiled};
+use super::{Bind, Binder, PLACEHOLDERS, not_compiled};
 use crate::compiled::access::WantedOrder;
 use crate::compiled::aggregate::{Aggregate, Grouping};
 use crate::compiled::query::{LockWait, Query, SortKey, Step};
@@ -29,9 +29,9 @@ pub struct Item {
 }
 
 /// One ORDER BY key.
-struct OrderItem {
-    expr: Expr,
-    order: KeyOrder,
+pub struct OrderItem {
+    pub expr: Expr,
+    pub order: KeyOrder,
     /// NULLS FIRST or LAST is what an index gives by itself.
     plain_nulls: bool,
 }
@@ -91,7 +91,7 @@ impl Binder<'_> {
         }
     }
 
-    fn limits(
+    pub fn limits(
         &mut self,
         clause: Option<&LimitClause>,
         fetch: Option<&ast::Fetch>,
@@ -314,7 +314,7 @@ impl Binder<'_> {
         Ok(query)
     }
 
-    fn top(&mut self, top: &Top) -> Bind<Expr> {
+    pub fn top(&mut self, top: &Top) -> Bind<Expr> {
         let Top { with_ties, percent, quantity } = top;
         if *with_ties || *percent {
             return not_compiled(format!("{top}"));
@@ -371,7 +371,7 @@ impl Binder<'_> {
         Ok(Item { expr, ty, name })
     }
 
-    fn order(
+    pub fn order(
         &mut self,
         list: &[&ast::OrderByExpr],
         items: &[Item],
@@ -442,7 +442,12 @@ impl Binder<'_> {
         Ok((bound.expr, bound.ty.unwrap_or(Type::Text)))
     }
 
-    fn group_keys(&mut self, group_by: &GroupByExpr, items: &[Item], scope: &Scope) -> Bind<Option<Vec<(Expr, Type)>>> {
+    pub fn group_keys(
+        &mut self,
+        group_by: &GroupByExpr,
+        items: &[Item],
+        scope: &Scope,
+    ) -> Bind<Option<Vec<(Expr, Type)>>> {
         let GroupByExpr::Expressions(list, modifiers) = group_by else {
             return not_compiled("GROUP BY ALL");
         };
@@ -490,7 +495,7 @@ impl Binder<'_> {
     }
 }
 
-fn order_items(order_by: Option<&ast::OrderBy>) -> Bind<Vec<&ast::OrderByExpr>> {
+pub fn order_items(order_by: Option<&ast::OrderBy>) -> Bind<Vec<&ast::OrderByExpr>> {
     match order_by {
         None => Ok(Vec::new()),
         Some(ast::OrderBy { kind: OrderByKind::Expressions(list), interpolate: None }) => Ok(list.iter().collect()),
@@ -586,7 +591,7 @@ fn short_name(ty: Type) -> &'static str {
 }
 
 /// An expression of the select list, HAVING or ORDER BY over the groups' rows.
-fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], scope: &Scope) -> Bind<Expr> {
+pub fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], scope: &Scope) -> Bind<Expr> {
     let mut loose = None;
     let rewritten = expr.rewrite(&mut |e| {
         if let Some(at) = keys.iter().position(|(key, _)| key == e) {
@@ -597,6 +602,7 @@ fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], scop
                 debug_assert!(usize::from(*at) < aggregates.len());
                 Some(Expr::Cell { source: 0, column: keys.len() as u16 + at })
             }
+            Expr::Cell { source, .. } if *source >= PLACEHOLDERS => None,
             Expr::Column { source, column } | Expr::Cell { source, column } => {
                 loose.get_or_insert((*source, *column));
                 None

@@ -160,7 +160,8 @@ fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut Ro
     insert_row(plan, table, run, rows)
 }
 
-fn insert_given<'v>(
+/// Inserts a row of values that a query gave.
+pub fn insert_given<'v>(
     plan: &Insert,
     casts: &[Option<(Type, Type)>],
     given: impl Fn(usize) -> Value<'v>,
@@ -197,9 +198,8 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
 
 /// Inserts the scratch's `changed` row.
 fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    let row = &mut run.scratch.changed;
-    check_nulls(table, row, &plan.not_null)?;
-    if let Err(stop) = run.engine.insert(table, row) {
+    check_nulls(table, &plan.not_null, run)?;
+    if let Err(stop) = run.engine.insert(table, &mut run.scratch.changed) {
         return Err(named(stop, table, run));
     }
     if let Some(returning) = &plan.returning {
@@ -218,7 +218,8 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))
 }
 
-fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+/// Updates a locked row, which stands in the scratch's row 0.
+pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let table = only_table(&plan.search.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
@@ -228,11 +229,12 @@ fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) ->
             let scalar = evaluate(expr, &frame)?;
             changed.set(&table.layout, usize::from(*column), &scalar.value());
         }
-        check_nulls(table, &changed, &plan.not_null)
+        Ok(())
     };
     let set = set();
     run.scratch.changed = changed;
     set?;
+    check_nulls(table, &plan.not_null, run)?;
     let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
     if let Err(stop) = run.engine.update(table, id, old, new) {
         return Err(named(stop, table, run));
@@ -248,14 +250,17 @@ pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| {
-        let table = only_table(&plan.search.tables);
-        if let Some(returning) = &plan.returning {
-            give(returning, &plan.search.tables, run, rows)?;
-        }
-        run.engine.delete(table, id, &run.scratch.rows[0])?;
-        Ok(())
-    })
+    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| delete_row(plan, id, run, rows))
+}
+
+/// Deletes a locked row, which stands in the scratch's row 0.
+pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let table = only_table(&plan.search.tables);
+    if let Some(returning) = &plan.returning {
+        give(returning, &plan.search.tables, run, rows)?;
+    }
+    run.engine.delete(table, id, &run.scratch.rows[0])?;
+    Ok(())
 }
 
 /// Locks the rows that the search finds and calls `each` with those that still meet its condition; the row stands in the
@@ -329,20 +334,42 @@ fn give(
 
 // ---- constraints
 
-fn check_nulls(table: &Table, row: &Row, not_null: &[u16]) -> Result<(), SqlError> {
-    for &column in not_null {
-        let column = usize::from(column);
-        if row.is_null(&table.layout, column) {
-            return Err(SqlError::new(
-                "23502",
-                format!(
-                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
-                    table.def.columns[column].name, table.def.name
-                ),
-            ));
-        }
+/// Checks the scratch's `changed` row.
+fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
+    let row = &run.scratch.changed;
+    match not_null.iter().find(|&&column| row.is_null(&table.layout, usize::from(column))) {
+        None => Ok(()),
+        Some(&column) => Err(null_violation(table, usize::from(column), run)),
     }
-    Ok(())
+}
+
+#[cold]
+fn null_violation(table: &Table, column: usize, run: &mut Run<'_>) -> SqlError {
+    let row = &mut run.scratch.changed;
+    let mut values = Vec::with_capacity(table.def.columns.len());
+    for i in 0..table.def.columns.len() {
+        run.engine.fetch_long(table, row, i);
+        values.push(shown(table, row, i, 64));
+    }
+    let message = format!(
+        "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+        table.def.columns[column].name, table.def.name
+    );
+    SqlError::new("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
+}
+
+/// A column's value as messages show it, cut after `limit` characters.
+fn shown(table: &Table, row: &Row, column: usize, limit: usize) -> String {
+    let mut text = Vec::new();
+    match row.get(&table.layout, column) {
+        Value::Null => text.extend_from_slice(b"null"),
+        value => value::to_text(table.layout.column_type(column), &value, &mut text),
+    }
+    let text = String::from_utf8_lossy(&text);
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into_owned(),
+    }
 }
 
 /// A stop with what only the statement knows: the key, of the scratch's `changed` row, that exists already.
@@ -369,12 +396,7 @@ fn key_detail(table: &Table, index: &Index, row: &Row) -> String {
     for column in index.spec.columns() {
         let column = usize::from(column.column);
         names.push(table.def.columns[column].name.as_str());
-        let mut text = Vec::new();
-        match row.get(&table.layout, column) {
-            Value::Null => text.extend_from_slice(b"null"),
-            value => value::to_text(table.layout.column_type(column), &value, &mut text),
-        }
-        values.push(String::from_utf8_lossy(&text).into_owned());
+        values.push(shown(table, row, column, usize::MAX));
     }
     format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
 }

@@ -82,7 +82,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    fn make_room(&mut self, sources: usize) {
+    pub fn make_room(&mut self, sources: usize) {
         if self.rows.len() < sources {
             self.rows.resize_with(sources, Row::default);
             self.cells.resize_with(sources, Vec::new);

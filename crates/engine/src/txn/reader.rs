@@ -1,0 +1,189 @@
+//! How do other threads read at a session's snapshot? Readers that a session lends for the length of a statement.
+//!
+//! | step | who |
+//! |---|---|
+//! | open a lease, hand out readers | the session, within a statement |
+//! | read a batch under the lease | any thread |
+//! | close the lease: wait for batches in progress, take over what they examined | the session, before anything that ends the statement |
+//!
+//! 1. While the lease is open the session's registration stands and its transaction changes nothing: a reader sees what a
+//!    read of the session itself would.
+//! 2. After the lease is closed no reader touches a row: every batch asks first.
+
+use super::core::Core;
+use super::rows::read_version;
+use super::session::Session;
+use crate::catalog::{Index, Table, Tree};
+use crate::ids::{Cts, RowId};
+use crate::index::{Cursor, Direction, Entries};
+use crate::schema::{KeyBuf, KeyPart, Row, Value};
+use crate::table::SessionNo;
+use parking_lot::RwLock;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) struct Lease {
+    open: RwLock<bool>,
+    /// The largest cts of any version that readers examined.
+    dependency: AtomicU64,
+}
+
+impl Lease {
+    fn new() -> Lease {
+        Lease { open: RwLock::new(true), dependency: AtomicU64::new(0) }
+    }
+
+    /// Waits for batches in progress; there will be no more.
+    pub fn close(&self) -> Cts {
+        *self.open.write() = false;
+        self.dependency()
+    }
+
+    pub fn dependency(&self) -> Cts {
+        Cts(self.dependency.load(Ordering::Acquire))
+    }
+}
+
+/// Reads at a session's snapshot from another thread; its own uncommitted changes are seen.
+#[derive(Clone)]
+pub struct Reader {
+    core: Arc<Core>,
+    lease: Arc<Lease>,
+    no: SessionNo,
+    snapshot: Cts,
+}
+
+/// The statement that lent the reader is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseEnded;
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader({:?})", self.snapshot)
+    }
+}
+
+impl Session {
+    /// A reader of what the current statement sees. The next statement, or the transaction's end, ends it.
+    pub fn reader(&mut self) -> Reader {
+        let lease = self.lease.get_or_insert_with(|| Arc::new(Lease::new())).clone();
+        Reader { core: self.core.clone(), lease, no: self.no, snapshot: self.snapshot }
+    }
+}
+
+impl Reader {
+    /// Reads some rows; keep it short, for the session waits for it when it is cancelled.
+    pub fn batch<T>(&self, read: impl FnOnce(&mut Batch<'_>) -> T) -> Result<T, LeaseEnded> {
+        let open = self.lease.open.read();
+        if !*open {
+            return Err(LeaseEnded);
+        }
+        let mut batch = Batch { reader: self, dependency: Cts::ZERO };
+        let result = read(&mut batch);
+        self.lease.dependency.fetch_max(batch.dependency.0, Ordering::AcqRel);
+        Ok(result)
+    }
+}
+
+/// A batch of reads under the lease.
+pub struct Batch<'r> {
+    reader: &'r Reader,
+    dependency: Cts,
+}
+
+/// Position of a reader's scan in an ordered index.
+pub struct EntryCursor {
+    tree: Cursor,
+    entries: Entries,
+    at: usize,
+}
+
+impl Batch<'_> {
+    /// Copies the version of the row that the snapshot has; false if there is none.
+    pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        let Reader { core, no, snapshot, .. } = self.reader;
+        let live = read_version(core, *no, *snapshot, &table.store.primary, id, row);
+        self.dependency = self.dependency.max(row.cts());
+        live
+    }
+
+    /// Brings a long value of the copy onto its heap.
+    pub fn fetch_long(&mut self, table: &Table, row: &mut Row, column: usize) {
+        self.reader.core.fetch_long(table, row, column);
+    }
+
+    /// The next visible row of a full scan that goes on at `position` (0 to begin) and ends below `end`.
+    pub fn scan_next(&mut self, table: &Table, position: &mut u64, end: u64, row: &mut Row) -> Option<RowId> {
+        let end = end.min(table.store.primary.high_water());
+        while *position < end {
+            let id = table.store.primary.nth(*position)?;
+            *position += 1;
+            if self.read(table, id, row) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Appends rows that may have this key: read each and check its columns.
+    pub fn lookup<'a>(&mut self, index: &Index, value: impl Fn(usize) -> Value<'a>, candidates: &mut Vec<RowId>) {
+        let each = |id: RowId| {
+            candidates.push(id);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = match &index.tree {
+            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), each),
+            Tree::BTree(tree) => {
+                let mut key = KeyBuf::default();
+                index.spec.encode(&mut key, |i| KeyPart::Value(value(i)));
+                tree.lookup(&key.words, each)
+            }
+        };
+    }
+
+    /// A range of an ordered index, both ends inclusive in words. `None`: the index has no order.
+    pub fn range(&mut self, index: &Index, lower: &KeyBuf, upper: &KeyBuf) -> Option<EntryCursor> {
+        let Tree::BTree(tree) = &index.tree else {
+            return None;
+        };
+        let (lower, upper) = (Bound::Included(lower.words.as_slice()), Bound::Included(upper.words.as_slice()));
+        let cursor = tree.scan(lower, upper, Direction::Forward);
+        Some(EntryCursor { tree: cursor, entries: Entries::new(), at: 0 })
+    }
+
+    /// The next visible row of the range, each row once, in the order of the key's words: a superset, which the caller's
+    /// conditions narrow.
+    pub fn range_next(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &mut EntryCursor,
+        key: &mut KeyBuf,
+        row: &mut Row,
+    ) -> Option<RowId> {
+        let Tree::BTree(tree) = &index.tree else {
+            return None;
+        };
+        loop {
+            if cursor.at >= cursor.entries.len() {
+                if !cursor.tree.next_batch(tree, &mut cursor.entries) {
+                    return None;
+                }
+                cursor.at = 0;
+            }
+            let at = cursor.at;
+            cursor.at += 1;
+            let id = cursor.entries.get(at).1;
+            if !self.read(table, id, row) {
+                continue;
+            }
+            self.reader.core.fetch_key_columns(table, index, row);
+            index.spec.of_row(&table.layout, row, key);
+            // An entry of another version's key: the row comes up under its own.
+            if cursor.entries.get(at).0 == key.words {
+                return Some(id);
+            }
+        }
+    }
+}

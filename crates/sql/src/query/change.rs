@@ -1,0 +1,364 @@
+//! How are rows changed by what a query finds? The query gives row ids and new values; the engine changes the rows.
+//!
+//! DataFusion's own hooks for changes lose the conditions that its planner turns into joins, so they are not used: a change is planned
+//! as `SELECT row id, new values, what RETURNING gives` and applied here.
+//!
+//! 1. The rows are known before the first one is changed.
+//! 2. A row that several matches name is changed by the first.
+//! 3. READ COMMITTED: a row with a newer version than the query saw is locked, and the statement is undone and run again with that
+//!    lock held, at a new snapshot: the second run sees what it locked. REPEATABLE READ fails with 40001.
+
+use super::cells::Cells;
+use super::convert::Leaf;
+use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, output, refuse};
+use crate::bind::change::assignment_cast;
+use crate::bind::scope::Scope;
+use crate::bind::{Bind, Binder};
+use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::{Halt, Run, Scratch, change};
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::road::RoadContext;
+use crate::rows::{Column, RowSet};
+use crate::value::Datum;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::logical_expr::Expr as DfExpr;
+use freshet_engine::catalog::Table;
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{Type, Value};
+use freshet_engine::txn::{Locked, WaitToken};
+use sqlparser::ast::{self, AssignmentTarget, FromTable, SelectItem, SetExpr, TableWithJoins, UpdateTableFromKind};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What becomes of a query's rows.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Give(Arc<[Column]>),
+    Insert(Box<Insert>, Casts),
+    /// The first column is the row id, then come the new values, then what RETURNING gives.
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+}
+
+pub type Casts = Vec<Option<(Type, Type)>>;
+
+impl Action {
+    pub fn command(&self) -> &'static str {
+        match self {
+            Action::Give(_) => "SELECT",
+            Action::Insert(..) => "INSERT",
+            Action::Update(_) => "UPDATE",
+            Action::Delete(_) => "DELETE",
+        }
+    }
+
+    pub fn columns(&self) -> Arc<[Column]> {
+        let returning = match self {
+            Action::Give(columns) => return columns.clone(),
+            Action::Insert(insert, _) => &insert.returning,
+            Action::Update(update) => &update.returning,
+            Action::Delete(delete) => &delete.returning,
+        };
+        match returning {
+            Some(returning) => returning.columns.clone(),
+            None => Arc::new([]),
+        }
+    }
+}
+
+/// Columns of a result.
+pub fn columns_of(outputs: &[Output]) -> Arc<[Column]> {
+    outputs.iter().map(|o| Column { name: o.name.clone(), ty: o.ty, origin: o.origin }).collect()
+}
+
+// ---- planning
+
+impl Planner<'_> {
+    pub fn insert(&self, binder: &mut Binder<'_>, insert: &ast::Insert) -> Bind<(Rel, Action)> {
+        let Some(query) = &insert.source else {
+            return refuse("INSERT without rows");
+        };
+        let mut given = None;
+        let mut plan = binder.insert_with(insert, &mut |binder, table, targets, explicit| {
+            let (rel, casts) = match query.body.as_ref() {
+                SetExpr::Values(values) if crate::bind::from::is_bare(query) => {
+                    let source = self.within(&[], || binder.insert_values(table, targets, values, explicit))?;
+                    let InsertSource::Values(rows) = source else {
+                        return refuse("this INSERT");
+                    };
+                    let types: Vec<Type> = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
+                    let casts = vec![None; types.len()];
+                    (self.rows(rows, &types)?, casts)
+                }
+                _ => {
+                    binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
+                    let rel = self.query(binder, query)?;
+                    crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
+                    let mut casts = Vec::with_capacity(targets.len());
+                    for (&target, column) in targets.iter().zip(&rel.columns) {
+                        let def = &table.def.columns[usize::from(target)];
+                        casts.push(match column.untyped {
+                            true => Some((column.ty, def.ty)),
+                            false => assignment_cast(column.ty, def.ty, &def.name)?,
+                        });
+                    }
+                    (rel, casts)
+                }
+            };
+            given = Some((rel, casts));
+            Ok(InsertSource::Values(Vec::new()))
+        })?;
+        let (rel, casts) = given.expect("invariant: the source was asked for");
+        if let Some(returning) = &plan.returning {
+            refuse_placeholders(&returning.output)?;
+        }
+        plan.source = InsertSource::Values(Vec::new());
+        Ok((rel, Action::Insert(Box::new(plan), casts)))
+    }
+
+    pub fn update(&self, binder: &mut Binder<'_>, update: &ast::Update) -> Bind<(Rel, Action)> {
+        let ast::Update {
+            update_token: _,
+            optimizer_hints: _,
+            table: target,
+            assignments,
+            from,
+            selection,
+            returning,
+            output: given,
+            or,
+            order_by,
+            limit,
+        } = update;
+        if given.is_some() || or.is_some() || !order_by.is_empty() || limit.is_some() {
+            return refuse("an UPDATE clause of another dialect");
+        }
+        let list: &[TableWithJoins] = match from {
+            None => &[],
+            Some(UpdateTableFromKind::AfterSet(list)) => list,
+            Some(UpdateTableFromKind::BeforeSet(_)) => return refuse("FROM before SET"),
+        };
+        let (table, from, row_id) = self.changed(binder, target, list, selection.as_ref())?;
+        let sources = from.sources.clone();
+        self.within(&sources, || {
+            let mut sets: Vec<(u16, Expr)> = Vec::with_capacity(assignments.len());
+            for assignment in assignments {
+                let AssignmentTarget::ColumnName(name) = &assignment.target else {
+                    return refuse(format!("the assignment {assignment}"));
+                };
+                let column = binder.target(&table, name)?;
+                if sets.iter().any(|(c, _)| *c == column) {
+                    let message = format!("multiple assignments to same column \"{name}\"");
+                    return Err(SqlError::new("42601", message).into());
+                }
+                let value = binder.assigned(&table, column, &assignment.value, &from.scope)?;
+                sets.push((column, value));
+            }
+            let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
+            let returned = returned.map(|(items, columns)| {
+                let new = items.into_iter().map(|(e, ty)| (with_new_values(e, &sets), ty)).collect();
+                (new, columns)
+            });
+            let ty = |column: u16| table.def.columns[usize::from(column)].ty;
+            let values = sets.iter().map(|(column, expr)| (expr.clone(), ty(*column)));
+            let (rel, returning) = self.change_rel(from.clone(), row_id.clone(), values.collect(), returned)?;
+            let search = binder.search(&table, &Scope::of_table(&table, None), None)?;
+            let sets = sets.iter().enumerate().map(|(i, (column, _))| (*column, value_cell(i)));
+            let sets: Vec<(u16, Expr)> = sets.collect();
+            let not_null = sets.iter().map(|(c, _)| *c);
+            let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
+            Ok((rel, Action::Update(Box::new(Update { search, sets, not_null, returning }))))
+        })
+    }
+
+    pub fn delete(&self, binder: &mut Binder<'_>, delete: &ast::Delete) -> Bind<(Rel, Action)> {
+        let ast::Delete {
+            delete_token: _,
+            optimizer_hints: _,
+            tables,
+            from,
+            using,
+            selection,
+            returning,
+            output: given,
+            order_by,
+            limit,
+        } = delete;
+        if !tables.is_empty() || given.is_some() || !order_by.is_empty() || limit.is_some() {
+            return refuse("a DELETE clause of another dialect");
+        }
+        let (FromTable::WithFromKeyword(list) | FromTable::WithoutKeyword(list)) = from;
+        let [target] = list.as_slice() else {
+            return refuse("DELETE from several tables");
+        };
+        let using = using.as_deref().unwrap_or(&[]);
+        let (table, from, row_id) = self.changed(binder, target, using, selection.as_ref())?;
+        let sources = from.sources.clone();
+        self.within(&sources, || {
+            let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
+            let (rel, returning) = self.change_rel(from.clone(), row_id.clone(), Vec::new(), returned)?;
+            let search = binder.search(&table, &Scope::of_table(&table, None), None)?;
+            Ok((rel, Action::Delete(Box::new(Delete { search, returning }))))
+        })
+    }
+
+    /// The table that changes as source 0, joined with what else is read, under the condition; and its row id.
+    fn changed(
+        &self,
+        binder: &mut Binder<'_>,
+        target: &TableWithJoins,
+        others: &[TableWithJoins],
+        selection: Option<&ast::Expr>,
+    ) -> Bind<(Arc<Table>, FromRel, Leaf)> {
+        let (table, scope) = binder.target_table(target).map_err(as_unsupported)?;
+        let (plan, mut leaves) = self.table(&table, &scope.sources[0].name)?;
+        let row_id = leaves.pop().expect("invariant: the last column is the row id");
+        let mut from = self.from_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
+        if let Some(selection) = selection {
+            let (scope, sources) = (from.scope.clone(), from.sources.clone());
+            let condition =
+                self.within(&sources, || self.in_filter(|| binder.condition(selection, "WHERE", &scope)))?;
+            from.plan = self.filter(from.plan, &condition, &sources)?;
+        }
+        Ok((table, from, row_id))
+    }
+
+    /// RETURNING's expressions and columns.
+    #[expect(clippy::type_complexity, reason = "expressions with their types, and the columns they make")]
+    fn returned(
+        &self,
+        binder: &mut Binder<'_>,
+        items: Option<&[SelectItem]>,
+        scope: &Scope,
+    ) -> Bind<Option<(Vec<(Expr, Type)>, Arc<[Column]>)>> {
+        let Some(items) = items else {
+            return Ok(None);
+        };
+        let items = binder.items(items, scope)?;
+        let columns = items.iter().map(|i| Column { name: i.name.clone(), ty: i.ty, origin: None }).collect();
+        Ok(Some((items.into_iter().map(|i| (i.expr, i.ty)).collect(), columns)))
+    }
+
+    #[expect(clippy::type_complexity, reason = "expressions with their types, and the columns they make")]
+    fn change_rel(
+        &self,
+        from: FromRel,
+        row_id: Leaf,
+        values: Vec<(Expr, Type)>,
+        returned: Option<(Vec<(Expr, Type)>, Arc<[Column]>)>,
+    ) -> Bind<(Rel, Option<Returning>)> {
+        let width = values.len();
+        let mut outputs: Vec<(DfExpr, Output)> = vec![(row_id.expr, output(String::new(), Type::Int8))];
+        let asked = returned.iter().flat_map(|(items, _)| items);
+        for (expr, ty) in values.iter().chain(asked) {
+            let value = self.with_leaves(&from.sources, |leaves| leaves.convert(expr, *ty))?;
+            outputs.push((value, output(String::new(), *ty)));
+        }
+        let rel = self.project(from.plan, outputs, false)?;
+        let returning = returned.map(|(items, columns)| Returning {
+            output: (0..items.len()).map(|i| value_cell(width + i)).collect(),
+            columns,
+            long_columns: Vec::new(),
+        });
+        Ok((rel, returning))
+    }
+}
+
+/// What the query gave for the row at hand stands beside it, as cells of the same source.
+fn value_cell(at: usize) -> Expr {
+    Expr::Cell { source: 0, column: at as u16 }
+}
+
+/// RETURNING sees the changed row.
+fn with_new_values(expr: Expr, sets: &[(u16, Expr)]) -> Expr {
+    expr.rewrite(&mut |e| match e {
+        Expr::Column { source: 0, column } => {
+            sets.iter().find(|(set, _)| set == column).map(|(_, value)| value.clone())
+        }
+        _ => None,
+    })
+}
+
+fn refuse_placeholders(exprs: &[Expr]) -> Bind<()> {
+    if exprs.iter().any(|e| e.mentions(|source| source >= crate::bind::PLACEHOLDERS)) {
+        return refuse("a subquery in INSERT's RETURNING");
+    }
+    Ok(())
+}
+
+// ---- applying
+
+/// Applies a query's rows; gives how many were given or changed.
+pub fn apply(
+    action: &Action,
+    batches: &[RecordBatch],
+    context: &mut RoadContext<'_>,
+    rows: &mut RowSet,
+) -> Result<u64, Halt> {
+    rows.start(&action.columns());
+    let mut scratch = Scratch::default();
+    scratch.make_room(1);
+    let mut run = Run {
+        engine: &mut *context.session,
+        parameters: context.parameters,
+        env: context.env,
+        scratch: &mut scratch,
+        interrupt: &mut *context.interrupt,
+    };
+    let mut changed = HashSet::new();
+    let mut count = 0;
+    for batch in batches {
+        let columns = super::compute::readable(batch.columns()).map_err(super::fault::sql_error)?;
+        for row in 0..batch.num_rows() {
+            count += u64::from(apply_row(action, &columns, row, &mut changed, &mut run, rows)?);
+        }
+    }
+    Ok(count)
+}
+
+fn apply_row(
+    action: &Action,
+    columns: &[Cells<'_>],
+    row: usize,
+    changed: &mut HashSet<i64>,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<bool, Halt> {
+    let (search, update) = match action {
+        Action::Give(_) => {
+            for column in columns {
+                rows.push(&column.get(row));
+            }
+            rows.finish_row();
+            return Ok(true);
+        }
+        Action::Insert(insert, casts) => {
+            change::insert_given(insert, casts, |column| columns[column].get(row), run, rows)?;
+            return Ok(true);
+        }
+        Action::Update(update) => (&update.search, Some(update.as_ref())),
+        Action::Delete(delete) => (&delete.search, None),
+    };
+    let Value::Int(id) = columns[0].get(row) else {
+        return Err(SqlError::new("XX000", "invariant: a change names its rows").into());
+    };
+    if !changed.insert(id) {
+        return Ok(false);
+    }
+    let id = RowId(id as u64);
+    let table = search.tables[0].as_ref().expect("invariant: a change is to a stored table");
+    match run.engine.lock(table, id, &mut run.scratch.rows[0])? {
+        Locked::Gone => return Ok(false),
+        Locked::Newer => return Err(Halt::Wait(WaitToken::ready())),
+        Locked::Same => {}
+    }
+    run.scratch.cells[0].clear();
+    run.scratch.cells[0].extend(columns[1..].iter().map(|c| Datum::from(c.get(row))));
+    match (update, action) {
+        (Some(update), _) => change::update_row(update, id, run, rows)?,
+        (None, Action::Delete(delete)) => change::delete_row(delete, id, run, rows)?,
+        (None, _) => unreachable!("invariant: the others returned above"),
+    }
+    Ok(true)
+}

@@ -1,0 +1,245 @@
+//! How does DataFusion compute what PostgreSQL defines? It calls the evaluator of the compiled road, row by row.
+//!
+//! Both roads have one meaning because they have one evaluator: DataFusion itself only compares values of one type, joins, sorts and
+//! groups. What it compares by must be equal exactly where PostgreSQL's values are equal, so floats and numerics go through [`Key`].
+
+use super::cells::{Cells, Writer, data_type};
+use super::fault::carried;
+use crate::error::SqlError;
+use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::value::Datum;
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use freshet_engine::schema::{Type, Value};
+use std::hash::{Hash, Hasher};
+
+fn takes_any(arguments: usize) -> Signature {
+    match arguments {
+        0 => Signature::nullary(Volatility::Immutable),
+        n => Signature::any(n, Volatility::Immutable),
+    }
+}
+
+/// A bound expression over its arguments, which stand as the cells of source 0.
+#[derive(Debug)]
+pub struct Computed {
+    expr: Expr,
+    result: Type,
+    /// As EXPLAIN shows it, the arguments as `#1`, `#2`.
+    name: String,
+    arguments: usize,
+    signature: Signature,
+}
+
+impl Computed {
+    pub fn new(expr: Expr, arguments: usize, result: Type) -> Computed {
+        let name = crate::expr::show(&expr, &|_, column| format!("#{}", column + 1));
+        Computed { expr, result, name, arguments, signature: takes_any(arguments) }
+    }
+
+    pub fn expr(&self) -> &Expr {
+        &self.expr
+    }
+}
+
+impl PartialEq for Computed {
+    fn eq(&self, other: &Computed) -> bool {
+        self.result == other.result && self.arguments == other.arguments && self.expr == other.expr
+    }
+}
+
+impl Eq for Computed {}
+
+impl Hash for Computed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        self.result.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Computed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(data_type(self.result))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        // A call on literals gives arrays of one row.
+        let rows = arrays.first().map_or(1, |a| a.len());
+        let columns = readable(&arrays)?;
+        let env = Env::default();
+        let mut cells = [vec![Datum::Null; columns.len()]];
+        let mut out = Writer::new(self.result, rows);
+        for row in 0..rows {
+            for (cell, column) in cells[0].iter_mut().zip(&columns) {
+                *cell = column.get(row).into();
+            }
+            let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env };
+            let scalar = evaluate(&self.expr, &frame).map_err(carried)?;
+            out.push(&scalar.value()).map_err(carried)?;
+        }
+        one_or_many(out.finish(), &args.args)
+    }
+}
+
+/// An array, or the scalar that a call on scalars gives.
+fn one_or_many(array: ArrayRef, args: &[ColumnarValue]) -> Result<ColumnarValue> {
+    let scalar = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
+    if scalar {
+        return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
+    }
+    Ok(ColumnarValue::Array(array))
+}
+
+pub fn readable(arrays: &[ArrayRef]) -> Result<Vec<Cells<'_>>> {
+    arrays.iter().map(readable_one).collect()
+}
+
+pub fn readable_one(array: &ArrayRef) -> Result<Cells<'_>> {
+    Cells::of(array.as_ref()).ok_or_else(|| {
+        let message = format!("a value of Arrow's type {} has no SQL type", array.data_type());
+        carried(SqlError::unsupported(message))
+    })
+}
+
+/// What a value is compared, grouped and sorted by, where the value itself says more than its order: a float's sign of zero and
+/// NaN's bits, a numeric's display scale.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    ty: Type,
+    signature: Signature,
+}
+
+impl Key {
+    /// `None`: the value is its own key.
+    pub fn of(ty: Type) -> Option<Key> {
+        matches!(ty, Type::Float4 | Type::Float8 | Type::Numeric { .. }).then(|| Key { ty, signature: takes_any(1) })
+    }
+}
+
+impl ScalarUDFImpl for Key {
+    fn name(&self) -> &str {
+        "key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(data_type(self.ty))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let cells = readable_one(&arrays[0])?;
+        let rows = arrays[0].len();
+        let mut out = Writer::new(self.ty, rows);
+        for row in 0..rows {
+            let key = match cells.get(row) {
+                Value::Float(v) if v.is_nan() => Value::Float(f64::NAN),
+                Value::Float(v) => Value::Float(v + 0.0),
+                Value::Bytes(stored) => Value::Bytes(self.ty.key_bytes(stored)),
+                other => other,
+            };
+            out.push(&key).map_err(carried)?;
+        }
+        one_or_many(out.finish(), &args.args)
+    }
+}
+
+/// The value of a scalar subquery's only row: its argument is a struct of the value and of whether there were more.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct OnlyRow {
+    ty: Type,
+    signature: Signature,
+}
+
+impl OnlyRow {
+    pub fn new(ty: Type) -> OnlyRow {
+        OnlyRow { ty, signature: takes_any(2) }
+    }
+}
+
+impl ScalarUDFImpl for OnlyRow {
+    fn name(&self) -> &str {
+        "only_row"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(data_type(self.ty))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let counts = readable_one(&arrays[1])?;
+        for row in 0..arrays[1].len() {
+            if let Value::Int(count) = counts.get(row)
+                && count > 1
+            {
+                let message = "more than one row returned by a subquery used as an expression";
+                return Err(carried(SqlError::new("21000", message)));
+            }
+        }
+        Ok(args.args.into_iter().next().expect("invariant: the value is the first argument"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::numeric::Numeric;
+    use datafusion::arrow::datatypes::Field;
+    use datafusion::config::ConfigOptions;
+    use std::sync::Arc;
+
+    fn call(udf: &dyn ScalarUDFImpl, ty: Type, values: &[Value<'_>]) -> ArrayRef {
+        let mut writer = Writer::new(ty, values.len());
+        values.iter().for_each(|v| writer.push(v).expect("in range"));
+        let args = ScalarFunctionArgs {
+            args: vec![ColumnarValue::Array(writer.finish())],
+            arg_fields: vec![Arc::new(Field::new("a", data_type(ty), true))],
+            number_rows: values.len(),
+            return_field: Arc::new(Field::new("r", data_type(ty), true)),
+            config_options: Arc::new(ConfigOptions::new()),
+        };
+        let result = udf.invoke_with_args(args).expect("keys do not fail");
+        result.into_array(values.len()).expect("an array")
+    }
+
+    #[test]
+    fn keys_are_equal_where_values_are() {
+        let ty = Type::Numeric { typmod: None };
+        let [a, b] = ["1.5", "1.50"].map(|t| Numeric::parse(t.as_bytes()).expect("a number").to_stored());
+        let keys = call(&Key::of(ty).expect("has a key"), ty, &[Value::Bytes(&a), Value::Bytes(&b)]);
+        let cells = Cells::of(&keys).expect("binary");
+        assert_eq!(cells.get(0), cells.get(1));
+        let keys = call(
+            &Key::of(Type::Float8).expect("has a key"),
+            Type::Float8,
+            &[Value::Float(-0.0), Value::Float(f64::from_bits(0xfff8_0000_0000_0001))],
+        );
+        let cells = Cells::of(&keys).expect("floats");
+        assert!(matches!(cells.get(0), Value::Float(v) if v.to_bits() == 0));
+        assert!(matches!(cells.get(1), Value::Float(v) if v.to_bits() == f64::NAN.to_bits()));
+        assert!(Key::of(Type::Text).is_none());
+    }
+}

@@ -1,0 +1,275 @@
+//! How does a bound expression become one of DataFusion's? Natively where DataFusion means what PostgreSQL means; as a call of the
+//! evaluator elsewhere.
+//!
+//! | expression | as |
+//! |---|---|
+//! | column, literal, parameter | itself; a parameter as the literal it is bound to |
+//! | AND, OR, NOT, IS NULL, IS TRUE | native |
+//! | comparison, IN, IS DISTINCT FROM | native on one common type, by [`Key`] where equality is not that of the bytes |
+//! | anything else | [`Computed`] over the columns it mentions |
+//!
+//! Native comparisons are what DataFusion can push down, join by and look keys up with.
+
+use super::cells::{data_type, literal};
+use super::compute::{Computed, Key};
+use crate::error::SqlError;
+use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::value::Datum;
+use crate::value::cast::{is_float, is_integer, is_numeric};
+use crate::value::operator::{BinaryOp, BinaryOperator};
+use crate::value::pgtype::NUMERIC;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
+use datafusion::logical_expr::{BinaryExpr, Expr as DfExpr, Operator, ScalarUDF, ScalarUDFImpl};
+use freshet_engine::schema::Type;
+use std::sync::Arc;
+
+/// What columns and placeholders stand for, and what parameters are bound to.
+pub struct Leaves<'a> {
+    /// By source and column.
+    pub sources: &'a [Vec<Leaf>],
+    pub placeholders: &'a dyn Fn(u16, u16) -> Option<Leaf>,
+    pub parameters: &'a [Datum],
+    pub env: &'a Env,
+}
+
+/// An expression of DataFusion's with its SQL type.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    pub expr: DfExpr,
+    pub ty: Type,
+}
+
+impl Leaf {
+    pub fn new(expr: DfExpr, ty: Type) -> Leaf {
+        Leaf { expr, ty }
+    }
+}
+
+pub fn call(function: impl ScalarUDFImpl + 'static, args: Vec<DfExpr>) -> DfExpr {
+    DfExpr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), args))
+}
+
+/// What the expression is compared, grouped and sorted by.
+pub fn key(expr: DfExpr, ty: Type) -> DfExpr {
+    match Key::of(ty) {
+        Some(key) => call(key, vec![expr]),
+        None => expr,
+    }
+}
+
+/// The type that values of two types are natively compared as; `None`: only the evaluator compares them.
+pub fn common(left: Type, right: Type) -> Option<Type> {
+    use Type::*;
+    let number = |t| is_integer(t) || is_numeric(t);
+    Some(match (left, right) {
+        (a, b) if a == b => a,
+        (a, b) if is_integer(a) && is_integer(b) => Int8,
+        (a, b) if number(a) && number(b) => match (a, b) {
+            (Decimal { precision: p, scale: s }, Decimal { precision: q, scale: t }) if s == t => {
+                Decimal { precision: p.max(q), scale: s }
+            }
+            _ => NUMERIC,
+        },
+        (a, b) if (is_float(a) || number(a)) && (is_float(b) || number(b)) => Float8,
+        (Text | Varchar(_), Text | Varchar(_)) => Text,
+        (Char(_), Char(_)) => Char(crate::value::pgtype::UNLIMITED),
+        _ => return None,
+    })
+}
+
+impl Leaves<'_> {
+    pub fn leaf(&self, source: u16, column: u16) -> Option<Leaf> {
+        if source >= crate::bind::PLACEHOLDERS {
+            return (self.placeholders)(source, column);
+        }
+        self.sources.get(usize::from(source))?.get(usize::from(column)).cloned()
+    }
+
+    fn known_leaf(&self, source: u16, column: u16) -> Result<Leaf, SqlError> {
+        self.leaf(source, column)
+            .ok_or_else(|| SqlError::unsupported("a reference to a column from within this clause"))
+    }
+
+    /// The expression, which is of type `ty`.
+    pub fn convert(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
+        match expr {
+            Expr::Const(datum) => lit(ty, datum),
+            Expr::Param(i) => lit(ty, &self.parameters[usize::from(*i)]),
+            Expr::Column { source, column } | Expr::Cell { source, column } => {
+                let leaf = self.known_leaf(*source, *column)?;
+                Ok(widened(leaf, ty))
+            }
+            Expr::And(list) => self.junction(list, Operator::And, true),
+            Expr::Or(list) => self.junction(list, Operator::Or, false),
+            Expr::Not(inner) => Ok(DfExpr::Not(Box::new(self.condition(inner)?))),
+            Expr::IsNull { expr: inner, negated } => match inner.as_ref() {
+                Expr::Column { source, column } | Expr::Cell { source, column } => {
+                    let leaf = Box::new(self.known_leaf(*source, *column)?.expr);
+                    Ok(if *negated { DfExpr::IsNotNull(leaf) } else { DfExpr::IsNull(leaf) })
+                }
+                _ => self.computed(expr, ty),
+            },
+            Expr::IsTruth { expr: inner, value, negated } => {
+                let inner = Box::new(self.condition(inner)?);
+                Ok(match (value, negated) {
+                    (true, false) => DfExpr::IsTrue(inner),
+                    (true, true) => DfExpr::IsNotTrue(inner),
+                    (false, false) => DfExpr::IsFalse(inner),
+                    (false, true) => DfExpr::IsNotFalse(inner),
+                })
+            }
+            Expr::Compare { operator, left, right } => match native(operator.op) {
+                Some(op) => match self.sides(operator, left, right)? {
+                    Some((left, right)) => Ok(infix(left, op, right)),
+                    None => self.computed(expr, ty),
+                },
+                None => self.computed(expr, ty),
+            },
+            Expr::Distinct { operator, left, right, negated } => match self.sides(operator, left, right)? {
+                Some((left, right)) => {
+                    let op = if *negated { Operator::IsNotDistinctFrom } else { Operator::IsDistinctFrom };
+                    Ok(infix(left, op, right))
+                }
+                None => self.computed(expr, ty),
+            },
+            Expr::In { expr: wanted, list, negated } => match self.in_list(wanted, list, *negated)? {
+                Some(native) => Ok(native),
+                None => self.computed(expr, ty),
+            },
+            _ => self.computed(expr, ty),
+        }
+    }
+
+    pub fn condition(&self, expr: &Expr) -> Result<DfExpr, SqlError> {
+        self.convert(expr, Type::Bool)
+    }
+
+    fn junction(&self, list: &[Expr], op: Operator, empty: bool) -> Result<DfExpr, SqlError> {
+        let mut parts = Vec::with_capacity(list.len());
+        for part in list {
+            parts.push(self.condition(part)?);
+        }
+        let joined = parts.into_iter().reduce(|left, right| infix(left, op, right));
+        Ok(joined.unwrap_or(DfExpr::Literal(ScalarValue::Boolean(Some(empty)), None)))
+    }
+
+    /// Both sides as what they are natively compared by.
+    fn sides(
+        &self,
+        operator: &BinaryOperator,
+        left: &Expr,
+        right: &Expr,
+    ) -> Result<Option<(DfExpr, DfExpr)>, SqlError> {
+        let Some(ty) = common(operator.left, operator.right) else {
+            return Ok(None);
+        };
+        // By key only what may join; against a constant the evaluator is as good, and a scan can take it.
+        let constant = |e: &Expr| matches!(e, Expr::Const(_) | Expr::Param(_));
+        if Key::of(ty).is_some() && (constant(left) || constant(right)) {
+            return Ok(None);
+        }
+        let left = self.as_type(left, operator.left, ty)?;
+        let right = self.as_type(right, operator.right, ty)?;
+        Ok(Some((key(left, ty), key(right, ty))))
+    }
+
+    /// The expression of type `from` cast to `to`.
+    pub fn as_type(&self, expr: &Expr, from: Type, to: Type) -> Result<DfExpr, SqlError> {
+        if data_type(from) == data_type(to) || (is_integer(from) && is_integer(to)) {
+            return self.convert(expr, to);
+        }
+        let cast = Expr::Cast { expr: Box::new(expr.clone()), from, to, explicit: false };
+        self.computed(&cast, to)
+    }
+
+    fn in_list(
+        &self,
+        wanted: &Expr,
+        list: &[(BinaryOperator, Expr)],
+        negated: bool,
+    ) -> Result<Option<DfExpr>, SqlError> {
+        let Some((first, _)) = list.first() else {
+            return Ok(None);
+        };
+        let mut ty = first.left;
+        for (operator, _) in list {
+            match common(operator.left, operator.right).and_then(|one| common(ty, one)) {
+                Some(wider) => ty = wider,
+                None => return Ok(None),
+            }
+        }
+        let expr = key(self.as_type(wanted, first.left, ty)?, ty);
+        let mut items = Vec::with_capacity(list.len());
+        for (operator, item) in list {
+            items.push(key(self.as_type(item, operator.right, ty)?, ty));
+        }
+        Ok(Some(DfExpr::InList(InList { expr: Box::new(expr), list: items, negated })))
+    }
+
+    /// A call of the evaluator, or the literal that the expression is.
+    fn computed(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
+        let mut args: Vec<DfExpr> = Vec::new();
+        let mut missing = None;
+        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
+        let over_args = expr.clone().rewrite(&mut |e| match e {
+            Expr::Column { source, column } | Expr::Cell { source, column } => {
+                match self.known_leaf(*source, *column) {
+                    Ok(leaf) => {
+                        let at = args.iter().position(|a| *a == leaf.expr).unwrap_or_else(|| {
+                            args.push(leaf.expr);
+                            args.len() - 1
+                        });
+                        Some(Expr::Cell { source: 0, column: at as u16 })
+                    }
+                    Err(error) => {
+                        missing.get_or_insert(error);
+                        None
+                    }
+                }
+            }
+            Expr::Param(i) => Some(Expr::Const(self.parameters[usize::from(*i)].clone())),
+            Expr::Env(_) | Expr::Setting { .. } => evaluate(e, &frame).ok().map(|s| Expr::Const(s.into_datum())),
+            _ => None,
+        });
+        if let Some(error) = missing {
+            return Err(error);
+        }
+        if args.is_empty() {
+            // What fails is left to fail when, and if, it runs.
+            if let Ok(scalar) = evaluate(&over_args, &frame) {
+                return lit(ty, &scalar.into_datum());
+            }
+        }
+        let arguments = args.len();
+        Ok(call(Computed::new(over_args, arguments, ty), args))
+    }
+}
+
+pub fn lit(ty: Type, datum: &Datum) -> Result<DfExpr, SqlError> {
+    Ok(DfExpr::Literal(literal(ty, &datum.as_value())?, None))
+}
+
+/// A leaf as a wider type of the same form.
+pub fn widened(leaf: Leaf, ty: Type) -> DfExpr {
+    if data_type(leaf.ty) == data_type(ty) {
+        return leaf.expr;
+    }
+    DfExpr::Cast(Cast::new(Box::new(leaf.expr), data_type(ty)))
+}
+
+pub fn infix(left: DfExpr, op: Operator, right: DfExpr) -> DfExpr {
+    DfExpr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+}
+
+fn native(op: BinaryOp) -> Option<Operator> {
+    Some(match op {
+        BinaryOp::Eq => Operator::Eq,
+        BinaryOp::Ne => Operator::NotEq,
+        BinaryOp::Lt => Operator::Lt,
+        BinaryOp::Le => Operator::LtEq,
+        BinaryOp::Gt => Operator::Gt,
+        BinaryOp::Ge => Operator::GtEq,
+        _ => return None,
+    })
+}

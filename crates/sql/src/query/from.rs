@@ -1,0 +1,453 @@
+//! What do FROM, WITH and the set operations that compare rows read?
+
+use super::cells::data_type;
+use super::convert::{Leaf, key};
+use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse, subquery_of};
+use super::series::Series;
+use crate::bind::expr::Bound;
+use crate::bind::from::{alias_parts, left_of_using, rename};
+use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
+use crate::bind::{Bind, Binder};
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::Datum;
+use crate::value::operator::BinaryOp;
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
+use datafusion::catalog::cte_worktable::CteWorkTable;
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::{Column as DfColumn, JoinType, NullEquality, TableReference};
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias,
+    TableFactor, TableWithJoins,
+};
+use std::sync::Arc;
+
+/// One entry of FROM before it is joined.
+struct Entry {
+    plan: LogicalPlan,
+    source: ScopeSource,
+    leaves: Vec<Leaf>,
+    lateral: bool,
+}
+
+impl Planner<'_> {
+    pub fn from(&self, binder: &mut Binder<'_>, list: &[TableWithJoins]) -> Bind<FromRel> {
+        let nothing = df(LogicalPlanBuilder::empty(true).build())?;
+        let start = FromRel { plan: nothing, scope: Scope::default(), sources: Vec::new() };
+        self.from_after(binder, start, list)
+    }
+
+    /// FROM behind sources that are there already.
+    pub fn from_after(&self, binder: &mut Binder<'_>, start: FromRel, list: &[TableWithJoins]) -> Bind<FromRel> {
+        let mut all = start;
+        for TableWithJoins { relation, joins } in list {
+            let first = all.sources.len();
+            let mut item = FromRel { plan: all.plan.clone(), ..all.clone() };
+            let entry = self.factor(binder, relation, &item)?;
+            let lateral = entry.lateral;
+            item.plan = entry.plan;
+            item.scope.add(entry.source)?;
+            item.sources.push(entry.leaves);
+            if lateral {
+                item.plan = df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(item.plan))?.build())?;
+            }
+            for join in joins {
+                self.join(binder, &mut item, join, if lateral { 0 } else { first })?;
+            }
+            if first > 0 && !lateral {
+                item.plan = df(df(LogicalPlanBuilder::from(all.plan).cross_join(item.plan))?.build())?;
+            }
+            all = item;
+        }
+        Ok(all)
+    }
+
+    fn factor(&self, binder: &mut Binder<'_>, factor: &TableFactor, before: &FromRel) -> Bind<Entry> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version: None,
+                with_ordinality: false,
+                partitions,
+                json_path: None,
+                sample: None,
+                index_hints,
+            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
+                None => self.named(binder, name, alias.as_ref()),
+                Some(ast::TableFunctionArgs { args, settings: None }) => {
+                    self.series(binder, name, args, alias.as_ref())
+                }
+                Some(_) => refuse(format!("the source {factor}")),
+            },
+            TableFactor::Function { lateral: _, name, args, with_ordinality: false, alias } => {
+                self.series(binder, name, args, alias.as_ref())
+            }
+            TableFactor::Derived { lateral, subquery, alias, sample: None } => {
+                let (name, names) = alias_parts(alias.as_ref()).map_err(as_unsupported)?;
+                let Some(name) = name else {
+                    return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
+                };
+                let rel = match lateral {
+                    false => self.query(binder, subquery)?,
+                    true => self.correlated(binder, &before.scope, before.sources.clone(), |binder| {
+                        self.query(binder, subquery)
+                    })?,
+                };
+                self.entry(rel, name, names, *lateral)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
+                self.factor(binder, &table_with_joins.relation, before)
+            }
+            other => refuse(format!("the source {other}")),
+        }
+    }
+
+    /// A table, or a common table expression.
+    fn named(&self, binder: &mut Binder<'_>, name: &ObjectName, alias: Option<&TableAlias>) -> Bind<Entry> {
+        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
+        let cte = match name.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(ident)] => {
+                let name = fold(ident);
+                let state = self.state.borrow();
+                let found = state.ctes.iter().rev().find(|(known, _)| *known == name);
+                found.map(|(name, rel)| (name.clone(), rel.clone()))
+            }
+            _ => None,
+        };
+        if let Some((name, rel)) = cte {
+            return self.entry(rel, alias.unwrap_or(name), names, false);
+        }
+        let table = binder.table(name).map_err(as_unsupported)?;
+        let name = alias.unwrap_or_else(|| table.def.name.clone());
+        let (plan, mut leaves) = self.table(&table, &name)?;
+        // The row id is for changes only.
+        leaves.truncate(table.def.columns.len());
+        let mut source = ScopeSource::of_table(name, &table);
+        rename(&mut source, names)?;
+        Ok(Entry { plan, source, leaves, lateral: false })
+    }
+
+    fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
+        let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
+        let mut source = ScopeSource { name: name.clone(), table: None, columns, merged: Vec::new() };
+        rename(&mut source, names)?;
+        let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
+        let rel = match correlated {
+            true => Rel { plan: LogicalPlan::Subquery(subquery_of(rel.plan)), ..rel },
+            false => rel,
+        };
+        let (plan, leaves) = self.source(rel, &name)?;
+        Ok(Entry { plan, source, leaves, lateral: correlated })
+    }
+
+    fn series(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&TableAlias>,
+    ) -> Bind<Entry> {
+        let function = relation_name(name)?;
+        if function != "generate_series" || !matches!(args.len(), 2 | 3) {
+            return refuse(format!("the function {name} in FROM"));
+        }
+        let mut bounds = Vec::with_capacity(3);
+        for arg in args {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else {
+                return refuse(format!("the argument {arg}"));
+            };
+            bounds.push(binder.bind(arg, &Scope::default())?);
+        }
+        if bounds.len() == 2 {
+            bounds.push(Bound::new(Expr::Const(Datum::Int(1)), Type::Int4));
+        }
+        let mut ty = Type::Int4;
+        for bound in &bounds {
+            match bound.ty {
+                None | Some(Type::Int2 | Type::Int4) => {}
+                Some(Type::Int8) => ty = Type::Int8,
+                Some(_) => return refuse("generate_series of this type"),
+            }
+        }
+        let mut numbers = Vec::with_capacity(3);
+        for bound in binder.coerce_all(bounds, ty)? {
+            numbers.push(super::plan::int_of(&self.constant(&bound, "generate_series")?));
+        }
+        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
+        let name = alias.unwrap_or(function);
+        let mut source = ScopeSource {
+            name: name.clone(),
+            table: None,
+            columns: vec![ScopeColumn { name: name.clone(), ty }],
+            merged: Vec::new(),
+        };
+        rename(&mut source, names)?;
+        let relation = TableReference::bare(self.unique(&name));
+        let provider = Series::provider(ty, [numbers[0], numbers[1], numbers[2]])?;
+        let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
+        let column = DfColumn::new(Some(relation), super::series::COLUMN);
+        let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];
+        Ok(Entry { plan: df(plan.build())?, source, leaves, lateral: false })
+    }
+
+    // ---- joins
+
+    fn join(&self, binder: &mut Binder<'_>, item: &mut FromRel, join: &Join, first: usize) -> Bind<()> {
+        let Join { relation, global, join_operator } = join;
+        if *global {
+            return refuse("a GLOBAL join");
+        }
+        let (constraint, kind) = match join_operator {
+            JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::CrossJoin(c) => (c, JoinType::Inner),
+            JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, JoinType::Left),
+            JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (c, JoinType::Right),
+            JoinOperator::FullOuter(c) => (c, JoinType::Full),
+            _ => return refuse(format!("the join {join}")),
+        };
+        let entry = self.factor(binder, relation, item)?;
+        if entry.lateral && !matches!(kind, JoinType::Inner | JoinType::Left) {
+            return refuse("LATERAL in an outer join to the right");
+        }
+        let before = item.scope.clone();
+        item.scope.add(entry.source)?;
+        item.sources.push(entry.leaves);
+        // A join sees its own sides only.
+        let scope = visible(&item.scope, first);
+        let condition = match constraint {
+            JoinConstraint::On(on) => {
+                let sources = item.sources.clone();
+                Some(self.within(&sources, || binder.condition(on, "JOIN/ON", &scope))?)
+            }
+            JoinConstraint::Using(columns) => {
+                let names = columns.iter().map(relation_name).collect::<Result<Vec<_>, _>>()?;
+                Some(self.using(binder, &names, &visible(&before, first), item, kind)?)
+            }
+            JoinConstraint::Natural => {
+                let left = visible(&before, first);
+                let right = item.scope.sources.last().expect("the entry was just added");
+                let shared = |name: &&str| left.column(name).is_ok();
+                let names: Vec<String> =
+                    right.columns.iter().map(|c| c.name.as_str()).filter(shared).map(str::to_owned).collect();
+                Some(self.using(binder, &names, &left, item, kind)?)
+            }
+            JoinConstraint::None if kind == JoinType::Inner => None,
+            JoinConstraint::None => return Err(SqlError::new("42601", "an outer join needs ON or USING").into()),
+        };
+        let left = LogicalPlanBuilder::from(item.plan.clone());
+        let joined = match condition {
+            None => df(left.cross_join(entry.plan))?,
+            Some(condition) => {
+                let parts = match condition {
+                    Expr::And(parts) => parts,
+                    one => vec![one],
+                };
+                let on = self.with_leaves(&item.sources, |leaves| {
+                    parts.iter().map(|p| leaves.condition(p)).collect::<Result<Vec<_>, _>>()
+                })?;
+                df(left.join_on(entry.plan, kind, on))?
+            }
+        };
+        item.plan = df(joined.build())?;
+        Ok(())
+    }
+
+    fn using(
+        &self,
+        binder: &mut Binder<'_>,
+        names: &[String],
+        before: &Scope,
+        item: &mut FromRel,
+        kind: JoinType,
+    ) -> Bind<Expr> {
+        if kind == JoinType::Full {
+            return refuse("FULL JOIN with USING or NATURAL");
+        }
+        let source = item.scope.sources.len() - 1;
+        let mut conditions = Vec::with_capacity(names.len());
+        for name in names {
+            let left = left_of_using(before, name)?;
+            let columns = &item.scope.sources[source].columns;
+            let Some(at) = columns.iter().position(|c| c.name == *name) else {
+                let message = format!("column \"{name}\" specified in USING clause does not exist in right table");
+                return Err(SqlError::new("42703", message).into());
+            };
+            let right = Found { source: source as u16, column: at as u16, ty: columns[at].ty };
+            let (l, r) = (item.scope.expr(left), item.scope.expr(right));
+            conditions.push(binder.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?.expr);
+            // The side that always has a value keeps its column.
+            let hidden = if kind == JoinType::Right { left } else { right };
+            item.scope.sources[usize::from(hidden.source)].merged.push(hidden.column);
+        }
+        Ok(Expr::And(conditions))
+    }
+
+    // ---- WITH
+
+    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With) -> Bind<()> {
+        for cte in &with.cte_tables {
+            let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
+                return refuse("this WITH");
+            };
+            let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
+            let name = name.expect("an alias has a name");
+            let recursive = with.recursive && mentions(query, &name);
+            let mut rel = match recursive {
+                true => self.recursive(binder, query, &name, &names)?,
+                false => self.query(binder, query)?,
+            };
+            rename_outputs(&mut rel, &name, &names)?;
+            self.state.borrow_mut().ctes.push((name, rel));
+        }
+        Ok(())
+    }
+
+    fn recursive(&self, binder: &mut Binder<'_>, query: &ast::Query, name: &str, names: &[String]) -> Bind<Rel> {
+        let SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } = query.body.as_ref()
+        else {
+            let message = format!(
+                "recursive query \"{name}\" does not have the form non-recursive-term UNION [ALL] recursive-term"
+            );
+            return Err(SqlError::new("42P19", message).into());
+        };
+        if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
+            return refuse("WITH, ORDER BY or LIMIT in a recursive query");
+        }
+        let all = *set_quantifier == ast::SetQuantifier::All;
+        let mut anchor = self.set_operand(binder, left)?;
+        rename_outputs(&mut anchor, name, names)?;
+        let fields = anchor.columns.iter().map(|c| Field::new(&c.column.name, data_type(c.ty), true));
+        let schema = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
+        let table = self.unique(name);
+        let work = Arc::new(CteWorkTable::new(&table, schema));
+        let scan = LogicalPlanBuilder::scan(TableReference::bare(table.clone()), provider_as_source(work), None);
+        let relation = Some(TableReference::bare(table.clone()));
+        let columns = anchor.columns.iter().map(|c| Output {
+            column: DfColumn::new(relation.clone(), c.column.name.clone()),
+            untyped: false,
+            ..c.clone()
+        });
+        let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
+        self.state.borrow_mut().ctes.push((name.to_owned(), itself));
+        let term = self.set_operand(binder, right);
+        self.state.borrow_mut().ctes.pop();
+        let term = term?;
+        let types: Vec<Type> = anchor.columns.iter().map(|c| c.ty).collect();
+        check_recursive(name, &anchor, &term)?;
+        let term = self.cast_columns(term, &types)?;
+        let plan = df(LogicalPlanBuilder::from(anchor.plan).to_recursive_query(table, term.plan, !all))?;
+        let plan = df(plan.build())?;
+        let given = plan.schema().columns().into_iter().map(DfExpr::Column);
+        let outputs = given.zip(anchor.columns.into_iter().map(|c| Output { untyped: false, ..c })).collect();
+        self.project(plan, outputs, false)
+    }
+
+    // ---- INTERSECT and EXCEPT
+
+    /// The rows of `left` that `right` has, or has not. With ALL the n-th of equal rows meets the n-th.
+    pub(super) fn matching(&self, left: Rel, right: Rel, all: bool, present: bool) -> Bind<Rel> {
+        let left = if all { left } else { self.distinct(left)? };
+        let outputs = left.columns.clone();
+        let (left, left_keys) = self.keyed(left, all, "l")?;
+        let (right, right_keys) = self.keyed(right, all, "r")?;
+        let kind = if present { JoinType::LeftSemi } else { JoinType::LeftAnti };
+        let keys = (left_keys, right_keys);
+        let joined = LogicalPlanBuilder::from(left.plan).join_detailed(
+            right.plan,
+            kind,
+            keys,
+            None,
+            NullEquality::NullEqualsNull,
+        );
+        let columns = left.columns.into_iter().take(outputs.len()).map(|c| DfExpr::Column(c.column));
+        self.project(df(df(joined)?.build())?, columns.zip(outputs).collect(), false)
+    }
+
+    /// The relation under a name, with columns that its rows are compared by.
+    fn keyed(&self, rel: Rel, numbered: bool, name: &str) -> Bind<(Rel, Vec<DfColumn>)> {
+        let width = rel.columns.len();
+        let keys: Vec<DfExpr> = rel.columns.iter().map(|c| key(DfExpr::Column(c.column.clone()), c.ty)).collect();
+        let mut outputs: Vec<(DfExpr, Output)> =
+            rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        let types: Vec<Type> = outputs.iter().map(|(_, c)| c.ty).collect();
+        outputs.extend(keys.iter().cloned().zip(types).map(|(key, ty)| (key, output(String::new(), ty))));
+        let mut plan = rel.plan;
+        if numbered {
+            let (with_number, number) = self.numbered(plan, keys, Vec::new())?;
+            plan = with_number;
+            outputs.push((number, output(String::new(), Type::Int8)));
+        }
+        let rel = self.project(plan, outputs, false)?;
+        let relation = TableReference::bare(self.unique(name));
+        let plan = df(df(LogicalPlanBuilder::from(rel.plan).alias(relation.clone()))?.build())?;
+        let columns: Vec<Output> = rel
+            .columns
+            .into_iter()
+            .map(|c| Output { column: DfColumn::new(Some(relation.clone()), c.column.name.clone()), ..c })
+            .collect();
+        let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
+        Ok((Rel { plan, columns, at_most_one: false }, keys))
+    }
+}
+
+/// The scope without what stands before `first`: its sources keep their numbers and lose their names.
+fn visible(scope: &Scope, first: usize) -> Scope {
+    let mut scope = scope.clone();
+    for source in scope.sources.iter_mut().take(first) {
+        source.name = String::new();
+        source.columns.clear();
+    }
+    scope
+}
+
+fn rename_outputs(rel: &mut Rel, name: &str, names: &[String]) -> Bind<()> {
+    if names.len() > rel.columns.len() {
+        let message = format!(
+            "WITH query \"{name}\" has {} columns available but {} columns specified",
+            rel.columns.len(),
+            names.len()
+        );
+        return Err(SqlError::new("42P10", message).into());
+    }
+    for (column, name) in rel.columns.iter_mut().zip(names) {
+        column.name.clone_from(name);
+    }
+    Ok(())
+}
+
+fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
+    if anchor.columns.len() != term.columns.len() {
+        return Err(SqlError::new("42601", "each UNION query must have the same number of columns").into());
+    }
+    for (i, (a, t)) in anchor.columns.iter().zip(&term.columns).enumerate() {
+        let common = crate::value::cast::common_type("UNION", &[Some(a.ty), (!t.untyped).then_some(t.ty)])?;
+        let same = crate::value::cast::same_base(a.ty, common);
+        if !same {
+            let message = format!(
+                "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
+                i + 1,
+                crate::value::pgtype::format_type(a.ty),
+                crate::value::pgtype::format_type(common)
+            );
+            return Err(SqlError::new("42804", message)
+                .with_hint("Cast the output of the non-recursive term to the correct type.")
+                .into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a query reads a relation of this name anywhere.
+fn mentions(query: &ast::Query, name: &str) -> bool {
+    let mut found = false;
+    let _ = ast::visit_relations(query, |relation: &ObjectName| {
+        found |= relation_name(relation).is_ok_and(|r| r == name);
+        std::ops::ControlFlow::<()>::Continue(())
+    });
+    found
+}

@@ -1,0 +1,188 @@
+//! Where and how does a plan run? On threads of its own, within a memory limit, until it is done or its statement is.
+//!
+//! 1. No session's thread runs a query: it gets [`Outcome`]'s `ready` to wait for and takes the batches when they are there.
+//! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
+//! 3. Nothing spills: what exceeds the limit is 53200.
+
+use super::fault::sql_error;
+use crate::error::SqlError;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::prelude::SessionConfig;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// A thread that runs queries, taking turns between those it was given.
+struct Worker {
+    runtime: Handle,
+    running: AtomicUsize,
+}
+
+impl Worker {
+    fn start(number: usize) -> std::io::Result<Worker> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("freshet-query-{number}"))
+            // Plans are deep trees.
+            .stack_size(8 << 20);
+        thread.spawn(move || {
+            let runtime = Builder::new_current_thread().build();
+            let made = runtime.as_ref().map(|r| r.handle().clone()).map_err(|e| std::io::Error::from(e.kind()));
+            if tell.send(made).is_ok()
+                && let Ok(runtime) = runtime
+            {
+                runtime.block_on(std::future::pending::<()>());
+            }
+        })?;
+        let runtime = told.recv().map_err(std::io::Error::other)??;
+        Ok(Worker { runtime, running: AtomicUsize::new(0) })
+    }
+}
+
+/// The threads that queries run on, one per core, of all databases of the process: the one with the fewest.
+fn worker() -> Result<&'static Worker, SqlError> {
+    static WORKERS: OnceLock<std::io::Result<Vec<Worker>>> = OnceLock::new();
+    let made = WORKERS.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..cores).map(Worker::start).collect()
+    });
+    match made {
+        Ok(workers) => {
+            let least = workers.iter().min_by_key(|w| w.running.load(Ordering::Relaxed));
+            Ok(least.expect("invariant: there is a core"))
+        }
+        Err(error) => Err(SqlError::new("53000", format!("no threads for queries: {error}"))),
+    }
+}
+
+/// Rules, functions and settings of planning, made once.
+fn planning() -> &'static SessionState {
+    static STATE: OnceLock<SessionState> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let mut config = SessionConfig::new()
+            // A scan is one stream: its session's snapshot and transaction are one.
+            .with_target_partitions(1)
+            .with_batch_size(8192)
+            .with_information_schema(false);
+        let options = config.options_mut();
+        options.execution.collect_statistics = false;
+        options.optimizer.repartition_joins = false;
+        options.optimizer.repartition_aggregations = false;
+        options.optimizer.repartition_windows = false;
+        options.optimizer.repartition_sorts = false;
+        SessionStateBuilder::new().with_config(config).with_default_features().build()
+    })
+}
+
+fn task(memory_mb: usize) -> Result<Arc<TaskContext>> {
+    let consumers = NonZeroUsize::new(3).expect("three is not zero");
+    let pool = TrackConsumersPool::new(GreedyMemoryPool::new(memory_mb.saturating_mul(1 << 20)), consumers);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+        .build_arc()?;
+    let context = SessionContext::new_with_state(planning().clone()).task_ctx();
+    let config = context.session_config().clone();
+    Ok(Arc::new(TaskContext::default().with_session_config(config).with_runtime(runtime)))
+}
+
+async fn collect(plan: LogicalPlan, memory_mb: usize) -> Result<Vec<RecordBatch>> {
+    let physical = planning().create_physical_plan(&plan).await?;
+    let task = task(memory_mb)?;
+    let result = MemoryConsumer::new("result").register(task.memory_pool());
+    let mut stream = execute_stream(physical, task)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        result.try_grow(batch.get_array_memory_size())?;
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+#[derive(Default)]
+struct Shared {
+    result: Mutex<Option<Result<Vec<RecordBatch>, SqlError>>>,
+    done: Notify,
+}
+
+impl Shared {
+    fn finish(&self, result: Result<Vec<RecordBatch>, SqlError>) {
+        self.result.lock().get_or_insert(result);
+        self.done.notify_one();
+    }
+}
+
+/// Ends the wait whatever becomes of the task.
+struct Ending(Arc<Shared>, &'static Worker);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.1.running.fetch_sub(1, Ordering::Relaxed);
+        if self.0.result.lock().is_none() {
+            self.0.finish(Err(SqlError::new("XX000", "the query's task ended early")));
+        }
+    }
+}
+
+/// A query in progress.
+pub struct Query {
+    shared: Arc<Shared>,
+    abort: AbortHandle,
+}
+
+impl Query {
+    pub fn start(plan: LogicalPlan, memory_mb: usize) -> Result<Query, SqlError> {
+        let shared = Arc::new(Shared::default());
+        let worker = worker()?;
+        worker.running.fetch_add(1, Ordering::Relaxed);
+        let ending = Ending(shared.clone(), worker);
+        let task = worker.runtime.spawn(async move {
+            let result = collect(plan, memory_mb).await.map_err(sql_error);
+            ending.0.finish(result);
+        });
+        Ok(Query { shared, abort: task.abort_handle() })
+    }
+
+    /// The result, once it is there.
+    pub fn take(&self) -> Option<Result<Vec<RecordBatch>, SqlError>> {
+        self.shared.result.lock().take()
+    }
+
+    /// Ready once the result is there.
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        async move {
+            while shared.result.lock().is_none() {
+                shared.done.notified().await;
+            }
+        }
+    }
+}
+
+impl Drop for Query {
+    fn drop(&mut self) {
+        self.abort.abort();
+    }
+}
+
+/// The plan as EXPLAIN shows it.
+pub fn explain(plan: &LogicalPlan) -> Result<Vec<String>, SqlError> {
+    let physical = futures::executor::block_on(planning().create_physical_plan(plan)).map_err(sql_error)?;
+    let shown = displayable(physical.as_ref()).indent(false).to_string();
+    Ok(shown.lines().map(str::to_owned).collect())
+}

@@ -1,0 +1,725 @@
+//! How does DataFusion read a table? Batches of rows at the statement's snapshot, through an index where the filter gives a key.
+//!
+//! | filter | served by | pushed down |
+//! |---|---|---|
+//! | `column op literal`, IN, IS [NOT] NULL, AND and OR of such | the engine's own comparison | exactly |
+//! | an expression of the compiled evaluator over the table's columns | that evaluator, on the row | exactly |
+//! | anything else | | no |
+//!
+//! The rows come from one lease of the session (`freshet_engine::txn::Reader`): own changes are seen, nothing is locked.
+//! The provider has one column more than the table: the row id, for changes that are planned as queries.
+
+use super::cells::{Writer, data_type, datum};
+use super::compute::Computed;
+use super::fault::carried;
+use crate::error::SqlError;
+use crate::expr::{Env, Expr, Frame, test};
+use crate::value::Datum;
+use crate::value::operator::BinaryOp;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatchOptions;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Constraint, Constraints, DataFusionError, Result, ScalarValue, Statistics, ToDFSchema};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr as DfExpr, Operator, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
+};
+use freshet_engine::catalog::{Index, IndexKind, Table};
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{KeyBuf, KeyPart, Row, Type, Value};
+use freshet_engine::txn::{Batch, EntryCursor, Reader};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Rows of one batch.
+const BATCH_ROWS: usize = 8192;
+/// Slots that one lease of the reader visits at most: a selective filter must not hold it for a whole table.
+const BATCH_SLOTS: u64 = 64 * 1024;
+/// The name of the row id's column: no SQL identifier can be it.
+pub const ROW_ID: &str = "row id";
+
+/// A table at a snapshot. Without a reader it can be planned and not run.
+#[derive(Debug)]
+pub struct Snapshot {
+    table: Arc<Table>,
+    reader: Option<Reader>,
+    schema: SchemaRef,
+    constraints: Constraints,
+}
+
+impl Snapshot {
+    pub fn new(table: Arc<Table>, reader: Option<Reader>) -> Snapshot {
+        let columns = table.def.columns.iter();
+        let mut fields: Vec<Field> = columns.map(|c| Field::new(&c.name, data_type(c.ty), !c.not_null)).collect();
+        fields.push(Field::new(ROW_ID, data_type(Type::Int8), false));
+        let constraints = Constraints::new_unverified(unique_keys(&table));
+        Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints }
+    }
+}
+
+fn unique_keys(table: &Table) -> Vec<Constraint> {
+    let mut keys = vec![Constraint::PrimaryKey(vec![table.def.columns.len()])];
+    for index in table.indexes.iter().filter(|i| i.def.unique) {
+        let columns: Vec<usize> = index.def.columns.iter().map(|c| usize::from(c.column)).collect();
+        // What DataFusion groups by must be equal where the key is: not so for types with a key of their own.
+        let plain = columns.iter().all(|&c| super::compute::Key::of(table.def.columns[c].ty).is_none());
+        let not_null = columns.iter().all(|&c| table.def.columns[c].not_null);
+        match (plain, not_null) {
+            (true, true) => keys.push(Constraint::PrimaryKey(columns)),
+            (true, false) => keys.push(Constraint::Unique(columns)),
+            (false, _) => {}
+        }
+    }
+    keys
+}
+
+impl TableProvider for Snapshot {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&DfExpr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let served = |filter: &&DfExpr| match Condition::of(filter, &self.table) {
+            Some(_) => TableProviderFilterPushDown::Exact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(served).collect())
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        let rows = usize::try_from(self.table.slots()).unwrap_or(usize::MAX);
+        Some(Statistics::new_unknown(&self.schema).with_num_rows(Precision::Inexact(rows)))
+    }
+
+    // What `async_trait` would write: the trait asks for a boxed future.
+    fn scan<'s, 'a, 'b, 'c, 'f>(
+        &'s self,
+        state: &'a dyn Session,
+        projection: Option<&'b Vec<usize>>,
+        filters: &'c [DfExpr],
+        limit: Option<usize>,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'f>>
+    where
+        's: 'f,
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        let scan = self.plan_scan(state, projection, filters, limit);
+        Box::pin(async move { scan })
+    }
+}
+
+impl Snapshot {
+    fn plan_scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[DfExpr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let mut conditions = Vec::with_capacity(filters.len());
+        let mut rewritten = Vec::new();
+        for filter in filters {
+            match Condition::of(filter, &self.table) {
+                Some(Condition::All(list)) => conditions.extend(list),
+                Some(condition) => conditions.push(condition),
+                None => rewritten.push(filter.clone()),
+            }
+        }
+        // The optimizer may give a filter that it was offered another form.
+        if let Some(rest) = conjunction(rewritten) {
+            let all = self.scan_of((0..self.schema.fields().len()).collect(), conditions, filters, None)?;
+            let predicate = state.create_physical_expr(rest, &self.schema.clone().to_dfschema()?)?;
+            let filtered = Arc::new(FilterExec::try_new(predicate, all)?);
+            let given = columns.iter().map(|&c| {
+                let name = self.schema.field(c).name();
+                ProjectionExpr { expr: Arc::new(PhysicalColumn::new(name, c)), alias: name.clone() }
+            });
+            return Ok(Arc::new(ProjectionExec::try_new(given, filtered)?));
+        }
+        self.scan_of(columns, conditions, filters, limit)
+    }
+
+    fn scan_of(
+        &self,
+        columns: Vec<usize>,
+        conditions: Vec<Condition>,
+        filters: &[DfExpr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let path = Path::choose(&self.table, &conditions);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema.clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Arc::new(SnapshotScan {
+            scan: Arc::new(Scan { table: self.table.clone(), columns, conditions, path, limit, schema }),
+            reader: self.reader.clone(),
+            shown: filters.iter().map(ToString::to_string).collect(),
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::NonCooperative)),
+        }))
+    }
+}
+
+/// A filter that a scan decides by itself. Only TRUE passes, so that neither NOT nor unknown needs a place.
+#[derive(Debug, Clone)]
+enum Condition {
+    Compare {
+        column: usize,
+        op: BinaryOp,
+        with: Datum,
+    },
+    In {
+        column: usize,
+        list: Vec<Datum>,
+    },
+    Null {
+        column: usize,
+        negated: bool,
+    },
+    /// What the optimizer made of a condition that is always, or never, true.
+    Always(bool),
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+    /// An expression of the compiled road, over the row as source 0.
+    Computed(Expr),
+}
+
+impl Condition {
+    fn of(filter: &DfExpr, table: &Table) -> Option<Condition> {
+        match filter {
+            DfExpr::BinaryExpr(binary) => match binary.op {
+                Operator::And => Self::both(&binary.left, &binary.right, table).map(Condition::All),
+                Operator::Or => Self::both(&binary.left, &binary.right, table).map(Condition::Any),
+                op => {
+                    let op = comparison(op)?;
+                    match column_and_literal(&binary.left, &binary.right, table) {
+                        Some((column, with)) => Some(Condition::Compare { column, op, with }),
+                        None => {
+                            let (column, with) = column_and_literal(&binary.right, &binary.left, table)?;
+                            Some(Condition::Compare { column, op: mirrored(op), with })
+                        }
+                    }
+                }
+            },
+            DfExpr::Literal(ScalarValue::Boolean(truth), _) => Some(Condition::Always(*truth == Some(true))),
+            DfExpr::IsNull(inner) => Some(Condition::Null { column: column_of(inner, table)?, negated: false }),
+            DfExpr::IsNotNull(inner) => Some(Condition::Null { column: column_of(inner, table)?, negated: true }),
+            DfExpr::InList(list) if !list.negated => {
+                let column = column_of(&list.expr, table)?;
+                let items = list.list.iter().map(|item| literal_for(item, column, table));
+                Some(Condition::In { column, list: items.collect::<Option<_>>()? })
+            }
+            DfExpr::ScalarFunction(call) => {
+                let computed = call.func.inner().downcast_ref::<Computed>()?;
+                let columns: Option<Vec<usize>> = call.args.iter().map(|a| column_of(a, table)).collect();
+                let columns = columns?;
+                let expr = computed.expr().clone().rewrite(&mut |e| match e {
+                    Expr::Cell { column, .. } => {
+                        Some(Expr::Column { source: 0, column: columns[usize::from(*column)] as u16 })
+                    }
+                    _ => None,
+                });
+                Some(Condition::Computed(expr))
+            }
+            _ => None,
+        }
+    }
+
+    fn both(left: &DfExpr, right: &DfExpr, table: &Table) -> Option<Vec<Condition>> {
+        Some(vec![Condition::of(left, table)?, Condition::of(right, table)?])
+    }
+
+    /// Columns that are looked at.
+    fn columns(&self, out: &mut Vec<usize>) {
+        match self {
+            Condition::Compare { column, .. } | Condition::In { column, .. } => out.push(*column),
+            Condition::Null { .. } | Condition::Always(_) => {}
+            Condition::All(list) | Condition::Any(list) => list.iter().for_each(|c| c.columns(out)),
+            Condition::Computed(expr) => expr.walk(&mut |e| {
+                if let Expr::Column { column, .. } = e {
+                    out.push(usize::from(*column));
+                }
+                true
+            }),
+        }
+    }
+
+    fn holds(&self, table: &Arc<Table>, row: &Row) -> Result<bool, SqlError> {
+        let get = |column: usize| row.get(&table.layout, column);
+        Ok(match self {
+            Condition::Compare { column, op, with } => {
+                let (value, with) = (get(*column), with.as_value());
+                !value.is_null() && !with.is_null() && {
+                    op.holds(table.layout.column_type(*column).compare(&value, &with))
+                }
+            }
+            Condition::In { column, list } => {
+                let (value, ty) = (get(*column), table.layout.column_type(*column));
+                let equals = |item: &Datum| *item != Datum::Null && ty.compare(&value, &item.as_value()).is_eq();
+                !value.is_null() && list.iter().any(equals)
+            }
+            Condition::Null { column, negated } => row.is_null(&table.layout, *column) != *negated,
+            Condition::Always(truth) => *truth,
+            Condition::All(list) => {
+                for condition in list {
+                    if !condition.holds(table, row)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            Condition::Any(list) => {
+                for condition in list {
+                    if condition.holds(table, row)? {
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Condition::Computed(expr) => {
+                let env = Env::default();
+                let tables = [Some(table.clone())];
+                let rows = std::slice::from_ref(row);
+                test(expr, &Frame { tables: &tables, rows, cells: &[], parameters: &[], env: &env })?
+            }
+        })
+    }
+}
+
+fn comparison(op: Operator) -> Option<BinaryOp> {
+    Some(match op {
+        Operator::Eq => BinaryOp::Eq,
+        Operator::NotEq => BinaryOp::Ne,
+        Operator::Lt => BinaryOp::Lt,
+        Operator::LtEq => BinaryOp::Le,
+        Operator::Gt => BinaryOp::Gt,
+        Operator::GtEq => BinaryOp::Ge,
+        _ => return None,
+    })
+}
+
+fn mirrored(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        symmetric => symmetric,
+    }
+}
+
+fn column_of(expr: &DfExpr, table: &Table) -> Option<usize> {
+    match expr {
+        DfExpr::Column(column) => table.column(&column.name),
+        _ => None,
+    }
+}
+
+fn column_and_literal(column: &DfExpr, literal: &DfExpr, table: &Table) -> Option<(usize, Datum)> {
+    let column = column_of(column, table)?;
+    Some((column, literal_for(literal, column, table)?))
+}
+
+/// The literal, if it is of exactly the column's type.
+fn literal_for(expr: &DfExpr, column: usize, table: &Table) -> Option<Datum> {
+    let ty = table.def.columns[column].ty;
+    match expr {
+        DfExpr::Literal(scalar, _) if scalar.data_type() == data_type(ty) => datum(scalar),
+        _ => None,
+    }
+}
+
+/// How rows are found. Each gives a superset of what the conditions want.
+#[derive(Debug)]
+enum Path {
+    All,
+    /// The whole key is given.
+    Lookup {
+        index: Arc<Index>,
+        key: Vec<Datum>,
+    },
+    /// Equal values for a prefix of an ordered key, and perhaps bounds on the next column.
+    Range {
+        index: Arc<Index>,
+        equal: Vec<Datum>,
+        lower: Option<Datum>,
+        upper: Option<Datum>,
+    },
+}
+
+impl Path {
+    fn choose(table: &Table, conditions: &[Condition]) -> Path {
+        let mut best = (0, Path::All);
+        for index in &table.indexes {
+            if let Some((worth, path)) = Path::through(index, conditions)
+                && worth > best.0
+            {
+                best = (worth, path);
+            }
+        }
+        best.1
+    }
+
+    /// The path through an index and its worth, if the conditions give a key.
+    fn through(index: &Arc<Index>, conditions: &[Condition]) -> Option<(usize, Path)> {
+        let equal_to = |wanted: usize| {
+            conditions.iter().find_map(|c| match c {
+                Condition::Compare { column, op: BinaryOp::Eq, with } if *column == wanted => Some(with.clone()),
+                _ => None,
+            })
+        };
+        let columns: Vec<usize> = index.def.columns.iter().map(|c| usize::from(c.column)).collect();
+        let equal: Vec<Datum> = columns.iter().map_while(|&c| equal_to(c)).collect();
+        if equal.contains(&Datum::Null) {
+            return None;
+        }
+        if equal.len() == columns.len() {
+            let worth = 100 + columns.len() + usize::from(index.def.unique) * 1000;
+            return Some((worth, Path::Lookup { index: index.clone(), key: equal }));
+        }
+        if index.def.kind == IndexKind::Hash {
+            return None;
+        }
+        let next = columns[equal.len()];
+        let bound = |ops: [BinaryOp; 2]| {
+            conditions.iter().find_map(|c| match c {
+                Condition::Compare { column, op, with }
+                    if *column == next && ops.contains(op) && *with != Datum::Null =>
+                {
+                    Some(with.clone())
+                }
+                _ => None,
+            })
+        };
+        let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
+        let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
+        let worth = equal.len() * 4 + usize::from(lower.is_some()) + usize::from(upper.is_some());
+        (worth > 0).then(|| (worth, Path::Range { index: index.clone(), equal, lower, upper }))
+    }
+}
+
+/// The ends of a range in the index's own words.
+fn range_ends(index: &Index, equal: &[Datum], lower: Option<&Datum>, upper: Option<&Datum>) -> (KeyBuf, KeyBuf) {
+    let descending = index.def.columns[equal.len()].descending;
+    let (first, last) = if descending { (upper, lower) } else { (lower, upper) };
+    let mut low = KeyBuf::default();
+    index.spec.encode(&mut low, |i| match (i.cmp(&equal.len()), first) {
+        (std::cmp::Ordering::Less, _) => KeyPart::Value(equal[i].as_value()),
+        (std::cmp::Ordering::Equal, Some(bound)) => KeyPart::Value(bound.as_value()),
+        _ => KeyPart::Lowest,
+    });
+    let mut high = KeyBuf::default();
+    index.spec.encode(&mut high, |i| match (i.cmp(&equal.len()), last) {
+        (std::cmp::Ordering::Less, _) => KeyPart::Value(equal[i].as_value()),
+        (std::cmp::Ordering::Equal, Some(bound)) => KeyPart::Value(bound.as_value()),
+        _ => KeyPart::Highest,
+    });
+    index.spec.pad_high(&mut high);
+    (low, high)
+}
+
+#[derive(Debug)]
+struct Scan {
+    table: Arc<Table>,
+    /// Positions in the provider's schema.
+    columns: Vec<usize>,
+    conditions: Vec<Condition>,
+    path: Path,
+    limit: Option<usize>,
+    schema: SchemaRef,
+}
+
+/// Where a scan stands between batches.
+enum Position {
+    Slots(u64),
+    Candidates(Vec<RowId>, usize),
+    Entries(Box<EntryCursor>, KeyBuf),
+    Start,
+    End,
+}
+
+/// A scan in progress.
+struct Progress {
+    scan: Arc<Scan>,
+    reader: Reader,
+    position: Position,
+    /// Slots when the scan began: rows of later ones are not of its snapshot.
+    slots: u64,
+    left: usize,
+    row: Row,
+    /// Variable-length columns that are looked at: to filter, and to give.
+    filtered: Vec<usize>,
+    given: Vec<usize>,
+}
+
+impl Progress {
+    fn new(scan: Arc<Scan>, reader: Reader) -> Progress {
+        let variable = |c: &usize| *c < scan.table.def.columns.len() && scan.table.layout.column_type(*c).is_variable();
+        let mut filtered = Vec::new();
+        scan.conditions.iter().for_each(|c| c.columns(&mut filtered));
+        filtered.retain(variable);
+        filtered.sort_unstable();
+        filtered.dedup();
+        let given = scan.columns.iter().copied().filter(variable).filter(|c| !filtered.contains(c)).collect();
+        let position = match scan.path {
+            Path::All => Position::Slots(0),
+            _ => Position::Start,
+        };
+        let (slots, left) = (scan.table.slots(), scan.limit.unwrap_or(usize::MAX));
+        Progress { scan, reader, position, slots, left, row: Row::default(), filtered, given }
+    }
+
+    /// The next batch that has rows.
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let scan = self.scan.clone();
+        while self.left > 0 && !matches!(self.position, Position::End) {
+            let rows = BATCH_ROWS.min(self.left);
+            let mut out = Output::new(&scan, rows);
+            let reader = self.reader.clone();
+            let read = reader.batch(|batch| self.fill(batch, &mut out, rows));
+            let ended = |_| SqlError::new("57014", "canceling statement: its snapshot was given up");
+            read.map_err(ended).and_then(|filled| filled).map_err(carried)?;
+            if out.rows > 0 {
+                self.left -= out.rows;
+                return out.finish(&scan).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn fill(&mut self, batch: &mut Batch<'_>, out: &mut Output, rows: usize) -> Result<(), SqlError> {
+        let scan = self.scan.clone();
+        if matches!(self.position, Position::Start) {
+            self.position = start(&scan, batch);
+        }
+        let slots_end = match self.position {
+            Position::Slots(at) => self.slots.min(at.saturating_add(BATCH_SLOTS)),
+            _ => 0,
+        };
+        while out.rows < rows {
+            let next = match &mut self.position {
+                Position::Slots(at) => batch.scan_next(&scan.table, at, slots_end, &mut self.row),
+                Position::Candidates(list, at) => next_candidate(&scan, batch, list, at, &mut self.row),
+                Position::Entries(cursor, key) => match &scan.path {
+                    Path::Range { index, .. } => batch.range_next(&scan.table, index, cursor, key, &mut self.row),
+                    _ => None,
+                },
+                Position::Start | Position::End => None,
+            };
+            let Some(id) = next else {
+                if !matches!(self.position, Position::Slots(at) if at < self.slots) {
+                    self.position = Position::End;
+                }
+                return Ok(());
+            };
+            for &column in &self.filtered {
+                batch.fetch_long(&scan.table, &mut self.row, column);
+            }
+            if !holds(&scan, &self.row)? {
+                continue;
+            }
+            for &column in &self.given {
+                batch.fetch_long(&scan.table, &mut self.row, column);
+            }
+            out.push(&scan, id, &self.row)?;
+        }
+        Ok(())
+    }
+}
+
+fn holds(scan: &Scan, row: &Row) -> Result<bool, SqlError> {
+    for condition in &scan.conditions {
+        if !condition.holds(&scan.table, row)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn start(scan: &Scan, batch: &mut Batch<'_>) -> Position {
+    match &scan.path {
+        Path::All => Position::Slots(0),
+        Path::Lookup { index, key } => {
+            let mut candidates = Vec::new();
+            batch.lookup(index, |i| key[i].as_value(), &mut candidates);
+            candidates.sort_unstable();
+            candidates.dedup();
+            Position::Candidates(candidates, 0)
+        }
+        Path::Range { index, equal, lower, upper } => {
+            let (low, high) = range_ends(index, equal, lower.as_ref(), upper.as_ref());
+            match batch.range(index, &low, &high) {
+                Some(cursor) => Position::Entries(Box::new(cursor), KeyBuf::default()),
+                None => Position::Slots(0),
+            }
+        }
+    }
+}
+
+fn next_candidate(scan: &Scan, batch: &mut Batch<'_>, list: &[RowId], at: &mut usize, row: &mut Row) -> Option<RowId> {
+    while let Some(&id) = list.get(*at) {
+        *at += 1;
+        if batch.read(&scan.table, id, row) {
+            return Some(id);
+        }
+    }
+    None
+}
+
+/// A batch being written.
+struct Output {
+    writers: Vec<Writer>,
+    rows: usize,
+}
+
+impl Output {
+    fn new(scan: &Scan, rows: usize) -> Output {
+        let capacity = match scan.path {
+            Path::Lookup { .. } => 1,
+            _ => rows.min(1024),
+        };
+        let columns = &scan.table.def.columns;
+        let ty = |c: &usize| columns.get(*c).map_or(Type::Int8, |column| column.ty);
+        Output { writers: scan.columns.iter().map(|c| Writer::new(ty(c), capacity)).collect(), rows: 0 }
+    }
+
+    fn push(&mut self, scan: &Scan, id: RowId, row: &Row) -> Result<(), SqlError> {
+        for (writer, &column) in self.writers.iter_mut().zip(&scan.columns) {
+            if column < scan.table.def.columns.len() {
+                writer.push(&row.get(&scan.table.layout, column))?;
+            } else {
+                writer.push(&Value::Int(id.0 as i64))?;
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn finish(mut self, scan: &Scan) -> Result<RecordBatch> {
+        let arrays = self.writers.iter_mut().map(Writer::finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        Ok(RecordBatch::try_new_with_options(scan.schema.clone(), arrays, &options)?)
+    }
+}
+
+/// The scan as DataFusion's plans have it.
+#[derive(Debug)]
+struct SnapshotScan {
+    scan: Arc<Scan>,
+    reader: Option<Reader>,
+    shown: Vec<String>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DisplayAs for SnapshotScan {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let table = &self.scan.table.def.name;
+        let kind = |index: &Index| match index.def.kind {
+            IndexKind::Hash => "hash",
+            IndexKind::BTree => "btree",
+        };
+        match &self.scan.path {
+            Path::All => write!(f, "SnapshotScan: {table}")?,
+            Path::Lookup { index, .. } => {
+                write!(f, "SnapshotScan: {table} by key of {} ({})", index.def.name, kind(index))?;
+            }
+            Path::Range { index, .. } => {
+                write!(f, "SnapshotScan: {table} by range of {} ({})", index.def.name, kind(index))?;
+            }
+        }
+        let names: Vec<&str> = self.scan.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, ", columns=[{}]", names.join(", "))?;
+        if !self.shown.is_empty() {
+            write!(f, ", filter=[{}]", self.shown.join(" AND "))?;
+        }
+        match self.scan.limit {
+            Some(limit) => write!(f, ", limit={limit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for SnapshotScan {
+    fn name(&self) -> &str {
+        "SnapshotScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.scan.limit
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let slots = usize::try_from(self.scan.table.slots()).unwrap_or(usize::MAX);
+        let rows = match &self.scan.path {
+            Path::Lookup { index, .. } if index.def.unique => 1,
+            Path::Lookup { .. } => slots / 100,
+            Path::Range { .. } => slots / 4,
+            Path::All if self.scan.conditions.is_empty() => slots,
+            Path::All => slots / 3,
+        };
+        let rows = rows.min(self.scan.limit.unwrap_or(usize::MAX));
+        let unknown = Statistics::new_unknown(&self.scan.schema);
+        Ok(Arc::new(unknown.with_num_rows(Precision::Inexact(rows))))
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(reader) = self.reader.clone() else {
+            return Err(DataFusionError::Internal("a plan without a snapshot is only shown".to_owned()));
+        };
+        let progress = Progress::new(self.scan.clone(), reader);
+        let batches = futures::stream::try_unfold(progress, |mut progress| async move {
+            Ok(progress.next_batch()?.map(|batch| (batch, progress)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.scan.schema.clone(), batches)))
+    }
+}

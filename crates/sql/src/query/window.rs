@@ -1,0 +1,392 @@
+//! What do window functions see? Calls with OVER: bound by the compiled road's binder, ranked and framed by DataFusion.
+//!
+//! | function | computed by | type |
+//! |---|---|---|
+//! | row_number, rank, dense_rank | DataFusion | bigint |
+//! | percent_rank, cume_dist | DataFusion | double precision |
+//! | ntile | DataFusion | integer |
+//! | lag, lead, first_value, last_value, nth_value | DataFusion | the argument's |
+//! | aggregates | as without a window | as without a window |
+
+use super::cells::data_type;
+use super::convert::{Leaf, Leaves, key};
+use super::fault::sql_error;
+use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
+use crate::bind::expr::Bound;
+use crate::bind::scope::{Scope, fold};
+use crate::bind::{Bind, Binder};
+use crate::compiled::aggregate::{Aggregate, AggregateFunction};
+use crate::compiled::sort::KeyOrder;
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::cast::CastContext;
+use datafusion::common::Column as DfColumn;
+use datafusion::functions_window::cume_dist::cume_dist_udwf;
+use datafusion::functions_window::lead_lag::{lag_udwf, lead_udwf};
+use datafusion::functions_window::nth_value::{first_value_udwf, last_value_udwf, nth_value_udwf};
+use datafusion::functions_window::ntile::ntile_udwf;
+use datafusion::functions_window::rank::{dense_rank_udwf, percent_rank_udwf, rank_udwf};
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::logical_expr::expr::{Cast, Sort, WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::{
+    Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, WindowFrame, WindowFunctionDefinition, WindowUDF,
+};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, FunctionArg, FunctionArgExpr, FunctionArguments, NamedWindowExpr, Select, WindowSpec, WindowType,
+};
+use std::sync::Arc;
+
+/// What is computed.
+#[derive(Clone, PartialEq, Debug)]
+enum Over {
+    Aggregate(Aggregate),
+    Function(&'static str, Vec<(Expr, Type)>),
+}
+
+/// A call with OVER.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Window {
+    over: Over,
+    partition: Vec<(Expr, Type)>,
+    order: Vec<(Expr, KeyOrder)>,
+    frame: Option<ast::WindowFrame>,
+    filter: Option<Expr>,
+    ty: Type,
+}
+
+impl Window {
+    /// Visits every expression.
+    pub fn each_expr(&mut self, f: &dyn Fn(&mut Expr) -> Bind<()>) -> Bind<()> {
+        match &mut self.over {
+            Over::Aggregate(aggregate) => {
+                aggregate.arg.iter_mut().try_for_each(|(expr, _)| f(expr))?;
+                aggregate.filter.iter_mut().try_for_each(f)?;
+            }
+            Over::Function(_, args) => args.iter_mut().try_for_each(|(expr, _)| f(expr))?,
+        }
+        self.partition.iter_mut().try_for_each(|(expr, _)| f(expr))?;
+        self.order.iter_mut().try_for_each(|(expr, _)| f(expr))?;
+        self.filter.iter_mut().try_for_each(f)
+    }
+}
+
+impl Planner<'_> {
+    /// Notes the WINDOW clause.
+    pub(super) fn name_windows(&self, select: &Select) -> Bind<()> {
+        let mut named = Vec::with_capacity(select.named_window.len());
+        for ast::NamedWindowDefinition(name, definition) in &select.named_window {
+            match definition {
+                NamedWindowExpr::WindowSpec(spec) => named.push((fold(name), spec.clone())),
+                NamedWindowExpr::NamedWindow(_) => return refuse("a window that names another"),
+            }
+        }
+        self.state.borrow_mut().named_windows = named;
+        Ok(())
+    }
+
+    pub(super) fn bind_window(&self, binder: &mut Binder<'_>, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
+        let ast::Function { name, uses_odbc_syntax, parameters, args, filter, null_treatment, over, within_group } =
+            function;
+        if *uses_odbc_syntax
+            || *parameters != FunctionArguments::None
+            || null_treatment.is_some()
+            || !within_group.is_empty()
+        {
+            return refuse(format!("the call {function}"));
+        }
+        let Some(windows) = self.state.borrow_mut().windows.take() else {
+            return Err(SqlError::new("42P20", "window functions are not allowed here").into());
+        };
+        let bound = self.window_parts(binder, name, args, filter.as_deref(), over.as_ref(), scope);
+        let mut windows = windows;
+        let result = bound.map(|window| {
+            let ty = window.ty;
+            let at = windows.iter().position(|w| *w == window).unwrap_or_else(|| {
+                windows.push(window);
+                windows.len() - 1
+            });
+            Bound::new(Expr::Cell { source: WINDOW, column: at as u16 }, ty)
+        });
+        self.state.borrow_mut().windows = Some(windows);
+        result
+    }
+
+    fn window_parts(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &ast::ObjectName,
+        args: &FunctionArguments,
+        filter: Option<&ast::Expr>,
+        over: Option<&WindowType>,
+        scope: &Scope,
+    ) -> Bind<Window> {
+        let spec = match over {
+            Some(WindowType::WindowSpec(spec)) => spec.clone(),
+            Some(WindowType::NamedWindow(name)) => self.named_window(&fold(name))?,
+            None => return refuse("a call without OVER"),
+        };
+        let WindowSpec { window_name, partition_by, order_by, window_frame } = spec;
+        if window_name.is_some() {
+            return refuse("a window that extends another");
+        }
+        let mut partition = Vec::with_capacity(partition_by.len());
+        for ast in &partition_by {
+            let bound = binder.bind(ast, scope)?;
+            let bound = binder.known(bound)?;
+            partition.push((bound.expr, bound.ty.unwrap_or(Type::Text)));
+        }
+        let mut order = Vec::with_capacity(order_by.len());
+        for item in &order_by {
+            let ast::OrderByExpr { expr, options, with_fill: None } = item else {
+                return refuse("WITH FILL");
+            };
+            let bound = binder.bind(expr, scope)?;
+            let bound = binder.known(bound)?;
+            let descending = options.asc == Some(false);
+            let nulls_first = options.nulls_first.unwrap_or(descending);
+            let ty = bound.ty.unwrap_or(Type::Text);
+            order.push((bound.expr, KeyOrder { ty, descending, nulls_first }));
+        }
+        let filter = filter.map(|f| binder.condition(f, "FILTER", scope)).transpose()?;
+        let (over, ty) = self.windowed(binder, name, args, scope)?;
+        if filter.is_some() && !matches!(over, Over::Aggregate(_)) {
+            return refuse("FILTER of a window function that is no aggregate");
+        }
+        Ok(Window { over, partition, order, frame: window_frame, filter, ty })
+    }
+
+    fn named_window(&self, name: &str) -> Bind<WindowSpec> {
+        let state = self.state.borrow();
+        let found = state.named_windows.iter().find(|(known, _)| known == name);
+        match found {
+            Some((_, spec)) => Ok(spec.clone()),
+            None => Err(SqlError::new("42704", format!("window \"{name}\" does not exist")).into()),
+        }
+    }
+
+    fn windowed(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &ast::ObjectName,
+        args: &FunctionArguments,
+        scope: &Scope,
+    ) -> Bind<(Over, Type)> {
+        let name = name.to_string().to_lowercase();
+        let (mut bound, star) = self.window_args(binder, args, scope)?;
+        if let Some(function) = AggregateFunction::named(&name) {
+            let arg = bound.pop();
+            if !bound.is_empty() || (star && function != AggregateFunction::Count) {
+                return refuse(format!("{name} with these arguments"));
+            }
+            let arg = arg.map(|a| binder.known(a)).transpose()?;
+            let ty = arg.as_ref().and_then(|a| a.ty);
+            let Some((input, result)) = function.types(ty) else {
+                return Err(no_function(&name).into());
+            };
+            let arg = match (arg, input) {
+                (Some(arg), Some(input)) => Some((binder.coerce(arg, input, CastContext::Implicit)?, input)),
+                (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
+                (None, _) => None,
+            };
+            return Ok((Over::Aggregate(Aggregate { function, arg, distinct: false, filter: None }), result));
+        }
+        if star {
+            return Err(no_function(&name).into());
+        }
+        self.window_function(binder, &name, bound)
+    }
+
+    fn window_args(
+        &self,
+        binder: &mut Binder<'_>,
+        args: &FunctionArguments,
+        scope: &Scope,
+    ) -> Bind<(Vec<Bound>, bool)> {
+        let FunctionArguments::List(list) = args else {
+            return refuse("this call of a window function");
+        };
+        if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+            return refuse("DISTINCT or a clause in the arguments of a window function");
+        }
+        let mut bound = Vec::with_capacity(list.args.len());
+        for arg in &list.args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => bound.push(binder.bind(e, scope)?),
+                FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => return Ok((Vec::new(), true)),
+                other => return refuse(format!("the argument {other}")),
+            }
+        }
+        Ok((bound, false))
+    }
+
+    fn window_function(&self, binder: &mut Binder<'_>, name: &str, args: Vec<Bound>) -> Bind<(Over, Type)> {
+        let mut args = args.into_iter();
+        let first = args.next();
+        let (known, ty) = match name {
+            "row_number" => ("row_number", Type::Int8),
+            "rank" => ("rank", Type::Int8),
+            "dense_rank" => ("dense_rank", Type::Int8),
+            "percent_rank" => ("percent_rank", Type::Float8),
+            "cume_dist" => ("cume_dist", Type::Float8),
+            "ntile" => ("ntile", Type::Int4),
+            "lag" => ("lag", Type::Text),
+            "lead" => ("lead", Type::Text),
+            "first_value" => ("first_value", Type::Text),
+            "last_value" => ("last_value", Type::Text),
+            "nth_value" => ("nth_value", Type::Text),
+            _ => return Err(no_function(name).into()),
+        };
+        let of_rows = matches!(known, "row_number" | "rank" | "dense_rank" | "percent_rank" | "cume_dist");
+        let mut bound = Vec::new();
+        let ty = match first {
+            None if of_rows => ty,
+            Some(first) if !of_rows => {
+                if known == "ntile" {
+                    bound.push((binder.coerce(first, Type::Int4, CastContext::Implicit)?, Type::Int4));
+                    ty
+                } else {
+                    let first = binder.known(first)?;
+                    let ty = first.ty.unwrap_or(Type::Text);
+                    bound.push((first.expr, ty));
+                    ty
+                }
+            }
+            _ => return Err(no_function(name).into()),
+        };
+        for (i, arg) in args.enumerate() {
+            let want = match (known, i) {
+                ("lag" | "lead" | "nth_value", 0) => Type::Int4,
+                ("lag" | "lead", 1) => ty,
+                _ => return Err(no_function(name).into()),
+            };
+            bound.push((binder.coerce(arg, want, CastContext::Implicit)?, want));
+        }
+        if known == "nth_value" && bound.len() != 2 {
+            return Err(no_function(name).into());
+        }
+        Ok((Over::Function(known, bound), ty))
+    }
+
+    /// Adds the window functions' columns; gives what each one's placeholder stands for.
+    pub(super) fn window(
+        &self,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        windows: &[Window],
+    ) -> Bind<(LogicalPlan, Vec<Leaf>)> {
+        if windows.is_empty() {
+            return Ok((plan, Vec::new()));
+        }
+        let mut calls: Vec<DfExpr> = Vec::with_capacity(windows.len());
+        let mut leaves = Vec::with_capacity(windows.len());
+        for window in windows {
+            let call = self.with_leaves(sources, |leaves| self.window_call(window, leaves))?;
+            let column = DfColumn::new_unqualified(call.schema_name().to_string());
+            let given = DfExpr::Column(column);
+            let given = match &window.over {
+                // Ranks are unsigned there.
+                Over::Function("row_number" | "rank" | "dense_rank" | "ntile", _) => {
+                    DfExpr::Cast(Cast::new(Box::new(given), data_type(window.ty)))
+                }
+                _ => given,
+            };
+            leaves.push(Leaf::new(given, window.ty));
+            if !calls.contains(&call) {
+                calls.push(call);
+            }
+        }
+        Ok((df(LogicalPlanBuilder::window_plan(plan, calls))?, leaves))
+    }
+
+    fn window_call(&self, window: &Window, leaves: &Leaves<'_>) -> Result<DfExpr, SqlError> {
+        let (fun, args) = match &window.over {
+            Over::Aggregate(aggregate) => {
+                let (function, args, _) = aggregate_call(aggregate, leaves)?;
+                (WindowFunctionDefinition::AggregateUDF(function), args)
+            }
+            Over::Function(name, args) => {
+                let args = args.iter().map(|(expr, ty)| leaves.convert(expr, *ty)).collect::<Result<_, _>>()?;
+                (WindowFunctionDefinition::WindowUDF(named_function(name)), args)
+            }
+        };
+        let partition_by = window.partition.iter().map(|(expr, ty)| Ok(key(leaves.convert(expr, *ty)?, *ty)));
+        let order_by = window.order.iter().map(|(expr, order)| {
+            let expr = key(leaves.convert(expr, order.ty)?, order.ty);
+            Ok(Sort { expr, asc: !order.descending, nulls_first: order.nulls_first })
+        });
+        let frame = match &window.frame {
+            Some(frame) => WindowFrame::try_from(frame.clone()).map_err(sql_error)?,
+            None => WindowFrame::new((!window.order.is_empty()).then_some(false)),
+        };
+        let params = WindowFunctionParams {
+            args,
+            partition_by: partition_by.collect::<Result<_, SqlError>>()?,
+            order_by: order_by.collect::<Result<_, SqlError>>()?,
+            window_frame: frame,
+            filter: window.filter.as_ref().map(|f| leaves.condition(f)).transpose()?.map(Box::new),
+            null_treatment: None,
+            distinct: false,
+        };
+        Ok(DfExpr::WindowFunction(Box::new(WindowFunction { fun, params })))
+    }
+
+    /// Of the rows with equal keys the first in the order.
+    pub(super) fn first_of_each(
+        &self,
+        rel: super::plan::Rel,
+        keys: Vec<DfExpr>,
+        order: &[Sort],
+    ) -> Bind<super::plan::Rel> {
+        let (plan, number) = self.numbered(rel.plan, keys, order.to_vec())?;
+        let first = number
+            .eq(super::convert::lit(Type::Int8, &crate::value::Datum::Int(1)).map_err(crate::bind::Refusal::Error)?);
+        let plan = df(df(LogicalPlanBuilder::from(plan).filter(first))?.build())?;
+        let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        self.project(plan, outputs, rel.at_most_one)
+    }
+
+    /// Numbers the rows of each partition; gives the number.
+    pub(super) fn numbered(
+        &self,
+        plan: LogicalPlan,
+        keys: Vec<DfExpr>,
+        order: Vec<Sort>,
+    ) -> Bind<(LogicalPlan, DfExpr)> {
+        let params = WindowFunctionParams {
+            args: Vec::new(),
+            partition_by: keys,
+            window_frame: WindowFrame::new((!order.is_empty()).then_some(false)),
+            order_by: order,
+            filter: None,
+            null_treatment: None,
+            distinct: false,
+        };
+        let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
+        let call = DfExpr::WindowFunction(Box::new(WindowFunction { fun, params }));
+        let column = DfExpr::Column(DfColumn::new_unqualified(call.schema_name().to_string()));
+        let plan = df(LogicalPlanBuilder::window_plan(plan, vec![call]))?;
+        Ok((plan, DfExpr::Cast(Cast::new(Box::new(column), data_type(Type::Int8)))))
+    }
+}
+
+fn named_function(name: &str) -> Arc<WindowUDF> {
+    match name {
+        "row_number" => row_number_udwf(),
+        "rank" => rank_udwf(),
+        "dense_rank" => dense_rank_udwf(),
+        "percent_rank" => percent_rank_udwf(),
+        "cume_dist" => cume_dist_udwf(),
+        "ntile" => ntile_udwf(),
+        "lag" => lag_udwf(),
+        "lead" => lead_udwf(),
+        "first_value" => first_value_udwf(),
+        "last_value" => last_value_udwf(),
+        _ => nth_value_udwf(),
+    }
+}
+
+fn no_function(name: &str) -> SqlError {
+    SqlError::new("42883", format!("window function {name} with these arguments does not exist"))
+        .with_hint("No function matches the given name and argument types.")
+}
