@@ -371,3 +371,24 @@ fn a_long_statement_can_be_ended_from_outside() {
     a.ok("RESET statement_timeout");
     assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(10));
 }
+
+#[test]
+fn a_row_comes_up_once_though_stale_entries_lead_to_it() {
+    let world = World::new(
+        "CREATE TABLE s (id int PRIMARY KEY, v int, w text); CREATE INDEX s_v ON s (v); CREATE INDEX s_w ON s (w)",
+    );
+    let (mut a, mut old) = (world.client(), world.client());
+    a.ok("INSERT INTO s VALUES (1, 1, repeat('long', 10) || 'a'), (2, 2, repeat('long', 10) || 'b')");
+    // An old snapshot keeps the entries of older keys.
+    old.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(old.number("SELECT count(*) FROM s"), Some(2));
+    a.ok("UPDATE s SET v = 5 WHERE id = 1");
+    assert_eq!(a.number("SELECT count(*) FROM s WHERE v IN (1, 5)"), Some(1));
+    assert_eq!(a.number("SELECT count(*) FROM s WHERE v >= 1 AND v <= 5"), Some(2));
+    assert_eq!(old.number("SELECT count(*) FROM s WHERE v IN (1, 5)"), Some(1));
+    assert_eq!(
+        a.number("SELECT count(*) FROM s WHERE w IN (repeat('long', 10) || 'a', repeat('long', 10) || 'b')"),
+        Some(2)
+    );
+    assert_eq!(a.ok("UPDATE s SET v = v + 1 WHERE v IN (1, 2, 5, 6)"), "UPDATE 2");
+}

@@ -433,8 +433,8 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
     let sessions_max = options.sessions_max;
     let (stores, next_storage) = (restored.stores, restored.next_storage);
-    let core =
-        Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage).map_err(refuse)?;
+    let core = Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, !has_threads)
+        .map_err(refuse)?;
     core.schema.store(Arc::new(restored.schema));
     for table in core.schema.load_full().tables() {
         replay::rebuild_indexes(&core, table, options.threads());

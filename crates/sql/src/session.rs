@@ -375,7 +375,7 @@ impl Session {
         }
         self.clock_read = self.clock_read && self.block == Block::Explicit;
         let fast = self.env.settings.fast;
-        if self.block == Block::None && plan.only_reads() && !fast.repeatable_read {
+        if self.block == Block::None && plan.only_reads() {
             self.inner.begin_read();
             return;
         }

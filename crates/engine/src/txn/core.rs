@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub budget: Arc<Budget>,
     pub log: Arc<Log>,
     pub(super) workers: Box<[Mutex<Worker>]>,
+    /// No threads of its own: see `worker`.
+    is_stepped: bool,
     pub sessions: Sessions,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
@@ -106,16 +108,20 @@ impl Core {
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
         next_storage: u32,
+        is_stepped: bool,
     ) -> Result<Core, LogError> {
         let sessions = Sessions::new(sessions_max + OWN_SESSIONS);
         let checkpoint_reader = sessions.claim().expect("the first claim of at least one place");
-        let workers = (0..WORKERS).map(|_| log.worker().map(Mutex::new)).collect::<Result<_, _>>()?;
+        // Small segments allow fewer.
+        let more = std::iter::from_fn(|| log.worker().ok()).take(WORKERS - 1);
+        let workers = std::iter::once(log.worker()?).chain(more).map(Mutex::new).collect();
         Ok(Core {
             pages,
             arena,
             budget,
             log,
             workers,
+            is_stepped,
             sessions,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
@@ -134,10 +140,11 @@ impl Core {
         })
     }
 
-    /// This thread's worker. Held from announce to leave; nothing waits meanwhile.
-    pub(super) fn worker(&self) -> MutexGuard<'_, Worker> {
-        let thread = THREAD.with(|t| *t);
-        self.workers[thread % self.workers.len()].lock()
+    /// This thread's worker. Held from announce to leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number`
+    /// chooses instead: so a seed decides which device gets what, and all devices get something.
+    pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
+        let number = if self.is_stepped { number } else { THREAD.with(|t| *t) };
+        self.workers[number % self.workers.len()].lock()
     }
 
     /// A slot for a new row; takes and logs a page where the container has no room.
@@ -156,9 +163,9 @@ impl Core {
         if !container.is_full() {
             return Ok(());
         }
-        let mut worker = self.worker();
-        let reserved = worker.reserve(64).map_err(stop_of)?;
         let (storage, number, slot_words, ordinal) = container.page_request();
+        let mut worker = self.worker((storage.0 + ordinal) as usize);
+        let reserved = worker.reserve(64).map_err(stop_of)?;
         let Some((page, meta)) = self.pages.allocate(storage, number, slot_words, ordinal) else {
             return Err(Error::OutOfMemory("a page").into());
         };

@@ -280,9 +280,22 @@ mod tests {
     #[test]
     fn the_documented_xor_vector_replays_in_both_orders() {
         // P*TIME (VLDB 2004): 0000 -> 0101 (L1) -> 1001 (L2); any order gives 1001, and without T2's record 0101.
-        let (l1, l2) = (0b0101u64, 0b1100u64);
-        assert_eq!((0 ^ l1) ^ l2, 0b1001);
-        assert_eq!((0 ^ l2) ^ l1, 0b1001);
-        assert_eq!(0 ^ l1, 0b0101);
+        let [l1, l2] = [0b0101u64, 0b1100].map(|xor| {
+            let mut out = Vec::new();
+            put_operation(&mut out, RowId(1), 1, 0, &[0, xor]);
+            out
+        });
+        let replay = |operations: &[&Vec<u8>]| {
+            let mut record = [0u64; 2];
+            for operation in operations {
+                let mut reader = Reader(operation);
+                read_operation(&mut reader, Cts(9)).expect("what was written");
+                read_delta(&mut reader, |at, xor| record[at] ^= xor).expect("what was written");
+            }
+            record[1]
+        };
+        assert_eq!(replay(&[&l1, &l2]), 0b1001);
+        assert_eq!(replay(&[&l2, &l1]), 0b1001);
+        assert_eq!(replay(&[&l1]), 0b0101);
     }
 }

@@ -485,7 +485,7 @@ impl Session {
         let base = self.core.log.now();
         self.compose(base, self.core.log.frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
-        let mut worker = core.worker();
+        let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut announced = reserved.announce();
         let cts = announced.draw();
@@ -567,7 +567,7 @@ impl Session {
             txn: incarnation << 32 | core.large_txn.fetch_add(1, Ordering::Relaxed),
             ..Fragments::default()
         });
-        let mut worker = core.worker();
+        let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut header = vec![record::FRAGMENT];
         header.extend_from_slice(&fragments.txn.to_le_bytes());

@@ -208,7 +208,7 @@ impl Binder<'_> {
         let mut conditions = Vec::with_capacity(columns.len());
         for name in columns {
             let name = relation_name(name)?;
-            let left = before.column(&name)?;
+            let left = left_of_using(before, &name)?;
             let right = {
                 let columns = &from.scope.sources[usize::from(source)].columns;
                 let at = columns.iter().position(|c| c.name == name);
@@ -466,4 +466,14 @@ pub fn refuse_rescans(loops: &Loops) -> Result<(), Refusal> {
         return not_compiled("a join without an index on its key");
     }
     Ok(())
+}
+
+/// The column of USING in what stands to the left.
+pub(crate) fn left_of_using(before: &Scope, name: &str) -> Result<super::scope::Found, SqlError> {
+    before.column(name).map_err(|mut e| {
+        if e.sqlstate == "42703" {
+            e.message = format!("column \"{name}\" specified in USING clause does not exist in left table");
+        }
+        e
+    })
 }

@@ -29,7 +29,7 @@ pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
     match parts.len() {
         1 => Ok(parts.remove(0)),
         2 if parts[0] == "public" => Ok(parts.remove(1)),
-        2 => Err(SqlError::new("3F000", format!("schema \"{}\" does not exist", parts[0]))),
+        2 => Err(SqlError::new("42P01", format!("relation \"{}.{}\" does not exist", parts[0], parts[1]))),
         _ => Err(SqlError::unsupported(format!("cross-database reference {name}"))),
     }
 }

@@ -8,7 +8,7 @@
 //! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
 //! | `Scan` | otherwise | all |
 //!
-//! Only `Unique` answers its conditions exactly; on the other paths all conditions stay in the step's filter, so that
+//! Only `Unique` answers its conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay in the step's filter, so that
 //! stale entries and inexact bounds cost time and never a wrong row.
 
 use super::{Halt, Level, Run, Scratch};
@@ -573,6 +573,17 @@ fn open_points(view: &StepView<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Res
     Ok(Cursor::Points { values, next: 0, candidate: 0 })
 }
 
+/// Whether the row at hand has the value that was looked up last.
+fn has_point(view: &StepView<'_>, values: &[Datum], next: usize, run: &Run<'_>) -> bool {
+    let Access::Points { index, varying, .. } = view.access else {
+        unreachable!("invariant: a cursor is of its path");
+    };
+    let column = index.spec.columns().nth(*varying).expect("invariant: the varying column is one of the index");
+    let (column, layout) = (usize::from(column.column), &view.table().layout);
+    let value = run.scratch.rows[usize::from(view.source)].get(layout, column);
+    !value.is_null() && layout.column_type(column).compare(&value, &values[next - 1].as_value()).is_eq()
+}
+
 /// Looks up the next value of the list; false when there is none.
 fn next_point(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
     let Access::Points { index, keys, varying, .. } = view.access else {
@@ -706,7 +717,12 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
         Cursor::Candidates(at) => next_candidate(view, at, run),
         Cursor::Points { values, next, candidate } => loop {
             if let Some(id) = next_candidate(view, candidate, run) {
-                break Some(id);
+                // An entry may be stale, or of a key cut short: a row comes up at its own value of the list only.
+                fetch_long(view, run);
+                if has_point(view, values, *next, run) {
+                    break Some(id);
+                }
+                continue;
             }
             if !next_point(view, values, next, run)? {
                 break None;

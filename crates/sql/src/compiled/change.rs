@@ -198,9 +198,8 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
 
 /// Inserts the scratch's `changed` row.
 fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    let row = &mut run.scratch.changed;
-    check_nulls(table, row, &plan.not_null)?;
-    if let Err(stop) = run.engine.insert(table, row) {
+    check_nulls(table, &plan.not_null, run)?;
+    if let Err(stop) = run.engine.insert(table, &mut run.scratch.changed) {
         return Err(named(stop, table, run));
     }
     if let Some(returning) = &plan.returning {
@@ -230,11 +229,12 @@ pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
             let scalar = evaluate(expr, &frame)?;
             changed.set(&table.layout, usize::from(*column), &scalar.value());
         }
-        check_nulls(table, &changed, &plan.not_null)
+        Ok(())
     };
     let set = set();
     run.scratch.changed = changed;
     set?;
+    check_nulls(table, &plan.not_null, run)?;
     let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
     if let Err(stop) = run.engine.update(table, id, old, new) {
         return Err(named(stop, table, run));
@@ -334,20 +334,42 @@ fn give(
 
 // ---- constraints
 
-fn check_nulls(table: &Table, row: &Row, not_null: &[u16]) -> Result<(), SqlError> {
-    for &column in not_null {
-        let column = usize::from(column);
-        if row.is_null(&table.layout, column) {
-            return Err(SqlError::new(
-                "23502",
-                format!(
-                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
-                    table.def.columns[column].name, table.def.name
-                ),
-            ));
-        }
+/// Checks the scratch's `changed` row.
+fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
+    let row = &run.scratch.changed;
+    match not_null.iter().find(|&&column| row.is_null(&table.layout, usize::from(column))) {
+        None => Ok(()),
+        Some(&column) => Err(null_violation(table, usize::from(column), run)),
     }
-    Ok(())
+}
+
+#[cold]
+fn null_violation(table: &Table, column: usize, run: &mut Run<'_>) -> SqlError {
+    let row = &mut run.scratch.changed;
+    let mut values = Vec::with_capacity(table.def.columns.len());
+    for i in 0..table.def.columns.len() {
+        run.engine.fetch_long(table, row, i);
+        values.push(shown(table, row, i, 64));
+    }
+    let message = format!(
+        "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+        table.def.columns[column].name, table.def.name
+    );
+    SqlError::new("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
+}
+
+/// A column's value as messages show it, cut after `limit` characters.
+fn shown(table: &Table, row: &Row, column: usize, limit: usize) -> String {
+    let mut text = Vec::new();
+    match row.get(&table.layout, column) {
+        Value::Null => text.extend_from_slice(b"null"),
+        value => value::to_text(table.layout.column_type(column), &value, &mut text),
+    }
+    let text = String::from_utf8_lossy(&text);
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into_owned(),
+    }
 }
 
 /// A stop with what only the statement knows: the key, of the scratch's `changed` row, that exists already.
@@ -374,12 +396,7 @@ fn key_detail(table: &Table, index: &Index, row: &Row) -> String {
     for column in index.spec.columns() {
         let column = usize::from(column.column);
         names.push(table.def.columns[column].name.as_str());
-        let mut text = Vec::new();
-        match row.get(&table.layout, column) {
-            Value::Null => text.extend_from_slice(b"null"),
-            value => value::to_text(table.layout.column_type(column), &value, &mut text),
-        }
-        values.push(String::from_utf8_lossy(&text).into_owned());
+        values.push(shown(table, row, column, usize::MAX));
     }
     format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
 }

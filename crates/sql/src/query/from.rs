@@ -5,7 +5,7 @@ use super::convert::{Leaf, key};
 use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse, subquery_of};
 use super::series::Series;
 use crate::bind::expr::Bound;
-use crate::bind::from::{alias_parts, rename};
+use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
@@ -270,7 +270,7 @@ impl Planner<'_> {
         let source = item.scope.sources.len() - 1;
         let mut conditions = Vec::with_capacity(names.len());
         for name in names {
-            let left = before.column(name)?;
+            let left = left_of_using(before, name)?;
             let columns = &item.scope.sources[source].columns;
             let Some(at) = columns.iter().position(|c| c.name == *name) else {
                 let message = format!("column \"{name}\" specified in USING clause does not exist in right table");

@@ -3,9 +3,11 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
+mod grammar;
+
 use crate::error::SqlError;
+use grammar::Grammar;
 use sqlparser::ast::Statement;
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
@@ -44,7 +46,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Ok(own);
     }
     check_runs(&words)?;
-    let dialect = PostgreSqlDialect {};
+    let dialect = Grammar::default();
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
@@ -56,7 +58,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
 
 /// Parses an expression alone, as a column's default is stored.
 pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
-    let dialect = PostgreSqlDialect {};
+    let dialect = Grammar::default();
     Parser::new(&dialect)
         .with_recursion_limit(DEPTH_MAX)
         .with_tokens_with_locations(tokenize(sql)?)
@@ -161,7 +163,7 @@ fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
-    Tokenizer::new(&PostgreSqlDialect {}, sql)
+    Tokenizer::new(&Grammar::default(), sql)
         .tokenize_with_location()
         .map_err(|e| SqlError::new("42601", lower_first(&e.message)).at(position(sql, e.location)))
 }
