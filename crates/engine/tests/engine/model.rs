@@ -208,8 +208,7 @@ impl Model {
 
     fn statement(&mut self, who: usize) -> Result<(), Failed> {
         if !self.clients[who].active {
-            let isolation =
-                if self.dice.one_in(3) { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+            let isolation = if self.dice.one_in(3) { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
             self.clients[who].session.begin(isolation, false);
             self.clients[who].isolation = isolation;
             self.clients[who].active = true;
@@ -367,7 +366,8 @@ impl Model {
         let committed = self.latest()[at].get(&uid).cloned();
         let newest = own.unwrap_or(committed.clone());
         // A row that is gone was deleted after the snapshot, or the snapshot would not have shown it.
-        let changed = committed.as_ref().map_or(client.own.changes[at].get(&uid).is_none(), |c| c.cts > client.snapshot_cts);
+        let changed =
+            committed.as_ref().map_or(client.own.changes[at].get(&uid).is_none(), |c| c.cts > client.snapshot_cts);
         if client.isolation == Isolation::RepeatableRead && changed {
             assert!(matches!(result, Err(Stop::Error(Error::Serialization))), "{rec:?} changed, yet: {result:?}");
             return result.map(|_| None);
