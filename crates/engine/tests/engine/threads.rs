@@ -109,12 +109,18 @@ fn read<T>(session: &mut Session, read: impl FnOnce(&mut Session) -> T) -> T {
     result
 }
 
+/// Rows that everyone sees: other sessions read at the durable horizon.
 fn fill(engine: &Engine, name: &str, rows: i64, n: i64) {
     let mut session = engine.connect().expect("a place");
-    for id in 0..rows {
-        transact(&mut session, Isolation::ReadCommitted, |s| insert_into(s, name, &[id, n], None).map(drop))
-            .expect("inserts");
-    }
+    transact(&mut session, Isolation::ReadCommitted, |s| {
+        (0..rows).try_for_each(|id| insert_into(s, name, &[id, n], None).map(drop))
+    })
+    .expect("inserts");
+    session.begin(Isolation::RepeatableRead, true);
+    session.begin_statement();
+    count_and_sum(&mut session, name);
+    let seen = session.commit().expect("a read commits");
+    engine.wait_durable(seen.cts).wait().expect("becomes durable");
 }
 
 #[test]
