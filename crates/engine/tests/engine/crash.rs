@@ -9,7 +9,7 @@ use freshet_engine::io::mem::MemIo;
 
 /// Opens after a crash; now and then the power fails again while recovering.
 fn reopen(plan: &Plan, io: &mut MemIo, cut: u64, seed: u64) -> Engine {
-    if cut % 3 == 0 {
+    if cut.is_multiple_of(3) {
         io.cut_power_after((cut / 3) % 23);
         let _ = plan.open(io);
         *io = io.crash(seed ^ 0x5eed);

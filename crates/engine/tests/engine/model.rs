@@ -370,7 +370,7 @@ impl Model {
         let newest = own.unwrap_or(committed.clone());
         // A row that is gone was deleted after the snapshot, or the snapshot would not have shown it.
         let changed =
-            committed.as_ref().map_or(client.own.changes[at].get(&uid).is_none(), |c| c.cts > client.snapshot_cts);
+            committed.as_ref().map_or(!client.own.changes[at].contains_key(&uid), |c| c.cts > client.snapshot_cts);
         if client.isolation == Isolation::RepeatableRead && changed {
             assert!(matches!(result, Err(Stop::Error(Error::Serialization))), "{rec:?} changed, yet: {result:?}");
             return result.map(|_| None);
