@@ -265,7 +265,7 @@ impl Session {
             match step.map_err(|error| self.told(error))? {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Wait(mut wait) => {
-                    let (limit, error) = self.wait_limit(started);
+                    let (limit, error) = self.wait_limit(started, wait.is_lock());
                     if !wait.block(limit) {
                         let error = self.inner.cancel(error);
                         return Err(self.told(error));
@@ -277,8 +277,8 @@ impl Session {
     }
 
     /// How long a wait may take, and what is said when it took longer.
-    fn wait_limit(&self, started: Option<(Instant, Duration)>) -> (Option<Duration>, SqlError) {
-        let lock = self.inner.lock_timeout();
+    fn wait_limit(&self, started: Option<(Instant, Duration)>, is_lock: bool) -> (Option<Duration>, SqlError) {
+        let lock = self.inner.lock_timeout().filter(|_| is_lock);
         let statement = started.map(|(at, limit)| limit.saturating_sub(at.elapsed()));
         match (lock, statement) {
             (lock, Some(statement)) if lock.is_none_or(|lock| statement < lock) => {

@@ -14,6 +14,7 @@
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
 //! | `change` | how rows are changed by what a query finds |
 //! | `run` | where and how a plan runs |
+//! | `interrupt` | how a query is stopped |
 //!
 //! A statement is bound by the compiled road's binder and computed by its evaluator; DataFusion joins, groups, sorts, ranks and combines
 //! (`plan`). It is planned anew for every run, with the parameters as literals: what a plan costs is small against what such
@@ -26,6 +27,7 @@ mod convert;
 mod fault;
 mod fold;
 mod from;
+mod interrupt;
 mod plan;
 mod run;
 mod scan;

@@ -5,6 +5,7 @@
 //! 3. Nothing spills: what exceeds the limit is 53200.
 
 use super::fault::sql_error;
+use super::interrupt::{Stopped, interruptible};
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -84,6 +85,8 @@ fn planning() -> &'static SessionState {
         options.optimizer.repartition_aggregations = false;
         options.optimizer.repartition_windows = false;
         options.optimizer.repartition_sorts = false;
+        // Scans do not take them, and joins are built anew by `interrupt`.
+        options.optimizer.enable_dynamic_filter_pushdown = false;
         SessionStateBuilder::new().with_config(config).with_default_features().build()
     })
 }
@@ -100,8 +103,9 @@ fn task(memory_mb: usize) -> Result<Arc<TaskContext>> {
     Ok(Arc::new(TaskContext::default().with_session_config(config).with_runtime(runtime)))
 }
 
-async fn collect(plan: LogicalPlan, memory_mb: usize) -> Result<Vec<RecordBatch>> {
+async fn collect(plan: LogicalPlan, memory_mb: usize, stopped: Stopped) -> Result<Vec<RecordBatch>> {
     let physical = planning().create_physical_plan(&plan).await?;
+    let physical = interruptible(physical, &stopped)?;
     let task = task(memory_mb)?;
     let result = MemoryConsumer::new("result").register(task.memory_pool());
     let mut stream = execute_stream(physical, task)?;
@@ -143,6 +147,7 @@ impl Drop for Ending {
 pub struct Query {
     shared: Arc<Shared>,
     abort: AbortHandle,
+    stopped: Stopped,
 }
 
 impl Query {
@@ -151,11 +156,13 @@ impl Query {
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
         let ending = Ending(shared.clone(), worker);
+        let stopped = Stopped::default();
+        let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let result = collect(plan, memory_mb).await.map_err(sql_error);
+            let result = collect(plan, memory_mb, told).await.map_err(sql_error);
             ending.0.finish(result);
         });
-        Ok(Query { shared, abort: task.abort_handle() })
+        Ok(Query { shared, abort: task.abort_handle(), stopped })
     }
 
     /// The result, once it is there.
@@ -176,6 +183,7 @@ impl Query {
 
 impl Drop for Query {
     fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
         self.abort.abort();
     }
 }

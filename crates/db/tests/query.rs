@@ -1,0 +1,266 @@
+//! The road to DataFusion beside other sessions: snapshots, re-evaluation, cancelling, limits. Driven in steps where order matters.
+#![cfg(feature = "query")]
+
+use freshet_db::sql::{Outcome, Session, Step, Wait};
+use freshet_db::{Database, IntoDatum, Options, RowSet, SqlError, Type};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+struct World {
+    db: Database,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(setup: &str) -> World {
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let db = Database::open(Options::small(dir.path())).expect("the database opens");
+        db.session().and_then(|mut s| s.run(setup)).expect("the setup runs");
+        World { db, _dir: dir }
+    }
+
+    fn client(&self) -> Client {
+        Client { session: self.db.sql_session().expect("a session"), rows: RowSet::default() }
+    }
+}
+
+struct Client {
+    session: Session,
+    rows: RowSet,
+}
+
+impl Client {
+    fn start(&mut self, sql: &str) -> Result<Step, SqlError> {
+        let statement = self.session.prepare(sql, &[])?;
+        self.session.execute(&statement, &[], &mut self.rows)
+    }
+
+    /// Runs to the end.
+    fn run(&mut self, sql: &str) -> Result<Outcome, SqlError> {
+        match self.start(sql)? {
+            Step::Done(outcome) => Ok(self.answered(outcome)),
+            Step::Wait(wait) => self.resume(wait),
+        }
+    }
+
+    /// As a client sees it: the answer leaves when what it depends on is durable.
+    fn answered(&self, outcome: Outcome) -> Outcome {
+        if let Some(cts) = outcome.durable {
+            self.session.engine().wait_durable(cts).wait().expect("the log works");
+        }
+        outcome
+    }
+
+    fn ok(&mut self, sql: &str) -> String {
+        self.run(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).tag.to_string()
+    }
+
+    /// A statement whose query goes on elsewhere: its snapshot is taken, nothing of it is applied.
+    fn begun(&mut self, sql: &str) -> Wait {
+        match self.start(sql).unwrap_or_else(|e| panic!("{sql}: {e}")) {
+            Step::Wait(wait) => wait,
+            Step::Done(outcome) => panic!("{sql} is done at once: {outcome:?}"),
+        }
+    }
+
+    fn resume(&mut self, mut wait: Wait) -> Result<Outcome, SqlError> {
+        loop {
+            assert!(wait.block(Some(Duration::from_secs(20))), "what was waited for has happened");
+            match self.session.resume(&mut self.rows)? {
+                Step::Done(outcome) => return Ok(self.answered(outcome)),
+                Step::Wait(next) => wait = next,
+            }
+        }
+    }
+
+    fn number(&mut self, sql: &str) -> Option<i64> {
+        self.ok(sql);
+        self.rows.i64(0, 0)
+    }
+}
+
+const ACCOUNTS: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)";
+const TOTAL: &str = "SELECT sum(v)::bigint FROM t WHERE id IN (SELECT id FROM t)";
+
+#[test]
+fn a_query_sees_its_own_snapshot_whatever_is_committed_while_it_runs() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    let wait = a.begun(TOTAL);
+    b.ok("UPDATE t SET v = v + 1000");
+    b.ok("DELETE FROM t WHERE id = 3");
+    a.resume(wait).expect("it goes on");
+    assert_eq!(a.rows.i64(0, 0), Some(60));
+    assert_eq!(a.number(TOTAL), Some(2030));
+}
+
+#[test]
+fn a_transaction_sees_its_own_changes_and_a_steady_rest() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(a.number(TOTAL), Some(60));
+    b.ok("INSERT INTO t VALUES (4, 40)");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    assert_eq!(a.number(TOTAL), Some(61));
+    a.ok("ROLLBACK");
+    assert_eq!(a.number(TOTAL), Some(100));
+}
+
+#[test]
+fn a_sum_is_steady_while_money_moves() {
+    let world = World::new(ACCOUNTS);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut writer = world.db.session().expect("a session");
+            let moves = writer.prepare("UPDATE t SET v = CASE id WHEN 1 THEN v - 1 ELSE v + 1 END WHERE id <= 2");
+            let moves = moves.expect("it is compiled");
+            while !stop.load(Ordering::Relaxed) {
+                writer.execute(&moves, &[]).expect("the move is made");
+            }
+        });
+        let mut reader = world.client();
+        for _ in 0..50 {
+            assert_eq!(reader.number(TOTAL), Some(60));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_change_by_a_subquery_waits_and_builds_on_what_was_committed() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = v + 1 WHERE id = 1");
+    let wait = b.begun("UPDATE t SET v = v * 2 WHERE id IN (SELECT id FROM t WHERE id < 3)");
+    a.ok("COMMIT");
+    assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 2");
+    assert_eq!(b.number(TOTAL), Some(22 + 40 + 30));
+}
+
+/// The row is free again when the change comes to it, but it is not the one that the query saw: the statement runs anew.
+#[test]
+fn a_change_by_a_subquery_is_run_again_over_what_was_committed_meanwhile() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    let wait = b.begun("UPDATE t SET v = v * 2 WHERE v IN (SELECT v FROM t WHERE v < 30)");
+    a.ok("UPDATE t SET v = 5 WHERE id = 1");
+    a.ok("UPDATE t SET v = 35 WHERE id = 2");
+    assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 1");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(10));
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 2"), Some(35));
+
+    let wait = b.begun("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE v = 10)");
+    a.ok("DELETE FROM t WHERE id = 1");
+    assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "DELETE 0");
+}
+
+#[test]
+fn in_repeatable_read_a_newer_row_is_40001() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    b.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    b.ok("SELECT v FROM t WHERE id = 3");
+    a.ok("UPDATE t SET v = 0 WHERE id = 1");
+    let failed = b.run("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE id = 1)");
+    assert_eq!(failed.expect_err("the row is newer").sqlstate, "40001");
+}
+
+#[test]
+fn a_query_that_is_cancelled_leaves_a_session_that_works() {
+    let world = World::new(ACCOUNTS);
+    let mut a = world.client();
+    a.ok("SET freshet.road = query");
+    let endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b WHERE a + b < 0";
+    let mut wait = a.begun(endless);
+    assert!(!wait.block(Some(Duration::from_millis(20))), "it takes longer than that");
+    let error = a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(error.sqlstate, "57014");
+    assert_eq!(a.number(TOTAL), Some(60));
+
+    a.ok("BEGIN");
+    drop(a.begun(endless));
+    a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(a.run(TOTAL).expect_err("the block has failed").sqlstate, "25P02");
+    a.ok("ROLLBACK");
+
+    let mut session = world.db.session().expect("a session");
+    session.run("SET freshet.road = query").expect("the setting is known");
+    session.run("SET statement_timeout = 20").expect("the setting is known");
+    session.run("SET lock_timeout = 1").expect("the setting is known");
+    assert_eq!(session.run(endless).expect_err("it takes longer").sqlstate, "57014");
+}
+
+#[test]
+fn a_query_that_would_hold_more_than_its_limit_fails() {
+    let world = World::new(ACCOUNTS);
+    let mut session = world.db.session().expect("a session");
+    session.run("SET freshet.road = query").expect("the setting is known");
+    session.run("SET freshet.query_memory_mb = 1").expect("the setting is known");
+    for sql in [
+        "SELECT g FROM generate_series(1, 1000000) g ORDER BY -g",
+        "SELECT count(*) FROM (SELECT DISTINCT md5(g::text) FROM generate_series(1, 1000000) g) x",
+        "SELECT a FROM generate_series(1, 1000000) a JOIN generate_series(1, 1000000) b ON a = b",
+    ] {
+        let error = session.run(sql).expect_err(sql);
+        assert_eq!(error.sqlstate, "53200", "{sql}: {error}");
+    }
+    session.run("RESET freshet.query_memory_mb").expect("the setting is known");
+    let sql =
+        session.prepare("SELECT max(a) FROM generate_series(1, 100000) a JOIN generate_series(1, 100000) b ON a = b");
+    let rows = session.query(&sql.expect("it is planned"), &[]).expect("there is room");
+    assert_eq!(rows.i64(0, 0), Some(100_000));
+}
+
+#[test]
+fn parameters_are_typed_by_what_they_meet() {
+    let world = World::new(ACCOUNTS);
+    let mut session = world.db.session().expect("a session");
+    let sql = "SELECT v, $3 FROM t WHERE id IN (SELECT id FROM t WHERE v > $1) AND id < $2 ORDER BY id LIMIT $4";
+    let statement = session.prepare(sql).expect("it is planned");
+    assert_eq!(statement.parameters(), [Type::Int4, Type::Int4, Type::Text, Type::Int8]);
+    let given = [15.into_datum(), 10.into_datum(), "x".into_datum(), 1_i64.into_datum()];
+    let rows = session.query(&statement, &given).expect("it runs");
+    assert_eq!((rows.len(), rows.i64(0, 0), rows.text(0, 1)), (1, Some(20), Some("x")));
+    // The same statement, planned for other values.
+    let given = [5.into_datum(), 10.into_datum(), "y".into_datum(), 9_i64.into_datum()];
+    let rows = session.query(&statement, &given).expect("it runs");
+    assert_eq!((rows.len(), rows.i64(0, 0), rows.text(2, 1)), (3, Some(10), Some("y")));
+}
+
+#[test]
+fn explain_names_the_road_and_the_index() {
+    let world = World::new(ACCOUNTS);
+    let mut session = world.db.session().expect("a session");
+    let sql = "EXPLAIN SELECT v FROM t WHERE id = 2 AND v > (SELECT min(v) FROM t)";
+    let statement = session.prepare(sql).expect("it is planned");
+    let rows = session.query(&statement, &[]).expect("it is explained");
+    let lines: Vec<&str> = (0..rows.len()).filter_map(|i| rows.text(i, 0)).collect();
+    assert_eq!(lines[0], "DataFusion:");
+    assert!(lines.iter().any(|l| l.contains("SnapshotScan: t by key of t_pkey (btree)")), "{lines:#?}");
+}
+
+#[test]
+fn a_forced_road_is_taken_or_refused() {
+    let world = World::new(ACCOUNTS);
+    let mut session = world.db.session().expect("a session");
+    session.run("SET freshet.road = compiled").expect("the setting is known");
+    assert_eq!(session.run(TOTAL).expect_err("not compiled").sqlstate, "0A000");
+    session.run("SET freshet.road = query").expect("the setting is known");
+    let statement = session.prepare("EXPLAIN SELECT v FROM t WHERE id = 2").expect("it is planned");
+    let rows = session.query(&statement, &[]).expect("it is explained");
+    assert_eq!(rows.text(0, 0), Some("DataFusion:"));
+    assert_eq!(session.run("UPDATE t SET v = 1 WHERE id = 2").expect("it runs"), 1);
+}
+
+#[test]
+fn a_schema_that_changes_under_a_statement_is_met_anew() {
+    let world = World::new(ACCOUNTS);
+    let mut session = world.db.session().expect("a session");
+    let statement = session.prepare(TOTAL).expect("it is planned");
+    session.run("CREATE INDEX t_v ON t (v); TRUNCATE t; INSERT INTO t VALUES (7, 7)").expect("the schema changes");
+    let rows = session.query(&statement, &[]).expect("it runs");
+    assert_eq!(rows.i64(0, 0), Some(7));
+}
