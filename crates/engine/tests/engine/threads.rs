@@ -453,3 +453,129 @@ fn check_index(session: &mut Session) {
     }
     session.commit().map(drop).expect("a read commits");
 }
+
+/// Sessions insert, move, change and delete rows of the same few keys, with values in slots of their own, and roll back at random. Every snapshot
+/// has each key at most once and each row whole; in the end every index has exactly the rows' entries, and a reopen finds the same.
+#[test]
+fn rows_of_few_keys_stay_unique_whole_and_indexed() {
+    const KEYS: u64 = 16;
+    for kind in [IndexKind::Hash, IndexKind::BTree] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = open(dir.path(), 2);
+        create(&engine, "t", kind, true);
+        let mut session = engine.connect().expect("a place");
+        for (name, column, kind) in [("t_n", 1, IndexKind::BTree), ("t_note", 2, IndexKind::Hash)] {
+            transact(&mut session, Isolation::ReadCommitted, |s| s.create_index("t", index(name, column, kind, false)))
+                .expect("creates");
+        }
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|seed| {
+                    let engine = &engine;
+                    scope.spawn(move || {
+                        let mut session = engine.connect().expect("a place");
+                        let mut dice = Dice(seed + 7);
+                        for _ in 0..1000 {
+                            let (key, to, what, n) =
+                                (dice.below(KEYS) as i64, dice.below(KEYS) as i64, dice.below(8), dice.below(200));
+                            let roll_back = dice.one_in(5);
+                            let changed = transact(&mut session, Isolation::ReadCommitted, |s| {
+                                change(s, key, to, what, n as i64)?;
+                                if roll_back { Err(Error::Serialization.into()) } else { Ok(()) }
+                            });
+                            match changed {
+                                Ok(())
+                                | Err(Error::UniqueViolation { .. } | Error::Serialization | Error::Deadlock) => {}
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut session = engine.connect().expect("a place");
+                for round in 0.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    if round % 2 == 0 {
+                        read(&mut session, |s| whole_rows(s));
+                    } else {
+                        session.begin(Isolation::RepeatableRead, true);
+                        session.begin_statement();
+                        let seen = whole_rows(&mut session);
+                        session.begin_statement();
+                        assert_eq!(whole_rows(&mut session), seen, "a snapshot does not move");
+                        session.commit().map(drop).expect("a read commits");
+                    }
+                }
+            });
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    engine.checkpoint().expect("a checkpoint");
+                }
+            });
+            let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|e| e.expect("a writer ends well"));
+        });
+        session.begin(Isolation::ReadCommitted, false);
+        session.begin_statement();
+        let seen = whole_rows(&mut session);
+        let committed = session.commit().expect("a read commits");
+        engine.wait_durable(committed.cts).wait().expect("becomes durable");
+        let table = table(&session, "t");
+        let is_clean = || table.indexes.iter().all(|i| i.entries() == seen.len() as u64);
+        let give_up = std::time::Instant::now() + FOR_EVER;
+        while !is_clean() && std::time::Instant::now() < give_up {
+            engine.step();
+            std::thread::yield_now();
+        }
+        assert!(is_clean(), "{} rows, indexes {:?}", seen.len(), table.indexes);
+        drop((session, table, engine));
+        let engine = open(dir.path(), 2);
+        assert_eq!(read(&mut engine.connect().expect("a place"), whole_rows), seen);
+    }
+}
+
+/// A note that says whose it is, long enough to lie in a slot of its own more often than not.
+fn note_of(key: i64, n: i64) -> String {
+    format!("{key}/{n};").repeat(1 + n as usize)
+}
+
+fn change(session: &mut Session, key: i64, to: i64, what: u64, n: i64) -> Result<(), Stop> {
+    let table = table(session, "t");
+    let Some(at) = find(session, &table, key) else {
+        return insert_into(session, "t", &[key, n], Some(&note_of(key, n))).map(drop);
+    };
+    let mut old = Row::default();
+    // Another's key by now, or nobody's: not what was asked for.
+    if session.lock(&table, at, &mut old)? == Locked::Gone || row_of_ids(&table, &old)[0] != key {
+        return Ok(());
+    }
+    if what < 2 {
+        return session.delete(&table, at, &old);
+    }
+    let id = if what < 4 { to } else { key };
+    let mut new = old.clone();
+    new.set(&table.layout, 0, &Value::Int(id));
+    new.set(&table.layout, 1, &Value::Int(n));
+    new.set(&table.layout, 2, &Value::Bytes(note_of(id, n).as_bytes()));
+    session.update(&table, at, &old, &mut new)
+}
+
+/// The rows of a snapshot by key, each checked against what its note says.
+fn whole_rows(session: &mut Session) -> std::collections::BTreeMap<i64, i64> {
+    let table = table(session, "t");
+    let (mut cursor, mut row) = (TableCursor::default(), Row::default());
+    let mut rows = std::collections::BTreeMap::new();
+    while let Some(at) = session.scan_next(&table, &mut cursor, &mut row) {
+        session.fetch_long(&table, &mut row, 2);
+        let [id, n] = row_of_ids(&table, &row);
+        assert_eq!(row.get(&table.layout, 2), Value::Bytes(note_of(id, n).as_bytes()), "a whole row");
+        assert!(rows.insert(id, n).is_none(), "key {id} twice in one snapshot");
+        assert_eq!(find(session, &table, id), Some(at), "the key leads to its row");
+    }
+    rows
+}
