@@ -192,6 +192,15 @@ impl Leaves<'_> {
         let Some((first, _)) = list.first() else {
             return Ok(None);
         };
+        // DataFusion merges IN with NOT IN of one expression as sets, in which a null is one value among others.
+        let is_null = |item: &Expr| match item {
+            Expr::Const(datum) => *datum == Datum::Null,
+            Expr::Param(i) => self.parameters[usize::from(*i)] == Datum::Null,
+            _ => false,
+        };
+        if list.iter().any(|(_, item)| is_null(item)) {
+            return Ok(None);
+        }
         let mut ty = first.left;
         for (operator, _) in list {
             match common(operator.left, operator.right).and_then(|one| common(ty, one)) {
