@@ -533,7 +533,7 @@ fn rows_of_few_keys_stay_unique_whole_and_indexed() {
                         break;
                     }
                     if round % 2 == 0 {
-                        read(&mut session, |s| whole_rows(s));
+                        read(&mut session, whole_rows);
                     } else {
                         session.begin(Isolation::RepeatableRead, true);
                         session.begin_statement();
