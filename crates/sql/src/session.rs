@@ -106,7 +106,7 @@ impl Future for Wait {
 impl Wait {
     /// Whether `lock_timeout` bounds it: not the time that a query takes on its own threads.
     pub fn is_lock(&self) -> bool {
-        matches!(self.0, On::Engine(_))
+        matches!(&self.0, On::Engine(token) if token.is_lock())
     }
 
     /// Waits on the calling thread; false if `limit` passed first.

@@ -68,6 +68,11 @@ impl WaitToken {
         WaitToken(On::Stage(wait))
     }
 
+    /// Whether it waits for another transaction, not for room in the log.
+    pub fn is_lock(&self) -> bool {
+        matches!(self.0, On::Signal(_))
+    }
+
     /// Waits on the calling thread; false if `limit` passed first.
     pub fn block(&mut self, limit: Option<Duration>) -> bool {
         block_on(self, limit).is_some()
