@@ -37,6 +37,7 @@ use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::expr::{AggregateFunction as DfAggregate, Exists, InSubquery, Sort};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{AggregateUDF, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Type, Value};
@@ -427,7 +428,42 @@ impl<'a> Planner<'a> {
 
     pub fn filter(&self, plan: LogicalPlan, condition: &Expr, sources: &[Vec<Leaf>]) -> Bind<LogicalPlan> {
         let predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
+        let (plan, predicate) = self.correlated_by_columns(plan, predicate)?;
         df(df(LogicalPlanBuilder::from(plan).filter(predicate))?.build())
+    }
+
+    /// A subquery over an aggregate can be decorrelated where a plain column equals something of the outer query: what is compared
+    /// with it becomes a column.
+    fn correlated_by_columns(&self, plan: LogicalPlan, predicate: DfExpr) -> Bind<(LogicalPlan, DfExpr)> {
+        let mut made = Vec::new();
+        let mut parts: Vec<DfExpr> = split_conjunction_owned(predicate);
+        for part in &mut parts {
+            let DfExpr::BinaryExpr(binary) = part else {
+                continue;
+            };
+            if binary.op != Operator::Eq {
+                continue;
+            }
+            let (left, right) = (&mut binary.left, &mut binary.right);
+            let inner = match (left.contains_outer(), right.contains_outer()) {
+                (true, false) if !left.any_column_refs() => right,
+                (false, true) if !right.any_column_refs() => left,
+                _ => continue,
+            };
+            if matches!(inner.as_ref(), DfExpr::Column(_)) || !inner.any_column_refs() {
+                continue;
+            }
+            let name = self.unique("computed");
+            let column = DfExpr::Column(DfColumn::new_unqualified(name.clone()));
+            made.push(std::mem::replace(inner.as_mut(), column).alias(name));
+        }
+        let predicate = conjunction(parts).expect("a condition has a part");
+        if made.is_empty() {
+            return Ok((plan, predicate));
+        }
+        let all = plan.schema().columns().into_iter().map(DfExpr::Column).chain(made);
+        let plan = df(df(LogicalPlanBuilder::from(plan).project(all.collect::<Vec<_>>()))?.build())?;
+        Ok((plan, predicate))
     }
 
     /// What follows FROM and WHERE.
