@@ -4,7 +4,7 @@
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
 use crate::catalog::{Counters, Object, Schema, system_table};
-use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress};
+use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress, needed_from};
 use crate::ids::{Cts, DeviceId};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
@@ -253,7 +253,8 @@ impl Engine {
             if let Some(failure) = state.failed.take().or_else(|| self.failure()) {
                 return Err(Error::Checkpoint(failure));
             }
-            state.wanted = true;
+            // One that is running is ours, or the one before ours.
+            state.wanted |= state.running.is_none();
             if inner.has_threads {
                 inner.checkpoint_turned.notify_all();
                 inner.checkpoint_turned.wait_for(&mut state, Duration::from_millis(50));
@@ -473,7 +474,8 @@ fn open_log(
     let log_options = options.log_options();
     let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
         Ok(scan) => scan,
-        Err(LogDamage::Absent { .. }) if !manifest.created => {
+        // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
+        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log });
         }
@@ -590,8 +592,12 @@ impl Inner {
     fn is_checkpoint_due(&self, state: &Checkpoints) -> bool {
         let log = &self.core.log;
         // After a failure only a request starts another: the log is kept, and commits go on until its space runs out.
-        let filling = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
-        state.wanted || filling || self.core.space.is_wanted()
+        let filling = || {
+            let is_half_full = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
+            // A large transaction under way pins the log: until it ends, another checkpoint would free no more than the last.
+            is_half_full && needed_from(&self.core).1 > state.manifest.log_start.epoch
+        };
+        state.wanted || self.core.space.is_wanted() || filling()
     }
 
     fn advance_checkpoint(&self, state: &mut Checkpoints) -> io::Result<()> {

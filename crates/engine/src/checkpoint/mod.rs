@@ -56,6 +56,15 @@ pub(crate) struct Checkpoint {
     relied_on: Epoch,
 }
 
+/// What is durable, and where the log would begin that a checkpoint started now would need.
+pub(crate) fn needed_from(core: &Core) -> (Epoch, Epoch) {
+    // In this order (module invariant 3): first what is durable, then whose fragments are not yet.
+    let durable = core.log.durable();
+    let after = Epoch(durable.0 + 1);
+    let fragment = core.first_fragment_after(Cts::last_of(durable));
+    (durable, fragment.map_or(after, |epoch| epoch.min(after)))
+}
+
 impl Checkpoint {
     /// Starts a checkpoint that will replace what `manifest` names. Its `number` was never used before, not even by one that failed: the
     /// manifest on disk may name that one's images all the same.
@@ -66,10 +75,7 @@ impl Checkpoint {
         manifest: &Manifest,
         number: u64,
     ) -> io::Result<Checkpoint> {
-        // In this order (module invariant 3): first what is durable, then whose fragments are not yet.
-        let durable = core.log.durable();
-        let fragment = core.first_fragment_after(Cts::last_of(durable));
-        let log_from = fragment.unwrap_or(Epoch(durable.0 + 1)).min(Epoch(durable.0 + 1));
+        let (durable, log_from) = needed_from(core);
         let mut manifest = manifest.clone();
         manifest.checkpoint = number;
         let writer = ImageWriter::create(io, &dir.join(manifest.images_name()))?;

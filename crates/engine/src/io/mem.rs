@@ -121,6 +121,16 @@ impl MemIo {
         self.world.lock().space_bytes = bytes;
     }
 
+    /// What all files take of the file system.
+    pub fn used_bytes(&self) -> u64 {
+        self.world.lock().used_bytes()
+    }
+
+    /// Every file.
+    pub fn names(&self) -> Vec<PathBuf> {
+        self.world.lock().names.keys().cloned().collect()
+    }
+
     /// The world after a power cut. This one stays as it is, without power.
     pub fn crash(&self, seed: u64) -> MemIo {
         let mut world = self.world.lock();

@@ -71,6 +71,11 @@ impl Arena {
     }
 
     fn next_chunk(&self, cursor: &mut ArenaCursor) -> Option<()> {
+        // Acquire, as in `drop_one`: with all its nodes freed the cursor's own chunk is as good as another, and costs nothing at the limit.
+        if cursor.chunk.is_some_and(|chunk| self.live[chunk as usize].load(Ordering::Acquire) == 1) {
+            cursor.next_word = UNIT_WORDS;
+            return Some(());
+        }
         let mut free = self.free.lock();
         let chunk = match free.returned.pop() {
             Some(chunk) => chunk,

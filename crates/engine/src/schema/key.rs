@@ -161,6 +161,28 @@ impl KeySpec {
         self.hash(|i| row.get(layout, usize::from(self.parts[i].column.column)))
     }
 
+    /// The leading bytes that the row's key may share with keys that its words do not tell from it: up to the end of the first column whose bytes
+    /// are cut, or which cut ones may precede. `None`: entries of the key stand where the index's order wants them.
+    pub fn tie_bytes(&self, layout: &Layout, row: &Row, backward: bool) -> Option<usize> {
+        let tied = self.parts.iter().find(|part| {
+            let Value::Bytes(v) = row.get(layout, usize::from(part.column.column)) else { return false };
+            let v = part.ty.key_bytes(v);
+            let width = part.bytes - usize::from(part.nullable);
+            let is_cut = v.len() > width || v.last() == Some(&0);
+            // What is longer and has the same bytes comes after this one: met first if the order is turned round.
+            let is_reversed = part.column.descending != backward;
+            is_cut || is_reversed && (v.len() == width || matches!(part.ty, Type::Bytea))
+        });
+        tied.map(|part| part.start + part.bytes)
+    }
+
+    /// Whether two keys have the same first bytes.
+    pub fn same_lead(a: &[u64], b: &[u64], bytes: usize) -> bool {
+        let (whole, rest) = (bytes / 8, bytes % 8);
+        let mask = if rest == 0 { 0 } else { u64::MAX << (64 - rest * 8) };
+        a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) & mask == 0)
+    }
+
     /// Whether the row has exactly this key. A null equals nothing.
     pub fn row_matches<'a>(&self, layout: &Layout, row: &Row, value: impl Fn(usize) -> Value<'a>) -> bool {
         self.parts.iter().enumerate().all(|(i, spec)| {

@@ -59,7 +59,7 @@ pub(crate) struct Core {
     pub log: Arc<Log>,
     pub(super) workers: Box<[Mutex<Worker>]>,
     /// No threads of its own: see `worker`.
-    is_stepped: bool,
+    pub(super) is_stepped: bool,
     pub sessions: Sessions,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.

@@ -115,7 +115,11 @@ impl Core {
         let now = self.log.now();
         let is_idle = self.seen_by_garbage.swap(now.0, Ordering::Relaxed) == now.0;
         let epoch = oldest.epoch();
-        let is_due = is_idle && oldest != Cts::MAX && epoch > self.log.durable() && self.failure().is_none();
+        let is_due = oldest != Cts::MAX && epoch > self.log.durable() && self.failure().is_none();
+        if is_due && !is_idle {
+            // Threads look again in a while; who steps by hand is told that there is more to do.
+            return self.is_stepped;
+        }
         if !is_due || self.requested_by_garbage.fetch_max(epoch.0, Ordering::Relaxed) >= epoch.0 {
             return false;
         }
@@ -144,6 +148,8 @@ impl Core {
             }
             Garbage::Key { table, index, key, row, .. } => {
                 if stores.contains_key(&table.store.id) {
+                    // The versions that need the key go first: their nodes may wait in other sessions' queues.
+                    self.cut(&table.store.primary, row, floor, Leftover::Node);
                     remove_entry(self, &table, &index, &key, row);
                 }
             }

@@ -9,7 +9,7 @@ use super::{Error, Isolation, Locked, Stop, values};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
-use crate::schema::{KeyBuf, LIVE, Row, Value};
+use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct RangeCursor {
     batch: Entries,
     at: usize,
     direction: Direction,
-    /// Rows whose keys are equal in words, in order; used where byte strings may be cut.
+    /// Rows that the index's words do not put in order, in order; used where byte strings may be cut.
     ties: Vec<(RowId, Row)>,
     tie_at: usize,
 }
@@ -180,10 +180,10 @@ impl Session {
             if !self.entry_holds(table, index, cursor, words_at, id, row) {
                 continue;
             }
-            if self.key.exact {
-                return Some(id);
+            match index.spec.tie_bytes(&table.layout, row, cursor.direction == Direction::Backward) {
+                None => return Some(id),
+                Some(bytes) => self.gather_ties(table, index, cursor, id, row, bytes),
             }
-            self.gather_ties(table, index, cursor, id, row);
         }
     }
 
@@ -219,23 +219,33 @@ impl Session {
         cursor.batch.get(at).0 == self.key.words
     }
 
-    /// Reads every further row with the same words as the inexact one just met, and puts them in the rows' own order.
-    fn gather_ties(&mut self, table: &Table, index: &Index, cursor: &mut RangeCursor, id: RowId, row: &mut Row) {
+    /// Reads every further row whose key begins with the same `bytes` as the one just met, and puts them in the rows' own order. A row among them that
+    /// ties in an earlier column draws in all that share its fewer bytes.
+    fn gather_ties(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        cursor: &mut RangeCursor,
+        id: RowId,
+        row: &mut Row,
+        mut bytes: usize,
+    ) {
+        let backward = cursor.direction == Direction::Backward;
         cursor.ties.clear();
         cursor.tie_at = 0;
         cursor.ties.push((id, row.clone()));
         let words = self.key.words.clone();
         while let Some(next) = self.next_entry(index, cursor) {
             let at = cursor.at - 1;
-            if cursor.batch.get(at).0 != words {
+            if !KeySpec::same_lead(cursor.batch.get(at).0, &words, bytes) {
                 cursor.at = at;
                 break;
             }
             if self.entry_holds(table, index, cursor, at, next, row) {
+                bytes = bytes.min(index.spec.tie_bytes(&table.layout, row, backward).unwrap_or(bytes));
                 cursor.ties.push((next, row.clone()));
             }
         }
-        let backward = cursor.direction == Direction::Backward;
         cursor.ties.sort_by(|a, b| {
             let order = index.spec.compare_rows(&table.layout, &a.1, &b.1);
             if backward { order.reverse() } else { order }

@@ -5,10 +5,16 @@
 //! | `world` | what do the tests share |
 //! | `transactions` | what do one and two sessions see |
 //! | `model` | do many sessions agree with a map of versions |
+//! | `threads` | does it hold with real threads on real files |
+//! | `faults` | what happens when a device, a disk or the memory gives out |
+//! | `crash` | what does a power cut leave |
 //! | `races` | do the orders hold that protocols get wrong |
 
 mod world;
 
+mod crash;
+mod faults;
 mod model;
 mod races;
+mod threads;
 mod transactions;

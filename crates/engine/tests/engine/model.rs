@@ -142,6 +142,7 @@ pub struct Model {
     pub violations: usize,
     pub serializations: usize,
     pub deadlocks: usize,
+    pub failed_checkpoints: usize,
 }
 
 impl Model {
@@ -172,6 +173,7 @@ impl Model {
             violations: 0,
             serializations: 0,
             deadlocks: 0,
+            failed_checkpoints: 0,
         };
         model.connect();
         model
@@ -190,8 +192,9 @@ impl Model {
         for _ in 0..count {
             let steps = if self.plan.eager { u64::MAX } else { self.dice.below(3) };
             (0..steps).take_while(|_| self.engine.step()).for_each(drop);
-            if self.plan.checkpoints && self.dice.one_in(40) {
-                self.engine.checkpoint().map_err(|_| Failed)?;
+            if self.plan.checkpoints && self.dice.one_in(40) && self.engine.checkpoint().is_err() {
+                // A checkpoint that cannot be written stops nothing else.
+                self.failed_checkpoints += 1;
             }
             let who = self.dice.below(self.clients.len() as u64) as usize;
             match self.dice.below(10) {
@@ -367,7 +370,7 @@ impl Model {
         let newest = own.unwrap_or(committed.clone());
         // A row that is gone was deleted after the snapshot, or the snapshot would not have shown it.
         let changed =
-            committed.as_ref().map_or(client.own.changes[at].get(&uid).is_none(), |c| c.cts > client.snapshot_cts);
+            committed.as_ref().map_or(!client.own.changes[at].contains_key(&uid), |c| c.cts > client.snapshot_cts);
         if client.isolation == Isolation::RepeatableRead && changed {
             assert!(matches!(result, Err(Stop::Error(Error::Serialization))), "{rec:?} changed, yet: {result:?}");
             return result.map(|_| None);

@@ -1,11 +1,11 @@
 //! One table, a few sessions, and a world of files that can lose its power.
 
-use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
+use freshet_engine::catalog::{ColumnDef, Index, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::io::mem::{MemClock, MemIo};
-use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Committed, Isolation, Locked, Stop, TableCursor};
+use freshet_engine::schema::{KeyBuf, KeyColumn, KeyPart, Row, Type, Value};
+use freshet_engine::txn::{Committed, Direction, Isolation, Locked, Stop, TableCursor};
 use std::sync::Arc;
 
 /// A session that lets the background work happen before each of its own steps, as it would beside it.
@@ -172,6 +172,24 @@ pub fn ids_by_n(session: &mut Session, index: &str, n: i64) -> Vec<i64> {
     visible.collect()
 }
 
+/// Every visible row in the order of an index.
+pub fn ordered(
+    session: &mut freshet_engine::txn::Session,
+    table: &Table,
+    index: &Index,
+    direction: Direction,
+) -> Vec<Row> {
+    let (mut lower, mut upper) = (KeyBuf::default(), KeyBuf::default());
+    index.spec.encode(&mut lower, |_| KeyPart::Lowest);
+    index.spec.encode(&mut upper, |_| KeyPart::Highest);
+    let mut cursor = session.range(index, &lower, &upper, direction);
+    let (mut rows, mut row) = (Vec::new(), Row::default());
+    while session.range_next(table, index, &mut cursor, &mut row).is_some() {
+        rows.push(row.clone());
+    }
+    rows
+}
+
 pub fn read(session: &mut Session, id: i64) -> Option<(i64, String)> {
     session.begin(Isolation::RepeatableRead, true);
     session.begin_statement();
@@ -200,3 +218,29 @@ pub fn commit_insert(session: &mut Session, id: i64, n: i64, note: &str) -> RowI
 }
 
 pub const LONG: &str = "a note that is longer than twelve bytes and lies in a container of its own";
+
+/// Inserts a row of numbers, and a note behind them.
+pub fn insert_into(
+    session: &mut freshet_engine::txn::Session,
+    name: &str,
+    numbers: &[i64],
+    note: Option<&str>,
+) -> Result<RowId, Stop> {
+    let table = session.schema().table(name).expect("created").clone();
+    let mut row = Row::new(&table.layout);
+    for (column, number) in numbers.iter().enumerate() {
+        row.set(&table.layout, column, &Value::Int(*number));
+    }
+    if let Some(note) = note {
+        row.set(&table.layout, numbers.len(), &Value::Bytes(note.as_bytes()));
+    }
+    session.insert(&table, &mut row)
+}
+
+/// The first two columns, which are numbers.
+pub fn row_of_ids(table: &Table, row: &Row) -> [i64; 2] {
+    [0, 1].map(|column| match row.get(&table.layout, column) {
+        Value::Int(number) => number,
+        other => panic!("a number, not {other:?}"),
+    })
+}

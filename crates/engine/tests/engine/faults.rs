@@ -1,0 +1,223 @@
+//! Devices that fail, disks and memory that are full: nothing acknowledged is lost, and what can go on goes on.
+
+use crate::model::{Model, Named, Plan, seeds};
+use crate::world::*;
+use freshet_engine::catalog::IndexKind;
+use freshet_engine::engine::{Engine, Options};
+use freshet_engine::io::mem::{Call, Fault, MemClock, MemIo};
+use freshet_engine::txn::{Error, Isolation, Stop};
+use std::sync::Arc;
+
+/// The workload with one planned fault. Says what failed: the log, a checkpoint, nothing.
+fn run_with_fault(plan: &Plan, call: Call, nth: u64, fault: Fault) -> (bool, usize) {
+    let io = MemIo::new();
+    let mut model = Model::new(plan.clone(), plan.open(&io).expect("opens"));
+    io.plan_fault(call, nth, fault);
+    let poisoned = model.run(150).is_err();
+    if poisoned {
+        let reason = model.engine.failure().expect("a failed log says why");
+        assert!(reason.contains("nothing more is acknowledged"), "{reason}");
+        let operations = io.operations();
+        assert!(model.engine.checkpoint().is_err());
+        assert!((0..100).any(|_| !model.engine.step()), "nothing is left to do");
+        assert_eq!(io.operations(), operations, "nothing is tried again");
+    }
+    let failed_checkpoints = model.failed_checkpoints;
+    let after = io.crash(nth);
+    model.recovered(plan.open(&after).unwrap_or_else(|e| panic!("{call:?} {nth} {fault:?}: {e}")));
+    model.run(20).expect("the new files work");
+    model.check_quiet();
+    (poisoned, failed_checkpoints)
+}
+
+#[test]
+fn a_device_that_fails_once_loses_nothing_acknowledged() {
+    for seed in seeds(2) {
+        let _named = Named(seed);
+        let plan =
+            Plan { seed, devices: 1 + seed as usize, ddl: true, checkpoints: true, note_bytes: 500, eager: true };
+        let (mut poisoned, mut checkpoints) = (0, 0);
+        for nth in 0..30 {
+            for (call, fault) in [(Call::Sync, Fault::Eio), (Call::Write, Fault::Eio), (Call::Write, Fault::Short(700))]
+            {
+                let (log, checkpoint) = run_with_fault(&plan, call, nth, fault);
+                poisoned += usize::from(log);
+                checkpoints += checkpoint;
+            }
+        }
+        assert!(poisoned > 10 && checkpoints > 3, "{poisoned} {checkpoints}");
+    }
+}
+
+#[test]
+fn a_poisoned_log_refuses_commits_and_rolls_them_back() {
+    let world = World::new();
+    let mut session = world.session();
+    create(&mut session, IndexKind::Hash);
+    commit_insert(&mut session, 1, 10, LONG);
+    while world.engine.step() {}
+    begin(&mut session, Isolation::ReadCommitted);
+    insert(&mut session, 2, 20, LONG).expect("inserts");
+    world.io.plan_fault(Call::Sync, 0, Fault::Eio);
+    let committed = session.commit().expect("pre-commit needs no device");
+    while world.engine.step() {}
+    assert!(!world.engine.is_durable(committed.cts));
+    assert!(matches!(world.engine.wait_durable(committed.cts).wait(), Err(Error::LogFailed(_))));
+    begin(&mut session, Isolation::ReadCommitted);
+    insert(&mut session, 3, 30, "x").expect("versions need no log");
+    assert!(matches!(session.commit(), Err(Stop::Error(Error::LogFailed(_)))));
+    assert!(!session.in_transaction());
+    assert_eq!(read(&mut session, 3), None);
+    drop(session);
+    let mut after = Session::new(&open(&world.io.crash(1)));
+    assert_eq!(read(&mut after, 1), Some((10, LONG.into())));
+}
+
+/// A file system that is full: commits are refused for want of log, checkpoints fail, and both go on when there is space again.
+#[test]
+fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
+    let io = MemIo::new();
+    let options = Options { stage_limit_bytes: 160 << 10, segment_bytes: 256 << 10, ..Options::small("/db") };
+    let engine = Engine::open_with(Arc::new(io.clone()), MemClock::new(), options.clone()).expect("opens");
+    let mut session = Session::new(&engine);
+    create(&mut session, IndexKind::Hash);
+    while engine.step() {}
+    let used = io.used_bytes();
+    io.set_space_bytes(used + (300 << 10));
+    let note = "0123456789abcdef".repeat(100);
+    let mut ids = 0..;
+    let mut committed = 0;
+    let refused = loop {
+        let id = ids.next().expect("without end");
+        begin(&mut session, Isolation::ReadCommitted);
+        let stop = match insert(&mut session, id, 0, &note) {
+            Ok(_) => match session.commit() {
+                Ok(_) => {
+                    committed += 1;
+                    continue;
+                }
+                Err(stop) => stop,
+            },
+            Err(stop) => stop,
+        };
+        match stop {
+            Stop::Wait(_) => session.rollback(),
+            Stop::Error(error) => break error,
+        }
+        assert!(id < 10_000, "a full disk is noticed");
+    };
+    assert_eq!(refused, Error::LogFull);
+    session.rollback();
+    assert!(engine.failure().is_none(), "a full disk is no failed device");
+    assert!(matches!(engine.checkpoint(), Err(Error::Checkpoint(_))));
+    assert_eq!(rows(&mut session), committed);
+    io.set_space_bytes(u64::MAX);
+    engine.checkpoint().expect("there is space");
+    for id in 20_000..20_010 {
+        commit_insert(&mut session, id, 0, &note);
+    }
+    while engine.step() {}
+    drop((session, engine));
+    let after = Engine::open_with(Arc::new(io.crash(3)), MemClock::new(), options).expect("opens");
+    assert_eq!(rows(&mut Session::new(&after)), committed + 10);
+}
+
+/// Whatever allocation the memory limit refuses, the statement is undone, the transaction commits what it had, and the database goes on.
+#[test]
+fn the_memory_limit_refuses_a_statement_and_nothing_else() {
+    for kilobytes in (2048..3072).step_by(64) {
+        let io = MemIo::new();
+        let options = Options { memory_limit_bytes: kilobytes << 10, ..Options::small("/db") };
+        let engine = Engine::open_with(Arc::new(io.clone()), MemClock::new(), options.clone()).expect("opens");
+        let mut session = Session::new(&engine);
+        create(&mut session, IndexKind::BTree);
+        let note = "0123456789abcdef".repeat(30);
+        let at = commit_insert(&mut session, -1, 0, &note);
+        let mut kept = 1;
+        begin(&mut session, Isolation::ReadCommitted);
+        for id in 0.. {
+            session.begin_statement();
+            let stop = match id % 3 {
+                0 => set_n(&mut session, at, id).map(drop),
+                _ => insert(&mut session, id, 0, &note).map(|_| kept += 1),
+            };
+            match stop {
+                Ok(()) => {}
+                Err(Stop::Error(Error::OutOfMemory(_))) => break,
+                other => panic!("{other:?}"),
+            }
+            assert!(id < 50_000, "the limit is noticed");
+        }
+        session.rollback_statement();
+        session.commit().expect("what was done needs no more memory");
+        while engine.step() {}
+        assert_eq!(rows(&mut session), kept, "limit {kilobytes} KiB");
+        begin(&mut session, Isolation::ReadCommitted);
+        session.truncate("t").expect("needs a row's version");
+        session.commit().expect("commits");
+        while engine.step() {}
+        for id in 0..50 {
+            commit_insert(&mut session, id, 0, &note);
+        }
+        while engine.step() {}
+        drop((session, engine));
+        let after = Engine::open_with(Arc::new(io.crash(3)), MemClock::new(), options).expect("opens");
+        assert_eq!(rows(&mut Session::new(&after)), 50);
+    }
+}
+
+#[test]
+fn a_transaction_larger_than_the_log_is_refused_and_leaves_no_trace() {
+    let io = MemIo::new();
+    let small = Options::small("/db");
+    let options = Options { stage_limit_bytes: 160 << 10, segment_bytes: 256 << 10, log_size_bytes: 1 << 20, ..small };
+    let engine = Engine::open_with(Arc::new(io.clone()), MemClock::new(), options.clone()).expect("opens");
+    let mut session = Session::new(&engine);
+    create(&mut session, IndexKind::Hash);
+    commit_insert(&mut session, -1, 0, "x");
+    let note = "0123456789abcdef".repeat(1000);
+    begin(&mut session, Isolation::ReadCommitted);
+    for id in 0..100 {
+        insert(&mut session, id, 0, &note).expect("inserts");
+    }
+    assert!(matches!(session.commit(), Err(Stop::Error(Error::LogFull))));
+    assert_eq!(rows(&mut session), 1);
+    for id in 0..200 {
+        commit_insert(&mut session, id, 0, &note[..4000]);
+    }
+    while engine.step() {}
+    drop((session, engine));
+    let after = Engine::open_with(Arc::new(io.crash(3)), MemClock::new(), options).expect("opens");
+    assert_eq!(rows(&mut Session::new(&after)), 201);
+}
+
+/// Damage below the horizon is no torn tail: the database refuses, and says where.
+#[test]
+fn damage_below_the_horizon_is_refused_with_file_and_offset() {
+    for checkpoint in [false, true] {
+        let world = World::new();
+        let mut session = world.session();
+        create(&mut session, IndexKind::Hash);
+        for id in 0..20 {
+            commit_insert(&mut session, id, id, LONG);
+            while world.engine.step() {}
+        }
+        if checkpoint {
+            world.engine.checkpoint().expect("a checkpoint");
+            commit_insert(&mut session, 20, 20, LONG);
+            commit_insert(&mut session, 21, 21, LONG);
+            while world.engine.step() {}
+        }
+        drop(session);
+        let io = world.io.crash(1);
+        let (path, offset) =
+            if checkpoint { ("/db/images-000001", 70) } else { ("/db/log/log-000000000001.seg", 5 * 4096 + 200) };
+        let names = io.names();
+        let path =
+            names.iter().find(|n| n.as_path() == std::path::Path::new(path)).unwrap_or_else(|| panic!("{names:?}"));
+        io.flip_bit(path, offset, 3).expect("the file is there");
+        let refused = Engine::open_with(Arc::new(io), MemClock::new(), Options::small("/db"));
+        let Err(refused) = refused else { panic!("damage at {offset} of {} went unnoticed", path.display()) };
+        assert!(refused.0.contains("offset"), "{refused}");
+    }
+}

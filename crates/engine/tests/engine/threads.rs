@@ -1,0 +1,449 @@
+//! Real threads on real files: sums stay, counts are exact, one of many wins, nobody waits for ever.
+
+use crate::model::Dice;
+use crate::world::{column, index, insert_into, row_of_ids};
+use freshet_engine::catalog::{IndexKind, Table, TableDef};
+use freshet_engine::engine::{Engine, Options};
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::txn::{Error, Isolation, Locked, Session, Stop, TableCursor};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A wait that takes so long is a wait for ever.
+const FOR_EVER: Duration = Duration::from_secs(60);
+
+fn options(dir: &Path, devices: usize) -> Options {
+    let log_dirs = (0..devices).map(|i| dir.join(format!("log{i}"))).collect();
+    Options { log_dirs, direct_io: false, stage_limit_bytes: 512 << 10, ..Options::small(dir.join("data")) }
+}
+
+fn open(dir: &Path, devices: usize) -> Engine {
+    Engine::open(options(dir, devices)).expect("opens")
+}
+
+fn create(engine: &Engine, name: &str, kind: IndexKind, note: bool) {
+    let mut columns = vec![column("id", Type::Int8), column("n", Type::Int8)];
+    if note {
+        columns.push(column("note", Type::Text));
+    }
+    let def = TableDef { name: name.into(), columns };
+    let mut session = engine.connect().expect("a place");
+    transact(&mut session, Isolation::ReadCommitted, |s| {
+        s.create_table(def.clone(), vec![index(&format!("{name}_pkey"), 0, kind, true)])
+    })
+    .expect("creates");
+}
+
+fn table(session: &Session, name: &str) -> Arc<Table> {
+    session.schema().table(name).expect("created").clone()
+}
+
+/// Runs one statement to its commit, waiting and starting anew as a server would. Errors roll back.
+fn transact<T>(
+    session: &mut Session,
+    isolation: Isolation,
+    mut statement: impl FnMut(&mut Session) -> Result<T, Stop>,
+) -> Result<T, Error> {
+    session.begin(isolation, false);
+    let done = loop {
+        session.begin_statement();
+        match statement(session) {
+            Ok(done) => break done,
+            Err(Stop::Wait(mut token)) => {
+                assert!(token.block(Some(FOR_EVER)), "a wait for ever");
+                session.rollback_statement();
+            }
+            Err(Stop::Error(error)) => {
+                session.rollback();
+                return Err(error);
+            }
+        }
+    };
+    loop {
+        match session.commit() {
+            Ok(_) => return Ok(done),
+            Err(Stop::Wait(mut token)) => assert!(token.block(Some(FOR_EVER)), "a wait for ever"),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+}
+
+fn find(session: &mut Session, table: &Table, id: i64) -> Option<RowId> {
+    session.get(table, &table.indexes[0], |_| Value::Int(id), &mut Row::default())
+}
+
+/// Adds to a row's number, on the newest version.
+fn add(session: &mut Session, name: &str, id: i64, amount: i64) -> Result<i64, Stop> {
+    let table = table(session, name);
+    let at = find(session, &table, id).expect("the row is there");
+    let mut old = Row::default();
+    let locked = session.lock(&table, at, &mut old)?;
+    assert!(locked != Locked::Gone);
+    let Value::Int(n) = old.get(&table.layout, 1) else { panic!("a number") };
+    let mut new = old.clone();
+    new.set(&table.layout, 1, &Value::Int(n + amount));
+    session.update(&table, at, &old, &mut new)?;
+    Ok(n + amount)
+}
+
+/// Number of rows and sum of their numbers, as one snapshot sees them.
+fn count_and_sum(session: &mut Session, name: &str) -> (u64, i64) {
+    let table = table(session, name);
+    let (mut cursor, mut row, mut count, mut sum) = (TableCursor::default(), Row::default(), 0, 0);
+    while session.scan_next(&table, &mut cursor, &mut row).is_some() {
+        let Value::Int(n) = row.get(&table.layout, 1) else { panic!("a number") };
+        count += 1;
+        sum += n;
+    }
+    (count, sum)
+}
+
+fn read<T>(session: &mut Session, read: impl FnOnce(&mut Session) -> T) -> T {
+    session.begin_read();
+    session.begin_statement();
+    let result = read(session);
+    session.commit().map(drop).expect("a read commits");
+    result
+}
+
+fn fill(engine: &Engine, name: &str, rows: i64, n: i64) {
+    let mut session = engine.connect().expect("a place");
+    for id in 0..rows {
+        transact(&mut session, Isolation::ReadCommitted, |s| insert_into(s, name, &[id, n], None).map(drop))
+            .expect("inserts");
+    }
+}
+
+#[test]
+fn transfers_keep_their_sum_under_readers_checkpoints_and_garbage_collection() {
+    const ACCOUNTS: i64 = 20;
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 2);
+    create(&engine, "accounts", IndexKind::Hash, false);
+    fill(&engine, "accounts", ACCOUNTS, 100);
+    let (done, transfers, deadlocks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|seed| {
+                let (engine, transfers, deadlocks) = (&engine, &transfers, &deadlocks);
+                scope.spawn(move || {
+                    let mut session = engine.connect().expect("a place");
+                    let mut dice = Dice(seed);
+                    for _ in 0..400 {
+                        let (from, to) = (dice.below(ACCOUNTS as u64) as i64, dice.below(ACCOUNTS as u64) as i64);
+                        let isolation =
+                            if dice.one_in(3) { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+                        let moved = transact(&mut session, isolation, |s| {
+                            add(s, "accounts", from, -7)?;
+                            add(s, "accounts", to, 7)
+                        });
+                        match moved {
+                            Ok(_) => transfers.fetch_add(1, Ordering::Relaxed),
+                            Err(Error::Deadlock | Error::Serialization) => deadlocks.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => panic!("{error}"),
+                        };
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut session = engine.connect().expect("a place");
+            while !done.load(Ordering::Relaxed) {
+                let sum = read(&mut session, |s| count_and_sum(s, "accounts"));
+                assert_eq!(sum, (ACCOUNTS as u64, ACCOUNTS * 100));
+                session.begin(Isolation::RepeatableRead, true);
+                for _ in 0..3 {
+                    session.begin_statement();
+                    assert_eq!(count_and_sum(&mut session, "accounts"), (ACCOUNTS as u64, ACCOUNTS * 100));
+                }
+                session.commit().map(drop).expect("a read commits");
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                engine.checkpoint().expect("a checkpoint");
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|e| e.expect("a writer ends well"));
+    });
+    assert!(transfers.load(Ordering::Relaxed) > 600, "{transfers:?} transfers, {deadlocks:?} deadlocks");
+    drop(engine);
+    let engine = open(dir.path(), 2);
+    let mut session = engine.connect().expect("a place");
+    assert_eq!(read(&mut session, |s| count_and_sum(s, "accounts")), (ACCOUNTS as u64, ACCOUNTS * 100));
+}
+
+#[test]
+fn increments_of_one_hot_row_are_all_counted() {
+    const THREADS: i64 = 4;
+    const EACH: i64 = 400;
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 1);
+    create(&engine, "hot", IndexKind::BTree, false);
+    fill(&engine, "hot", 1, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut session = engine.connect().expect("a place");
+                let mut last = 0;
+                for _ in 0..EACH {
+                    let now = transact(&mut session, Isolation::ReadCommitted, |s| add(s, "hot", 0, 1)).expect("adds");
+                    assert!(now > last, "a session's next snapshot covers its last commit");
+                    last = now;
+                }
+            });
+        }
+    });
+    let mut session = engine.connect().expect("a place");
+    session.begin(Isolation::ReadCommitted, false);
+    session.begin_statement();
+    assert_eq!(count_and_sum(&mut session, "hot"), (1, THREADS * EACH));
+    session.rollback();
+    drop((session, engine));
+    let engine = open(dir.path(), 1);
+    assert_eq!(read(&mut engine.connect().expect("a place"), |s| count_and_sum(s, "hot")), (1, THREADS * EACH));
+}
+
+/// Long values of a row are written by whoever has the row's lock; that the last holder had not yet let go of them stopped the process.
+#[test]
+fn long_values_of_a_hot_row_go_with_its_lock() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 1);
+    create(&engine, "hot", IndexKind::Hash, true);
+    let mut session = engine.connect().expect("a place");
+    let note = |n: usize| "0123456789abcdef".repeat(2 + n % 50);
+    transact(&mut session, Isolation::ReadCommitted, |s| insert_into(s, "hot", &[0, 0], Some(&note(0))).map(drop))
+        .expect("inserts");
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let mut session = engine.connect().expect("a place");
+                for round in 0..400 {
+                    // Without queueing, so that the lock changes hands at the stamp and not behind it.
+                    let roll_back = round % 5 == 0;
+                    session.begin(Isolation::ReadCommitted, false);
+                    session.set_nowait(true);
+                    session.begin_statement();
+                    let table = table(&session, "hot");
+                    let at = find(&mut session, &table, 0).expect("the row is there");
+                    let mut old = Row::default();
+                    if session.lock(&table, at, &mut old).is_err() {
+                        session.rollback();
+                        continue;
+                    }
+                    let mut new = old.clone();
+                    new.set(&table.layout, 2, &Value::Bytes(note(thread * 1000 + round).as_bytes()));
+                    session.update(&table, at, &old, &mut new).expect("updates");
+                    if roll_back {
+                        session.rollback();
+                    } else {
+                        while let Err(Stop::Wait(mut token)) = session.commit() {
+                            assert!(token.block(Some(FOR_EVER)), "a wait for ever");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let table = table(&session, "hot");
+    read(&mut session, |s| {
+        let mut row = Row::default();
+        s.get(&table, &table.indexes[0], |_| Value::Int(0), &mut row).expect("the row is there");
+        s.fetch_long(&table, &mut row, 2);
+        let Value::Bytes(bytes) = row.get(&table.layout, 2) else { panic!("a note") };
+        assert!(bytes.chunks(16).all(|c| c == b"0123456789abcdef"), "a whole note");
+    });
+}
+
+#[test]
+fn of_several_inserters_of_a_key_exactly_one_wins() {
+    const KEYS: i64 = 150;
+    for kind in [IndexKind::Hash, IndexKind::BTree] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = open(dir.path(), 2);
+        create(&engine, "t", kind, false);
+        let (wins, sum) = (AtomicU64::new(0), AtomicI64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 1..4 {
+                let (engine, wins, sum) = (&engine, &wins, &sum);
+                scope.spawn(move || {
+                    let mut session = engine.connect().expect("a place");
+                    let mut dice = Dice(thread as u64);
+                    for id in 0..KEYS {
+                        let roll_back = dice.one_in(3);
+                        let inserted = transact(&mut session, Isolation::ReadCommitted, |s| {
+                            insert_into(s, "t", &[id, thread], None)?;
+                            if roll_back { Err(Error::Serialization.into()) } else { Ok(()) }
+                        });
+                        match inserted {
+                            Ok(()) => {
+                                wins.fetch_add(1, Ordering::Relaxed);
+                                sum.fetch_add(thread, Ordering::Relaxed);
+                            }
+                            Err(Error::UniqueViolation { .. } | Error::Serialization) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        drop(engine);
+        let engine = open(dir.path(), 2);
+        let mut session = engine.connect().expect("a place");
+        let seen = read(&mut session, |s| count_and_sum(s, "t"));
+        assert_eq!(seen, (wins.into_inner(), sum.into_inner()));
+        let table = table(&session, "t");
+        let mut keys = std::collections::BTreeSet::new();
+        read(&mut session, |s| {
+            let (mut cursor, mut row) = (TableCursor::default(), Row::default());
+            while s.scan_next(&table, &mut cursor, &mut row).is_some() {
+                let Value::Int(id) = row.get(&table.layout, 0) else { panic!("a number") };
+                assert!(keys.insert(id), "{id} twice");
+            }
+        });
+    }
+}
+
+/// Sessions that take several locks in any order, give up waiting at random, and meet deadlocks: everyone gets on, and every change that was
+/// committed is counted.
+#[test]
+fn locks_are_handed_on_through_cancels_and_deadlocks() {
+    const ROWS: u64 = 4;
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 1);
+    create(&engine, "t", IndexKind::Hash, false);
+    fill(&engine, "t", ROWS as i64, 0);
+    let total = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (engine, total) = (&engine, &total);
+            scope.spawn(move || {
+                let mut session = engine.connect().expect("a place");
+                let mut dice = Dice(seed);
+                for _ in 0..250 {
+                    session.begin(Isolation::ReadCommitted, false);
+                    let mut added = 0;
+                    'statements: for _ in 0..3 {
+                        let id = dice.below(ROWS) as i64;
+                        loop {
+                            session.begin_statement();
+                            match add(&mut session, "t", id, 1) {
+                                Ok(_) => break,
+                                Err(Stop::Wait(mut token)) => {
+                                    let gives_up = dice.one_in(4);
+                                    let limit =
+                                        if gives_up { Duration::from_micros(dice.below(200)) } else { FOR_EVER };
+                                    let told = token.block(Some(limit));
+                                    assert!(told || gives_up, "a wait for ever");
+                                    session.rollback_statement();
+                                    if !told {
+                                        session.abandon_wait();
+                                        continue 'statements;
+                                    }
+                                }
+                                Err(Stop::Error(Error::Deadlock)) => {
+                                    session.rollback();
+                                    added = 0;
+                                    break 'statements;
+                                }
+                                Err(Stop::Error(error)) => panic!("{error}"),
+                            }
+                        }
+                        added += 1;
+                    }
+                    if !session.in_transaction() {
+                        continue;
+                    }
+                    if dice.one_in(5) {
+                        session.rollback();
+                        continue;
+                    }
+                    while let Err(Stop::Wait(mut token)) = session.commit() {
+                        assert!(token.block(Some(FOR_EVER)), "a wait for ever");
+                    }
+                    total.fetch_add(added, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    drop(engine);
+    let engine = open(dir.path(), 1);
+    let seen = read(&mut engine.connect().expect("a place"), |s| count_and_sum(s, "t"));
+    assert_eq!(seen, (ROWS, total.into_inner()));
+}
+
+/// DDL takes the table alone while writers come and go; whatever they wrote before and after is in the index, and no writer is refused.
+#[test]
+fn an_index_created_while_writers_run_has_every_row() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 2);
+    create(&engine, "t", IndexKind::Hash, false);
+    fill(&engine, "t", 50, 0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|thread| {
+                let engine = &engine;
+                scope.spawn(move || {
+                    let mut session = engine.connect().expect("a place");
+                    let mut dice = Dice(thread);
+                    for round in 0..300 {
+                        let id = dice.below(50) as i64;
+                        let new = 100 + thread as i64 * 10_000 + round;
+                        let wrote = transact(&mut session, Isolation::ReadCommitted, |s| {
+                            insert_into(s, "t", &[new, round], None)?;
+                            add(s, "t", id, 1)
+                        });
+                        wrote.expect("a writer beside DDL waits and goes on");
+                    }
+                })
+            })
+            .collect();
+        let indexer = scope.spawn(|| {
+            let mut session = engine.connect().expect("a place");
+            for round in 0.. {
+                let kind = if round % 2 == 0 { IndexKind::BTree } else { IndexKind::Hash };
+                transact(&mut session, Isolation::ReadCommitted, |s| s.create_index("t", index("t_n", 1, kind, false)))
+                    .expect("creates");
+                check_index(&mut session);
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                transact(&mut session, Isolation::ReadCommitted, |s| s.drop_index("t_n")).expect("drops");
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|e| e.expect("a writer ends well"));
+        indexer.join().expect("DDL ends well");
+    });
+    let mut session = engine.connect().expect("a place");
+    check_index(&mut session);
+    drop((session, engine));
+    let engine = open(dir.path(), 2);
+    let mut session = engine.connect().expect("a place");
+    assert_eq!(read(&mut session, |s| count_and_sum(s, "t")).0, 650);
+    check_index(&mut session);
+}
+
+/// Every row of one snapshot is found through the last index.
+fn check_index(session: &mut Session) {
+    session.begin(Isolation::RepeatableRead, true);
+    session.begin_statement();
+    let table = table(session, "t");
+    let index = table.indexes.last().expect("there is one");
+    let (mut cursor, mut row, mut candidates) = (TableCursor::default(), Row::default(), Vec::new());
+    while let Some(id) = session.scan_next(&table, &mut cursor, &mut row) {
+        let ids = row_of_ids(&table, &row);
+        candidates.clear();
+        session.lookup(&table, index, |_| Value::Int(ids[usize::from(index.def.columns[0].column)]), &mut candidates);
+        assert!(candidates.contains(&id), "{} leads to {ids:?}", index.def.name);
+    }
+    session.commit().map(drop).expect("a read commits");
+}
