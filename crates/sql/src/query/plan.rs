@@ -17,7 +17,7 @@ use super::cells::data_type;
 use super::compute::OnlyRow;
 use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
-use super::fold::Fold;
+use super::fold::{Fold, Kind};
 use super::scan::Snapshot;
 use super::window::Window;
 use crate::bind::expr::Bound;
@@ -28,7 +28,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type};
+use crate::value::cast::{CastContext, common_type, is_float};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column as DfColumn, DataFusionError, ScalarValue, Spans, TableReference};
@@ -987,17 +987,20 @@ pub fn aggregate_call(
         Some((arg, ty)) => leaves.convert(arg, *ty)?,
     };
     let ty = ty.unwrap_or(Type::Int8);
+    let fold = |kind| Arc::new(AggregateUDF::new_from_impl(Fold::new(kind, ty, result)));
     let function = match aggregate.function {
         AggregateFunction::Count => {
             let arg = if aggregate.distinct { key(arg, ty) } else { arg };
             return Ok((count_udaf(), vec![arg], result));
         }
+        AggregateFunction::Min if is_float(ty) => fold(Kind::Least),
+        AggregateFunction::Max if is_float(ty) => fold(Kind::Greatest),
         AggregateFunction::Min => min_udaf(),
         AggregateFunction::Max => max_udaf(),
         AggregateFunction::BoolAnd => bool_and_udaf(),
         AggregateFunction::BoolOr => bool_or_udaf(),
-        AggregateFunction::Sum => Arc::new(AggregateUDF::new_from_impl(Fold::new(false, ty, result))),
-        AggregateFunction::Avg => Arc::new(AggregateUDF::new_from_impl(Fold::new(true, ty, result))),
+        AggregateFunction::Sum => fold(Kind::Sum),
+        AggregateFunction::Avg => fold(Kind::Average),
     };
     Ok((function, vec![arg], result))
 }
