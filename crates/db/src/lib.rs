@@ -171,7 +171,11 @@ impl Database {
 impl Session {
     /// Parses and plans a statement once.
     pub fn prepare(&mut self, sql: &str) -> Result<Statement, SqlError> {
-        Ok(Statement { prepared: self.inner.prepare(sql, &[])? })
+        let prepared = self.inner.prepare(sql, &[]).map_err(|error| self.told(error))?;
+        if let Some(cts) = self.inner.prepare_dependency() {
+            self.inner.engine().wait_durable(cts).wait()?;
+        }
+        Ok(Statement { prepared })
     }
 
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.

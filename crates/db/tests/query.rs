@@ -145,15 +145,20 @@ fn a_change_by_a_subquery_waits_and_builds_on_what_was_committed() {
 fn a_change_by_a_subquery_is_run_again_over_what_was_committed_meanwhile() {
     let world = World::new(ACCOUNTS);
     let (mut a, mut b) = (world.client(), world.client());
-    let wait = b.begun("UPDATE t SET v = v * 2 WHERE v IN (SELECT v FROM t WHERE v < 30)");
+    // The rows' locks are held, so that the change has to wait however fast its query is.
+    a.ok("BEGIN");
     a.ok("UPDATE t SET v = 5 WHERE id = 1");
     a.ok("UPDATE t SET v = 35 WHERE id = 2");
+    let wait = b.begun("UPDATE t SET v = v * 2 WHERE v IN (SELECT v FROM t WHERE v < 30)");
+    a.ok("COMMIT");
     assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 1");
     assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(10));
     assert_eq!(b.number("SELECT v FROM t WHERE id = 2"), Some(35));
 
-    let wait = b.begun("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE v = 10)");
+    a.ok("BEGIN");
     a.ok("DELETE FROM t WHERE id = 1");
+    let wait = b.begun("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE v = 10)");
+    a.ok("COMMIT");
     assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "DELETE 0");
 }
 

@@ -2,6 +2,7 @@
 
 use freshet_db::sql::{Outcome, Session, Step, TransactionStatus, Wait};
 use freshet_db::{Database, IntoDatum, Options, RowSet, SqlError};
+use freshet_engine::ids::Cts;
 
 struct World {
     db: Database,
@@ -315,6 +316,27 @@ fn replies_tell_what_they_depend_on() {
     // Deferred commit answers at once.
     a.ok("SET synchronous_commit = off");
     assert_eq!(a.run("UPDATE t SET v = 13 WHERE id = 1").expect("it runs").durable, None);
+}
+
+/// Another session's DROP and CREATE show in errors and in prepared columns before they are durable.
+#[test]
+fn what_is_told_of_a_schema_waits_until_it_is_durable() {
+    let world = World::new("");
+    let (mut a, mut b) = (world.client(), world.client());
+    let waited_for = |told: Option<Cts>, ddl: Option<Cts>| match (told, ddl) {
+        (Some(told), Some(ddl)) => told >= ddl,
+        // Durable by now.
+        (None, Some(ddl)) => world.db.engine().is_durable(ddl),
+        (_, None) => true,
+    };
+    for _ in 0..20 {
+        let created = a.run("CREATE TABLE s (id int)").expect("it runs").durable;
+        b.session.prepare("EXPLAIN SELECT id FROM s", &[]).expect("it is there");
+        assert!(waited_for(b.session.prepare_dependency(), created));
+        let dropped = a.run("DROP TABLE s").expect("it runs").durable;
+        assert_eq!(b.session.prepare("SELECT id FROM s", &[]).expect_err("it is gone").sqlstate, "42P01");
+        assert!(waited_for(b.session.error_dependency(), dropped));
+    }
 }
 
 #[test]

@@ -123,6 +123,7 @@ fn every_file_is_named() {
     for entry in std::fs::read_dir(DIRECTORY).expect("the files are there") {
         let path = entry.expect("the directory can be read").path();
         let name = path.file_stem().and_then(|n| n.to_str()).expect("names are plain");
-        assert!(NAMES.contains(&name), "{name}.slt is run by no test");
+        let is_left_out = cfg!(not(feature = "query")) && name == "query";
+        assert!(is_left_out || NAMES.contains(&name), "{name}.slt is run by no test");
     }
 }

@@ -221,6 +221,11 @@ impl Engine {
         self.core().schema.load_full()
     }
 
+    /// What an answer depends on that shows the schema: never older than a schema that was read before the call.
+    pub fn schema_cts(&self) -> Cts {
+        self.core().schema_cts()
+    }
+
     pub fn is_durable(&self, cts: Cts) -> bool {
         cts <= Cts::last_of(self.core().log.durable())
     }

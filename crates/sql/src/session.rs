@@ -159,6 +159,7 @@ pub struct Session {
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
+    prepare_dependency: Option<Cts>,
     reported: Vec<(String, String)>,
     /// The settings before the block's first SET, and before its first SET LOCAL.
     settings_before: Option<Settings>,
@@ -186,6 +187,7 @@ impl Session {
             pending: None,
             converted: Vec::new(),
             error_dependency: None,
+            prepare_dependency: None,
             reported: Vec::new(),
             settings_before: None,
             settings_before_local: None,
@@ -221,12 +223,22 @@ impl Session {
     pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         self.error_dependency = None;
         let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
+        self.prepare_dependency = self.depends_on(self.engine.schema_cts());
         let prepared = self.plan(sql, types, &schema);
-        let prepared = prepared.inspect_err(|_| self.fail())?;
+        let prepared = prepared.inspect_err(|_| {
+            self.fail();
+            self.error_dependency = self.error_dependency.max(self.prepare_dependency);
+        })?;
         if self.block == Block::Failed && !prepared.ends_transaction() && !prepared.is_empty() {
             return Err(aborted());
         }
         Ok(prepared)
+    }
+
+    /// What the answer to the last `prepare` depends on: it is told once this is durable.
+    pub fn prepare_dependency(&self) -> Option<Cts> {
+        self.prepare_dependency
     }
 
     fn plan(&mut self, sql: &str, types: &[Option<Type>], schema: &Arc<Schema>) -> Result<Arc<Prepared>, SqlError> {

@@ -170,6 +170,13 @@ impl MemIo {
         Ok(world.inodes[world.lookup(path)?].bytes.clone())
     }
 
+    /// A file's bytes as a power cut leaves them that keeps nothing unflushed.
+    pub fn durable(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let world = self.world.lock();
+        let inode = world.durable_names.get(path).ok_or_else(|| not_found(path))?;
+        Ok(world.inodes[*inode].durable.clone())
+    }
+
     /// Replaces a file, durably and outside all counting: the operator with a copy command.
     pub fn replace(&self, path: &Path, bytes: &[u8]) {
         let mut world = self.world.lock();

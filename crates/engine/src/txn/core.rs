@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    pub(super) fn schema_cts(&self) -> Cts {
+    pub fn schema_cts(&self) -> Cts {
         Cts(self.schema_cts.load(Ordering::SeqCst))
     }
 

@@ -238,6 +238,7 @@ impl Session {
             for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
                 self.core.fetch_key_columns(table, index, &mut version);
                 let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
+                // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
                 let unique = index.def.unique && !has_null && age == 0;
                 let core = &*self.core;
                 let mut other = Row::default();
@@ -245,12 +246,14 @@ impl Session {
                     primary.slot(met).copy(other.start_copy(primary.persistent_words()));
                     core.fetch_key_columns(table, index, &mut other);
                     let same = other.is_live() && index.spec.rows_equal(&table.layout, &other, &version);
-                    if unique && same { Probe::Duplicate } else { Probe::Ignore }
+                    if same { Probe::Duplicate } else { Probe::Ignore }
                 };
                 let entry = key_of(index, &table.layout, &version, &mut key);
                 let entered = match (&index.tree, &entry) {
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.insert_unique(*hash, id, probe),
-                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.insert_unique(words, id, probe),
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.insert_unique(*hash, id, probe),
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) => Ok(tree.insert(*hash, id)),
+                    (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.insert_unique(words, id, probe),
+                    (Tree::BTree(tree), TreeKey::Words(words)) => Ok(tree.insert(words, id)),
                     _ => unreachable!("invariant: a key has its index's form"),
                 };
                 if entered.is_err() {

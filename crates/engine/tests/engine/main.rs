@@ -8,13 +8,19 @@
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
+//! | `recovery` | do deltas commute |
+//! | `format` | can old files be read |
 //! | `races` | do the orders hold that protocols get wrong |
+//! | `layering` | do the sources keep the rules of the house |
 
 mod world;
 
 mod crash;
 mod faults;
+mod format;
+mod layering;
 mod model;
 mod races;
+mod recovery;
 mod threads;
 mod transactions;

@@ -722,9 +722,9 @@ fn check_order(session: &mut Session, table: &Table, index: &Index, expected: &P
     }
 }
 
-/// The seeds of a test: a few, or `FRESHET_TEST_SEEDS` times as many (`scripts/verify`).
+/// The seeds of a test: a few, or `FRESHET_TEST_SCALE` times as many (`scripts/verify`).
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    let times = std::env::var("FRESHET_TEST_SEEDS").ok().and_then(|t| t.parse().ok()).unwrap_or(1);
+    let times = std::env::var("FRESHET_TEST_SCALE").ok().and_then(|t| t.parse().ok()).unwrap_or(1);
     0..count * times
 }
 

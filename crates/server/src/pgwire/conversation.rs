@@ -352,13 +352,13 @@ impl Conversation {
             return Err(SqlError::new("42P05", format!("prepared statement \"{}\" already exists", lossy(name))));
         }
         let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
-        let statement = self.prepare(utf8(sql)?, &types)?;
+        let statement = self.prepare(utf8(sql)?, &types, output)?;
         self.statements.insert(name, statement);
         output.parse_complete();
         Ok(())
     }
 
-    fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Statement, SqlError> {
+    fn prepare(&mut self, sql: &str, types: &[Option<Type>], output: &mut Output) -> Result<Statement, SqlError> {
         let start = sql.trim_start().as_bytes();
         let blank = matches!(start, [] | [b';', ..] | [b'-', b'-', ..] | [b'/', b'*', ..]);
         if blank && self.session.split(sql)?.is_empty() {
@@ -367,7 +367,11 @@ impl Conversation {
         if let Some(name) = deallocated(sql) {
             return Ok(Statement::Deallocate(name.into_bytes().into()));
         }
-        self.session.prepare(sql, types).map(Statement::Sql)
+        let prepared = self.session.prepare(sql, types)?;
+        if let Some(cts) = self.session.prepare_dependency() {
+            output.depend(cts);
+        }
+        Ok(Statement::Sql(prepared))
     }
 
     fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
@@ -528,7 +532,7 @@ impl Conversation {
         if script.pieces.len() > 1 {
             self.begin_implicit();
         }
-        match self.prepare(&script.pieces[script.at], &[])? {
+        match self.prepare(&script.pieces[script.at], &[], output)? {
             Statement::Empty => {
                 script.at += 1;
                 Ok(Turn::On)

@@ -246,9 +246,9 @@ impl Output {
         );
     }
 
-    /// A warning; with the state of success, a mere notice.
+    /// A warning; with the state of success, or where IF NOT EXISTS skips, a mere notice.
     pub fn notice(&mut self, sqlstate: &str, message: &str) {
-        let severity = if sqlstate == "00000" { "NOTICE" } else { "WARNING" };
+        let severity = if matches!(sqlstate, "00000" | "42P07") { "NOTICE" } else { "WARNING" };
         self.fields(
             b'N',
             &[(b'S', Some(severity)), (b'V', Some(severity)), (b'C', Some(sqlstate)), (b'M', Some(message))],
