@@ -73,7 +73,9 @@ pub fn common(left: Type, right: Type) -> Option<Type> {
         },
         (a, b) if (is_float(a) || number(a)) && (is_float(b) || number(b)) => Float8,
         (Text | Varchar(_), Text | Varchar(_)) => Text,
-        (Char(_), Char(_)) => Char(crate::value::pgtype::UNLIMITED),
+        // Against varchar blanks at the end do not count, against text those of the char do not.
+        (Char(_), Char(_) | Varchar(_)) | (Varchar(_), Char(_)) => Char(crate::value::pgtype::UNLIMITED),
+        (Char(_), Text) | (Text, Char(_)) => Text,
         _ => return None,
     })
 }
@@ -176,7 +178,8 @@ impl Leaves<'_> {
 
     /// The expression of type `from` cast to `to`.
     pub fn as_type(&self, expr: &Expr, from: Type, to: Type) -> Result<DfExpr, SqlError> {
-        if data_type(from) == data_type(to) || (is_integer(from) && is_integer(to)) {
+        let loses_blanks = matches!(to, Type::Char(_)) && !matches!(from, Type::Char(_));
+        if (data_type(from) == data_type(to) && !loses_blanks) || (is_integer(from) && is_integer(to)) {
             return self.convert(expr, to);
         }
         let cast = Expr::Cast { expr: Box::new(expr.clone()), from, to, explicit: false };

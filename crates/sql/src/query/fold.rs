@@ -1,5 +1,7 @@
 //! How are sums and averages taken as PostgreSQL takes them? `sum(integer)` is bigint, `sum(bigint)` and averages of whole numbers
-//! are numeric, and a sum that does not fit is an error.
+//! are numeric, and a sum that does not fit is an error. For floats also least and greatest, among which NaN is the greatest.
+//!
+//! A moving window's frame takes away what leaves it, where that is exact; floats are folded anew over the frame.
 
 use super::cells::{Cells, Writer, data_type};
 use super::compute::readable_one;
@@ -14,35 +16,52 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Signature, Volatility};
 use freshet_engine::schema::{Type, Value};
-use std::collections::HashSet;
+use std::cmp::Ordering;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// `sum` or `avg` of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Sum,
+    Average,
+    Least,
+    Greatest,
+}
+
+/// An aggregate over one type.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
-    average: bool,
+    kind: Kind,
     input: Type,
     result: Type,
     signature: Signature,
 }
 
 impl Fold {
-    pub fn new(average: bool, input: Type, result: Type) -> Fold {
-        Fold { average, input, result, signature: Signature::any(1, Volatility::Immutable) }
+    pub fn new(kind: Kind, input: Type, result: Type) -> Fold {
+        Fold { kind, input, result, signature: Signature::any(1, Volatility::Immutable) }
     }
 
-    fn total(&self) -> Total {
-        match self.input {
-            Type::Float4 | Type::Float8 => Total::Float { sum: 0.0, infinite: [0; 3] },
-            Type::Int2 | Type::Int4 if !self.average => Total::Integer(0),
+    fn start(&self, distinct: bool) -> Folding {
+        let total = match (self.kind, self.input) {
+            (Kind::Least | Kind::Greatest, _) => Total::Best(f64::NAN),
+            (_, Type::Float4 | Type::Float8) => Total::Float { sum: 0.0, infinite: [0; 3] },
+            (Kind::Sum, Type::Int2 | Type::Int4) => Total::Integer(0),
             _ => Total::Number(NumericSum::default()),
-        }
+        };
+        let Fold { kind, input, result, .. } = *self;
+        Folding { kind, input, result, total, count: 0, seen: distinct.then(HashSet::new) }
     }
 }
 
 impl AggregateUDFImpl for Fold {
     fn name(&self) -> &str {
-        if self.average { "avg" } else { "sum" }
+        match self.kind {
+            Kind::Sum => "sum",
+            Kind::Average => "avg",
+            Kind::Least => "min",
+            Kind::Greatest => "max",
+        }
     }
 
     fn signature(&self) -> &Signature {
@@ -58,14 +77,15 @@ impl AggregateUDFImpl for Fold {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Folding {
-            average: self.average,
-            input: self.input,
-            result: self.result,
-            total: self.total(),
-            count: 0,
-            seen: args.is_distinct.then(HashSet::new),
-        }))
+        Ok(Box::new(self.start(args.is_distinct)))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let folding = self.start(args.is_distinct);
+        Ok(match self.input {
+            Type::Float4 | Type::Float8 => Box::new(Framed { empty: folding, values: VecDeque::new() }),
+            _ => Box::new(folding),
+        })
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -74,20 +94,23 @@ impl AggregateUDFImpl for Fold {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Total {
     /// Wide enough for 2^64 bigints.
     Integer(i128),
     Number(NumericSum),
-    /// Infinities and NaN are counted apart (NaN, +, -), so that they can leave a window's frame.
+    /// Infinities and NaN are counted apart (NaN, +, -).
     Float {
         sum: f64,
         infinite: [i64; 3],
     },
+    /// The least or greatest float so far.
+    Best(f64),
 }
 
+#[derive(Clone)]
 struct Folding {
-    average: bool,
+    kind: Kind,
     input: Type,
     result: Type,
     total: Total,
@@ -133,6 +156,13 @@ impl Folding {
                 f64::NEG_INFINITY => infinite[2] += sign,
                 v => *sum += v * sign as f64,
             },
+            (Total::Best(best), Value::Float(v)) => {
+                let order = self.input.compare(&Value::Float(v), &Value::Float(*best));
+                let wanted = if self.kind == Kind::Least { Ordering::Less } else { Ordering::Greater };
+                if self.count == 1 || order == wanted {
+                    *best = v;
+                }
+            }
             (Total::Number(sum), Value::Int(v)) => sum.add_decimal(i128::from(v) * i128::from(sign), 0)?,
             (Total::Number(sum), Value::Decimal(v)) => {
                 let scale = match self.input {
@@ -165,18 +195,19 @@ impl Folding {
                 }
                 Total::Float { sum, infinite } => {
                     let sum = float_total(*sum, infinite);
-                    let value = if self.average { sum / self.count as f64 } else { sum };
+                    let value = if self.kind == Kind::Average { sum / self.count as f64 } else { sum };
                     if value.is_infinite() && infinite[1] == 0 && infinite[2] == 0 {
                         return Err(SqlError::new("22003", "value out of range: overflow"));
                     }
                     out.push(&Value::Float(value))?;
                 }
+                Total::Best(best) => out.push(&Value::Float(*best))?,
                 Total::Number(sum) => {
                     let number = sum.sum()?.unwrap_or_else(Numeric::zero);
                     // The count is ours: values that left a window's frame were added with the other sign.
-                    let number = match self.average {
-                        true => number.div(&Numeric::from_i64(self.count))?,
-                        false => number,
+                    let number = match self.kind {
+                        Kind::Average => number.div(&Numeric::from_i64(self.count))?,
+                        _ => number,
                     };
                     out.push(&Value::Bytes(&number.to_stored()))?;
                 }
@@ -222,6 +253,7 @@ impl Accumulator for Folding {
             Total::Integer(sum) => (Numeric::from_decimal(*sum, 0), 0.0),
             Total::Number(sum) => (sum.sum().map_err(carried)?.unwrap_or_else(Numeric::zero), 0.0),
             Total::Float { sum, infinite } => (Numeric::zero(), float_total(*sum, infinite)),
+            Total::Best(best) => (Numeric::zero(), *best),
         };
         let stored = ScalarValue::BinaryView(Some(number.to_stored().into()));
         Ok(vec![stored, ScalarValue::Float64(Some(float)), ScalarValue::Int64(Some(self.count))])
@@ -234,9 +266,12 @@ impl Accumulator for Folding {
         let numbers = readable_one(&states[0])?;
         let floats = readable_one(&states[1])?;
         let counts = states[2].as_primitive::<Int64Type>();
-        for row in 0..states[0].len() {
-            self.count += counts.value(row);
+        for row in (0..states[0].len()).filter(|&row| counts.value(row) > 0) {
+            // The first value of a least or greatest is taken as it is.
+            let first = self.count == 0;
+            self.count = if first { 1 } else { self.count + 1 };
             self.merge(&numbers, &floats, row).map_err(carried)?;
+            self.count += counts.value(row) - 1;
         }
         Ok(())
     }
@@ -250,9 +285,60 @@ impl Folding {
         match &mut self.total {
             Total::Integer(sum) => *sum += Numeric::from_stored(stored).to_decimal(38, 0)?,
             Total::Number(sum) => sum.add(&Numeric::from_stored(stored))?,
-            Total::Float { .. } => self.add(&float, 1)?,
+            Total::Float { .. } | Total::Best(_) => self.add(&float, 1)?,
         }
         Ok(())
+    }
+}
+
+/// The values of a moving frame, folded anew for each row: floats do not add and subtract to what they were.
+#[derive(Debug)]
+struct Framed {
+    empty: Folding,
+    values: VecDeque<Option<f64>>,
+}
+
+impl Accumulator for Framed {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let cells = readable_one(&values[0])?;
+        self.values.extend((0..values[0].len()).map(|row| match cells.get(row) {
+            Value::Float(v) => Some(v),
+            _ => None,
+        }));
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.values.drain(..values[0].len());
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let mut folding = self.empty.clone();
+        for &value in self.values.iter().flatten() {
+            let value = Value::Float(value);
+            if folding.is_new(&value) {
+                folding.count += 1;
+                folding.add(&value, 1).map_err(carried)?;
+            }
+        }
+        folding.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Framed>() + self.values.capacity() * size_of::<Option<f64>>()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Err(carried(SqlError::unsupported("a window's frame in parts")))
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        Err(carried(SqlError::unsupported("a window's frame in parts")))
     }
 }
 
@@ -262,8 +348,7 @@ mod tests {
     use crate::value::Datum;
 
     fn folding(average: bool, input: Type, result: Type) -> Folding {
-        let fold = Fold::new(average, input, result);
-        Folding { average, input, result, total: fold.total(), count: 0, seen: None }
+        Fold::new(if average { Kind::Average } else { Kind::Sum }, input, result).start(false)
     }
 
     fn array(ty: Type, values: &[Value<'_>]) -> ArrayRef {
@@ -311,13 +396,26 @@ mod tests {
     }
 
     #[test]
-    fn an_infinite_float_can_leave_a_frame() {
-        let mut sum = folding(false, Type::Float8, Type::Float8);
-        let infinite = array(Type::Float8, &[Value::Float(f64::INFINITY)]);
-        sum.update_batch(&[array(Type::Float8, &[Value::Float(2.0)])]).expect("adds");
+    fn a_frame_of_floats_is_folded_anew() {
+        let mut sum = Framed { empty: folding(false, Type::Float8, Type::Float8), values: VecDeque::new() };
+        let infinite = array(Type::Float8, &[Value::Float(f64::INFINITY), Value::Null]);
         sum.update_batch(std::slice::from_ref(&infinite)).expect("adds");
+        sum.update_batch(&[array(Type::Float8, &[Value::Float(0.1), Value::Float(0.2)])]).expect("adds");
         assert_eq!(sum.evaluate().expect("a sum"), ScalarValue::Float64(Some(f64::INFINITY)));
         sum.retract_batch(&[infinite]).expect("takes away");
-        assert_eq!(sum.evaluate().expect("a sum"), ScalarValue::Float64(Some(2.0)));
+        assert_eq!(sum.evaluate().expect("a sum"), ScalarValue::Float64(Some(0.1 + 0.2)));
+    }
+
+    #[test]
+    fn nan_is_the_greatest_float() {
+        let values = [array(Type::Float8, &[Value::Float(1.0), Value::Float(f64::NAN), Value::Float(-2.0)])];
+        for (kind, expected) in [(Kind::Greatest, f64::NAN), (Kind::Least, -2.0)] {
+            let mut fold = Fold::new(kind, Type::Float8, Type::Float8).start(false);
+            fold.update_batch(&values).expect("compares");
+            let ScalarValue::Float64(Some(found)) = fold.evaluate().expect("a value") else {
+                panic!("a float");
+            };
+            assert!(found == expected || (found.is_nan() && expected.is_nan()), "{kind:?}: {found}");
+        }
     }
 }

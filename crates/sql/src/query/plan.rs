@@ -17,7 +17,7 @@ use super::cells::data_type;
 use super::compute::OnlyRow;
 use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
-use super::fold::Fold;
+use super::fold::{Fold, Kind};
 use super::scan::Snapshot;
 use super::window::Window;
 use crate::bind::expr::Bound;
@@ -28,7 +28,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type};
+use crate::value::cast::{CastContext, common_type, is_float};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column as DfColumn, DataFusionError, ScalarValue, Spans, TableReference};
@@ -37,6 +37,7 @@ use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::expr::{AggregateFunction as DfAggregate, Exists, InSubquery, Sort};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{AggregateUDF, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Type, Value};
@@ -427,7 +428,42 @@ impl<'a> Planner<'a> {
 
     pub fn filter(&self, plan: LogicalPlan, condition: &Expr, sources: &[Vec<Leaf>]) -> Bind<LogicalPlan> {
         let predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
+        let (plan, predicate) = self.correlated_by_columns(plan, predicate)?;
         df(df(LogicalPlanBuilder::from(plan).filter(predicate))?.build())
+    }
+
+    /// A subquery over an aggregate can be decorrelated where a plain column equals something of the outer query: what is compared
+    /// with it becomes a column.
+    fn correlated_by_columns(&self, plan: LogicalPlan, predicate: DfExpr) -> Bind<(LogicalPlan, DfExpr)> {
+        let mut made = Vec::new();
+        let mut parts: Vec<DfExpr> = split_conjunction_owned(predicate);
+        for part in &mut parts {
+            let DfExpr::BinaryExpr(binary) = part else {
+                continue;
+            };
+            if binary.op != Operator::Eq {
+                continue;
+            }
+            let (left, right) = (&mut binary.left, &mut binary.right);
+            let inner = match (left.contains_outer(), right.contains_outer()) {
+                (true, false) if !left.any_column_refs() => right,
+                (false, true) if !right.any_column_refs() => left,
+                _ => continue,
+            };
+            if matches!(inner.as_ref(), DfExpr::Column(_)) || !inner.any_column_refs() {
+                continue;
+            }
+            let name = self.unique("computed");
+            let column = DfExpr::Column(DfColumn::new_unqualified(name.clone()));
+            made.push(std::mem::replace(inner.as_mut(), column).alias(name));
+        }
+        let predicate = conjunction(parts).expect("a condition has a part");
+        if made.is_empty() {
+            return Ok((plan, predicate));
+        }
+        let all = plan.schema().columns().into_iter().map(DfExpr::Column).chain(made);
+        let plan = df(df(LogicalPlanBuilder::from(plan).project(all.collect::<Vec<_>>()))?.build())?;
+        Ok((plan, predicate))
     }
 
     /// What follows FROM and WHERE.
@@ -951,17 +987,20 @@ pub fn aggregate_call(
         Some((arg, ty)) => leaves.convert(arg, *ty)?,
     };
     let ty = ty.unwrap_or(Type::Int8);
+    let fold = |kind| Arc::new(AggregateUDF::new_from_impl(Fold::new(kind, ty, result)));
     let function = match aggregate.function {
         AggregateFunction::Count => {
             let arg = if aggregate.distinct { key(arg, ty) } else { arg };
             return Ok((count_udaf(), vec![arg], result));
         }
+        AggregateFunction::Min if is_float(ty) => fold(Kind::Least),
+        AggregateFunction::Max if is_float(ty) => fold(Kind::Greatest),
         AggregateFunction::Min => min_udaf(),
         AggregateFunction::Max => max_udaf(),
         AggregateFunction::BoolAnd => bool_and_udaf(),
         AggregateFunction::BoolOr => bool_or_udaf(),
-        AggregateFunction::Sum => Arc::new(AggregateUDF::new_from_impl(Fold::new(false, ty, result))),
-        AggregateFunction::Avg => Arc::new(AggregateUDF::new_from_impl(Fold::new(true, ty, result))),
+        AggregateFunction::Sum => fold(Kind::Sum),
+        AggregateFunction::Avg => fold(Kind::Average),
     };
     Ok((function, vec![arg], result))
 }

@@ -5,7 +5,7 @@
 //! 3. Nothing spills: what exceeds the limit is 53200.
 
 use super::fault::sql_error;
-use super::interrupt::{Stopped, interruptible};
+use super::interrupt::{HideConstants, Stopped, interruptible};
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -87,7 +87,10 @@ fn planning() -> &'static SessionState {
         options.optimizer.repartition_sorts = false;
         // Scans do not take them, and joins are built anew by `interrupt`.
         options.optimizer.enable_dynamic_filter_pushdown = false;
-        SessionStateBuilder::new().with_config(config).with_default_features().build()
+        let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+        let mut rules = state.physical_optimizers().to_vec();
+        rules.insert(0, Arc::new(HideConstants));
+        SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules).build()
     })
 }
 

@@ -20,6 +20,7 @@ use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::CastContext;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Column as DfColumn;
 use datafusion::functions_window::cume_dist::cume_dist_udwf;
 use datafusion::functions_window::lead_lag::{lag_udwf, lead_udwf};
@@ -29,7 +30,8 @@ use datafusion::functions_window::rank::{dense_rank_udwf, percent_rank_udwf, ran
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::{Cast, Sort, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
-    Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, WindowFrame, WindowFunctionDefinition, WindowUDF,
+    Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, WindowFrame, WindowFrameBound, WindowFrameUnits,
+    WindowFunctionDefinition, WindowUDF,
 };
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
@@ -319,6 +321,10 @@ impl Planner<'_> {
             Some(frame) => WindowFrame::try_from(frame.clone()).map_err(sql_error)?,
             None => WindowFrame::new((!window.order.is_empty()).then_some(false)),
         };
+        let frame = match window.order.iter().any(|(_, order)| data_type(order.ty) == DataType::BinaryView) {
+            true => by_groups(frame),
+            false => frame,
+        };
         let params = WindowFunctionParams {
             args,
             partition_by: partition_by.collect::<Result<_, SqlError>>()?,
@@ -356,7 +362,8 @@ impl Planner<'_> {
         let params = WindowFunctionParams {
             args: Vec::new(),
             partition_by: keys,
-            window_frame: WindowFrame::new((!order.is_empty()).then_some(false)),
+            // A number does not depend on the frame, and not every key has ranges.
+            window_frame: WindowFrame::new(None),
             order_by: order,
             filter: None,
             null_treatment: None,
@@ -368,6 +375,18 @@ impl Planner<'_> {
         let plan = df(LogicalPlanBuilder::window_plan(plan, vec![call]))?;
         Ok((plan, DfExpr::Cast(Cast::new(Box::new(column), data_type(Type::Int8)))))
     }
+}
+
+/// A range between the ends and the current row's peers is one of groups of peers, which needs no arithmetic on the key.
+fn by_groups(frame: WindowFrame) -> WindowFrame {
+    let plain = |bound: &WindowFrameBound| match bound {
+        WindowFrameBound::CurrentRow => true,
+        WindowFrameBound::Preceding(value) | WindowFrameBound::Following(value) => value.is_null(),
+    };
+    if frame.units == WindowFrameUnits::Range && plain(&frame.start_bound) && plain(&frame.end_bound) {
+        return WindowFrame::new_bounds(WindowFrameUnits::Groups, frame.start_bound, frame.end_bound);
+    }
+    frame
 }
 
 fn named_function(name: &str) -> Arc<WindowUDF> {
