@@ -131,6 +131,11 @@ impl MemIo {
         self.world.lock().names.keys().cloned().collect()
     }
 
+    /// Every file that a power cut leaves which keeps nothing unflushed.
+    pub fn durable_names(&self) -> Vec<PathBuf> {
+        self.world.lock().durable_names.keys().cloned().collect()
+    }
+
     /// The world after a power cut. This one stays as it is, without power.
     pub fn crash(&self, seed: u64) -> MemIo {
         let mut world = self.world.lock();

@@ -1,13 +1,13 @@
 //! The documented XOR vector, replayed for real: 0000 -> 0101 (T1) -> 1001 (T2), the deltas on different devices and so read in either order, and the
 //! loser dropped (P*TIME, VLDB 2004).
 
-use crate::world::{column, index, insert_into, row_of_ids};
+use crate::world::{column, index, insert_into, lose_unflushed, row_of_ids};
 use freshet_engine::catalog::{IndexKind, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{Row, Type, Value};
 use freshet_engine::txn::{Isolation, Session, TableCursor};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 fn open(io: &MemIo, threads: usize) -> Engine {
@@ -90,31 +90,11 @@ fn the_documented_xor_vector_replays_in_both_orders_and_without_its_loser() {
                 assert!(second[other] >= second[at], "T1 wrote {first:?} and T2 {second:?}: one on each device");
             }
             assert_eq!(stored(&engine), 0b1001);
-            let after = if loses { io.crash_hard() } else { io.crash(1) };
+            let after = if loses { lose_unflushed(&io) } else { io.crash(1) };
             for threads in [1, 4] {
                 let expected = if loses { 0b0101 } else { 0b1001 };
                 assert_eq!(stored(&open(&after.crash(1), threads)), expected, "swapped {swapped}, loses {loses}");
             }
         }
     }
-}
-
-/// What was written and not flushed need not be lost; here it must be.
-trait Hard {
-    fn crash_hard(&self) -> MemIo;
-}
-
-impl Hard for MemIo {
-    fn crash_hard(&self) -> MemIo {
-        let after = MemIo::new();
-        for path in self.names() {
-            make_dir(&after, path.parent().expect("files lie in directories"));
-            after.replace(&path, &self.durable(&path).expect("a file"));
-        }
-        after
-    }
-}
-
-fn make_dir(io: &MemIo, dir: &Path) {
-    freshet_engine::io::Io::create_dir_all(io, dir).expect("a directory");
 }

@@ -3,6 +3,7 @@
 use freshet_engine::catalog::{ColumnDef, Index, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
+use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{KeyBuf, KeyColumn, KeyPart, Row, Type, Value};
 use freshet_engine::txn::{Committed, Direction, Isolation, Locked, Stop, TableCursor};
@@ -243,4 +244,14 @@ pub fn row_of_ids(table: &Table, row: &Row) -> [i64; 2] {
         Value::Int(number) => number,
         other => panic!("a number, not {other:?}"),
     })
+}
+
+/// The world after the unkindest power cut: nothing unflushed is kept.
+pub fn lose_unflushed(io: &MemIo) -> MemIo {
+    let after = MemIo::new();
+    for path in io.durable_names() {
+        after.create_dir_all(path.parent().expect("files lie in directories")).expect("a directory");
+        after.replace(&path, &io.durable(&path).expect("a file"));
+    }
+    after
 }
