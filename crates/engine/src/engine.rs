@@ -8,9 +8,10 @@ use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress
 use crate::ids::{Cts, DeviceId};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
-use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
+use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 use crate::mem::{Arena, Budget, Pages};
-use crate::replay;
+use crate::replay::{self, Crew, Digest, Meter};
+pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
@@ -45,6 +46,10 @@ pub struct Options {
     pub create: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
+    /// Not zero: recovery takes its pieces of work in an order drawn from it. The result is the same; simulations show it.
+    pub recovery_seed: u64,
+    /// Who is told how far a recovery is.
+    pub progress: Option<Arc<dyn RecoveryProgress>>,
 }
 
 impl Options {
@@ -61,6 +66,8 @@ impl Options {
             direct_io: true,
             create: true,
             recovery_threads: 0,
+            recovery_seed: 0,
+            progress: None,
         }
     }
 
@@ -86,9 +93,13 @@ impl Options {
             log_size_bytes: self.log_size_bytes,
             stage_limit_bytes: self.stage_limit_bytes,
             direct_io: self.direct_io,
-            scan_threads: self.threads(),
+            scan_threads: self.crew().doubled().threads,
             ..LogOptions::new(dirs)
         }
+    }
+
+    fn crew(&self) -> Crew {
+        Crew { threads: self.threads(), seed: self.recovery_seed }
     }
 
     fn threads(&self) -> usize {
@@ -153,6 +164,7 @@ struct Inner {
     /// Finished checkpoints, to be read while one is being written.
     finished: AtomicU64,
     index_bytes: AtomicU64,
+    recovery: RecoveryStats,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
@@ -207,7 +219,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.0.core
     }
 
@@ -289,6 +301,11 @@ impl Engine {
             flushes: log.syncs,
             checkpoints: self.inner.0.finished.load(Ordering::Relaxed),
         }
+    }
+
+    /// What the recovery of this incarnation did.
+    pub fn recovery(&self) -> &RecoveryStats {
+        &self.inner.0.recovery
     }
 
     fn index_bytes(&self) -> u64 {
@@ -434,17 +451,22 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
     let seed = random_id().0 as u64;
-    let log = open_log(&io, &clock, &options, &manifest, &pages)?;
-    let horizon = Cts::last_of(log.replayed);
-    let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
-    let sessions_max = options.sessions_max;
+    let meter = Meter::new(clock.clone(), options.progress.clone());
+    let opened = open_log(&io, &clock, &options, &manifest, &pages, &meter)?;
+    let mut stats = opened.stats;
+    let horizon = Cts::last_of(opened.replayed);
+    let restored = replay::restore(&pages, &system, seed, horizon, options.crew(), &meter).map_err(refuse)?;
+    stats.restore = restored.stats;
     let (stores, next_storage) = (restored.stores, restored.next_storage);
-    let core = Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, !has_threads)
+    let sessions_max = options.sessions_max;
+    let log = opened.log;
+    let core = Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, !has_threads)
         .map_err(refuse)?;
+    stats.rebuild = replay::rebuild(restored.schema.tables(), options.crew(), &meter);
     core.schema.store(Arc::new(restored.schema));
-    for table in core.schema.load_full().tables() {
-        replay::rebuild_indexes(&core, table, options.threads());
-    }
+    stats.threads = options.threads();
+    stats.scratch_bytes = meter.scratch_most();
+    stats.total_us = meter.elapsed_us();
     let tried = manifest.checkpoint;
     let checkpoints = Checkpoints { manifest, tried, running: None, wanted: false, finished: 0, failed: None };
     Ok(Inner {
@@ -455,6 +477,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         checkpoint_turned: Condvar::new(),
         finished: AtomicU64::new(0),
         index_bytes: AtomicU64::new(0),
+        recovery: stats,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
@@ -466,6 +489,8 @@ struct OpenedLog {
     log: Arc<Log>,
     /// The durable horizon that was replayed.
     replayed: crate::ids::Epoch,
+    /// Of scan, images and replay.
+    stats: RecoveryStats,
 }
 
 /// Scans and replays an existing log, or creates the log of a new database.
@@ -475,20 +500,34 @@ fn open_log(
     options: &Options,
     manifest: &Manifest,
     pages: &Arc<Pages>,
+    meter: &Meter,
 ) -> Result<OpenedLog, OpenError> {
     let log_options = options.log_options();
-    let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
-        Ok(scan) => scan,
+    meter.expect(Phase::Load, manifest.images_bytes);
+    meter.expect(Phase::Rebuild, manifest.images_bytes);
+    let look = Look {
+        digest: &Digest::of,
+        sized: &|bytes| {
+            meter.expect(Phase::Scan, bytes);
+            meter.expect(Phase::Load, manifest.images_bytes + bytes);
+            meter.begin(Phase::Scan);
+        },
+        read: &|bytes| meter.add(bytes),
+    };
+    let (scan, digests) = match log::scan_with(io, &log_options, &manifest.log_start, manifest.relied_on, &look) {
+        Ok(scanned) => scanned,
         // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
         Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
-            return Ok(OpenedLog { replayed: log.durable(), log });
+            return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
         Err(damage) => return Err(refuse(damage)),
     };
     if scan.database() != manifest.database {
         return Err(refuse(format!("the log belongs to another database than {}", options.data_dir.display())));
     }
+    let groups = scan.groups().len() as u64;
+    let scanned = PhaseStats { elapsed_us: meter.elapsed_us(), bytes: scan.read_bytes(), items: groups };
     let images = match manifest.checkpoint {
         0 => None,
         _ => Some(
@@ -496,10 +535,18 @@ fn open_log(
                 .map_err(|bad| refuse(replay::ReplayError::Images(bad)))?,
         ),
     };
-    replay::replay(pages, &scan, images.as_ref(), options.threads()).map_err(refuse)?;
+    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter).map_err(refuse)?;
     let replayed = scan.durable();
+    let stats = RecoveryStats {
+        scan: scanned,
+        images: done.images,
+        replay: done.replay,
+        discarded: scan.discarded(),
+        changed_pages: done.first_changes.iter().flatten().count() as u64,
+        ..RecoveryStats::default()
+    };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
-    Ok(OpenedLog { log, replayed })
+    Ok(OpenedLog { log, replayed, stats })
 }
 
 /// 128 bits from the standard library's per-process random keys and the clock: an identity, not a secret.

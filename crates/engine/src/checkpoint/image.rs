@@ -196,18 +196,13 @@ impl ImageFile {
         Ok(at + bytes.len() as u64)
     }
 
-    /// The image's payload as words, checked.
-    pub fn read<'b>(
-        &self,
-        image: &ImagePlace,
-        buffer: &'b mut Vec<u8>,
-    ) -> Result<impl Iterator<Item = u64> + use<'b>, BadImages> {
-        buffer.clear();
+    /// The image's payload, checked.
+    pub fn read<'b>(&self, image: &ImagePlace, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], BadImages> {
         buffer.resize(image.bytes as usize, 0);
         self.file.read_at(buffer, image.offset).map_err(|e| bad(image.offset, e))?;
         if crc32c::crc32c(buffer) != image.crc {
             return Err(bad(image.offset, format!("the image of page {} does not check", image.head.page.0)));
         }
-        Ok(buffer.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))))
+        Ok(buffer)
     }
 }

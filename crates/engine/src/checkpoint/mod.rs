@@ -21,7 +21,7 @@
 mod image;
 mod manifest;
 
-pub(crate) use image::{BadImages, ImageFile, ImageHead};
+pub(crate) use image::{BadImages, ImageFile, ImageHead, ImagePlace};
 pub(crate) use manifest::{Manifest, ManifestError};
 
 use crate::ids::{Cts, Epoch, PageNo};

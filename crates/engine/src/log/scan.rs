@@ -1,5 +1,8 @@
 //! What does a recovery read, and is it all there? Every segment once, every 4 KiB where no group is recognised.
 //!
+//! The log does not look into frames, but while a body is in the cache its caller may: [`scan_with`] makes a digest of each
+//! group that checks, and gives those of the groups that count.
+//!
 //! The scan collects the groups whose header and body check, drops those that the fence voids, and follows the chain
 //! from the log's start: the next epoch must name the last one as its predecessor and have every group that it names.
 //! Where that ends is the horizon D. Then D is judged:
@@ -34,7 +37,10 @@ use super::segment;
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
 /// Read ahead of the scan; large reads are what makes a device fast.
-const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// What a caller who reads many groups should ask for at once.
+pub const RUN_BYTES: u64 = 4 << 20;
 
 /// One valid group with an epoch up to D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +60,13 @@ pub struct GroupRef {
 
 impl GroupRef {
     /// Bytes of the group in its segment.
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         (u64::from(self.header_bytes) + self.body_bytes).next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Whether this group lies right behind `before`, so that one read serves both.
+    pub fn follows(&self, before: &GroupRef) -> bool {
+        (self.device, self.segment, self.offset) == (before.device, before.segment, before.offset + before.bytes())
     }
 }
 
@@ -256,6 +267,7 @@ pub struct Scan {
     largest_epoch: Epoch,
     last_wall_us: u64,
     discarded: Discarded,
+    read_bytes: u64,
     groups: Vec<GroupRef>,
     devices: Vec<DeviceScan>,
     files: HashMap<(DeviceId, SegmentNo), (Arc<dyn File>, PathBuf)>,
@@ -265,22 +277,62 @@ pub struct Scan {
 /// Reads and judges the whole log. `start` is what the caller's manifest saved (or the default), `relied_on` the largest
 /// epoch in which any image named by the manifest was taken.
 pub fn scan(io: &Arc<dyn Io>, options: &LogOptions, start: &LogStart, relied_on: Epoch) -> Result<Scan, LogDamage> {
+    let nothing = Look { digest: &|_: &[u8]| (), sized: &|_| (), read: &|_| () };
+    Ok(scan_with(io, options, start, relied_on, &nothing)?.0)
+}
+
+/// What a caller wants to know while the log is read. Several threads call these at once.
+pub struct Look<'a, D> {
+    /// Makes what the caller keeps of a group's body that checks; whether the group counts is not known yet.
+    pub digest: &'a (dyn Fn(&[u8]) -> D + Sync),
+    /// Told once how many bytes will be read.
+    pub sized: &'a (dyn Fn(u64) + Sync),
+    /// Told how many were just read.
+    pub read: &'a (dyn Fn(u64) + Sync),
+}
+
+/// As [`scan`], with the digest of each of [`Scan::groups`], in their order.
+pub fn scan_with<D: Send>(
+    io: &Arc<dyn Io>,
+    options: &LogOptions,
+    start: &LogStart,
+    relied_on: Epoch,
+    look: &Look<'_, D>,
+) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options)?;
     let files = open_segments(&**io, options, start)?;
-    let mut found = read_segments(&files, fence.database(), options.scan_threads)?;
-    found.sort_by_key(|group| (group.header.device, group.header.segment, group.header.offset));
+    let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
+    read.sort_by_key(|(header, _)| (header.device, header.segment, header.offset));
+    let (found, digests): (Vec<GroupHeader>, Vec<D>) = read.into_iter().unzip();
     let judge = Judge { fence: &fence, start, files: &files, found: &found, dirs: &options.dirs };
     judge.incarnations()?;
     let (chain, chain_end) = judge.follow_chain();
     judge.horizon(chain_end, relied_on)?;
     let largest_epoch = judge.largest_epoch(relied_on);
-    let (groups, discarded) = judge.split(chain_end);
-    let last_wall_us = found.iter().map(|group| group.header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let (kept, discarded) = judge.split(chain_end);
+    let groups: Vec<GroupRef> = found.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(h, _)| group_ref(h)).collect();
+    let digests = digests.into_iter().zip(kept).filter_map(|(digest, kept)| kept.then_some(digest)).collect();
+    let last_wall_us = found.iter().map(|header| header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let read_bytes = files.iter().filter(|file| file.is_read).map(|file| file.bytes).sum();
     let devices = summarise(&files, &found, &groups, start, options.dirs.len());
     let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
     let (start, locks) = (start.clone(), Arc::new(locks));
-    Ok(Scan { fence, start, chain, chain_end, largest_epoch, last_wall_us, discarded, groups, devices, files, locks })
+    let scan = Scan {
+        fence,
+        start,
+        chain,
+        chain_end,
+        largest_epoch,
+        last_wall_us,
+        discarded,
+        read_bytes,
+        groups,
+        devices,
+        files,
+        locks,
+    };
+    Ok((scan, digests))
 }
 
 impl Scan {
@@ -300,6 +352,11 @@ impl Scan {
 
     pub fn largest_epoch_seen(&self) -> Epoch {
         self.largest_epoch
+    }
+
+    /// Bytes of the segments that were read.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     pub fn discarded(&self) -> Discarded {
@@ -325,8 +382,23 @@ impl Scan {
         let (file, path) = self.files.get(&(group.device, group.segment)).expect("the group is one of this scan");
         buf.resize(group.bytes() as usize);
         file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
+        self.body(group, buf)
+    }
+
+    /// Reads groups that [follow](GroupRef::follows) each other at once, and checks them again; the result is their bodies.
+    pub fn read_run<'b>(&self, run: &[GroupRef], buf: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, LogDamage> {
+        let Some(first) = run.first() else { return Ok(Vec::new()) };
+        debug_assert!(run.is_sorted_by(|a, b| b.follows(a)), "a run has no gaps");
+        let (file, path) = self.files.get(&(first.device, first.segment)).expect("the group is one of this scan");
+        buf.resize(run.iter().map(GroupRef::bytes).sum::<u64>() as usize);
+        file.read_at(buf, first.offset).map_err(|error| LogDamage::io("read", path, error))?;
+        let body = |group: &GroupRef| self.body(group, &buf[(group.offset - first.offset) as usize..]);
+        run.iter().map(body).collect()
+    }
+
+    fn body<'b>(&self, group: &GroupRef, bytes: &'b [u8]) -> Result<&'b [u8], LogDamage> {
         let start = group.header_bytes as usize;
-        let body = &buf[start..start + group.body_bytes as usize];
+        let body = &bytes[start..start + group.body_bytes as usize];
         if crc32c::crc32c(body) != group.body_crc {
             return Err(LogDamage::Unreadable { place: self.place(group) });
         }
@@ -418,18 +490,21 @@ fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<
     Ok(files)
 }
 
-/// A group whose header and body check, at the place its header names.
-struct Found {
-    header: GroupHeader,
-}
-
-fn read_segments(files: &[SegmentFile], database: DatabaseId, threads: usize) -> Result<Vec<Found>, LogDamage> {
+/// Every group whose header and body check, at the place its header names, with its digest.
+fn read_segments<D: Send>(
+    files: &[SegmentFile],
+    database: DatabaseId,
+    threads: usize,
+    look: &Look<'_, D>,
+) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
+    let files: Vec<_> = files.iter().filter(|file| file.is_read).collect();
+    (look.sized)(files.iter().map(|file| file.bytes).sum());
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let failed = Mutex::new(None);
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match if file.is_read { read_segment(file, database) } else { Ok(Vec::new()) } {
+            match read_segment(file, database, look) {
                 Ok(groups) => found.lock().extend(groups),
                 Err(damage) => {
                     failed.lock().get_or_insert(damage);
@@ -465,7 +540,6 @@ impl Window<'_> {
         if offset < self.start || offset + bytes > self.start + self.buf.len() as u64 {
             let whole_blocks = self.file.bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let ahead = bytes.max(WINDOW_BYTES).min(whole_blocks - offset);
-            self.buf.clear();
             self.buf.resize(ahead as usize);
             self.start = offset;
             let read = self.file.file.read_at(&mut self.buf, offset);
@@ -476,11 +550,15 @@ impl Window<'_> {
     }
 }
 
-fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, LogDamage> {
+fn read_segment<D>(
+    file: &SegmentFile,
+    database: DatabaseId,
+    look: &Look<'_, D>,
+) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
     let mut found = Vec::new();
     let mut window = Window { file, buf: AlignedBuf::new(), start: 0 };
     let block = BLOCK_BYTES as u64;
-    let mut offset = 0;
+    let (mut offset, mut reported) = (0, 0);
     while offset + block <= file.bytes {
         let mut next = offset + block;
         match GroupHeader::decode(window.get(offset, block)?) {
@@ -490,13 +568,18 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
                 if crc32c::crc32c(body) == header.body_crc {
                     next = offset + bytes;
-                    found.push(Found { header });
+                    let digest = (look.digest)(body);
+                    found.push((header, digest));
                 }
             }
             Ok(_) | Err(NoHeader::Absent | NoHeader::Damaged) => {}
             Err(NoHeader::Version(version)) => {
                 return Err(LogDamage::UnknownVersion { path: file.path.clone(), version });
             }
+        }
+        if next - reported >= WINDOW_BYTES || next + block > file.bytes {
+            (look.read)(next - reported);
+            reported = next;
         }
         offset = next;
     }
@@ -522,7 +605,7 @@ struct Judge<'a> {
     fence: &'a FenceList,
     start: &'a LogStart,
     files: &'a [SegmentFile],
-    found: &'a [Found],
+    found: &'a [GroupHeader],
     dirs: &'a [PathBuf],
 }
 
@@ -530,12 +613,11 @@ impl Judge<'_> {
     /// (3) Every group is of an incarnation that the fence knows.
     fn incarnations(&self) -> Result<(), LogDamage> {
         let newest = self.fence.newest().incarnation;
-        match self.found.iter().find(|group| group.header.incarnation > newest) {
+        match self.found.iter().find(|header| header.incarnation > newest) {
             None => Ok(()),
-            Some(group) => Err(LogDamage::UnknownIncarnation {
-                place: self.place_of(&group.header),
-                incarnation: group.header.incarnation,
-            }),
+            Some(header) => {
+                Err(LogDamage::UnknownIncarnation { place: self.place_of(header), incarnation: header.incarnation })
+            }
         }
     }
 
@@ -548,8 +630,8 @@ impl Judge<'_> {
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
         let mut epochs: BTreeMap<Epoch, Vec<&GroupHeader>> = BTreeMap::new();
-        for group in self.found.iter().filter(|group| self.is_valid(&group.header)) {
-            epochs.entry(group.header.epoch).or_default().push(&group.header);
+        for header in self.found.iter().filter(|header| self.is_valid(header)) {
+            epochs.entry(header.epoch).or_default().push(header);
         }
         epochs
     }
@@ -581,7 +663,7 @@ impl Judge<'_> {
             return lost(newest.horizon, Proof::Fence);
         }
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
-        if let Some(witness) = self.found.iter().map(|group| &group.header).max_by_key(|header| header.witness)
+        if let Some(witness) = self.found.iter().max_by_key(|header| header.witness)
             && witness.witness > durable
         {
             return lost(witness.witness, Proof::Witness(self.place_of(witness)));
@@ -591,7 +673,7 @@ impl Judge<'_> {
         }
         // Epochs are consecutive: the first incomplete one is durable + 1, and only one more can have been submitted.
         let beyond = |header: &&GroupHeader| header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2;
-        match self.found.iter().map(|group| &group.header).find(beyond) {
+        match self.found.iter().find(beyond) {
             Some(header) => lost(Epoch(header.epoch.0 - 2), Proof::Successor(self.place_of(header))),
             None => Ok(()),
         }
@@ -599,29 +681,32 @@ impl Judge<'_> {
 
     fn largest_epoch(&self, relied_on: Epoch) -> Epoch {
         let newest = self.fence.newest();
-        let groups = self.found.iter().map(|group| group.header.epoch);
+        let groups = self.found.iter().map(|header| header.epoch);
         let known = [newest.horizon, newest.first_epoch, relied_on, self.start.epoch, self.start.prev];
         groups.chain(known).max().expect("the list is not empty")
     }
 
     /// The groups up to the chain's end, each (incarnation, device, group) once, and a summary of the others that the
-    /// newest incarnation wrote.
-    fn split(&self, end: Epoch) -> (Vec<GroupRef>, Discarded) {
+    /// newest incarnation wrote. Says of each group found whether it is one of them.
+    fn split(&self, end: Epoch) -> (Vec<bool>, Discarded) {
         let mut seen = BTreeSet::new();
-        let mut groups = Vec::new();
         let mut discarded = Discarded::default();
         let mut epochs = BTreeSet::new();
-        for header in self.found.iter().map(|group| &group.header).filter(|header| self.is_valid(header)) {
+        let counts = |header: &GroupHeader| {
+            if !self.is_valid(header) {
+                return false;
+            }
             if header.epoch > end {
                 discarded.groups += 1;
                 discarded.body_bytes += header.body_bytes;
                 epochs.insert(header.epoch);
-            } else if seen.insert((header.incarnation, header.device, header.group)) {
-                groups.push(group_ref(header));
+                return false;
             }
-        }
+            seen.insert((header.incarnation, header.device, header.group))
+        };
+        let kept = self.found.iter().map(counts).collect();
         discarded.epochs = epochs.len() as u64;
-        (groups, discarded)
+        (kept, discarded)
     }
 
     fn place_of(&self, header: &GroupHeader) -> Place {
@@ -640,7 +725,7 @@ impl Judge<'_> {
         let next = epochs.range(Epoch(end.0 + 1)..).next();
         let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
         let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
-        let before = self.found.iter().map(|found| &found.header);
+        let before = self.found.iter();
         let before = before.filter(|header| header.device == device && header.group < group);
         match before.max_by_key(|header| header.group) {
             Some(header) => {
@@ -658,7 +743,7 @@ impl Judge<'_> {
 
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
     fn expected_after(&self, end: Epoch) -> (DeviceId, GroupNo) {
-        let last = self.found.iter().map(|found| &found.header).filter(|header| header.epoch <= end);
+        let last = self.found.iter().filter(|header| header.epoch <= end);
         let last = last.max_by_key(|header| header.epoch);
         last.map_or((DeviceId(0), GroupNo(0)), |header| (header.device, GroupNo(header.group.0 + 1)))
     }
@@ -695,7 +780,7 @@ fn group_ref(header: &GroupHeader) -> GroupRef {
 
 fn summarise(
     files: &[SegmentFile],
-    found: &[Found],
+    found: &[GroupHeader],
     groups: &[GroupRef],
     start: &LogStart,
     devices: usize,
@@ -714,7 +799,7 @@ fn summarise(
             needed: needed.get(&(device, file.number)).copied(),
         };
         let saved = start.devices.iter().find(|start| start.device == device);
-        let seen = found.iter().filter(|found| found.header.device == device).map(|found| found.header.group);
+        let seen = found.iter().filter(|header| header.device == device).map(|header| header.group);
         DeviceScan {
             last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
             last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),
