@@ -1,4 +1,4 @@
-//! What does a recovery read, and is it all there? Every segment once, every 4 KiB where no group is recognised.
+//! What does a recovery read, and is it all there? Every used segment once, every 4 KiB where no group is recognised.
 //!
 //! The log does not look into frames, but while a body is in the cache its caller may: [`scan_with`] makes a digest of each
 //! group that checks, and gives those of the groups that count.
@@ -33,7 +33,7 @@ use super::fence::FenceList;
 use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
 use super::open::lock_dirs;
-use super::segment;
+use super::segment::{self, Owner};
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
 /// Read ahead of the scan; large reads are what makes a device fast.
@@ -256,6 +256,8 @@ pub(super) struct SegmentScan {
     pub bytes: u64,
     /// First group and last epoch of the groups up to D and not below the log's start.
     pub needed: Option<(GroupNo, Epoch)>,
+    /// Its marker stands, and no segment with a larger number was used: it can be used under its name.
+    pub is_fresh: bool,
 }
 
 /// A judged log: what to replay, and what the next incarnation builds on.
@@ -301,7 +303,7 @@ pub fn scan_with<D: Send>(
 ) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options)?;
-    let files = open_segments(&**io, options, start)?;
+    let files = open_segments(&**io, options, start, fence.database())?;
     let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
     read.sort_by_key(|(header, _)| (header.device, header.segment, header.offset));
     let (found, digests): (Vec<GroupHeader>, Vec<D>) = read.into_iter().unzip();
@@ -453,7 +455,7 @@ fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, L
     })
 }
 
-/// A segment file to read, or one below the log's start, which is not read.
+/// A segment file to read, or one that is not read: below the log's start, or unused.
 struct SegmentFile {
     device: DeviceId,
     number: SegmentNo,
@@ -461,10 +463,17 @@ struct SegmentFile {
     file: Arc<dyn File>,
     bytes: u64,
     is_read: bool,
+    is_unused: bool,
 }
 
 /// Opens and syncs every segment. Each device has at least one from its creation on.
-fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<Vec<SegmentFile>, LogDamage> {
+fn open_segments(
+    io: &dyn Io,
+    options: &LogOptions,
+    start: &LogStart,
+    database: DatabaseId,
+) -> Result<Vec<SegmentFile>, LogDamage> {
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
     let mut files = Vec::new();
     for (i, dir) in options.dirs.iter().enumerate() {
         let device = DeviceId(i as u16);
@@ -480,8 +489,13 @@ fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<
             let file = io.open(&path, open).map_err(|error| damage("open", error))?;
             file.sync().map_err(|error| damage("sync", error))?;
             let bytes = file.len().map_err(|error| damage("measure", error))?;
-            let is_read = first.is_none_or(|first| number >= first);
-            files.push(SegmentFile { device, number, path, file, bytes, is_read });
+            let is_needed = first.is_none_or(|first| number >= first);
+            let mut is_unused = false;
+            if is_needed && bytes >= BLOCK_BYTES as u64 {
+                file.read_at(&mut block, 0).map_err(|error| damage("read", error))?;
+                is_unused = segment::is_unused(&block, Owner { database, device }, number);
+            }
+            files.push(SegmentFile { device, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
         }
         if files.len() == before {
             return Err(LogDamage::MissingDevice { device, path: dir.clone() });
@@ -792,11 +806,13 @@ fn summarise(
     }
     let device = |device: DeviceId| {
         let files = files.iter().filter(|file| file.device == device);
+        let last_used = files.clone().filter(|file| file.is_read).map(|file| file.number).max();
         let segment = |file: &SegmentFile| SegmentScan {
             number: file.number,
             file: file.file.clone(),
             bytes: file.bytes,
             needed: needed.get(&(device, file.number)).copied(),
+            is_fresh: file.is_unused && last_used.is_none_or(|last| last < file.number),
         };
         let saved = start.devices.iter().find(|start| start.device == device);
         let seen = found.iter().filter(|header| header.device == device).map(|header| header.group);
