@@ -25,7 +25,7 @@ pub mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub mod mem;
 
 pub mod index;

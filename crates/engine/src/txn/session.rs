@@ -811,6 +811,8 @@ fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
         let mut latched = container.slot(held.row).latch();
         let head = latched.head();
         if head.is_dirty() {
+            // Announced until all is stamped: see `mem::mark`.
+            core.pages.note_change(held.row.page(), cts.epoch());
             latched.set(0, cts.0);
             let mut node = Node::new(&core.arena, head.node);
             node.set_stamp(cts);
