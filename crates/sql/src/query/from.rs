@@ -11,6 +11,7 @@ use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::operator::BinaryOp;
+use crate::view::SystemView;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::catalog::default_table_source::provider_as_source;
@@ -120,6 +121,10 @@ impl Planner<'_> {
         if let Some((name, rel)) = cte {
             return self.entry(rel, alias.unwrap_or(name), names, false);
         }
+        if let Some(view) = binder.view(name) {
+            let rel = self.view(view)?;
+            return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
+        }
         let table = binder.table(name).map_err(as_unsupported)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
         let (plan, mut leaves) = self.table(&table, &name)?;
@@ -128,6 +133,27 @@ impl Planner<'_> {
         let mut source = ScopeSource::of_table(name, &table);
         rename(&mut source, names)?;
         Ok(Entry { plan, source, leaves, lateral: false })
+    }
+
+    /// A system view's rows as they are now: plans are made anew for every run.
+    fn view(&self, view: &dyn SystemView) -> Bind<Rel> {
+        let types: Vec<Type> = view.columns().iter().map(|&(_, ty)| ty).collect();
+        let rows = crate::view::rows(view, self.env.engine.as_ref())?;
+        let is_empty = rows.is_empty();
+        let mut rows: Vec<Vec<Expr>> = rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
+        if is_empty {
+            // A row to have columns by; the filter below drops it.
+            rows.push(vec![Expr::NULL; types.len()]);
+        }
+        let mut rel = self.rows(rows, &types)?;
+        if is_empty {
+            rel.plan =
+                df(df(LogicalPlanBuilder::from(rel.plan).filter(datafusion::logical_expr::lit(false)))?.build())?;
+        }
+        for (column, (name, _)) in rel.columns.iter_mut().zip(view.columns()) {
+            column.name = (*name).to_owned();
+        }
+        Ok(rel)
     }
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
