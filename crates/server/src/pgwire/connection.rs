@@ -228,12 +228,15 @@ impl Connection {
                 return false;
             }
             Event::Terminate => {
-                self.fatal(&stopping()).await;
+                match self.engine.failure() {
+                    None => self.fatal(&stopping()).await,
+                    // Who waits for something else than the log is told the same as who waits for the log.
+                    Some(reason) => self.end_with_log(reason).await,
+                }
                 return false;
             }
             Event::LogFailed(reason) => {
-                self.log_failed(reason);
-                self.farewell().await;
+                self.end_with_log(reason).await;
                 return false;
             }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
@@ -251,6 +254,11 @@ impl Connection {
 
     async fn fatal(&mut self, error: &SqlError) {
         self.output.error(Severity::Fatal, error);
+        self.farewell().await;
+    }
+
+    async fn end_with_log(&mut self, reason: String) {
+        self.log_failed(reason);
         self.farewell().await;
     }
 
@@ -391,7 +399,7 @@ impl Connection {
 
 fn log_failed(error: Error) -> Event {
     Event::LogFailed(match error {
-        Error::LogFailed(reason) => format!("the log failed: {reason}"),
+        Error::LogFailed(reason) => reason,
         other => format!("the commit did not become durable: {other:?}"),
     })
 }
