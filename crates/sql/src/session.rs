@@ -181,7 +181,12 @@ impl Session {
             cache,
             scratch: Scratch::default(),
             interrupt: Interrupt::default(),
-            env: Env { user: "freshet".to_owned(), database: "freshet".to_owned(), ..Env::default() },
+            env: Env {
+                user: "freshet".to_owned(),
+                database: "freshet".to_owned(),
+                engine: Some(engine.clone()),
+                ..Env::default()
+            },
             block: Block::None,
             modes: Modes::default(),
             pending: None,
