@@ -169,6 +169,9 @@ pub struct Stats {
     pub group_overhead_bytes: u64,
     pub flushes: u64,
     pub checkpoints: u64,
+    /// The last epoch that is on all its devices.
+    pub durable_epoch: u64,
+    pub log_devices: u64,
 }
 
 struct Inner {
@@ -186,6 +189,12 @@ struct Inner {
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Handle>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("data_dir", &self.inner.0.options.data_dir).finish_non_exhaustive()
+    }
 }
 
 /// Stops the threads when the last engine or session goes; the threads themselves hold only `Inner`.
@@ -307,6 +316,8 @@ impl Engine {
             group_overhead_bytes: log.header_bytes + log.padding_bytes,
             flushes: log.syncs,
             checkpoints: self.inner.0.checkpointer.finished(),
+            durable_epoch: core.log.durable().0,
+            log_devices: u64::from(core.log.devices()),
         }
     }
 
