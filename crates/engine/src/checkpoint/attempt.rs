@@ -24,9 +24,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Pages that a lane copies under one snapshot: a few hundred microseconds.
-const PAGES_PER_STEP: usize = 8;
-
 /// One checkpoint under way, shared by its lanes.
 pub(super) struct Attempt {
     pub number: u64,
@@ -102,9 +99,9 @@ impl Attempt {
         self.total_bytes.saturating_sub(self.copied_bytes.load(Ordering::Relaxed))
     }
 
-    fn take(&self) -> &[PageNo] {
-        let from = self.next.fetch_add(PAGES_PER_STEP, Ordering::Relaxed).min(self.pages.len());
-        &self.pages[from..self.pages.len().min(from + PAGES_PER_STEP)]
+    fn take(&self, count: usize) -> &[PageNo] {
+        let from = self.next.fetch_add(count, Ordering::Relaxed).min(self.pages.len());
+        &self.pages[from..self.pages.len().min(from + count)]
     }
 
     /// A lane has written and synced its part; true for the last one.
@@ -135,12 +132,21 @@ fn segments_to_empty(pages: &Pages, manifest: &Manifest, dirs: &[PathBuf]) -> BT
     manifest.segments.iter().filter(|s| is_sparse(s) || !is_used(s)).map(|s| s.number).collect()
 }
 
+/// How much a lane does at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Grain {
+    /// Pages copied under one snapshot.
+    pub pages: usize,
+    /// Bytes written at once.
+    pub write_bytes: usize,
+}
+
 /// What lanes need of the world.
 pub(super) struct Surroundings<'a> {
     pub core: &'a Core,
     pub io: &'a Arc<dyn Io>,
     pub next_segment: &'a AtomicU32,
-    pub write_bytes: usize,
+    pub grain: Grain,
 }
 
 /// One writer of images: a directory and a thread's worth of work.
@@ -179,7 +185,7 @@ impl Lane {
     /// Images some pages, or syncs what it has written and is done. Gives the bytes copied.
     pub fn step(&mut self, around: &Surroundings<'_>, attempt: &Attempt) -> Result<u64, Failure> {
         self.begin(attempt);
-        let pages = attempt.take();
+        let pages = attempt.take(around.grain.pages);
         let mut copied = 0;
         if pages.is_empty() {
             let written = self.appender.finish()?;
@@ -193,7 +199,7 @@ impl Lane {
             copied = self.copy(around.core, pages);
             attempt.copied_bytes.fetch_add(copied, Ordering::Relaxed);
             // Nobody's snapshot stands meanwhile.
-            let written = self.appender.write_if_due(around.write_bytes)?;
+            let written = self.appender.write_if_due(around.grain.write_bytes)?;
             attempt.written_bytes.fetch_add(written, Ordering::Relaxed);
         }
         Ok(copied)

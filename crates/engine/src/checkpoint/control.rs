@@ -16,7 +16,7 @@
 //! 2. What is published is done by one thread, in the order of the stages.
 
 use super::Failure;
-use super::attempt::{self, Attempt, Lane, Surroundings};
+use super::attempt::{self, Attempt, Grain, Lane, Surroundings};
 use super::image::{ImageSegmentNo, Images};
 use super::manifest::{Manifest, SegmentEntry};
 use super::pace::{self, Load};
@@ -29,9 +29,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What is written at once by an unthrottled checkpoint, and by a paced one: short, because the log's flushes queue behind it.
-const WRITE_BYTES: usize = 1 << 20;
-const PACED_WRITE_BYTES: usize = 256 << 10;
+const GRAIN: Grain = Grain { pages: 8, write_bytes: 1 << 20 };
+/// Short turns, because commits want the processor, and short writes, because the log's flushes queue behind them.
+const PACED_GRAIN: Grain = Grain { pages: 2, write_bytes: 256 << 10 };
+/// Over a shorter time a rate says nothing.
+const RATE_SECONDS_MIN: f64 = 0.05;
 const RETRY_FIRST_US: u64 = 1_000_000;
 const RETRY_LAST_US: u64 = 60_000_000;
 
@@ -397,7 +399,7 @@ impl Checkpointer {
             core: &self.core,
             io: &self.io,
             next_segment: &self.next_segment,
-            write_bytes: if pace.is_some() { PACED_WRITE_BYTES } else { WRITE_BYTES },
+            grain: if pace.is_some() { PACED_GRAIN } else { GRAIN },
         };
         match lane.step(&around, attempt) {
             Err(failure) => {
@@ -429,12 +431,14 @@ impl Checkpointer {
         }
         let now_us = self.clock.monotonic_us();
         let log = &self.core.log;
+        let seconds = now_us.saturating_sub(then_us) as f64 / 1e6;
+        let logged = (self.logged() - logged_then) as f64;
         pace::rate(&Load {
             floor_bytes_per_s,
             left_bytes: attempt.left_bytes(),
             log_used_bytes: log.used_bytes(),
             log_capacity_bytes: log.capacity_bytes(),
-            log_bytes_per_s: (self.logged() - logged_then) as f64 * 1e6 / now_us.saturating_sub(then_us).max(1) as f64,
+            log_bytes_per_s: if seconds < RATE_SECONDS_MIN { 0.0 } else { logged / seconds },
             due_in_us: due_us.map(|due| due.saturating_sub(now_us)),
         })
     }
