@@ -15,7 +15,6 @@ use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
 use parking_lot::{Condvar, Mutex};
-use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -133,6 +132,17 @@ pub struct Stats {
     pub checkpoints: u64,
 }
 
+/// What goes on in the background, by who would do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Closing and sealing epochs, and one device's writes and syncs.
+    Device(DeviceId),
+    /// Making segments ahead.
+    Prepare,
+    Garbage,
+    Checkpoint,
+}
+
 struct Checkpoints {
     manifest: Manifest,
     /// The number of the last checkpoint tried.
@@ -244,6 +254,25 @@ impl Engine {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
         self.inner.0.step_checkpoint() || logged || collected
+    }
+
+    /// One step of one part of it, for a caller that chooses who is slow; false if there was nothing to do.
+    pub fn step_part(&self, part: Part) -> bool {
+        let log = &self.core().log;
+        match part {
+            Part::Device(device) if device.0 < log.devices() => log.device_step(device) == log::Progress::Worked,
+            Part::Device(_) => false,
+            Part::Prepare => log.prepare_step() == log::Progress::Worked,
+            Part::Garbage => self.core().collect_all(16),
+            Part::Checkpoint => self.inner.0.step_checkpoint(),
+        }
+    }
+
+    /// Asks for a checkpoint and does not wait for it.
+    pub fn request_checkpoint(&self) {
+        let mut state = self.inner.0.checkpoints.lock();
+        state.failed = None;
+        state.wanted = true;
     }
 
     /// Writes every page's image and recycles the log below it. Returns when done.
@@ -422,7 +451,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let manifest = match manifest {
         Some(manifest) => manifest,
         None => {
-            let manifest = Manifest::new(random_id());
+            let manifest = Manifest::new(random_id(&io));
             manifest.save(&io, &dir).map_err(in_dir)?;
             manifest
         }
@@ -433,7 +462,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let pages = Arc::new(pages);
     let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
-    let seed = random_id().0 as u64;
+    let seed = io.random();
     let log = open_log(&io, &clock, &options, &manifest, &pages)?;
     let horizon = Cts::last_of(log.replayed);
     let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
@@ -502,14 +531,9 @@ fn open_log(
     Ok(OpenedLog { log, replayed })
 }
 
-/// 128 bits from the standard library's per-process random keys and the clock: an identity, not a secret.
-fn random_id() -> DatabaseId {
-    let half = || {
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
-        hasher.finish()
-    };
-    DatabaseId(u128::from(half()) << 64 | u128::from(half()))
+/// An identity, not a secret.
+fn random_id(io: &Arc<dyn Io>) -> DatabaseId {
+    DatabaseId(u128::from(io.random()) << 64 | u128::from(io.random()))
 }
 
 impl Inner {
