@@ -16,7 +16,6 @@ use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
 use parking_lot::Mutex;
-use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -174,6 +173,17 @@ pub struct Stats {
     pub log_devices: u64,
 }
 
+/// What goes on in the background, by who would do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Closing and sealing epochs, and one device's writes and syncs.
+    Device(DeviceId),
+    /// Making segments ahead.
+    Prepare,
+    Garbage,
+    Checkpoint,
+}
+
 struct Inner {
     core: Arc<Core>,
     options: Options,
@@ -276,6 +286,18 @@ impl Engine {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
         self.inner.0.checkpointer.step() || logged || collected
+    }
+
+    /// One step of one part of it, for a caller that chooses who is slow; false if there was nothing to do.
+    pub fn step_part(&self, part: Part) -> bool {
+        let log = &self.core().log;
+        match part {
+            Part::Device(device) if device.0 < log.devices() => log.device_step(device) == log::Progress::Worked,
+            Part::Device(_) => false,
+            Part::Prepare => log.prepare_step() == log::Progress::Worked,
+            Part::Garbage => self.core().collect_all(16),
+            Part::Checkpoint => self.inner.0.checkpointer.step(),
+        }
     }
 
     /// Images what has changed and recycles the log below it, as fast as it goes. Returns when done.
@@ -449,7 +471,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let manifest = match manifest {
         Some(manifest) => manifest,
         None => {
-            let manifest = Manifest::new(random_id());
+            let manifest = Manifest::new(random_id(&io));
             manifest.save(&io, &dir).map_err(in_dir)?;
             manifest
         }
@@ -460,7 +482,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let pages = Arc::new(pages);
     let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
-    let seed = random_id().0 as u64;
+    let seed = io.random();
     let mut manifest = manifest;
     let log = open_log(&io, &clock, &options, &mut manifest, &pages)?;
     let horizon = Cts::last_of(log.replayed);
@@ -551,14 +573,9 @@ fn open_log(
     Ok(OpenedLog { log, replayed })
 }
 
-/// 128 bits from the standard library's per-process random keys and the clock: an identity, not a secret.
-fn random_id() -> DatabaseId {
-    let half = || {
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
-        hasher.finish()
-    };
-    DatabaseId(u128::from(half()) << 64 | u128::from(half()))
+/// An identity, not a secret.
+fn random_id(io: &Arc<dyn Io>) -> DatabaseId {
+    DatabaseId(u128::from(io.random()) << 64 | u128::from(io.random()))
 }
 
 impl Inner {

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use crate::ids::{Cts, DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
+use crate::planted::{self, Bug};
 
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
@@ -317,6 +318,7 @@ impl Log {
     pub fn log_start(&self, horizon: Epoch) -> LogStart {
         let mut sealer = self.sealer.lock();
         // Images rely on durable epochs only; beyond them nothing may be given up.
+        let horizon = if planted::is(Bug::RecycleEarly) { Epoch(u64::MAX) } else { horizon };
         let epoch = horizon.min(Epoch(self.durable().0 + 1)).max(sealer.start_epoch);
         sealer.start_epoch = epoch;
         let device = |(device, &next_group): (&Device, &GroupNo)| {
@@ -628,7 +630,7 @@ impl Log {
             self.commit.close(epoch);
             sealer.closing = true;
         }
-        if !self.commit.has_left(epoch) {
+        if !self.commit.has_left(epoch) && !planted::is(Bug::SealBeforeLeft) {
             return Progress::Waiting;
         }
         self.seal(&mut sealer, epoch);
@@ -643,7 +645,7 @@ impl Log {
     fn wants_close(&self) -> Option<Close> {
         let epoch = self.open_epoch();
         let in_flight = self.in_flight.lock().epochs.len();
-        if in_flight >= IN_FLIGHT_MAX {
+        if in_flight >= IN_FLIGHT_MAX && !(planted::is(Bug::SubmitAhead) && in_flight < 2 * IN_FLIGHT_MAX) {
             return None;
         }
         let staged_on_idle = self
@@ -825,14 +827,23 @@ impl Log {
         let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
         if !*written {
-            if let Err(error) = group.file.write_at(&group.buf, group.offset) {
+            if let Err(error) = group.file.write_at(&group.buf, group.offset)
+                && !(planted::is(Bug::IgnoreShortWrite) && error.kind() == io::ErrorKind::WriteZero)
+            {
                 self.poison("write", &path(), error);
                 return Progress::Poisoned;
             }
             *written = true;
+            if planted::is(Bug::AcknowledgeEarly) {
+                let epoch = group.epoch;
+                drop(writer);
+                self.complete(epoch);
+            }
             return Progress::Worked;
         }
-        if let Err(error) = group.file.sync() {
+        let synced = if planted::is(Bug::SkipFlush) { Ok(()) } else { group.file.sync() };
+        let synced = synced.or_else(|error| if planted::is(Bug::RetryFlush) { group.file.sync() } else { Err(error) });
+        if let Err(error) = synced {
             self.poison("sync", &path(), error);
             return Progress::Poisoned;
         }
@@ -840,7 +851,9 @@ impl Log {
         device.outstanding.fetch_sub(1, Ordering::SeqCst);
         device.buffers.lock().push(group.buf);
         drop(writer);
-        self.complete(group.epoch);
+        if !planted::is(Bug::AcknowledgeEarly) {
+            self.complete(group.epoch);
+        }
         Progress::Worked
     }
 
@@ -854,7 +867,11 @@ impl Log {
             in_flight.stats.syncs += 1;
             in_flight.last_completion_us = self.clock.monotonic_us();
             let done = in_flight.epochs.iter_mut().find(|e| e.epoch == epoch);
-            done.expect("a group being written belongs to an epoch in flight").pending -= 1;
+            if planted::is(Bug::AcknowledgeFirstDevice) && done.is_none() {
+                return;
+            }
+            let done = done.expect("a group being written belongs to an epoch in flight");
+            done.pending = if planted::is(Bug::AcknowledgeFirstDevice) { 0 } else { done.pending - 1 };
             let mut advanced = None;
             while let Some(front) = in_flight.epochs.pop_front_if(|front| front.pending == 0) {
                 in_flight.witnessed = in_flight.witnessed.max(front.witness);

@@ -13,6 +13,7 @@ use super::Budget;
 use super::mark::{CLEAN, PageMark};
 use super::space::Space;
 use crate::ids::{Epoch, PageNo, StorageId};
+use crate::planted::{self, Bug};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ impl Pages {
                 return None;
             }
         };
-        let generation = self.generation(page) + 1;
+        let kept = planted::is(Bug::KeepGeneration) && self.generation(page) > 0;
+        let generation = self.generation(page) + u32::from(!kept);
         let meta = PageMeta { storage, container, slot_words, ordinal, generation };
         self.set_allocated_in(page, Epoch(u64::MAX));
         self.meta[page.0 as usize].mark.forget();

@@ -7,6 +7,7 @@ use crate::catalog::{Schema, Table};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
+use crate::planted::{self, Bug};
 use crate::table::{Container, NoSlot, SessionNo, Store};
 use crate::txn::record;
 use crate::txn::wait::{Signal, WaitToken};
@@ -184,6 +185,9 @@ impl Core {
 
     /// The first epoch with fragments of a commit in `needed` or later, or of one that is not drawn yet.
     pub fn first_fragment_from(&self, needed: Epoch) -> Option<Epoch> {
+        if planted::is(Bug::ForgetFragments) {
+            return None;
+        }
         // A commit enters the list before its session's place is cleared: looking in this order misses none.
         let active = self.sessions.first_fragment();
         let fragmented = self.fragmented.lock();
