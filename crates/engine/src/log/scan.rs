@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::fence::FenceList;
 use super::flush::Chain;
@@ -401,7 +402,7 @@ impl Scan {
     fn body<'b>(&self, group: &GroupRef, bytes: &'b [u8]) -> Result<&'b [u8], LogDamage> {
         let start = group.header_bytes as usize;
         let body = &bytes[start..start + group.body_bytes as usize];
-        if crc32c::crc32c(body) != group.body_crc {
+        if crc32c::crc32c(body) != group.body_crc && !planted::is(Bug::SkipBodyCheck) {
             return Err(LogDamage::Unreadable { place: self.place(group) });
         }
         Ok(body)
@@ -580,7 +581,7 @@ fn read_segment<D>(
                 let bytes = group_bytes(header.participants.len(), header.body_bytes);
                 let start = header.bytes();
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
-                if crc32c::crc32c(body) == header.body_crc {
+                if crc32c::crc32c(body) == header.body_crc || planted::is(Bug::SkipBodyCheck) {
                     next = offset + bytes;
                     let digest = (look.digest)(body);
                     found.push((header, digest));
@@ -607,8 +608,9 @@ fn is_at_home(header: &GroupHeader, file: &SegmentFile, database: DatabaseId, of
         (p.device, p.group, p.body_bytes, p.body_crc)
             == (header.device, header.group, header.body_bytes, header.body_crc)
     };
+    let place = (header.device, header.segment, header.offset) == (file.device, file.number, offset);
     header.database == database
-        && (header.device, header.segment, header.offset) == (file.device, file.number, offset)
+        && (place || planted::is(Bug::StaleBlock))
         && header.body_bytes <= file.bytes
         && offset + group_bytes(header.participants.len(), header.body_bytes) <= file.bytes
         && header.participants.iter().filter(own).count() == 1
@@ -679,6 +681,7 @@ impl Judge<'_> {
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
         if let Some(witness) = self.found.iter().max_by_key(|header| header.witness)
             && witness.witness > durable
+            && !planted::is(Bug::SkipWitness)
         {
             return lost(witness.witness, Proof::Witness(self.place_of(witness)));
         }

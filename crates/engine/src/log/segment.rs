@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::group::{u32_at, u64_at};
 use super::{DatabaseId, GroupNo, SegmentNo};
@@ -332,7 +333,9 @@ impl Preparer {
         }
         let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
         io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
-        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
+        if !planted::is(Bug::ForgetDirectorySync) {
+            io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
+        }
         Ok(file)
     }
 

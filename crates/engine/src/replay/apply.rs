@@ -7,7 +7,7 @@
 
 use super::ReplayError;
 use super::prescan::{Final, Prescan, is_plausible};
-use crate::checkpoint::{BadImages, ImageFile, ImagePlace};
+use crate::checkpoint::{ImagePlace, Images};
 use crate::ids::{Cts, Epoch, PageNo};
 use crate::index::prefetch;
 use crate::io::AlignedBuf;
@@ -29,8 +29,9 @@ struct Slot {
     /// Zero: the page is free, no operation on it is wanted.
     slot_words: u32,
     snapshot: Cts,
-    /// The smallest epoch of a delta that was applied.
-    first_delta: AtomicU64,
+    /// The smallest epoch whose log a delta applied was in, and the largest of its commits.
+    first_epoch: AtomicU64,
+    last_epoch: AtomicU64,
 }
 
 const LATCHED: u32 = 1;
@@ -71,8 +72,7 @@ impl Slot {
 /// What a thread keeps between pieces of work.
 #[derive(Default)]
 pub(super) struct Scratch {
-    pub group: AlignedBuf,
-    pub image: Vec<u8>,
+    pub buffer: AlignedBuf,
     batch: Batch,
     pub deltas: u64,
 }
@@ -91,7 +91,9 @@ struct Pending {
     /// Of the slot's cts word.
     stamp_at: u16,
     stamp: u64,
-    epoch: Epoch,
+    /// Of the log that had it, and of its commit: a fragment is written earlier.
+    logged: Epoch,
+    committed: Epoch,
     /// Where its words end in the batch.
     end: u32,
 }
@@ -106,19 +108,32 @@ impl<'a> Target<'a> {
                 generation: pages.generation(page),
                 slot_words: known.map_or(0, |last| u32::from(last.meta.slot_words)),
                 snapshot: known.map_or(Cts::ZERO, |last| last.snapshot),
-                first_delta: AtomicU64::new(u64::MAX),
+                first_epoch: AtomicU64::new(u64::MAX),
+                last_epoch: AtomicU64::new(0),
             }
         };
         Target { pages, prescan, slots: (0..pages.high_water()).map(PageNo).map(slot).collect() }
     }
 
-    /// By page: the smallest epoch of which a delta was applied.
-    pub fn first_deltas(self) -> Vec<Option<Epoch>> {
-        let first = |slot: Slot| Some(Epoch(slot.first_delta.into_inner())).filter(|epoch| epoch.0 != u64::MAX);
-        self.slots.into_iter().map(first).collect()
+    /// Lowers the marks of pages to what their images lack and the log had, and counts those pages.
+    pub fn note_changes(self) -> u64 {
+        let mut changed = 0;
+        for (page, slot) in (0..).map(PageNo).zip(self.slots) {
+            let (first, last) = (slot.first_epoch.into_inner(), slot.last_epoch.into_inner());
+            let allocated = self.prescan.pages.get(&page).and_then(|known| known.allocated);
+            let noted = (last > 0).then_some([Epoch(first), Epoch(last)]).into_iter().flatten().chain(allocated);
+            changed += u64::from(noted.map(|epoch| self.pages.note_change(page, epoch)).count() > 0);
+        }
+        changed
     }
 
-    pub fn load_image(&self, images: &ImageFile, image: &ImagePlace, buffer: &mut Vec<u8>) -> Result<(), ReplayError> {
+    /// Loads images that lie close to each other.
+    pub fn load_images(&self, images: &Images, run: &[ImagePlace], buffer: &mut AlignedBuf) -> Result<(), ReplayError> {
+        let payloads = images.read_run(run, buffer).map_err(ReplayError::Images)?;
+        run.iter().zip(payloads).try_for_each(|(image, payload)| self.load_image(images, image, payload))
+    }
+
+    fn load_image(&self, images: &Images, image: &ImagePlace, payload: &[u8]) -> Result<(), ReplayError> {
         let meta = &image.head.meta;
         let Some(Final { meta: last, .. }) = self.prescan.pages.get(&image.head.page) else { return Ok(()) };
         if last.generation != meta.generation {
@@ -126,11 +141,10 @@ impl<'a> Target<'a> {
         }
         let slots_fit = is_plausible(meta) && image.head.slots as usize * usize::from(meta.slot_words) <= PAGE_WORDS;
         let record = usize::from(meta.slot_words).saturating_sub(VOLATILE_WORDS);
-        if !slots_fit || image.payload_bytes() != image.head.slots as usize * record * 8 {
+        if !slots_fit || payload.len() != image.head.slots as usize * record * 8 {
             let reason = format!("the image of page {} does not fit a page", image.head.page.0);
-            return Err(ReplayError::Images(BadImages { offset: image.offset(), reason }));
+            return Err(ReplayError::Images(images.bad(image, reason)));
         }
-        let payload = images.read(image, buffer).map_err(ReplayError::Images)?;
         let words = self.pages.words(image.head.page, 0, PAGE_WORDS);
         let held = self.slots[image.head.page.0 as usize].hold();
         let places = words.chunks_exact(usize::from(meta.slot_words)).map(|slot| &slot[VOLATILE_WORDS..]);
@@ -146,7 +160,7 @@ impl<'a> Target<'a> {
 
     /// Applies groups that lie one behind the other.
     pub fn apply_run(&self, scan: &Scan, run: &[GroupRef], scratch: &mut Scratch) -> Result<(), ReplayError> {
-        let Scratch { group: buffer, batch, deltas, .. } = scratch;
+        let Scratch { buffer, batch, deltas } = scratch;
         let bodies = scan.read_run(run, buffer).map_err(ReplayError::Log)?;
         for (group, body) in run.iter().zip(bodies) {
             let unreadable = |reason| ReplayError::Record { group: *group, reason };
@@ -216,7 +230,7 @@ impl<'a> Target<'a> {
             }
             let (stamp_at, stamp) = ((start + VOLATILE_WORDS) as u16, operation.prev_cts.0 ^ cts.0);
             let end = batch.words.len() as u32;
-            batch.operations.push(Pending { page, stamp_at, stamp, epoch, end });
+            batch.operations.push(Pending { page, stamp_at, stamp, logged: epoch, committed: cts.epoch(), end });
             taken += 1;
             if batch.operations.len() == BATCH {
                 self.flush(batch);
@@ -237,9 +251,9 @@ impl<'a> Target<'a> {
                 let word = &words[usize::from(at)];
                 word.store(word.load(Relaxed) ^ xor, Relaxed);
             }
-            if operation.epoch.0 < slot.first_delta.load(Relaxed) {
-                slot.first_delta.store(operation.epoch.0, Relaxed);
-            }
+            let (first, last) = (&slot.first_epoch, &slot.last_epoch);
+            first.store(first.load(Relaxed).min(operation.logged.0), Relaxed);
+            last.store(last.load(Relaxed).max(operation.committed.0), Relaxed);
             from = to;
         }
         batch.operations.clear();

@@ -36,8 +36,8 @@ pub(crate) use rebuild::rebuild;
 pub(crate) use restore::restore;
 
 use crate::catalog::BadObject;
-use crate::checkpoint::{BadImages, ImageFile};
-use crate::ids::{Cts, Epoch, RowId, StorageId};
+use crate::checkpoint::{BadImages, ImagePlace, Images};
+use crate::ids::{Cts, RowId, StorageId};
 use crate::log::{GroupRef, LogDamage, RUN_BYTES, Scan};
 use crate::mem::Pages;
 use apply::{Scratch, Target};
@@ -77,7 +77,9 @@ impl std::fmt::Display for ReplayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ReplayError::Log(damage) => write!(f, "{damage}"),
-            ReplayError::Images(bad) => write!(f, "damaged images at offset {}: {}", bad.offset, bad.reason),
+            ReplayError::Images(bad) => {
+                write!(f, "damaged images: {} at offset {}: {}", bad.path.display(), bad.offset, bad.reason)
+            }
             ReplayError::Record { group, reason } => write!(
                 f,
                 "unreadable commit record ({reason}) in device {}, segment {}, group at offset {}, epoch {}",
@@ -100,12 +102,9 @@ impl std::fmt::Display for ReplayError {
 pub(crate) struct Replayed {
     pub images: PhaseStats,
     pub replay: PhaseStats,
-    /// By page: the smallest epoch of what its image lacks and the log had, its allocation included.
-    pub first_changes: Vec<Option<Epoch>>,
+    /// Pages that the log changed or allocated.
+    pub changed_pages: u64,
 }
-
-/// Images loaded by one thread at a time: about 2 MiB, one behind the other in their file.
-const IMAGES_AT_ONCE: usize = 32;
 
 /// A piece of the load's work.
 enum Piece {
@@ -118,7 +117,7 @@ pub(crate) fn replay(
     pages: &Pages,
     scan: &Scan,
     digests: Vec<Digest>,
-    images: Option<&ImageFile>,
+    images: Option<&Images>,
     crew: Crew,
     meter: &Meter,
 ) -> Result<Replayed, ReplayError> {
@@ -126,12 +125,14 @@ pub(crate) fn replay(
     let prescan = Prescan::of(groups, digests, images)?;
     prescan.restore_pages(pages, images)?;
     let places = images.map_or(&[][..], |images| &images.images);
-    let image_bytes: u64 = places.iter().map(|image| image.payload_bytes() as u64).sum();
+    let image_bytes: u64 = places.iter().map(ImagePlace::bytes).sum();
     let log_bytes: u64 = groups.iter().map(GroupRef::bytes).sum();
     meter.expect(Phase::Load, image_bytes + log_bytes);
     meter.begin(Phase::Load);
     let began_us = meter.elapsed_us();
-    let pieces = pieces(places.len(), groups);
+    let image_runs = runs(places, ImagePlace::follows, ImagePlace::bytes).map(Piece::Images);
+    let group_runs = runs(groups, GroupRef::follows, GroupRef::bytes).map(Piece::Groups);
+    let pieces: Vec<Piece> = image_runs.chain(group_runs).collect();
     let target = Target::new(pages, &prescan);
     let (images_us, groups_from_us, deltas) = (AtomicU64::new(0), AtomicU64::new(u64::MAX), AtomicU64::new(0));
     crew.doubled().work(
@@ -144,10 +145,9 @@ pub(crate) fn replay(
             match &pieces[at] {
                 Piece::Images(range) => {
                     let images = images.expect("there are places of images");
-                    for image in &places[range.clone()] {
-                        target.load_image(images, image, &mut scratch.image)?;
-                        meter.add(image.payload_bytes() as u64);
-                    }
+                    let run = &places[range.clone()];
+                    target.load_images(images, run, &mut scratch.buffer)?;
+                    meter.add(run.iter().map(ImagePlace::bytes).sum());
                     images_us.fetch_max(meter.elapsed_us(), Ordering::Relaxed);
                 }
                 Piece::Groups(range) => {
@@ -165,11 +165,7 @@ pub(crate) fn replay(
         },
     )?;
     let ended_us = meter.elapsed_us();
-    let mut first_changes = target.first_deltas();
-    for (page, last) in &prescan.pages {
-        let first = &mut first_changes[page.0 as usize];
-        *first = [*first, last.allocated].into_iter().flatten().min();
-    }
+    let changed_pages = target.note_changes();
     let images = PhaseStats {
         elapsed_us: images_us.into_inner().saturating_sub(began_us),
         bytes: image_bytes,
@@ -177,24 +173,27 @@ pub(crate) fn replay(
     };
     let elapsed_us = ended_us.saturating_sub(groups_from_us.into_inner().min(ended_us));
     let replay = PhaseStats { elapsed_us, bytes: log_bytes, items: deltas.into_inner() };
-    Ok(Replayed { images, replay, first_changes })
+    Ok(Replayed { images, replay, changed_pages })
 }
 
-/// Images and groups as one list of work: whoever is free takes the next piece.
-fn pieces(images: usize, groups: &[GroupRef]) -> Vec<Piece> {
-    let starts = (0..images).step_by(IMAGES_AT_ONCE);
-    let mut pieces: Vec<Piece> = starts.map(|at| Piece::Images(at..images.min(at + IMAGES_AT_ONCE))).collect();
-    let (mut from, mut bytes) = (0, 0);
-    for (at, group) in groups.iter().enumerate() {
-        let is_cut = at > from && (!group.follows(&groups[at - 1]) || bytes + group.bytes() > RUN_BYTES);
-        if is_cut {
-            pieces.push(Piece::Groups(from..at));
-            (from, bytes) = (at, 0);
+/// Cuts a list into runs that one read serves.
+fn runs<T>(
+    list: &[T],
+    follows: impl Fn(&T, &T) -> bool,
+    bytes: impl Fn(&T) -> u64,
+) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = from;
+        let mut sum = bytes(list.get(start)?);
+        from += 1;
+        while let Some(next) = list.get(from)
+            && follows(next, &list[from - 1])
+            && sum + bytes(next) <= RUN_BYTES
+        {
+            sum += bytes(next);
+            from += 1;
         }
-        bytes += group.bytes();
-    }
-    if from < groups.len() {
-        pieces.push(Piece::Groups(from..groups.len()));
-    }
-    pieces
+        Some(start..from)
+    })
 }

@@ -3,7 +3,7 @@
 //! A digest of each group is made while the log is read for the first time; digests of groups that do not count are dropped.
 
 use super::ReplayError;
-use crate::checkpoint::ImageFile;
+use crate::checkpoint::Images;
 use crate::ids::{Cts, Epoch, PageNo};
 use crate::log::{GroupRef, frames};
 use crate::mem::{PAGE_WORDS, PageMeta, Pages};
@@ -81,7 +81,7 @@ pub(super) struct Prescan {
 
 impl Prescan {
     /// `digests` are those of `groups`.
-    pub fn of(groups: &[GroupRef], digests: Vec<Digest>, images: Option<&ImageFile>) -> Result<Prescan, ReplayError> {
+    pub fn of(groups: &[GroupRef], digests: Vec<Digest>, images: Option<&Images>) -> Result<Prescan, ReplayError> {
         let mut found = Prescan::default();
         for image in images.iter().flat_map(|i| &i.images) {
             let last = Final { meta: image.head.meta, snapshot: image.head.snapshot, allocated: None };
@@ -112,7 +112,7 @@ impl Prescan {
     }
 
     /// Gives `pages` their last generations, and checks that no large commit lacks a fragment that matters.
-    pub fn restore_pages(&self, pages: &Pages, images: Option<&ImageFile>) -> Result<(), ReplayError> {
+    pub fn restore_pages(&self, pages: &Pages, images: Option<&Images>) -> Result<(), ReplayError> {
         for (page, &generation) in images.iter().flat_map(|i| &i.generations).enumerate() {
             if !pages.restore(PageNo(page as u32), generation, None) {
                 return Err(ReplayError::MemoryLimit);
@@ -123,10 +123,10 @@ impl Prescan {
                 return Err(ReplayError::MemoryLimit);
             }
         }
-        let covered = self.pages.values().map(|f| f.snapshot).min().unwrap_or(Cts::ZERO);
+        let complete_below = images.map_or(Epoch(0), |images| images.complete_below);
         for (txn, large) in &self.large {
             let has_all = self.fragments.get(txn) == Some(&(large.count, large.crc_sum));
-            if large.cts > covered && !has_all {
+            if large.cts.epoch() >= complete_below && !has_all {
                 return Err(ReplayError::Fragments { txn: *txn });
             }
         }

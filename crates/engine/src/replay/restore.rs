@@ -48,7 +48,7 @@ pub(crate) fn restore(
     let largest = by_container.keys().map(|(storage, _)| storage.0).max().unwrap_or(0);
     let slots = AtomicU64::new(0);
     let surveys = Surveys { pages, horizon, crew, meter, slots: &slots };
-    surveys.restore(&[system.store.clone()], &mut by_container)?;
+    surveys.restore(std::slice::from_ref(&system.store), &mut by_container)?;
     let objects = read_objects(system)?;
     let tables = Definitions::of(pages, &objects)?;
     let counted = objects.iter().find_map(|(_, object)| match object {
