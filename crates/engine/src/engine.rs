@@ -622,7 +622,7 @@ impl Inner {
         let log = &self.core.log;
         // After a failure only a request starts another: the log is kept, and commits go on until its space runs out.
         let filling = || {
-            let is_half_full = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
+            let is_half_full = state.failed.is_none() && log.is_half_full();
             // A large transaction under way pins the log: until it ends, another checkpoint would free no more than the last.
             is_half_full && needed_from(&self.core).1 > state.manifest.log_start.epoch
         };

@@ -118,7 +118,7 @@ enum Torn {
 #[derive(Clone)]
 enum NameChange {
     Create { path: PathBuf, inode: usize },
-    Rename { from: PathBuf, to: PathBuf },
+    Rename { from: PathBuf, to: PathBuf, inode: usize },
     Remove { path: PathBuf },
 }
 
@@ -357,16 +357,17 @@ impl Power {
 }
 
 impl NameChange {
-    /// A change whose source was itself lost changes nothing.
+    /// Names lead to inodes: a rename whose creation is lost gives the new name all the same, and takes no other file's.
     fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
         match self {
             NameChange::Create { path, inode } => {
                 names.insert(path.clone(), *inode);
             }
-            NameChange::Rename { from, to } => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
+            NameChange::Rename { from, to, inode } => {
+                if names.get(from) == Some(inode) {
+                    names.remove(from);
                 }
+                names.insert(to.clone(), *inode);
             }
             NameChange::Remove { path } => {
                 names.remove(path);
@@ -377,7 +378,7 @@ impl NameChange {
     fn concerns(&self, dir: &Path) -> bool {
         match self {
             NameChange::Create { path, .. } | NameChange::Remove { path } => path.parent() == Some(dir),
-            NameChange::Rename { from, to } => from.parent() == Some(dir) || to.parent() == Some(dir),
+            NameChange::Rename { from, to, .. } => from.parent() == Some(dir) || to.parent() == Some(dir),
         }
     }
 }
@@ -601,8 +602,8 @@ impl Io for MemIo {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
-        world.lookup(from)?;
-        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf() })
+        let inode = world.lookup(from)?;
+        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf(), inode })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
