@@ -4,9 +4,7 @@
 //! is none. A statement that has to wait is undone; what its session does next is another act's business.
 
 use crate::dice::{Chance, Dice};
-use crate::look::{
-    Verdict, Wrong, check_rows, demand, extra_of, is_rows, note_value, row_of, scan_all, seen_of, table_of,
-};
+use crate::look::{Verdict, Wrong, check_rows, demand, extra_of, note_value, row_of, scan_all, seen_of, table_of};
 use crate::model::{Def, Defs, Expected, KEYS, Note, Own, Rec, TABLES, Tables, defs_of};
 use crate::world::World;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
@@ -265,7 +263,7 @@ impl World {
             (Locked::Gone, None) => Ok(None),
             (Locked::Same | Locked::Newer, Some(newest)) => {
                 let seen = seen_of(&mut self.clients[who].session, &table, &mut row)?;
-                let is_it = is_rows(&[(newest.at, seen.clone())].into(), &[(uid, newest)].into());
+                let is_it = seen.is(&newest);
                 if !is_it {
                     return Err(Wrong(format!("the lock gives {seen:?}, the newest version is {newest:?}")).into());
                 }
@@ -486,8 +484,10 @@ impl World {
             let latest = self.model.latest_cts();
             demand!(cts > latest, "a commit at {cts:?} after one at {latest:?}");
             let state = own.apply(self.model.latest(), cts);
-            self.model.states.push((cts, Rc::new(state)));
-            self.tally.commits += 1;
+            if state.iter().flatten().any(|t| t.changed == cts) || defs_of(&state) != defs_of(self.model.latest()) {
+                self.model.states.push((cts, Rc::new(state)));
+                self.tally.commits += 1;
+            }
         }
         if dice.one_in(self.plan.deferred) {
             self.clients[who].session.acknowledged_deferred(cts);
