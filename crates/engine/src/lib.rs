@@ -27,7 +27,7 @@ pub mod planted;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub mod mem;
 
 pub mod index;

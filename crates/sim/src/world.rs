@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// More steps than this without an end is a loop.
 const SETTLE_STEPS_MAX: usize = 20_000;
@@ -210,7 +211,7 @@ impl World {
             Kind::Rollback(who) => self.rollback(who),
             Kind::Read(who) => self.read(who)?,
             Kind::Watch => self.watch(&mut dice)?,
-            Kind::Checkpoint => self.engine().request_checkpoint(),
+            Kind::Checkpoint => self.engine().request_checkpoint_within(Duration::ZERO),
             Kind::Time => self.clock.advance_us([100, 3_000, 11_000, 2_000_000][dice.below(4) as usize]),
             Kind::Wall => self.clock.set_wall_offset_us(dice.below(2_000_000_000) as i64 - 1_000_000_000),
             Kind::Fault => self.plan_fault(&mut dice),

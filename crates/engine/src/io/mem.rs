@@ -53,6 +53,8 @@ pub enum Call {
     Write,
     Sync,
     Read,
+    /// Creations, renames, removals and syncs of directories.
+    Name,
 }
 
 #[derive(Clone)]
@@ -327,6 +329,9 @@ impl World {
 
     fn change_name(&mut self, change: NameChange) -> io::Result<()> {
         let power = self.operate()?;
+        if self.fault(Call::Name).is_some() {
+            return Err(eio());
+        }
         change.apply(&mut self.names);
         self.name_changes.push(change);
         power.check()
@@ -636,6 +641,9 @@ impl Io for MemIo {
         let mut world = self.world.lock();
         let power = world.operate()?;
         power.check()?;
+        if world.fault(Call::Name).is_some() {
+            return Err(eio());
+        }
         let changes = std::mem::take(&mut world.name_changes);
         let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
         world.name_changes = rest;

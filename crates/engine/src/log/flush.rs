@@ -34,7 +34,7 @@ use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
 use super::open::Beginning;
 use super::segment::{self, FileError, Preparer, Segments};
-use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
+use super::stage::{self, LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
 use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
 use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
@@ -108,6 +108,8 @@ pub(super) struct Device {
     direct: bool,
     /// Bytes reserved or staged and not sealed, with frame prefixes.
     pub unsealed: AtomicU64,
+    /// Of them, per live epoch, what large transactions staged ahead of their commits.
+    pub bulk: [AtomicU64; LIVE_EPOCHS],
     /// Spare segments, for looking without the lock.
     pub spares: AtomicUsize,
     /// The file system refused another segment; cleared by recycling, and retried after a while.
@@ -294,6 +296,10 @@ impl Log {
         self.options.frame_limit_bytes()
     }
 
+    pub fn bulk_frame_limit_bytes(&self) -> u64 {
+        self.options.bulk_frame_limit_bytes()
+    }
+
     pub fn capacity_bytes(&self) -> u64 {
         let devices = self.devices.len() as u64;
         self.options.log_size_bytes / devices / self.options.segment_bytes * self.options.segment_bytes * devices
@@ -375,6 +381,12 @@ impl Log {
     pub(super) fn has_room(&self, device: DeviceId, missing: u64) -> bool {
         let unsealed = self.device(device).unsealed.load(Ordering::SeqCst);
         unsealed + missing <= self.options.stage_limit_bytes && self.room(device) == Room::Granted
+    }
+
+    /// Whether another bulk frame may be staged: at most two are staged at a time, or one per worker that asks at the same moment.
+    pub(super) fn has_bulk_room(&self, device: DeviceId) -> bool {
+        let staged: u64 = self.device(device).bulk.iter().map(|bytes| bytes.load(Ordering::SeqCst)).sum();
+        staged <= self.options.bulk_frame_limit_bytes()
     }
 
     /// Whether the segments of `device` and the epochs in use allow another reservation.
@@ -786,6 +798,7 @@ impl Log {
         if place.offset == 0 && self.prepare_parking.is_anyone_parked() {
             self.prepare_parking.wake();
         }
+        device.bulk[stage::index(header.epoch)].store(0, Ordering::SeqCst);
         device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
         device.last_group_bytes.store(bytes, Ordering::Relaxed);
         (header.segment, header.offset) = (place.segment, place.offset);
@@ -931,6 +944,7 @@ impl Device {
             dir: dir.to_path_buf(),
             direct,
             unsealed: AtomicU64::new(0),
+            bulk: Default::default(),
             spares: AtomicUsize::new(0),
             no_space_until_us: AtomicU64::new(0),
             last_group_bytes: AtomicU64::new(0),

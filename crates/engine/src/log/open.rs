@@ -53,6 +53,12 @@ impl Log {
         for dir in &options.dirs {
             clear_unused(&*io, dir)?;
         }
+        for dir in &options.fence_dirs {
+            // One that this creation left may stay; another database's may not be written over.
+            if fence::read(&*io, dir)?.records.iter().any(|record| record.database != database) {
+                return Err(LogError::Exists { path: dir.clone() });
+            }
+        }
         let record = FenceRecord {
             database,
             incarnation: Incarnation(1),

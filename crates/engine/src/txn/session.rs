@@ -493,7 +493,7 @@ impl Session {
     fn write_commit(&mut self) -> Result<Cts, Stop> {
         // Every prev_cts of the write set is below: each was drawn before its row was locked.
         let base = self.core.log.now();
-        self.compose(base, self.core.log.frame_limit_bytes() as usize - 64)?;
+        self.compose(base, self.core.log.bulk_frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
@@ -584,7 +584,7 @@ impl Session {
             ..Fragments::default()
         });
         let mut worker = core.worker(self.no.0 as usize);
-        let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let reserved = worker.reserve_bulk(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut header = vec![record::FRAGMENT];
         header.extend_from_slice(&fragments.txn.to_le_bytes());
         header.extend_from_slice(&base.0.to_le_bytes());
@@ -594,7 +594,7 @@ impl Session {
             fragments.first_epoch = epoch;
             core.sessions.place(self.no).set_first_fragment(Some(epoch));
         }
-        announced.stage(epoch, &[&header, &self.body]);
+        announced.stage_bulk(epoch, &[&header, &self.body]);
         announced.leave();
         fragments.done = done;
         fragments.count += 1;
@@ -829,6 +829,8 @@ fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
         let mut latched = container.slot(held.row).latch();
         let head = latched.head();
         if head.is_dirty() {
+            // Announced until all is stamped: see `mem::mark`.
+            core.pages.note_change(held.row.page(), cts.epoch());
             let slot_cts = if planted::is(Bug::StampTwice) { core.log.now() } else { cts };
             latched.set(0, slot_cts.0);
             let mut node = Node::new(&core.arena, head.node);
