@@ -27,3 +27,5 @@ pub mod listener;
 pub mod config;
 
 pub mod serve;
+
+pub mod check;

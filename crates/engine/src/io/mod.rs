@@ -7,6 +7,7 @@
 //! | [`Clock`] | what time it is |
 //! | [`AlignedBuf`] | memory that direct I/O accepts |
 //! | [`os`] | real files |
+//! | [`ReadOnly`] | files of another world, to be read only |
 //! | [`mem`] | an in-memory twin that loses, reorders and tears what was not flushed |
 //!
 //! What every implementation promises:
@@ -21,12 +22,14 @@
 mod aligned;
 pub mod mem;
 pub mod os;
+mod readonly;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use aligned::{AlignedBuf, BLOCK_BYTES};
+pub use readonly::ReadOnly;
 
 /// How a file is opened. Reading and writing are always allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +53,11 @@ pub trait Io: Send + Sync {
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
 
+    /// Opens a file that will only be read, also where writing is not allowed.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path, OpenOptions::default())
+    }
+
     /// Gives a file another name, atomically replacing what had it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -61,6 +69,11 @@ pub trait Io: Send + Sync {
     /// Takes `path` as an exclusive lock until the result is dropped or the process ends. Held by another:
     /// [`io::ErrorKind::WouldBlock`].
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
+
+    /// The same without making a file for it: `None` if there is none, so that nobody holds it.
+    fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(path).map(Some)
+    }
 }
 
 /// Bytes at offsets. All methods may be called by several threads at once.

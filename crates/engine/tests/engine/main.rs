@@ -10,6 +10,7 @@
 //! | `crash` | what does a power cut leave |
 //! | `recovery` | do deltas commute |
 //! | `format` | can old files be read |
+//! | `inspect` | is damage found, and only damage |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `layering` | do the sources keep the rules of the house |
 
@@ -18,6 +19,7 @@ mod world;
 mod crash;
 mod faults;
 mod format;
+mod inspect;
 mod layering;
 mod model;
 mod races;
