@@ -35,11 +35,14 @@ pub struct Directories {
     /// Log directory, one per device [default: log in the data directory]
     #[arg(long, env = "FRESHET_LOG", value_name = "DIR", value_delimiter = ':', action = clap::ArgAction::Append)]
     log: Vec<PathBuf>,
+    /// Directory with images that were moved there [default: where they were written]
+    #[arg(long, env = "FRESHET_BACKUP", value_name = "DIR", value_delimiter = ':', action = clap::ArgAction::Append)]
+    backup: Vec<PathBuf>,
 }
 
 impl Directories {
     pub fn subject(&self) -> Subject {
-        Subject { data_dir: self.data.clone(), log_dirs: self.log.clone() }
+        Subject { data_dir: self.data.clone(), log_dirs: self.log.clone(), backup_dirs: self.backup.clone() }
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
+use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::{check, listener, serve};
 use std::io::IsTerminal;
@@ -26,6 +27,7 @@ enum Command {
     Check(check::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
     Market(MarketArgs),
+    Bench(BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Bench(args) => freshet_bench::run(args),
         Command::Market(args) => freshet_market::run(args, |database, address| {
             let server = listener::listen(database, listener::Options::new(address));
             server.map(|server| Box::new(server) as ListenGuard).map_err(|error| error.to_string())
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
 fn log_to_stderr(command: &Command) {
     let usual = match command {
         Command::Serve(_) => "info",
-        Command::Check(_) | Command::Market(_) => "warn",
+        Command::Check(_) | Command::Market(_) | Command::Bench(_) => "warn",
     };
     let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();

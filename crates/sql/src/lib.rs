@@ -17,6 +17,8 @@ mod query;
 
 mod expr;
 
+pub mod view;
+
 mod compiled;
 
 pub mod road;

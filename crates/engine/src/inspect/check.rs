@@ -68,7 +68,7 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
         ..Report::default()
     };
     let mut set = match &evidence.manifest {
-        Some(manifest) => pages::load_images(&io, &subject.data_dir, manifest, &mut findings),
+        Some(manifest) => pages::load_images(&io, subject, manifest, &mut findings),
         None => pages::PageSet::default(),
     };
     (report.images, report.image_bytes) = (set.images, set.image_bytes);

@@ -38,6 +38,8 @@ pub struct Subject {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Where images are, besides the directories that the manifest names: moved there, or mounted elsewhere.
+    pub backup_dirs: Vec<PathBuf>,
 }
 
 impl Subject {

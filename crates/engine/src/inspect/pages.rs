@@ -4,13 +4,13 @@
 //! if its image is lost, nowhere: then only rows whose whole life is in the log can be told.
 
 use super::finding::{Finding, Findings};
-use crate::checkpoint::{ImageFile, Manifest};
+use super::Subject;
+use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest};
 use crate::ids::{Cts, PageNo, RowId};
 use crate::io::Io;
 use crate::mem::{PAGE_WORDS, PageMeta};
 use crate::table::VOLATILE_WORDS;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Where a page's bytes begin.
@@ -99,43 +99,39 @@ impl PageSet {
 }
 
 /// Reads every image in force.
-pub(super) fn load_images(io: &Arc<dyn Io>, dir: &Path, manifest: &Manifest, findings: &mut Findings) -> PageSet {
-    let mut set = PageSet::default();
-    if manifest.checkpoint == 0 {
-        return set;
+pub(super) fn load_images(io: &Arc<dyn Io>, subject: &Subject, manifest: &Manifest, findings: &mut Findings) -> PageSet {
+    let (images, wrong) = Images::survey(io, &subject.data_dir, &subject.backup_dirs, manifest);
+    for bad in wrong {
+        findings.push(Finding::damage(bad.reason).in_file(&bad.path, bad.offset));
     }
-    let path = dir.join(manifest.images_name());
-    let file = match ImageFile::open(io, &path, manifest.images_bytes) {
-        Ok(file) => file,
-        Err(bad) => {
-            findings.push(Finding::damage(bad.reason).in_file(&path, bad.offset));
-            return set;
-        }
-    };
-    set.generations = file.generations.clone();
+    let mut set = PageSet { generations: images.generations.clone(), ..PageSet::default() };
     let mut buffer = Vec::new();
-    for image in &file.images {
-        let head = &image.head;
-        let fits = is_plausible(&head.meta)
-            && head.slots as usize <= slots_of(&head.meta)
-            && image.payload_bytes() == head.slots as usize * record_words(&head.meta) * 8;
-        if !fits {
-            let reason = format!("the image of page {} does not fit a page", head.page.0);
-            findings.push(Finding::damage(reason).in_file(&path, image.offset()));
-            continue;
-        }
-        set.images += 1;
-        set.image_bytes += image.payload_bytes() as u64;
-        let mut page = Page::new(head.meta, Base::Image, head.snapshot);
-        match file.read(image, &mut buffer) {
-            Ok(words) => page.words.iter_mut().zip(words).for_each(|(to, from)| *to = from),
+    for image in &images.images {
+        match read_image(&images, image, &mut buffer) {
+            Ok(page) => {
+                set.images += 1;
+                set.image_bytes += image.payload_bytes() as u64;
+                set.pages.insert(image.head.page, page);
+            }
             Err(bad) => {
-                let finding = Finding::damage(bad.reason).in_file(&path, bad.offset);
-                findings.push(Finding { storage: Some(head.meta.storage), ..finding });
-                page.base = Base::Lost;
+                let finding = Finding::damage(bad.reason).in_file(&bad.path, bad.offset);
+                findings.push(Finding { storage: Some(image.head.meta.storage), ..finding });
+                if is_plausible(&image.head.meta) {
+                    set.pages.insert(image.head.page, Page::new(image.head.meta, Base::Lost, image.head.snapshot));
+                }
             }
         }
-        set.pages.insert(head.page, page);
     }
     set
+}
+
+fn read_image(images: &Images, image: &ImagePlace, buffer: &mut Vec<u8>) -> Result<Page, BadImages> {
+    let head = &image.head;
+    if !is_plausible(&head.meta) || head.slots as usize > slots_of(&head.meta) {
+        return Err(images.bad(image, format!("the image of page {} does not fit a page", head.page.0)));
+    }
+    let mut page = Page::new(head.meta, Base::Image, head.snapshot);
+    let words = images.read(image, buffer)?;
+    page.words.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+    Ok(page)
 }

@@ -24,6 +24,7 @@ pub mod mem;
 pub mod os;
 mod readonly;
 
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,6 +74,13 @@ pub trait Io: Send + Sync {
     /// The same without making a file for it: `None` if there is none, so that nobody holds it.
     fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         self.lock(path).map(Some)
+    }
+
+    /// 64 random bits: an identity or a hash's key, not a secret.
+    fn random(&self) -> u64 {
+        let mut hasher = std::hash::RandomState::new().build_hasher();
+        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
+        hasher.finish()
     }
 }
 

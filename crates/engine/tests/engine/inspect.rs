@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn subject(options: &Options) -> Subject {
-    Subject { data_dir: options.data_dir.clone(), log_dirs: options.log_dirs.clone() }
+    let (data_dir, log_dirs) = (options.data_dir.clone(), options.log_dirs.clone());
+    Subject { data_dir, log_dirs, backup_dirs: options.backup_dirs.clone() }
 }
 
 fn inspect(io: &MemIo, options: &Options) -> Report {

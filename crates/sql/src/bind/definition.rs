@@ -22,6 +22,11 @@ impl Binder<'_> {
     pub fn create_table(&mut self, create: &ast::CreateTable) -> Bind<Definition> {
         refuse_other_clauses(create)?;
         let name = relation_name(&create.name)?;
+        if crate::view::named(&name).is_some() {
+            return Err(
+                SqlError::new("42P07", format!("relation \"{name}\" already exists: it is a system view")).into()
+            );
+        }
         let primary_kind = primary_key_kind(&create.table_options)?;
         let mut columns: Vec<ColumnDef> = Vec::with_capacity(create.columns.len());
         let mut keys = Vec::new();

@@ -96,6 +96,12 @@ impl Binder<'_> {
     }
 
     fn table_source(&mut self, name: &ObjectName, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
+        if let Some(view) = self.view(name) {
+            let (alias, columns) = alias_parts(alias)?;
+            let mut source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), view);
+            rename(&mut source, columns)?;
+            return from.add(source, Some(Access::View(view)));
+        }
         let table = self.table(name)?;
         let (alias, columns) = alias_parts(alias)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
@@ -111,6 +117,17 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         from: &mut From,
     ) -> Bind<u16> {
+        let (bounds, source) = self.series(name, args, alias)?;
+        from.add(source, Some(Access::Series(bounds)))
+    }
+
+    /// Start, end and step of a generate_series in FROM, and the one column that it gives.
+    pub fn series(
+        &mut self,
+        name: &ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&TableAlias>,
+    ) -> Bind<([Expr; 3], ScopeSource)> {
         let function = relation_name(name)?;
         if function != "generate_series" || !matches!(args.len(), 2 | 3) {
             return not_compiled(format!("the function {name} in FROM"));
@@ -144,7 +161,7 @@ impl Binder<'_> {
             merged: Vec::new(),
         };
         rename(&mut source, columns)?;
-        from.add(source, Some(Access::Series(bounds)))
+        Ok((bounds, source))
     }
 
     fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
@@ -351,7 +368,7 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
-        Access::Series(_) | Access::Values(_) | Access::Derived(_) => 100.0,
+        Access::Series(_) | Access::Values(_) | Access::Derived(_) | Access::View(_) => 100.0,
         _ => 1_000_000.0,
     }
 }

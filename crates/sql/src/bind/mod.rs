@@ -13,6 +13,7 @@ pub mod types;
 
 use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
+use crate::view::SystemView;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, ObjectName};
@@ -105,7 +106,17 @@ impl<'a> Binder<'a> {
         let found = scope::relation_name(name)?;
         match self.schema.table(&found) {
             Some(table) => Ok(table.clone()),
+            None if crate::view::named(&found).is_some() => {
+                Err(SqlError::new("42809", format!("\"{found}\" is a system view")).at(position).into())
+            }
             None => Err(SqlError::new("42P01", format!("relation \"{found}\" does not exist")).at(position).into()),
         }
+    }
+
+    /// The system view of this name, unless a table hides it.
+    pub fn view(&self, name: &ObjectName) -> Option<&'static dyn SystemView> {
+        let name = scope::relation_name(name).ok()?;
+        let view = crate::view::named(&name)?;
+        self.schema.table(&name).is_none().then_some(view)
     }
 }

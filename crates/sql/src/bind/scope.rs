@@ -2,6 +2,7 @@
 
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::view::SystemView;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -59,6 +60,16 @@ impl ScopeSource {
             name,
             columns: columns.map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect(),
             table: Some(table.clone()),
+            merged: Vec::new(),
+        }
+    }
+
+    pub fn of_view(name: String, view: &dyn SystemView) -> ScopeSource {
+        let columns = view.columns().iter();
+        ScopeSource {
+            name,
+            columns: columns.map(|&(name, ty)| ScopeColumn { name: name.to_owned(), ty }).collect(),
+            table: None,
             merged: Vec::new(),
         }
     }

@@ -17,6 +17,7 @@ use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
+use crate::view::SystemView;
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Type, Value};
@@ -78,6 +79,8 @@ pub enum Access {
     Values(Vec<Vec<Expr>>),
     /// A query's rows, computed once.
     Derived(Box<super::query::Query>),
+    /// What the database tells about itself, computed once.
+    View(&'static dyn SystemView),
 }
 
 // ---- choosing
@@ -493,7 +496,7 @@ impl Access {
             }
             Access::Series(bounds) => bounds.iter().for_each(f),
             Access::Values(rows) => rows.iter().flatten().for_each(f),
-            Access::Scan | Access::Derived(_) => {}
+            Access::Scan | Access::Derived(_) | Access::View(_) => {}
         }
     }
 }
@@ -511,6 +514,7 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
             let rows = super::query::materialize(query, run)?;
             Ok(Cursor::Derived(rows.into_iter()))
         }
+        Access::View(view) => Ok(Cursor::Derived(crate::view::rows(*view, run.env.engine.as_ref())?.into_iter())),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::settings::Settings;
 use crate::value::Datum;
 use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
+use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 
 /// What the session and the clock know.
@@ -40,6 +41,8 @@ pub struct Env {
     pub user: String,
     pub database: String,
     pub backend_pid: i32,
+    /// What system views tell about; `None` where a plan is only looked at.
+    pub engine: Option<Engine>,
 }
 
 /// A bound expression.

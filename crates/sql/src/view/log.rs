@@ -1,0 +1,44 @@
+//! `freshet_log`: how much has been logged, and how much room is there? One row.
+
+use super::{Cells, SystemView, number};
+use crate::error::SqlError;
+use freshet_engine::engine::Engine;
+use freshet_engine::schema::Type;
+
+pub struct LogView;
+
+impl SystemView for LogView {
+    fn name(&self) -> &'static str {
+        "freshet_log"
+    }
+
+    fn columns(&self) -> &'static [(&'static str, Type)] {
+        &[
+            ("devices", Type::Int8),
+            ("durable_epoch", Type::Int8),
+            ("commit_records", Type::Int8),
+            ("commit_record_bytes", Type::Int8),
+            ("groups", Type::Int8),
+            ("group_overhead_bytes", Type::Int8),
+            ("flushes", Type::Int8),
+            ("used_bytes", Type::Int8),
+            ("capacity_bytes", Type::Int8),
+        ]
+    }
+
+    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
+        let stats = engine.stats();
+        let counts = [
+            stats.log_devices,
+            stats.durable_epoch,
+            stats.commit_records,
+            stats.commit_record_bytes,
+            stats.groups,
+            stats.group_overhead_bytes,
+            stats.flushes,
+            stats.log_used_bytes,
+            stats.log_capacity_bytes,
+        ];
+        Ok(vec![counts.map(number).into()])
+    }
+}
