@@ -5,6 +5,7 @@ use super::finding::{Finding, Findings, Severity};
 use super::history;
 use super::pages;
 use super::{InspectError, Progress, Subject, Watch};
+use crate::catalog::SYSTEM_STORAGE;
 use crate::checkpoint::{Manifest, ManifestError};
 use crate::ids::{Cts, Epoch};
 use crate::io::{Io, ReadOnly};
@@ -59,6 +60,7 @@ pub(crate) struct Evidence {
 pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Report, InspectError> {
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
     let mut findings = Findings::default();
+    lock(&io, subject)?;
     let evidence = gather(&io, subject, &mut findings, watch)?;
     let mut report = Report {
         database: evidence.manifest.as_ref().map(|m| m.database),
@@ -68,7 +70,7 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
         ..Report::default()
     };
     let mut set = match &evidence.manifest {
-        Some(manifest) => pages::load_images(&io, subject, manifest, &mut findings),
+        Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
         None => pages::PageSet::default(),
     };
     (report.images, report.image_bytes) = (set.images, set.image_bytes);
@@ -109,6 +111,33 @@ impl Report {
     }
 }
 
+/// Nobody else may change what is looked at.
+pub(crate) fn lock(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError> {
+    for dir in subject.fence_dirs(None).into_iter().chain(subject.log_dirs()) {
+        if let Err(error) = io.lock(&dir.join("lock"))
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            return Err(InspectError::InUse(dir));
+        }
+    }
+    Ok(())
+}
+
+/// For a refusal to open, which has the lock already: what stands behind the damage, as far as it can be told.
+pub(crate) fn affected(io: &Arc<dyn Io>, subject: &Subject) -> Option<String> {
+    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let mut findings = Findings::default();
+    let evidence = gather(&io, subject, &mut findings, &mut |_| {}).ok()?;
+    let durable = evidence.durable?;
+    let manifest = evidence.manifest.as_ref()?;
+    // The catalog is enough for the names.
+    let mut set = pages::load_images(&io, subject, manifest, Some(SYSTEM_STORAGE), &mut findings);
+    let groups = evidence.groups(|group| group.header.epoch <= durable);
+    history::replay(&groups, &mut set, &mut findings, &mut |_| {});
+    let contents = contents::catalog(&set, &mut findings);
+    evidence.describe_affected(&contents, &set)
+}
+
 /// Manifest, fence and log, and a recovery's verdict on them.
 pub(crate) fn gather(
     io: &Arc<dyn Io>,
@@ -116,19 +145,11 @@ pub(crate) fn gather(
     findings: &mut Findings,
     watch: Watch<'_>,
 ) -> Result<Evidence, InspectError> {
-    let dir = &subject.data_dir;
-    let options = subject.log_options();
-    for dir in std::iter::once(dir).chain(&options.dirs) {
-        if let Err(error) = io.lock(&dir.join("lock"))
-            && error.kind() == io::ErrorKind::WouldBlock
-        {
-            return Err(InspectError::InUse(dir.clone()));
-        }
-    }
     let manifest = read_manifest(io, subject, findings);
+    let options = subject.log_options(manifest.as_ref());
     let no_log = !options.dirs.iter().any(|dir| io.exists(&dir.join("fence")).unwrap_or(true));
     if manifest.is_none() && no_log && findings.list.iter().all(|f| f.path.is_none()) {
-        return Err(InspectError::NoDatabase(dir.clone()));
+        return Err(InspectError::NoDatabase(subject.data_dir.clone()));
     }
     let total_bytes = log_bytes(io, &options.dirs);
     let mut done_bytes = 0;
@@ -222,20 +243,25 @@ impl Evidence {
         self.survey.found.iter().filter(needed).filter(|group| wanted(group)).collect()
     }
 
-    /// What stands behind the first gap: how many epochs and commits, and of which tables.
     fn tell_affected(&self, contents: &Contents, set: &pages::PageSet, findings: &mut Findings) {
-        let Some(durable) = self.durable.filter(|durable| *durable < self.acknowledged) else { return };
+        if let Some(reason) = self.describe_affected(contents, set) {
+            findings.push(Finding::damage(reason));
+        }
+    }
+
+    /// What stands behind the first gap: how many epochs and commits, and of which tables.
+    fn describe_affected(&self, contents: &Contents, set: &pages::PageSet) -> Option<String> {
+        let durable = self.durable.filter(|durable| *durable < self.acknowledged)?;
         let behind = self.groups(|group| group.header.epoch > durable);
         let told = history::behind(&behind, set);
         let mut tables: Vec<String> = told.storages.iter().filter_map(|s| contents.name_of(*s)).collect();
         tables.sort();
         let tables = if tables.is_empty() { "unknown tables".into() } else { format!("tables {}", tables.join(", ")) };
         let lost = self.acknowledged.0 - durable.0;
-        let reason = format!(
-            "{lost} acknowledged epochs are behind the damage; {} commits in {} epochs of them can still be read, of {tables}",
+        Some(format!(
+            "{lost} acknowledged epochs are behind the damage; {} commits in {} epochs can still be read there, of {tables}",
             told.commits, told.epochs
-        );
-        findings.push(Finding::damage(reason));
+        ))
     }
 }
 

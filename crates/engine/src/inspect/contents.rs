@@ -59,6 +59,13 @@ pub(super) fn examine(set: &PageSet, horizon: Cts, findings: &mut Findings) -> C
     contents
 }
 
+/// The catalog alone.
+pub(super) fn catalog(set: &PageSet, findings: &mut Findings) -> Contents {
+    let mut contents = Contents::default();
+    contents.read_catalog(set, &by_container(set), findings);
+    contents
+}
+
 fn by_container(set: &PageSet) -> ByContainer {
     let mut containers = ByContainer::new();
     for (&number, page) in &set.pages {

@@ -25,9 +25,11 @@ mod finding;
 mod history;
 mod pages;
 
+pub(crate) use check::affected;
 pub use check::{Report, check};
 pub use finding::{Finding, Severity};
 
+use crate::checkpoint::Manifest;
 use crate::log::LogOptions;
 use std::fmt;
 use std::path::PathBuf;
@@ -43,12 +45,24 @@ pub struct Subject {
 }
 
 impl Subject {
-    fn log_options(&self) -> LogOptions {
-        let dirs = match self.log_dirs.is_empty() {
+    fn log_dirs(&self) -> Vec<PathBuf> {
+        match self.log_dirs.is_empty() {
             true => vec![self.data_dir.join("log")],
             false => self.log_dirs.clone(),
-        };
-        LogOptions { fence_dirs: vec![self.data_dir.clone()], direct_io: false, ..LogOptions::new(dirs) }
+        }
+    }
+
+    /// Where copies of the fence are, and locks: the data directory, and the backup directories beside it.
+    fn fence_dirs(&self, manifest: Option<&Manifest>) -> Vec<PathBuf> {
+        let named = manifest.into_iter().flat_map(|m| &m.backup_dirs).filter(|dir| !dir.as_os_str().is_empty());
+        let beside = if self.backup_dirs.is_empty() { named.collect() } else { Vec::from_iter(&self.backup_dirs) };
+        let beside = beside.into_iter().filter(|dir| **dir != self.data_dir);
+        std::iter::once(&self.data_dir).chain(beside).cloned().collect()
+    }
+
+    fn log_options(&self, manifest: Option<&Manifest>) -> LogOptions {
+        let fence_dirs = self.fence_dirs(manifest);
+        LogOptions { fence_dirs, direct_io: false, ..LogOptions::new(self.log_dirs()) }
     }
 }
 

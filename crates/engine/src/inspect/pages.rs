@@ -3,10 +3,10 @@
 //! A page *begins* in its image, which holds every delta up to its S; or, allocated by the log and not imaged since, as zeros; or,
 //! if its image is lost, nowhere: then only rows whose whole life is in the log can be told.
 
-use super::finding::{Finding, Findings};
 use super::Subject;
+use super::finding::{Finding, Findings};
 use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest};
-use crate::ids::{Cts, PageNo, RowId};
+use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::io::Io;
 use crate::mem::{PAGE_WORDS, PageMeta};
 use crate::table::VOLATILE_WORDS;
@@ -69,6 +69,8 @@ pub(super) struct PageSet {
     pub pages: BTreeMap<PageNo, Page>,
     /// Of every page, as the images know them: an operation of an older one means nothing any more.
     generations: Vec<u32>,
+    /// Other storages' rows are of no interest.
+    only: Option<StorageId>,
     pub images: u64,
     pub image_bytes: u64,
 }
@@ -90,6 +92,7 @@ impl PageSet {
         let page = row.page();
         let freed = self.generations.get(page.0 as usize).is_some_and(|&last| generation <= last);
         match self.pages.get(&page) {
+            Some(found) if self.only.is_some_and(|only| only != found.meta.storage) => Ok(None),
             Some(found) if found.meta.generation == generation => Ok(Some(found)),
             Some(found) if found.meta.generation > generation => Ok(None),
             _ if freed => Ok(None),
@@ -98,15 +101,26 @@ impl PageSet {
     }
 }
 
-/// Reads every image in force.
-pub(super) fn load_images(io: &Arc<dyn Io>, subject: &Subject, manifest: &Manifest, findings: &mut Findings) -> PageSet {
+/// Reads every image in force, or of others than the `only` storage just the heads.
+pub(super) fn load_images(
+    io: &Arc<dyn Io>,
+    subject: &Subject,
+    manifest: &Manifest,
+    only: Option<StorageId>,
+    findings: &mut Findings,
+) -> PageSet {
     let (images, wrong) = Images::survey(io, &subject.data_dir, &subject.backup_dirs, manifest);
     for bad in wrong {
         findings.push(Finding::damage(bad.reason).in_file(&bad.path, bad.offset));
     }
-    let mut set = PageSet { generations: images.generations.clone(), ..PageSet::default() };
+    let mut set = PageSet { generations: images.generations.clone(), only, ..PageSet::default() };
     let mut buffer = Vec::new();
     for image in &images.images {
+        if only.is_some_and(|only| only != image.head.meta.storage) {
+            let (meta, words) = (image.head.meta, Vec::new());
+            set.pages.insert(image.head.page, Page { meta, base: Base::Image, snapshot: image.head.snapshot, words });
+            continue;
+        }
         match read_image(&images, image, &mut buffer) {
             Ok(page) => {
                 set.images += 1;

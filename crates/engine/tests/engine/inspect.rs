@@ -199,4 +199,6 @@ fn a_lost_epoch_is_told_with_place_and_what_stands_behind() {
     let gap = gap.unwrap_or_else(|| panic!("{told}"));
     assert_eq!((gap.offset, gap.device.map(|d| d.0)), (Some(4096), Some(0)), "{told}");
     assert!(told.contains("of tables t"), "{told}");
+    let Err(refused) = open(&io, &options) else { panic!("served without a lost epoch") };
+    assert!(refused.0.contains("at offset 4096") && refused.0.contains("of tables t"), "{refused}");
 }
