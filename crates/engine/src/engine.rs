@@ -7,6 +7,7 @@ use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::ids::{Cts, DeviceId};
+use crate::inspect::{self, Subject};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
@@ -587,6 +588,7 @@ fn open_log(
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
+        Err(damage @ LogDamage::Lost { .. }) => return Err(refuse_loss(io, options, &damage)),
         Err(damage) => return Err(refuse(damage)),
     };
     if scan.database() != manifest.database {
@@ -618,6 +620,16 @@ fn open_log(
     };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
     Ok(OpenedLog { log, replayed, stats })
+}
+
+/// Where the log is damaged, and what that is about.
+fn refuse_loss(io: &Arc<dyn Io>, options: &Options, damage: &LogDamage) -> OpenError {
+    let (data_dir, log_dirs, backup_dirs) = (&options.data_dir, &options.log_dirs, &options.backup_dirs);
+    let subject = Subject { data_dir: data_dir.clone(), log_dirs: log_dirs.clone(), backup_dirs: backup_dirs.clone() };
+    match inspect::affected(io, &subject) {
+        Some(affected) => refuse(format!("{damage}; {affected}")),
+        None => refuse(damage),
+    }
 }
 
 /// An identity, not a secret.

@@ -17,6 +17,7 @@
 //! | [`txn`] | what is a transaction |
 //! | `checkpoint` | what replaces the log |
 //! | `replay` | how does memory come back |
+//! | [`inspect`] | is a database whole |
 //! | [`engine`] | how does it stand together |
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
@@ -46,5 +47,7 @@ pub mod txn;
 mod checkpoint;
 #[cfg(not(any(loom, shuttle)))]
 mod replay;
+#[cfg(not(any(loom, shuttle)))]
+pub mod inspect;
 #[cfg(not(any(loom, shuttle)))]
 pub mod engine;

@@ -29,3 +29,5 @@ pub mod listener;
 pub mod config;
 
 pub mod serve;
+
+pub mod check;

@@ -794,7 +794,7 @@ impl Judge<'_> {
 }
 
 /// A group that the epoch names and that is not there.
-fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
+pub(super) fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
     let first = groups[0];
     let named = first.participants.iter().find(|participant| {
         !groups.iter().any(|group| {

@@ -11,6 +11,7 @@
 //! | `recovery` | do deltas commute |
 //! | `checkpoint` | which pages are imaged, what happens to the files |
 //! | `format` | can old files be read |
+//! | `inspect` | is damage found, and only damage |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `layering` | do the sources keep the rules of the house |
 
@@ -20,6 +21,7 @@ mod checkpoint;
 mod crash;
 mod faults;
 mod format;
+mod inspect;
 mod layering;
 mod model;
 mod races;
