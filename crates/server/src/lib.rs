@@ -26,4 +26,6 @@ pub mod listener;
 
 pub mod config;
 
+pub mod watch;
+
 pub mod serve;
