@@ -7,7 +7,7 @@ use super::Subject;
 use super::finding::{Finding, Findings};
 use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest};
 use crate::ids::{Cts, PageNo, RowId, StorageId};
-use crate::io::Io;
+use crate::io::{AlignedBuf, Io};
 use crate::mem::{PAGE_WORDS, PageMeta};
 use crate::table::VOLATILE_WORDS;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ pub(super) fn load_images(
         findings.push(Finding::damage(bad.reason).in_file(&bad.path, bad.offset));
     }
     let mut set = PageSet { generations: images.generations.clone(), only, ..PageSet::default() };
-    let mut buffer = Vec::new();
+    let mut buffer = AlignedBuf::new();
     for image in &images.images {
         if only.is_some_and(|only| only != image.head.meta.storage) {
             let (meta, words) = (image.head.meta, Vec::new());
@@ -139,13 +139,16 @@ pub(super) fn load_images(
     set
 }
 
-fn read_image(images: &Images, image: &ImagePlace, buffer: &mut Vec<u8>) -> Result<Page, BadImages> {
+fn read_image(images: &Images, image: &ImagePlace, buffer: &mut AlignedBuf) -> Result<Page, BadImages> {
     let head = &image.head;
     if !is_plausible(&head.meta) || head.slots as usize > slots_of(&head.meta) {
         return Err(images.bad(image, format!("the image of page {} does not fit a page", head.page.0)));
     }
     let mut page = Page::new(head.meta, Base::Image, head.snapshot);
-    let words = images.read(image, buffer)?;
-    page.words.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+    let payloads = images.read_run(std::slice::from_ref(image), buffer)?;
+    let words = payloads.iter().flat_map(|payload| payload.chunks_exact(8));
+    for (to, from) in page.words.iter_mut().zip(words) {
+        *to = u64::from_le_bytes(from.try_into().expect("8 bytes"));
+    }
     Ok(page)
 }
