@@ -140,7 +140,8 @@ impl World {
             return if dice.one_in(2) { self.create_table(who, at) } else { Ok(self.check_view(who, at)?) };
         }
         let ddl = u32::from(self.plan.ddl);
-        match dice.weighted(&[28, 20, 10, 12, 2, ddl, ddl * 3, ddl * u32::from(at == 2) * 8]) {
+        let bulk = if self.plan.is_bulky() { 10 } else { 2 };
+        match dice.weighted(&[28, 20, 10, 12, bulk, ddl, ddl * 3, ddl * u32::from(at == 2) * 8]) {
             0 => {
                 let id = dice.below(KEYS as u64) as i64;
                 self.insert(who, at, id, dice)

@@ -65,6 +65,10 @@ pub struct Plan {
     /// Answers at pre-commit: one in so many.
     pub deferred: u64,
     pub ddl: bool,
+    /// Directories for images: the data directory is the first.
+    pub backups: u64,
+    pub image_segment_bytes: u64,
+    pub checkpoint_bytes_per_s: u64,
     pub acts: Vec<Act>,
 }
 
@@ -80,6 +84,9 @@ impl Plan {
             turns: 1 + dice.below(6),
             deferred: [2, 4, 1000][dice.below(3) as usize],
             ddl: !dice.one_in(3),
+            backups: 1 + dice.below(3),
+            image_segment_bytes: [4 << 10, 100 << 10, 400 << 10][dice.below(3) as usize],
+            checkpoint_bytes_per_s: [0, 0, 1 << 20][dice.below(3) as usize],
             acts: Vec::new(),
         };
         let count = 60 + dice.below(240);
@@ -88,8 +95,18 @@ impl Plan {
         plan
     }
 
-    /// Tiny segments, so that the log goes round.
-    pub fn options(&self) -> Options {
+    /// Whether transactions are mostly large.
+    pub fn is_bulky(&self) -> bool {
+        self.note_bytes > 10_000
+    }
+
+    /// Tiny segments, so that the log goes round. Each life has image directories of its own choice.
+    pub fn options(&self, life: u64) -> Options {
+        let mut dice = Dice(self.seed ^ life.wrapping_mul(0xda94_2042_e4dd_58b5));
+        let mut backups: Vec<PathBuf> = ["/db", "/images1", "/images2"][..self.backups as usize].iter().map(PathBuf::from).collect();
+        if backups.len() > 1 && dice.one_in(3) {
+            backups.remove(dice.below(backups.len() as u64) as usize);
+        }
         let device = |i: u16| PathBuf::from(format!("/log{i}"));
         Options {
             log_dirs: (0..self.devices).map(device).collect(),
@@ -98,6 +115,10 @@ impl Plan {
             segment_bytes: SEGMENT_BYTES,
             log_size_bytes: SEGMENT_BYTES * self.segments * u64::from(self.devices),
             sessions_max: 16,
+            backup_dirs: backups,
+            checkpoint_threads: 1 + dice.below(2) as usize,
+            image_segment_bytes: self.image_segment_bytes,
+            checkpoint_bytes_per_s: self.checkpoint_bytes_per_s,
             ..Options::small("/db")
         }
     }
