@@ -89,7 +89,7 @@ impl Plan {
             checkpoint_bytes_per_s: [0, 0, 1 << 20][dice.below(3) as usize],
             acts: Vec::new(),
         };
-        let count = 60 + dice.below(240);
+        let count = 80 + dice.below(320);
         let mut draw = Draw::new(&mut dice, devices);
         plan.acts = (0..count).map(|_| draw.act(&mut dice)).collect();
         plan
@@ -103,7 +103,8 @@ impl Plan {
     /// Tiny segments, so that the log goes round. Each life has image directories of its own choice.
     pub fn options(&self, life: u64) -> Options {
         let mut dice = Dice(self.seed ^ life.wrapping_mul(0xda94_2042_e4dd_58b5));
-        let mut backups: Vec<PathBuf> = ["/db", "/images1", "/images2"][..self.backups as usize].iter().map(PathBuf::from).collect();
+        let mut backups: Vec<PathBuf> =
+            ["/db", "/images1", "/images2"][..self.backups as usize].iter().map(PathBuf::from).collect();
         if backups.len() > 1 && dice.one_in(3) {
             backups.remove(dice.below(backups.len() as u64) as usize);
         }
@@ -137,7 +138,7 @@ struct Draw {
 impl Draw {
     fn new(dice: &mut Dice, devices: u16) -> Draw {
         // step, settle, statement, commit, rollback, read, watch, checkpoint, time, wall, fault, space, dead, cut, crash, kill
-        let mut weights = [60, 6, 60, 24, 4, 10, 6, 4, 6, 1, 2, 1, 1, 2, 1, 1].map(|w: u32| w * 4);
+        let mut weights = [60, 8, 70, 34, 3, 10, 6, 4, 6, 1, 2, 1, 1, 2, 1, 1].map(|w: u32| w * 4);
         for weight in &mut weights {
             *weight = match dice.below(6) {
                 0 => *weight / 4,
