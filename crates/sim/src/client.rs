@@ -183,7 +183,7 @@ impl World {
     fn note(&self, dice: &mut Dice) -> Option<Note> {
         let length = match dice.below(8) {
             0 => return None,
-            1..4 => dice.below(13),
+            1..4 if !self.plan.is_bulky() => dice.below(13),
             4..7 => dice.below(self.plan.note_bytes.min(200) + 1),
             _ => dice.below(self.plan.note_bytes + 1),
         };
