@@ -239,8 +239,13 @@ impl Evidence {
 
     /// The valid groups of the needed log that someone wants.
     pub fn groups(&self, wanted: impl Fn(&Found) -> bool) -> Vec<&Found> {
-        let needed = |group: &&Found| group.header.epoch >= self.start.epoch && self.survey.is_valid(&group.header);
-        self.survey.found.iter().filter(needed).filter(|group| wanted(group)).collect()
+        let needed = |group: &&Found| group.header.epoch >= self.start.epoch;
+        self.valid_groups().filter(needed).filter(|group| wanted(group)).collect()
+    }
+
+    /// All that no fence voids, those below the log's start included.
+    pub fn valid_groups(&self) -> impl Iterator<Item = &Found> {
+        self.survey.found.iter().filter(|group| self.survey.is_valid(&group.header))
     }
 
     fn tell_affected(&self, contents: &Contents, set: &pages::PageSet, findings: &mut Findings) {
