@@ -2,7 +2,7 @@
 
 use crate::client::{Client, end_read};
 use crate::dice::{Chance, Dice};
-use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_rows, scan_all, table_of};
+use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_committed, scan_all, table_of};
 use crate::model::{Model, Own, TABLES, Tables};
 use crate::plan::{Act, CLIENTS, Kind, Plan};
 use freshet_engine::engine::{DurableWait, Engine, Options, Part};
@@ -275,6 +275,9 @@ impl World {
     /// Lets everything end, and looks at what is left; then once more after a crash.
     fn finish(&mut self, dice: &mut Dice) -> Verdict {
         self.say(|| "the end".into());
+        self.io.set_space_bytes(u64::MAX);
+        // The log tries again after a while.
+        self.clock.advance_us(2_000_000);
         if dice.one_in(2) || self.has_failed || self.dead.contains(&true) || self.may_fail {
             self.crash(dice)?;
         }
@@ -467,10 +470,10 @@ impl World {
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 
-    /// The newest state that it can be.
+    /// The state that it is; of equal ones the oldest, so that nothing is taken for durable that may not be.
     fn find(&self, seen: &SeenTables, oldest: usize) -> Verdict<usize> {
         let states = &self.model.states;
-        if let Some(at) = self.model.recoverable(oldest).find(|at| is_state(seen, &states[*at].1)) {
+        if let Some(at) = self.model.recoverable(oldest).filter(|at| is_state(seen, &states[*at].1)).last() {
             return Ok(at);
         }
         let acknowledged = self.model.acknowledged;
@@ -560,7 +563,7 @@ fn look_at(engine: &Engine) -> Verdict<SeenTables> {
 
 pub fn is_state(seen: &SeenTables, state: &Tables) -> bool {
     seen.iter().zip(state).all(|(seen, table)| match (seen, table) {
-        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_rows(&seen.rows, &table.rows),
+        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_committed(&seen.rows, &table.rows),
         (None, None) => true,
         _ => false,
     })

@@ -20,8 +20,9 @@
 //! | 66 | 2 | device of this directory; 65,535 in a directory that holds no device |
 //! | 68 | 4,028 | zero |
 //!
-//! A record has a block for itself, so that appending never rewrites a sector of a valid one. Only a tail that fails its
-//! checksum is overwritten: it was never relied on.
+//! A record has a block for itself, so that appending never changes a sector of a valid one. Only a tail that fails its
+//! checksum is overwritten: it was never relied on. Records that no group proves to be durable are written again, as they are: an earlier
+//! open may have ended with a failed sync, and what it left lives in the page cache only.
 //!
 //! The longest valid list wins; shorter ones must be its beginning and are completed by the next open. A directory of a
 //! device without any record is a lost device.
@@ -219,11 +220,19 @@ impl FenceList {
         Some((self.records[at].first_epoch, last))
     }
 
-    /// Appends `record` everywhere, with what a directory lacks before it, durably.
-    pub(super) fn extend(&self, io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
+    /// Appends `record` everywhere, with what a directory lacks before it, durably. Records up to `proven` are known to be.
+    pub(super) fn extend(
+        &self,
+        io: &dyn Io,
+        options: &LogOptions,
+        record: FenceRecord,
+        proven: Incarnation,
+    ) -> Result<(), LogDamage> {
         let mut records = self.records.clone();
         records.push(record);
+        let unproven = records.partition_point(|record| record.incarnation <= proven);
         for ((dir, device), &present) in places(options).zip(&self.present) {
+            let present = present.min(unproven);
             append(io, dir, device, present, &records[present..])?;
         }
         Ok(())
