@@ -31,3 +31,5 @@ pub mod config;
 pub mod serve;
 
 pub mod check;
+
+pub mod salvage;

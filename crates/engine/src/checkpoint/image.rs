@@ -208,7 +208,7 @@ impl Images {
         };
         images.images.sort_unstable_by_key(|i| (i.segment, i.offset));
         for entry in &manifest.segments {
-            match find(io, &manifest.dir_of(entry, data_dir), dirs, entry.number) {
+            match find(io, &manifest.dir_of(entry, data_dir), dirs, false, entry.number) {
                 Ok(found) => drop(images.files.insert(entry.number, found)),
                 Err(bad) => wrong.push(bad),
             }

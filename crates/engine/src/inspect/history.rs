@@ -162,8 +162,7 @@ impl History {
         });
     }
 
-    /// Large transactions that lack fragments. Where images already hold all that is seen of one, the log may have been recycled
-    /// below its first fragments.
+    /// Large transactions that lack fragments. Below `complete_below` the images have all of them, and the log need not.
     fn judge_fragments(&mut self, groups: &[&Found], set: &PageSet, findings: &mut Findings) -> HashSet<u64> {
         let (mut unusable, mut lost) = (HashSet::new(), Vec::new());
         for (&txn, large) in &self.heads.large {
@@ -172,36 +171,15 @@ impl History {
                 continue;
             }
             unusable.insert(txn);
-            let imaged = set.pages.values().any(|p| p.base != Base::Zeros && p.snapshot >= large.cts);
-            if !(imaged && seen.0 < large.count && self.is_imaged(groups, set, txn, large.cts)) {
-                let reason =
-                    format!("large transaction at {:?} has {} of {} fragments", large.cts, seen.0, large.count);
+            if large.cts.epoch() >= set.complete_below {
+                let (cts, count) = (large.cts, large.count);
+                let reason = format!("large transaction at {cts:?} has {} of {count} fragments", seen.0);
                 findings.push(Finding::damage(reason.as_str()).at(&groups[large.group].place()));
                 lost.push(reason);
             }
         }
         self.lost_transactions = lost;
         unusable
-    }
-
-    /// Whether every operation that is left of a large transaction is in an image.
-    fn is_imaged(&self, groups: &[&Found], set: &PageSet, wanted: u64, cts: Cts) -> bool {
-        let mut imaged = true;
-        for group in groups {
-            each_frame(group, &mut Findings::default(), |frame, _| match frame {
-                Frame::Fragment { txn, base, operations } | Frame::CommitFragments { txn, base, operations, .. }
-                    if txn == wanted =>
-                {
-                    each_operation(operations, base, |row, generation, _, _| {
-                        let page = set.of_operation(row, generation);
-                        imaged &= page.is_ok_and(|page| page.is_none_or(|page| page.snapshot >= cts));
-                        Ok(())
-                    })
-                }
-                _ => Ok(()),
-            });
-        }
-        imaged
     }
 
     /// The commit timestamp with which a frame's operations count, and the operations.

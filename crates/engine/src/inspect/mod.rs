@@ -28,7 +28,7 @@ mod pages;
 mod remains;
 
 pub(crate) use check::affected;
-pub use check::{Report, check};
+pub use check::{Report, check, is_there};
 pub(crate) use contents::Defined;
 pub use finding::{Finding, Severity};
 pub use remains::{Fate, Loss};

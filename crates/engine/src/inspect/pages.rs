@@ -7,7 +7,7 @@ use super::Subject;
 use super::finding::{Finding, Findings};
 use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest};
 use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
-use crate::io::Io;
+use crate::io::{AlignedBuf, Io};
 use crate::mem::{PAGE_WORDS, PageMeta};
 use crate::schema::LIVE;
 use crate::table::VOLATILE_WORDS;
@@ -82,6 +82,8 @@ pub(super) struct PageSet {
     pub pages: BTreeMap<PageNo, Page>,
     /// Of every page, as the images know them: an operation of an older one means nothing any more.
     generations: Vec<u32>,
+    /// Every change of an earlier epoch is in the images.
+    pub complete_below: Epoch,
     /// Other storages' rows are of no interest.
     only: Option<StorageId>,
     pub images: u64,
@@ -126,8 +128,9 @@ pub(super) fn load_images(
     for bad in wrong {
         findings.push(Finding::damage(bad.reason).in_file(&bad.path, bad.offset));
     }
-    let mut set = PageSet { generations: images.generations.clone(), only, ..PageSet::default() };
-    let mut buffer = Vec::new();
+    let (generations, complete_below) = (images.generations.clone(), images.complete_below);
+    let mut set = PageSet { generations, complete_below, only, ..PageSet::default() };
+    let mut buffer = AlignedBuf::new();
     for image in &images.images {
         if only.is_some_and(|only| only != image.head.meta.storage) {
             let (meta, words) = (image.head.meta, Vec::new());
@@ -155,14 +158,16 @@ pub(super) fn load_images(
     set
 }
 
-fn read_image(images: &Images, image: &ImagePlace, buffer: &mut Vec<u8>) -> Result<Page, BadImages> {
+fn read_image(images: &Images, image: &ImagePlace, buffer: &mut AlignedBuf) -> Result<Page, BadImages> {
     let head = &image.head;
     if !is_plausible(&head.meta) || head.slots as usize > slots_of(&head.meta) {
         return Err(images.bad(image, format!("the image of page {} does not fit a page", head.page.0)));
     }
     let mut page = Page::new(head.meta, Base::Image, head.snapshot);
     page.imaged_slots = head.slots as usize;
-    let words = images.read(image, buffer)?;
+    let payloads = images.read_run(std::slice::from_ref(image), buffer)?;
+    let words = payloads.iter().flat_map(|payload| payload.chunks_exact(8));
+    let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
     page.words.iter_mut().zip(words).for_each(|(to, from)| *to = from);
     Ok(page)
 }
@@ -183,7 +188,7 @@ pub(super) fn rummage(
     let mut left = Images::rummage(io, dirs);
     let mut candidates = std::mem::take(&mut left.images);
     candidates.sort_by_key(|i| std::cmp::Reverse((i.head.meta.generation, i.head.snapshot)));
-    let mut buffer = Vec::new();
+    let mut buffer = AlignedBuf::new();
     for image in &candidates {
         let wanted = match set.pages.get(&image.head.page) {
             Some(page) => is_lost(page) && page.meta == image.head.meta,

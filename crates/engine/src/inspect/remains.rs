@@ -5,7 +5,7 @@
 //! 3. A row whose chain breaks keeps the version before the break, if its beginning is known.
 //! 4. What no longer exists as a whole is a loss, told with whatever is known of it; so is what may have existed in an epoch that is gone.
 
-use super::check::{Evidence, gather, lock};
+use super::check::{Evidence, gather, is_there, lock};
 use super::contents::{self, Contents, Defined, row_of};
 use super::finding::{Finding, Findings};
 use super::history::{self, History};
@@ -85,10 +85,11 @@ pub(crate) struct Remains {
 
 /// Looks at all of a database that nobody has open.
 pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Remains, InspectError> {
+    is_there(io, subject)?;
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
     let mut findings = Findings::default();
     lock(&io, subject)?;
-    let evidence = gather(&io, subject, &mut findings, watch)?;
+    let evidence = gather(&io, subject, &mut findings, watch);
     let needed = evidence.manifest.as_ref().map(|m| m.log_start.epoch);
     let mut losses = evidence.lost_epochs();
     let mut set = match &evidence.manifest {

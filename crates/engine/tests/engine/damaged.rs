@@ -8,8 +8,11 @@ use freshet_engine::schema::{Row, Value};
 use freshet_engine::txn::{Isolation, TableCursor};
 use std::sync::Arc;
 
+/// Id, number, note.
+pub type Rows = Vec<(i64, i64, Vec<u8>)>;
+
 /// Two incarnations of table t, a checkpoint between, long values, deleted and reused rows, and a witness at the end.
-pub fn written() -> (MemIo, Options, Vec<(i64, i64, Vec<u8>)>) {
+pub fn written() -> (MemIo, Options, Rows) {
     let options = Options { stage_limit_bytes: 160 << 10, segment_bytes: 256 << 10, ..Options::small("/db") };
     let clock = MemClock::new();
     let mut io = MemIo::new();
@@ -45,7 +48,7 @@ pub fn written() -> (MemIo, Options, Vec<(i64, i64, Vec<u8>)>) {
 }
 
 /// Every row of the table, in the order of ids.
-pub fn contents(engine: &Engine) -> Vec<(i64, i64, Vec<u8>)> {
+pub fn contents(engine: &Engine) -> Rows {
     let mut session = engine.connect().expect("a place");
     session.begin(Isolation::RepeatableRead, true);
     session.begin_statement();

@@ -1,6 +1,6 @@
 //! What a salvage saves of a damaged database: everything that is whole, nothing that never was, and a list of the rest.
 
-use crate::damaged::{contents, written};
+use crate::damaged::{Rows, contents, written};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::inspect::{Fate, Subject};
 use freshet_engine::io::Io;
@@ -9,8 +9,6 @@ use freshet_engine::salvage::{Salvaged, salvage};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-type Rows = Vec<(i64, i64, Vec<u8>)>;
 
 /// Salvages into a world of its own; the rows of the new database if the table came over.
 fn save(io: &MemIo, options: &Options) -> (Salvaged, Option<Rows>) {
