@@ -16,7 +16,7 @@ use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
-use crate::txn::{Error, Isolation, Session, Stop, block_on};
+use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -437,14 +437,17 @@ impl Engine {
             match work(session) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Error(error)) => return Err(refuse(error)),
-                Err(Stop::Wait(mut token)) => {
-                    if self.inner.0.has_threads {
-                        block_on(&mut token, None);
-                    } else {
-                        self.step();
-                    }
-                }
+                Err(Stop::Wait(mut token)) => self.wait_for(&mut token),
             }
+        }
+    }
+
+    /// Waits on the calling thread, which steps where no thread does.
+    pub(crate) fn wait_for(&self, token: &mut WaitToken) {
+        if self.inner.0.has_threads {
+            block_on(token, None);
+        } else {
+            self.step();
         }
     }
 }

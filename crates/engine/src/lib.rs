@@ -19,6 +19,7 @@
 //! | `replay` | how does memory come back |
 //! | [`inspect`] | is a database whole |
 //! | [`engine`] | how does it stand together |
+//! | [`salvage`] | what can be saved of a damaged database |
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
 
@@ -51,3 +52,5 @@ mod replay;
 pub mod inspect;
 #[cfg(not(any(loom, shuttle)))]
 pub mod engine;
+#[cfg(not(any(loom, shuttle)))]
+pub mod salvage;

@@ -33,3 +33,5 @@ pub mod watch;
 pub mod serve;
 
 pub mod check;
+
+pub mod salvage;

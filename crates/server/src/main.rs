@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
-use freshet_server::{check, listener, serve};
+use freshet_server::{check, listener, salvage, serve};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -25,6 +25,7 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     Check(check::Args),
+    Salvage(salvage::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
     Market(MarketArgs),
     Bench(BenchArgs),
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
         Command::Bench(args) => freshet_bench::run(args),
         Command::Market(args) => freshet_market::run(args, |database, address| {
             let server = listener::listen(database, listener::Options::new(address));
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
 fn log_to_stderr(command: &Command) {
     let usual = match command {
         Command::Serve(_) => "info",
-        Command::Check(_) | Command::Market(_) | Command::Bench(_) => "warn",
+        Command::Check(_) | Command::Salvage(_) | Command::Market(_) | Command::Bench(_) => "warn",
     };
     let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();

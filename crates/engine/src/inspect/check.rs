@@ -58,10 +58,11 @@ pub(crate) struct Evidence {
 
 /// Reads all of a database that nobody has open, and lists what is wrong. Nothing is written.
 pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Report, InspectError> {
+    is_there(io, subject)?;
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
     let mut findings = Findings::default();
     lock(&io, subject)?;
-    let evidence = gather(&io, subject, &mut findings, watch)?;
+    let evidence = gather(&io, subject, &mut findings, watch);
     let mut report = Report {
         database: evidence.manifest.as_ref().map(|m| m.database),
         incarnation: evidence.survey.fence().map(|fence| fence.newest().incarnation),
@@ -111,6 +112,18 @@ impl Report {
     }
 }
 
+/// Whether there is something to look at, and nobody has it open.
+pub fn is_there(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError> {
+    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    lock(&io, subject)?;
+    let fences = subject.log_dirs().into_iter().map(|dir| dir.join("fence"));
+    let mut files = std::iter::once(subject.data_dir.join("manifest")).chain(fences);
+    match files.any(|path| io.exists(&path).unwrap_or(true)) {
+        true => Ok(()),
+        false => Err(InspectError::NoDatabase(subject.data_dir.clone())),
+    }
+}
+
 /// Nobody else may change what is looked at.
 pub(crate) fn lock(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError> {
     for dir in subject.fence_dirs(None).into_iter().chain(subject.log_dirs()) {
@@ -127,7 +140,7 @@ pub(crate) fn lock(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectErr
 pub(crate) fn affected(io: &Arc<dyn Io>, subject: &Subject) -> Option<String> {
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
     let mut findings = Findings::default();
-    let evidence = gather(&io, subject, &mut findings, &mut |_| {}).ok()?;
+    let evidence = gather(&io, subject, &mut findings, &mut |_| {});
     let durable = evidence.durable?;
     let manifest = evidence.manifest.as_ref()?;
     // The catalog is enough for the names.
@@ -139,18 +152,9 @@ pub(crate) fn affected(io: &Arc<dyn Io>, subject: &Subject) -> Option<String> {
 }
 
 /// Manifest, fence and log, and a recovery's verdict on them.
-pub(crate) fn gather(
-    io: &Arc<dyn Io>,
-    subject: &Subject,
-    findings: &mut Findings,
-    watch: Watch<'_>,
-) -> Result<Evidence, InspectError> {
+pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Findings, watch: Watch<'_>) -> Evidence {
     let manifest = read_manifest(io, subject, findings);
     let options = subject.log_options(manifest.as_ref());
-    let no_log = !options.dirs.iter().any(|dir| io.exists(&dir.join("fence")).unwrap_or(true));
-    if manifest.is_none() && no_log && findings.list.iter().all(|f| f.path.is_none()) {
-        return Err(InspectError::NoDatabase(subject.data_dir.clone()));
-    }
     let total_bytes = log_bytes(io, &options.dirs);
     let mut done_bytes = 0;
     let survey = survey::survey(&**io, &options, manifest.as_ref().map(|m| m.database), &mut |bytes| {
@@ -181,7 +185,7 @@ pub(crate) fn gather(
         Err(damage) => evidence.judge(&damage, findings),
     }
     evidence.tell_problems(findings);
-    Ok(evidence)
+    evidence
 }
 
 /// An estimate for who watches: directories that cannot be read are told by the survey.
@@ -239,8 +243,13 @@ impl Evidence {
 
     /// The valid groups of the needed log that someone wants.
     pub fn groups(&self, wanted: impl Fn(&Found) -> bool) -> Vec<&Found> {
-        let needed = |group: &&Found| group.header.epoch >= self.start.epoch && self.survey.is_valid(&group.header);
-        self.survey.found.iter().filter(needed).filter(|group| wanted(group)).collect()
+        let needed = |group: &&Found| group.header.epoch >= self.start.epoch;
+        self.valid_groups().filter(needed).filter(|group| wanted(group)).collect()
+    }
+
+    /// All that no fence voids, those below the log's start included.
+    pub fn valid_groups(&self) -> impl Iterator<Item = &Found> {
+        self.survey.found.iter().filter(|group| self.survey.is_valid(&group.header))
     }
 
     fn tell_affected(&self, contents: &Contents, set: &pages::PageSet, findings: &mut Findings) {

@@ -31,6 +31,8 @@ pub(crate) struct Contents {
     pub tables: Vec<Defined>,
     /// The system table's first row, which every database has from its creation on.
     pub has_counters: bool,
+    /// Definitions that are there and cannot be read.
+    pub unreadable: u64,
     pub rows: u64,
     pub long_values: u64,
     pub indexes: u64,
@@ -185,6 +187,7 @@ impl Contents {
             match object {
                 Ok((number, object)) => objects.push((number, object)),
                 Err(reason) => {
+                    self.unreadable += 1;
                     let reason = format!("a definition cannot be read: {reason}");
                     findings.push(Finding::damage(reason).of_row(id, Some(SYSTEM_STORAGE)));
                 }

@@ -43,7 +43,6 @@ struct Operation {
 /// A row whose chain breaks.
 #[derive(Clone, Debug)]
 pub(crate) struct BrokenRow {
-    pub row: RowId,
     /// The last version that is whole; `None` if none can be told.
     pub kept: Option<Cts>,
     /// The transactions whose changes of the row are not in it.
@@ -56,6 +55,10 @@ pub(crate) struct History {
     pub commits: u64,
     pub operations: u64,
     pub broken: BTreeMap<RowId, BrokenRow>,
+    /// Commits of which some changes are applied and others are not.
+    pub halves: BTreeSet<Cts>,
+    /// Large transactions that lack fragments, and why none of them is applied.
+    pub lost_transactions: Vec<String>,
     heads: Heads,
 }
 
@@ -90,9 +93,10 @@ pub(super) fn replay(
         history.telescope(row, groups, set, &mut rejected, findings);
     }
     drop(operations);
+    let broken_off = rejected.iter().map(|(_, cts)| *cts).collect();
     for group in readable {
         watch(group.header.body_bytes);
-        history.apply(group, set, &unusable, &rejected);
+        history.apply(group, set, &unusable, &rejected, &broken_off);
     }
     history
 }
@@ -158,44 +162,24 @@ impl History {
         });
     }
 
-    /// Large transactions that lack fragments. Where images already hold all that is seen of one, the log may have been recycled
-    /// below its first fragments.
-    fn judge_fragments(&self, groups: &[&Found], set: &PageSet, findings: &mut Findings) -> HashSet<u64> {
-        let mut unusable = HashSet::new();
+    /// Large transactions that lack fragments. Below `complete_below` the images have all of them, and the log need not.
+    fn judge_fragments(&mut self, groups: &[&Found], set: &PageSet, findings: &mut Findings) -> HashSet<u64> {
+        let (mut unusable, mut lost) = (HashSet::new(), Vec::new());
         for (&txn, large) in &self.heads.large {
             let seen = self.heads.fragments.get(&txn).copied().unwrap_or_default();
             if seen == (large.count, large.crc_sum) {
                 continue;
             }
             unusable.insert(txn);
-            let imaged = set.pages.values().any(|p| p.base != Base::Zeros && p.snapshot >= large.cts);
-            if !(imaged && seen.0 < large.count && self.is_imaged(groups, set, txn, large.cts)) {
-                let reason =
-                    format!("large transaction at {:?} has {} of {} fragments", large.cts, seen.0, large.count);
-                findings.push(Finding::damage(reason).at(&groups[large.group].place()));
+            if large.cts.epoch() >= set.complete_below {
+                let (cts, count) = (large.cts, large.count);
+                let reason = format!("large transaction at {cts:?} has {} of {count} fragments", seen.0);
+                findings.push(Finding::damage(reason.as_str()).at(&groups[large.group].place()));
+                lost.push(reason);
             }
         }
+        self.lost_transactions = lost;
         unusable
-    }
-
-    /// Whether every operation that is left of a large transaction is in an image.
-    fn is_imaged(&self, groups: &[&Found], set: &PageSet, wanted: u64, cts: Cts) -> bool {
-        let mut imaged = true;
-        for group in groups {
-            each_frame(group, &mut Findings::default(), |frame, _| match frame {
-                Frame::Fragment { txn, base, operations } | Frame::CommitFragments { txn, base, operations, .. }
-                    if txn == wanted =>
-                {
-                    each_operation(operations, base, |row, generation, _, _| {
-                        let page = set.of_operation(row, generation);
-                        imaged &= page.is_ok_and(|page| page.is_none_or(|page| page.snapshot >= cts));
-                        Ok(())
-                    })
-                }
-                _ => Ok(()),
-            });
-        }
-        imaged
     }
 
     /// The commit timestamp with which a frame's operations count, and the operations.
@@ -273,10 +257,18 @@ impl History {
         rejected.extend(lost.iter().map(|&cts| (row, cts)));
         // A repeated operation is in the whole part, too; what was applied of it stays.
         let lost = lost.into_iter().filter(|cts| kept.is_none_or(|kept| *cts > kept)).collect();
-        self.broken.insert(row, BrokenRow { row, kept, lost, reason });
+        self.broken.insert(row, BrokenRow { kept, lost, reason });
     }
 
-    fn apply(&self, group: &Found, set: &mut PageSet, unusable: &HashSet<u64>, rejected: &HashSet<(RowId, Cts)>) {
+    fn apply(
+        &mut self,
+        group: &Found,
+        set: &mut PageSet,
+        unusable: &HashSet<u64>,
+        rejected: &HashSet<(RowId, Cts)>,
+        broken_off: &HashSet<Cts>,
+    ) {
+        let mut halves = BTreeSet::new();
         // What there is to find was found when operations were collected.
         each_frame(group, &mut Findings::default(), |frame, _| {
             let Some((cts, base, operations)) = self.counting(frame, unusable) else { return Ok(()) };
@@ -287,6 +279,9 @@ impl History {
                 let Some(record) = record.filter(|_| wanted && !rejected.contains(&(row, cts))) else {
                     return read_past(delta, usize::MAX);
                 };
+                if broken_off.contains(&cts) {
+                    halves.insert(cts);
+                }
                 record[0] ^= prev.0 ^ cts.0;
                 record::read_delta(delta, |at, xor| {
                     if let Some(word) = record.get_mut(at) {
@@ -295,6 +290,7 @@ impl History {
                 })
             })
         });
+        self.halves.extend(halves);
     }
 }
 

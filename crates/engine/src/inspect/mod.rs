@@ -7,6 +7,7 @@
 //! | `history` | does each row's chain of deltas telescope |
 //! | `contents` | do catalog, rows and long values make sense |
 //! | `check` | all of it, and a verdict |
+//! | `remains` | what is left of a damaged one |
 //!
 //! The verdict on the log is a recovery's own ([`crate::log::scan()`]), so that what a check calls damaged is what an open
 //! refuses; a survey adds everything behind the first damage.
@@ -24,10 +25,14 @@ mod contents;
 mod finding;
 mod history;
 mod pages;
+mod remains;
 
 pub(crate) use check::affected;
-pub use check::{Report, check};
+pub use check::{Report, check, is_there};
+pub(crate) use contents::Defined;
 pub use finding::{Finding, Severity};
+pub use remains::{Fate, Loss};
+pub(crate) use remains::{Remains, key_of, remains};
 
 use crate::checkpoint::Manifest;
 use crate::log::LogOptions;

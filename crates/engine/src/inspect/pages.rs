@@ -6,11 +6,13 @@
 use super::Subject;
 use super::finding::{Finding, Findings};
 use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest};
-use crate::ids::{Cts, PageNo, RowId, StorageId};
+use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
 use crate::io::{AlignedBuf, Io};
 use crate::mem::{PAGE_WORDS, PageMeta};
+use crate::schema::LIVE;
 use crate::table::VOLATILE_WORDS;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Where a page's bytes begin.
@@ -29,11 +31,22 @@ pub(super) struct Page {
     pub snapshot: Cts,
     /// The persistent parts of its slots, one after another.
     pub words: Vec<u64>,
+    /// Slots that the image has or had.
+    pub imaged_slots: usize,
 }
 
 impl Page {
     fn new(meta: PageMeta, base: Base, snapshot: Cts) -> Page {
-        Page { meta, base, snapshot, words: vec![0; slots_of(&meta) * record_words(&meta)] }
+        let words = vec![0; slots_of(&meta) * record_words(&meta)];
+        Page { meta, base, snapshot, words, imaged_slots: 0 }
+    }
+
+    pub fn is_of(&self, storage: StorageId, container: u16) -> bool {
+        (self.meta.storage, self.meta.container) == (storage, container)
+    }
+
+    pub fn is_live(&self, slot: usize) -> bool {
+        self.record(slot).is_some_and(|record| record[1] & LIVE != 0)
     }
 
     pub fn slots(&self) -> usize {
@@ -69,6 +82,8 @@ pub(super) struct PageSet {
     pub pages: BTreeMap<PageNo, Page>,
     /// Of every page, as the images know them: an operation of an older one means nothing any more.
     generations: Vec<u32>,
+    /// Every change of an earlier epoch is in the images.
+    pub complete_below: Epoch,
     /// Other storages' rows are of no interest.
     only: Option<StorageId>,
     pub images: u64,
@@ -113,12 +128,14 @@ pub(super) fn load_images(
     for bad in wrong {
         findings.push(Finding::damage(bad.reason).in_file(&bad.path, bad.offset));
     }
-    let mut set = PageSet { generations: images.generations.clone(), only, ..PageSet::default() };
+    let (generations, complete_below) = (images.generations.clone(), images.complete_below);
+    let mut set = PageSet { generations, complete_below, only, ..PageSet::default() };
     let mut buffer = AlignedBuf::new();
     for image in &images.images {
         if only.is_some_and(|only| only != image.head.meta.storage) {
             let (meta, words) = (image.head.meta, Vec::new());
-            set.pages.insert(image.head.page, Page { meta, base: Base::Image, snapshot: image.head.snapshot, words });
+            let (snapshot, imaged_slots) = (image.head.snapshot, image.head.slots as usize);
+            set.pages.insert(image.head.page, Page { meta, base: Base::Image, snapshot, words, imaged_slots });
             continue;
         }
         match read_image(&images, image, &mut buffer) {
@@ -131,7 +148,9 @@ pub(super) fn load_images(
                 let finding = Finding::damage(bad.reason).in_file(&bad.path, bad.offset);
                 findings.push(Finding { storage: Some(image.head.meta.storage), ..finding });
                 if is_plausible(&image.head.meta) {
-                    set.pages.insert(image.head.page, Page::new(image.head.meta, Base::Lost, image.head.snapshot));
+                    let mut page = Page::new(image.head.meta, Base::Lost, image.head.snapshot);
+                    page.imaged_slots = image.head.slots as usize;
+                    set.pages.insert(image.head.page, page);
                 }
             }
         }
@@ -145,10 +164,41 @@ fn read_image(images: &Images, image: &ImagePlace, buffer: &mut AlignedBuf) -> R
         return Err(images.bad(image, format!("the image of page {} does not fit a page", head.page.0)));
     }
     let mut page = Page::new(head.meta, Base::Image, head.snapshot);
+    page.imaged_slots = head.slots as usize;
     let payloads = images.read_run(std::slice::from_ref(image), buffer)?;
     let words = payloads.iter().flat_map(|payload| payload.chunks_exact(8));
-    for (to, from) in page.words.iter_mut().zip(words) {
-        *to = u64::from_le_bytes(from.try_into().expect("8 bytes"));
-    }
+    let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    page.words.iter_mut().zip(words).for_each(|(to, from)| *to = from);
     Ok(page)
+}
+
+/// Puts older images in the place of lost ones. Says which pages thereby lack changes: all changes of epochs from `needed` on are in the
+/// log. Without a manifest the newest image of each page's last generation is in force, as far as anyone can tell.
+pub(super) fn rummage(
+    io: &Arc<dyn Io>,
+    dirs: &[PathBuf],
+    set: &mut PageSet,
+    needed: Option<Epoch>,
+) -> BTreeMap<PageNo, Cts> {
+    let is_lost = |page: &Page| page.base == Base::Lost;
+    let mut stale = BTreeMap::new();
+    if needed.is_some() && !set.pages.values().any(is_lost) {
+        return stale;
+    }
+    let mut left = Images::rummage(io, dirs);
+    let mut candidates = std::mem::take(&mut left.images);
+    candidates.sort_by_key(|i| std::cmp::Reverse((i.head.meta.generation, i.head.snapshot)));
+    let mut buffer = AlignedBuf::new();
+    for image in &candidates {
+        let wanted = match set.pages.get(&image.head.page) {
+            Some(page) => is_lost(page) && page.meta == image.head.meta,
+            None => needed.is_none(),
+        };
+        let Some(page) = wanted.then(|| read_image(&left, image, &mut buffer).ok()).flatten() else { continue };
+        if needed.is_some_and(|needed| image.head.snapshot.epoch().0 + 1 < needed.0) {
+            stale.insert(image.head.page, image.head.snapshot);
+        }
+        set.pages.insert(image.head.page, page);
+    }
+    stale
 }

@@ -226,9 +226,16 @@ impl Survey {
         }
     }
 
-    /// What lies before the first of these groups is what is missing.
+    /// Where the epoch before this group's should be: behind the group before it, or where its incarnation begins.
     fn place_before(&self, header: &GroupHeader) -> Place {
-        self.place_behind(header.device, header.group.0, header.prev_epoch)
+        let own = |f: &&Found| f.header.device == header.device && f.header.incarnation == header.incarnation;
+        let first = self.found.iter().filter(own).min_by_key(|f| f.header.group);
+        match first {
+            Some(first) if first.header.group == header.group => {
+                Place { offset: 0, epoch: header.prev_epoch, ..first.place() }
+            }
+            _ => self.place_behind(header.device, header.group.0, header.prev_epoch),
+        }
     }
 }
 

@@ -6,15 +6,12 @@
 //! | a flipped byte is refused or harmless, and a check tells which | every kind of byte of a small database |
 //! | a check writes nothing and needs nobody else to be there | operations on files are counted |
 
+use crate::damaged::{contents, written};
 use crate::model::{Model, Plan, seeds};
-use crate::world::{LONG, begin, commit_insert, create, delete, set_n};
-use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::inspect::{Finding, InspectError, Report, Severity, Subject, check};
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
-use freshet_engine::schema::{Row, Value};
-use freshet_engine::txn::{Isolation, TableCursor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,60 +66,6 @@ fn what_a_power_cut_leaves_is_whole() {
     }
 }
 
-/// Two incarnations, a checkpoint between, long values, deleted and reused rows, and a witness at the end.
-fn written() -> (MemIo, Options) {
-    let options = Options { stage_limit_bytes: 160 << 10, segment_bytes: 256 << 10, ..Options::small("/db") };
-    let clock = MemClock::new();
-    let mut io = MemIo::new();
-    let open = |io: &MemIo| Engine::open_with(Arc::new(io.clone()), clock.clone(), options.clone()).expect("opens");
-    let engine = open(&io);
-    let mut session = crate::world::Session::new(&engine);
-    create(&mut session, IndexKind::Hash);
-    let ids: Vec<_> = (0..6).map(|id| commit_insert(&mut session, id, id * 10, LONG)).collect();
-    commit_insert(&mut session, 100, 1, &LONG.repeat(900));
-    begin(&mut session, Isolation::ReadCommitted);
-    delete(&mut session, ids[0]).expect("deletes");
-    session.commit().expect("commits");
-    engine.checkpoint().expect("a checkpoint");
-    commit_insert(&mut session, 200, 2, LONG);
-    while engine.step() {}
-    drop((session, engine));
-    io = io.crash(1);
-    let engine = open(&io);
-    let mut session = crate::world::Session::new(&engine);
-    for id in [1, 1, 2] {
-        begin(&mut session, Isolation::ReadCommitted);
-        set_n(&mut session, ids[id], 77).expect("updates");
-        session.commit().expect("commits");
-    }
-    commit_insert(&mut session, 300, 3, LONG);
-    while engine.step() {}
-    clock.advance_us(20_000);
-    while engine.step() {}
-    drop((session, engine));
-    (io.crash(2), options)
-}
-
-/// Every row of the table, in the order of ids.
-fn contents(engine: &Engine) -> Vec<(i64, i64, Vec<u8>)> {
-    let mut session = engine.connect().expect("a place");
-    session.begin(Isolation::RepeatableRead, true);
-    session.begin_statement();
-    let table = session.schema().table("t").expect("created").clone();
-    let (mut cursor, mut row, mut rows) = (TableCursor::default(), Row::default(), Vec::new());
-    while session.scan_next(&table, &mut cursor, &mut row).is_some() {
-        session.fetch_long(&table, &mut row, 2);
-        let number = |column| match row.get(&table.layout, column) {
-            Value::Int(n) => n,
-            other => panic!("a number, not {other:?}"),
-        };
-        let Value::Bytes(note) = row.get(&table.layout, 2) else { panic!("a note is set") };
-        rows.push((number(0), number(1), note.to_vec()));
-    }
-    rows.sort();
-    rows
-}
-
 fn open(io: &MemIo, options: &Options) -> Result<Engine, freshet_engine::engine::OpenError> {
     Engine::open_with(Arc::new(io.clone()), MemClock::new(), options.clone())
 }
@@ -139,8 +82,7 @@ fn offsets(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn every_kind_of_flipped_byte_is_found_or_harmless() {
-    let (io, options) = written();
-    let expected = contents(&open(&io.crash(3), &options).expect("opens"));
+    let (io, options, expected) = written();
     assert_eq!(expected.len(), 8);
     let (mut found, mut harmless) = (0, 0);
     for path in io.names().into_iter().filter(|path| !path.ends_with("lock")) {
@@ -169,7 +111,7 @@ fn every_kind_of_flipped_byte_is_found_or_harmless() {
 
 #[test]
 fn a_check_writes_nothing_and_refuses_a_database_in_use() {
-    let (io, options) = written();
+    let (io, options, _) = written();
     let operations = io.operations();
     let report = whole(&io, &options);
     assert_eq!(io.operations(), operations);
@@ -186,7 +128,7 @@ fn a_check_writes_nothing_and_refuses_a_database_in_use() {
 
 #[test]
 fn a_lost_epoch_is_told_with_place_and_what_stands_behind() {
-    let (io, options) = written();
+    let (io, options, _) = written();
     let path = Path::new("/db/log/log-000000000003.seg");
     let names = io.names();
     let segment = names.iter().filter(|n| n.starts_with("/db/log") && n.extension().is_some_and(|e| e == "seg"));
