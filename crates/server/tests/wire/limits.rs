@@ -99,7 +99,7 @@ fn a_long_statement_ends_with_its_time_or_its_client() {
     assert_eq!(connect().query("insert into limit_gone values (1)")[0], Reply::Complete("INSERT 0 1".into()));
 }
 
-/// Rows are changed without a look at the request; the wait that follows must find it.
+/// Whether it is found while rows are changed or in the wait that follows.
 #[test]
 fn a_cancel_request_during_a_long_change_ends_the_wait_behind_it() {
     let mut holder = connect();
