@@ -392,7 +392,8 @@ impl Checkpointer {
             }
         }
         let Some(mut lane) = self.lanes[lane].try_lock() else { return Turn::Idle };
-        if lane.is_done(attempt) {
+        // Looked up under the lock: the lane may already work for the next attempt, whose images it would throw away.
+        if lane.is_done(attempt) || !self.is_running(attempt) {
             return Turn::Idle;
         }
         let around = Surroundings {
@@ -418,6 +419,10 @@ impl Checkpointer {
             }
         }
         Turn::Worked
+    }
+
+    fn is_running(&self, attempt: &Attempt) -> bool {
+        self.state.lock().running.as_ref().is_some_and(|r| r.attempt.number == attempt.number)
     }
 
     /// Bytes per second; `None`: as fast as it goes.
