@@ -22,6 +22,8 @@
 
 pub mod pgwire;
 
+pub mod recovery;
+
 pub mod listener;
 
 pub mod config;
@@ -29,3 +31,7 @@ pub mod config;
 pub mod watch;
 
 pub mod serve;
+
+pub mod check;
+
+pub mod salvage;
