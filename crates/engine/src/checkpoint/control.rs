@@ -188,6 +188,10 @@ impl Checkpointer {
         for dir in &settings.backup_dirs {
             next_segment = next_segment.max(segment::next_number(&io, dir)?);
         }
+        for dir in &settings.backup_dirs {
+            // What an attempt of an earlier run left. Nothing depends on its removal but space.
+            let _ = segment::remove_unneeded(&io, dir, |number| manifest.segments.iter().any(|s| s.number == number));
+        }
         let lane = |at: usize| {
             let dir = at % settings.backup_dirs.len();
             let path = settings.backup_dirs[dir].clone();
@@ -404,7 +408,7 @@ impl Checkpointer {
         };
         match lane.step(&around, attempt) {
             Err(failure) => {
-                lane.abandon();
+                lane.abandon(&self.io);
                 drop(lane);
                 self.fail(attempt, &failure);
             }
@@ -413,8 +417,8 @@ impl Checkpointer {
                     drop(lane);
                     self.advance(attempt, Stage::Publishing);
                 } else if let Some(pace) = pace {
-                    let from_us = attempt.next_step_us.load(Ordering::Relaxed).max(self.clock.monotonic_us());
-                    attempt.next_step_us.store(from_us + copied * 1_000_000 / pace, Ordering::Relaxed);
+                    attempt.next_step_us.fetch_max(self.clock.monotonic_us(), Ordering::Relaxed);
+                    attempt.next_step_us.fetch_add(copied * 1_000_000 / pace, Ordering::Relaxed);
                 }
             }
         }
@@ -492,7 +496,13 @@ impl Checkpointer {
         let next_segment = ImageSegmentNo(self.next_segment.load(Ordering::Relaxed));
         let dirs = self.recorded_dirs();
         let manifest = attempt::next_manifest(&self.core, &attempt.manifest, written, &dirs, next_segment);
-        self.save(&manifest)?;
+        let data_dir = &self.settings.data_dir;
+        let failed = |e| Failure::new("write", &data_dir.join(super::manifest::NAME), e);
+        manifest.stage(&self.io, data_dir).map_err(|e| {
+            written.iter_mut().for_each(|w| w.discard(&self.io));
+            failed(e)
+        })?;
+        Manifest::switch(&self.io, data_dir).map_err(failed)?;
         attempt::raise_marks(&self.core, &manifest, written);
         written.clear();
         let mut state = self.state.lock();
