@@ -369,11 +369,12 @@ impl World {
     // ---- trouble
 
     fn plan_fault(&mut self, dice: &mut Dice) {
-        let (call, fault) = match dice.below(6) {
+        let (call, fault) = match dice.below(7) {
             0 | 1 => (Call::Sync, Fault::Eio),
             2 => (Call::Sync, Fault::Enospc),
             3 => (Call::Write, Fault::Eio),
             4 => (Call::Write, Fault::Enospc),
+            5 => (Call::Name, Fault::Eio),
             _ => (Call::Write, Fault::Short(dice.below(6000) as usize)),
         };
         let nth = dice.below(20);
@@ -431,15 +432,12 @@ impl World {
             if !dice.one_in(4) {
                 break;
             }
-            self.io.cut_power_after(self.io.operations() + dice.below(30));
-            let opened = self.open(&self.io, 1).map(drop);
-            let seed = dice.next_u64();
-            if let (Err(reason), false) = (&opened, self.io.is_dark()) {
-                return Err(Wrong(format!("the database does not open: {reason}")));
-            }
-            self.say(|| "the power fails during a recovery".into());
-            self.io = self.io.crash(seed);
             self.tally.cut_recoveries += 1;
+            if dice.one_in(3) {
+                self.meet_fault(dice);
+            } else {
+                self.cut_recovery(dice)?;
+            }
         }
         let other = dice.one_in(3).then(|| (self.io.fork(), 2 + dice.below(2) as usize));
         let engine = self.open(&self.io, 1).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
@@ -459,6 +457,30 @@ impl World {
         self.say(|| format!("opened as of {found:?}"));
         self.check_committed()?;
         self.connect_all()
+    }
+
+    fn cut_recovery(&mut self, dice: &mut Dice) -> Verdict {
+        self.io.cut_power_after(self.io.operations() + dice.below(30));
+        let opened = self.open(&self.io, 1).map(drop);
+        let seed = dice.next_u64();
+        if let (Err(reason), false) = (&opened, self.io.is_dark()) {
+            return Err(Wrong(format!("the database does not open: {reason}")));
+        }
+        self.say(|| "the power fails during a recovery".into());
+        self.io = self.io.crash(seed);
+        Ok(())
+    }
+
+    /// A recovery meets a device's error, and the process ends; what it wrote stays in the page cache, until the power fails too.
+    fn meet_fault(&mut self, dice: &mut Dice) {
+        let call = [Call::Sync, Call::Write, Call::Read, Call::Name][dice.below(4) as usize];
+        self.io.plan_fault(call, dice.below(12), Fault::Eio);
+        let opened = self.open(&self.io, 1).map(drop);
+        self.io.clear_faults();
+        self.say(|| format!("a recovery meets an error of {call:?}: {opened:?}"));
+        if dice.one_in(2) {
+            self.io = self.io.crash(dice.next_u64());
+        }
     }
 
     fn connect_all(&mut self) -> Verdict {
