@@ -168,6 +168,12 @@ impl Manifest {
         decoded.filter(|_| fields.0.is_empty()).ok_or(damaged("its length is wrong"))
     }
 
+    /// Bytes of the images in force, heads and what lies between them included.
+    pub fn image_bytes(&self) -> u64 {
+        let live: u64 = self.segments.iter().map(|segment| segment.live_bytes).sum();
+        self.whole.as_ref().map_or(live, |whole| whole.bytes)
+    }
+
     pub fn exists(io: &Arc<dyn Io>, dir: &Path) -> io::Result<bool> {
         io.exists(&dir.join(NAME))
     }
@@ -178,6 +184,8 @@ impl Manifest {
         if !io.exists(&path).map_err(ManifestError::Io)? {
             return Ok(None);
         }
+        // Its name may so far live in the page cache only, and what it makes dispensable is given up before the next one is written.
+        io.sync_dir(dir).map_err(ManifestError::Io)?;
         let file = io.open(&path, OpenOptions::default()).map_err(ManifestError::Io)?;
         let mut bytes = vec![0; file.len().map_err(ManifestError::Io)? as usize];
         file.read_at(&mut bytes, 0).map_err(ManifestError::Io)?;

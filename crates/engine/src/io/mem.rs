@@ -414,7 +414,7 @@ impl Content {
     }
 
     fn resize(&mut self, len: usize) {
-        if len < self.len && len % BLOCK_BYTES != 0 {
+        if len < self.len && !len.is_multiple_of(BLOCK_BYTES) {
             self.block_mut(len / BLOCK_BYTES)[len % BLOCK_BYTES..].fill(0);
         }
         self.blocks.resize(len.div_ceil(BLOCK_BYTES), None);

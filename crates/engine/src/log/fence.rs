@@ -181,6 +181,7 @@ impl FenceList {
         }
     }
 
+    /// What is wrong with one directory's copy.
     fn check(&self, file: &FenceFile, dir: &Path, device: u16) -> Result<(), LogDamage> {
         let path = file.path.clone();
         if file.reach > self.records.len() {
@@ -245,6 +246,50 @@ impl FenceList {
         }
         Ok(())
     }
+}
+
+/// All copies, for an inspection.
+#[derive(Default)]
+pub(super) struct Fences {
+    /// The longest list, if any copy has one.
+    pub list: Option<FenceList>,
+    pub problems: Vec<LogDamage>,
+    /// Copies that lack records of the list.
+    pub short: Vec<PathBuf>,
+}
+
+pub(super) fn survey(io: &dyn Io, options: &LogOptions) -> Fences {
+    let mut fences = Fences::default();
+    let mut files = Vec::new();
+    for (dir, device) in places(options) {
+        match read(io, dir) {
+            Ok(file) => files.push((file, dir, device)),
+            Err(damage) => fences.problems.push(damage),
+        }
+    }
+    let Some((longest, ..)) = files.iter().max_by_key(|(file, ..)| file.records.len()) else { return fences };
+    if longest.records.is_empty() {
+        fences.problems.push(LogDamage::Absent { path: options.dirs[0].clone() });
+        return fences;
+    }
+    let present = files.iter().map(|(file, ..)| file.records.len()).collect();
+    let list = FenceList { records: longest.records.clone(), present };
+    for (file, dir, device) in &files {
+        if let Err(damage) = list.check(file, dir, *device) {
+            fences.problems.push(damage);
+        } else if file.reach > file.records.len() {
+            let offset = (file.records.len() * BLOCK_BYTES) as u64;
+            fences.problems.push(LogDamage::FenceDamaged { path: file.path.clone(), offset });
+        } else if file.records.len() < list.records.len() {
+            fences.short.push(file.path.clone());
+        }
+    }
+    let (expected, given) = (list.newest().devices as usize, options.dirs.len());
+    if expected != given {
+        fences.problems.push(LogDamage::DeviceCount { expected, given });
+    }
+    fences.list = Some(list);
+    fences
 }
 
 fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecord]) -> Result<(), LogDamage> {
