@@ -262,7 +262,7 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Arc<Core> {
         &self.inner.0.core
     }
 
@@ -359,6 +359,11 @@ impl Engine {
     /// What the recovery of this incarnation did.
     pub fn recovery(&self) -> &RecoveryStats {
         &self.inner.0.recovery
+    }
+
+    /// A digest of everything that a recovery must bring back, for whoever compares recoveries. Nobody may write meanwhile.
+    pub fn persistent_digest(&self) -> u64 {
+        replay::persistent_digest(&self.core().pages)
     }
 
     fn index_bytes(&self) -> u64 {

@@ -28,6 +28,8 @@ pub mod listener;
 
 pub mod config;
 
+pub mod watch;
+
 pub mod serve;
 
 pub mod check;

@@ -140,7 +140,8 @@ impl World {
             return if dice.one_in(2) { self.create_table(who, at) } else { Ok(self.check_view(who, at)?) };
         }
         let ddl = u32::from(self.plan.ddl);
-        match dice.weighted(&[28, 20, 10, 12, 2, ddl, ddl * 3, ddl * u32::from(at == 2) * 8]) {
+        let bulk = if self.plan.is_bulky() { 10 } else { 2 };
+        match dice.weighted(&[28, 20, 10, 12, bulk, ddl, ddl * 3, ddl * u32::from(at == 2) * 8]) {
             0 => {
                 let id = dice.below(KEYS as u64) as i64;
                 self.insert(who, at, id, dice)
@@ -182,7 +183,7 @@ impl World {
     fn note(&self, dice: &mut Dice) -> Option<Note> {
         let length = match dice.below(8) {
             0 => return None,
-            1..4 => dice.below(13),
+            1..4 if !self.plan.is_bulky() => dice.below(13),
             4..7 => dice.below(self.plan.note_bytes.min(200) + 1),
             _ => dice.below(self.plan.note_bytes + 1),
         };

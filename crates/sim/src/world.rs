@@ -147,6 +147,8 @@ pub struct World {
     dead: Vec<bool>,
     has_failed: bool,
     history: Option<Vec<String>>,
+    /// Openings so far.
+    life: u64,
 }
 
 impl World {
@@ -166,6 +168,7 @@ impl World {
             dead: vec![false; usize::from(plan.devices)],
             has_failed: false,
             history: with_history.then(Vec::new),
+            life: 0,
         }
     }
 
@@ -204,7 +207,7 @@ impl World {
     fn act(&mut self, act: &Act) -> Verdict {
         let mut dice = Dice(act.seed);
         match act.kind {
-            Kind::Step(part) => (0..1 + dice.below(4)).for_each(|_| self.step(part)),
+            Kind::Step(part) => (0..1 + dice.below(8)).for_each(|_| self.step(part)),
             Kind::Settle => self.settle()?,
             Kind::Statement(who) => self.statement(who, &mut dice)?,
             Kind::Commit(who) => self.commit(who, &mut dice)?,
@@ -423,6 +426,7 @@ impl World {
     /// Opens the database, now and then with a power cut on the way, and compares what is there with what was committed.
     fn recover(&mut self, dice: &mut Dice) -> Verdict {
         self.tally.recoveries += 1;
+        self.life += 1;
         for _ in 0..CUT_RECOVERIES_MAX {
             if !dice.one_in(4) {
                 break;
@@ -466,7 +470,7 @@ impl World {
     }
 
     fn open(&self, io: &MemIo, threads: usize) -> Result<Engine, String> {
-        let options = Options { recovery_threads: threads, ..self.plan.options() };
+        let options = Options { recovery_threads: threads, ..self.plan.options(self.life) };
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 

@@ -216,7 +216,8 @@ impl FenceList {
     /// The epochs of `incarnation` that may be valid, both ends included; none if it is not in the list.
     pub fn valid_epochs(&self, incarnation: Incarnation) -> Option<(Epoch, Epoch)> {
         let at = self.records.iter().position(|record| record.incarnation == incarnation)?;
-        let last = self.records.get(at + 1).map_or(Epoch(u64::MAX), |next| next.horizon);
+        let next = self.records.get(at + 1).filter(|_| !planted::is(Bug::ReviveDiscarded));
+        let last = next.map_or(Epoch(u64::MAX), |next| next.horizon);
         Some((self.records[at].first_epoch, last))
     }
 

@@ -398,7 +398,7 @@ impl Scan {
     pub fn read_run<'b>(&self, run: &[GroupRef], buf: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, LogDamage> {
         let Some(first) = run.first() else { return Ok(Vec::new()) };
         debug_assert!(run.is_sorted_by(|a, b| b.follows(a)), "a run has no gaps");
-        let (file, path) = self.files.get(&(first.device, first.segment)).expect("the group is one of this scan");
+        let (file, path) = self.file_of(first);
         buf.resize(run.iter().map(GroupRef::bytes).sum::<u64>() as usize);
         file.read_at(buf, first.offset).map_err(|error| LogDamage::io("read", path, error))?;
         let body = |group: &GroupRef| self.body(group, &buf[(group.offset - first.offset) as usize..]);
@@ -668,7 +668,7 @@ impl Judge<'_> {
     fn is_valid(&self, header: &GroupHeader) -> bool {
         let in_fence = self.fence.valid_epochs(header.incarnation);
         let in_fence = in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
-        in_fence && header.epoch >= self.start.epoch
+        in_fence && (header.epoch >= self.start.epoch || planted::is(Bug::StaleBlock))
     }
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
