@@ -3,6 +3,8 @@
 //! Everything that goes on in the background is a `step`: the log (`Log::step`), garbage collection, the checkpoint. [`Engine::open`]
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
+mod restart;
+
 use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress, needed_from};
 use crate::ids::{Cts, DeviceId};
@@ -10,6 +12,7 @@ use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
 use crate::mem::{Arena, Budget, Pages};
+use crate::promise::{Logged, Measured, Opened, Promise};
 use crate::replay;
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
@@ -45,7 +48,12 @@ pub struct Options {
     pub create: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
+    /// How long a restart may take: checkpoints are paced to hold it, and a target that none can hold is told. Zero: off.
+    pub recovery_target: Duration,
 }
+
+/// Ten seconds: what a client's patience and a load balancer's health check bear.
+pub const RECOVERY_TARGET: Duration = Duration::from_secs(10);
 
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Options {
@@ -61,6 +69,7 @@ impl Options {
             direct_io: true,
             create: true,
             recovery_threads: 0,
+            recovery_target: RECOVERY_TARGET,
         }
     }
 
@@ -74,6 +83,7 @@ impl Options {
             sessions_max: 64,
             huge_pages: false,
             recovery_threads: 1,
+            recovery_target: Duration::ZERO,
             ..Options::new(data_dir)
         }
     }
@@ -153,6 +163,7 @@ struct Inner {
     options: Options,
     checkpoints: Mutex<Checkpoints>,
     checkpoint_turned: Condvar,
+    promise: Promise,
     /// Finished checkpoints, to be read while one is being written.
     finished: AtomicU64,
     index_bytes: AtomicU64,
@@ -252,6 +263,7 @@ impl Engine {
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
+        self.inner.0.look_at_promise();
         self.inner.0.step_checkpoint() || logged || collected
     }
 
@@ -396,6 +408,7 @@ impl Drop for Handle {
             // A background thread that panicked has already said so; closing goes on.
             let _ = thread.join();
         }
+        inner.close_promise();
         if inner.has_threads {
             // A failure was told to everyone who waited; nobody is left to tell.
             let _ = inner.core.log.finish();
@@ -408,6 +421,7 @@ const STAGE_LIMIT_BYTES_MIN: u64 = 4 * (FIELD_BYTES_MAX as u64 + (8 << 10));
 
 /// Memory, log and recovery: everything but the threads.
 fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+    let began_us = clock.monotonic_us();
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
@@ -456,6 +470,15 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     for table in core.schema.load_full().tables() {
         replay::rebuild_indexes(&core, table, options.threads());
     }
+    let measured = Measured {
+        total_seconds: clock.monotonic_us().saturating_sub(began_us) as f64 / 1e6,
+        threads: options.threads(),
+        ..Measured::default()
+    };
+    let log_dir = options.log_options().dirs.swap_remove(0);
+    let log_start = manifest.log_start.epoch;
+    let opened = Opened { measured, log_start, durable: horizon.epoch(), logged: Logged::default(), log_dir };
+    let promise = Promise::new(&io, &clock, &options.data_dir, options.recovery_target, opened);
     let tried = manifest.checkpoint;
     let checkpoints = Checkpoints { manifest, tried, running: None, wanted: false, finished: 0, failed: None };
     Ok(Inner {
@@ -464,6 +487,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         options,
         checkpoints: Mutex::new(checkpoints),
         checkpoint_turned: Condvar::new(),
+        promise,
         finished: AtomicU64::new(0),
         index_bytes: AtomicU64::new(0),
         closing: AtomicBool::new(false),
@@ -568,6 +592,7 @@ impl Inner {
         while !self.is_closing() {
             let collected = self.core.collect_all(4096);
             self.account_indexes();
+            self.look_at_promise();
             if self.step_checkpoint() || collected {
                 continue;
             }
@@ -622,6 +647,7 @@ impl Inner {
             None => {
                 state.wanted = false;
                 state.tried += 1;
+                self.promise.checkpoint_began();
                 Checkpoint::start(&self.core, &self.io, &self.options.data_dir, &state.manifest, state.tried)?
             }
         };
@@ -631,6 +657,7 @@ impl Inner {
                 state.manifest = running.into_manifest();
                 state.finished += 1;
                 self.finished.store(state.finished, Ordering::Relaxed);
+                self.promise.checkpoint_ended();
                 self.core.space.tell(true);
                 self.checkpoint_turned.notify_all();
             }

@@ -16,6 +16,7 @@
 //! | [`txn`] | what is a transaction |
 //! | `checkpoint` | what replaces the log |
 //! | `replay` | how does memory come back |
+//! | [`promise`] | how long would a restart take |
 //! | [`engine`] | how does it stand together |
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
@@ -44,5 +45,7 @@ pub mod txn;
 mod checkpoint;
 #[cfg(not(any(loom, shuttle)))]
 mod replay;
+#[cfg(not(any(loom, shuttle)))]
+pub mod promise;
 #[cfg(not(any(loom, shuttle)))]
 pub mod engine;

@@ -11,6 +11,7 @@
 //! | `recovery` | do deltas commute |
 //! | `format` | can old files be read |
 //! | `races` | do the orders hold that protocols get wrong |
+//! | `promise` | does the engine hold the time that a restart may take |
 //! | `layering` | do the sources keep the rules of the house |
 
 mod world;
@@ -20,6 +21,7 @@ mod faults;
 mod format;
 mod layering;
 mod model;
+mod promise;
 mod races;
 mod recovery;
 mod threads;
