@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Args, Clone, Debug)]
 pub struct ReopenArgs {
@@ -24,11 +24,20 @@ pub struct ReopenArgs {
     pub memory_bytes: u64,
     #[arg(long)]
     pub log_bytes: u64,
+    /// Recovery target in milliseconds, with which costs are measured and kept; 0: off
+    #[arg(long, default_value_t = 0)]
+    pub target_ms: u64,
     /// The table to check
     #[arg(long)]
     pub shape: Option<Shape>,
     #[arg(long, default_value_t = 0)]
     pub rows: u64,
+}
+
+impl ReopenArgs {
+    fn target(&self) -> Duration {
+        Duration::from_millis(self.target_ms)
+    }
 }
 
 /// One restart.
@@ -75,6 +84,7 @@ fn options(args: &ReopenArgs) -> Options {
         memory_limit_bytes: args.memory_bytes,
         log_size_bytes: args.log_bytes,
         recovery_threads: args.threads,
+        recovery_target: args.target(),
         ..Options::new(&args.data)
     }
 }
@@ -101,6 +111,7 @@ pub fn in_fresh_process(args: &ReopenArgs) -> Result<Reopened, BenchError> {
         ("--memory-bytes", args.memory_bytes),
         ("--log-bytes", args.log_bytes),
         ("--rows", args.rows),
+        ("--target-ms", args.target_ms),
     ];
     command.args(numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]));
     if let Some(shape) = args.shape {
@@ -136,6 +147,7 @@ mod tests {
             threads: 1,
             memory_bytes: 64 << 20,
             log_bytes: 1 << 30,
+            target_ms: 0,
             shape: Some(spec.shape),
             rows: spec.rows,
         };

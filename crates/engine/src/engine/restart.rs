@@ -1,8 +1,9 @@
 //! What keeps the promise of a restart: what the engine holds at the moment, and when a checkpoint is asked for.
 
-use super::{Checkpoints, Engine, Inner};
+use super::{Engine, Inner};
 use crate::catalog::IndexKind;
-use crate::checkpoint::needed_from;
+use crate::checkpoint::CheckpointProgress;
+use crate::mem::PAGE_BYTES;
 use crate::promise::{Forecast, Holding, Logged};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ impl Engine {
     /// What a restart now would take, phase by phase, against the target.
     pub fn restart_forecast(&self) -> Forecast {
         let inner = &self.inner.0;
-        inner.promise.forecast(&inner.holding(&inner.checkpoints.lock()))
+        inner.promise.forecast(&inner.holding())
     }
 
     /// `None`: off.
@@ -30,26 +31,31 @@ impl Engine {
 }
 
 impl Inner {
-    /// A look at the promise, where one is due: asks for a checkpoint where the target needs one that would free something.
+    /// A look at the promise, where one is due: asks for a checkpoint by the time when the target would be passed.
     pub(super) fn look_at_promise(&self) {
         if !self.promise.is_look_due() {
             return;
         }
-        let mut state = self.checkpoints.lock();
-        let is_needed = self.promise.look(&self.holding(&state));
-        let is_idle = state.running.is_none() && !state.wanted;
-        // After a failure only a request starts another.
-        if is_needed && is_idle && state.failed.is_none() && needed_from(&self.core).1 > state.manifest.log_start.epoch
+        let checkpoint = self.checkpointer.progress();
+        let within = self.promise.look(&self.holding_beside(&checkpoint));
+        // One that failed is tried again in its own time; one that frees nothing would only be repeated.
+        if let Some(within) = within
+            && checkpoint.failure.is_none()
+            && (checkpoint.running || self.checkpointer.could_free())
         {
-            state.wanted = true;
+            self.checkpointer.request_within(within.as_micros() as u64);
         }
     }
 
     pub(super) fn close_promise(&self) {
-        self.promise.close(&self.holding(&self.checkpoints.lock()));
+        self.promise.close(&self.holding());
     }
 
-    fn holding(&self, checkpoints: &Checkpoints) -> Holding {
+    fn holding(&self) -> Holding {
+        self.holding_beside(&self.checkpointer.progress())
+    }
+
+    fn holding_beside(&self, checkpoint: &CheckpointProgress) -> Holding {
         let core = &self.core;
         let schema = core.schema.load();
         let indexes = || schema.tables().flat_map(|table| &table.indexes);
@@ -58,17 +64,21 @@ impl Inner {
         let stores = core.stores.read();
         let containers = || stores.values().flat_map(|store| store.containers());
         Holding {
-            log_start: checkpoints.manifest.log_start.epoch,
+            log_start: self.checkpointer.manifest().log_start.epoch,
             durable: core.log.durable(),
             logged: Logged {
                 bytes: log.header_bytes + log.body_bytes + log.padding_bytes,
                 deltas: core.sessions.committed_deltas(),
             },
-            image_bytes: checkpoints.manifest.images_bytes,
+            image_bytes: checkpoint.live_bytes,
             all_image_bytes: containers().map(|c| c.high_water() * c.persistent_words() as u64 * 8).sum(),
             slots: containers().map(|c| c.high_water()).sum(),
             hash_entries: entries(IndexKind::Hash),
             tree_entries: entries(IndexKind::BTree),
+            dirty_bytes: checkpoint.dirty_pages * PAGE_BYTES as u64,
+            checkpoint_bytes_per_s: checkpoint
+                .last
+                .map_or(0.0, |last| last.bytes as f64 * 1e6 / last.elapsed_us.max(1) as f64),
         }
     }
 }

@@ -56,6 +56,9 @@ pub(super) struct Sums {
 /// Above this share of the target by the floor alone, its coming loss is told.
 const NEAR_SHARE: f64 = 0.9;
 const START_SHARE: f64 = 0.8;
+const LEFT_SHARE: f64 = 0.7;
+/// A log that does not grow leaves a checkpoint no more time than this.
+const LEFT_SECONDS_MAX: f64 = 600.0;
 
 /// Seconds by kind of work, and their sum with the fixed part; `None` if a kind that there is has no cost yet.
 pub(super) fn sum(costs: &Costs, workload: &Workload) -> Option<f64> {
@@ -99,6 +102,12 @@ pub(super) fn start_at(target: f64, floor: f64, growth: f64, checkpoint_seconds:
     }
     let while_it_runs = growth * checkpoint_seconds;
     Some((START_SHARE * target).min(target - while_it_runs).max(floor + room / 2.0))
+}
+
+/// Until the prediction passes the target, with a margin: growth is an estimate.
+pub(super) fn time_left(target: f64, predicted: f64, growth: f64) -> Duration {
+    let seconds = LEFT_SHARE * (target - predicted) / growth.max(f64::MIN_POSITIVE);
+    Duration::from_secs_f64(seconds.clamp(0.0, LEFT_SECONDS_MAX))
 }
 
 impl Forecast {
@@ -153,6 +162,13 @@ mod tests {
         assert_eq!(start_at(10.0, 2.0, 5.0, 5.0), Some(6.0));
         assert_eq!(start_at(10.0, 9.0, 0.0, 5.0), Some(9.5));
         assert_eq!(start_at(10.0, 10.0, 0.0, 5.0), None);
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_time_until_the_target_would_be_passed() {
+        assert_eq!(time_left(10.0, 8.0, 0.5), Duration::from_secs_f64(2.8));
+        assert_eq!(time_left(10.0, 11.0, 0.5), Duration::ZERO);
+        assert_eq!(time_left(10.0, 8.0, 0.0), Duration::from_secs_f64(LEFT_SECONDS_MAX));
     }
 
     #[test]

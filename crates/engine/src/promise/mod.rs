@@ -24,7 +24,8 @@
 //! Invariants:
 //!
 //! 1. A checkpoint is asked for when the prediction passes *start*: 80 % of the target, or less where the log grows so fast that the room
-//!    would be used up before a checkpoint ends, and never within the first half of the room.
+//!    would be used up before a checkpoint ends, and never within the first half of the room. It has the time until the target would
+//!    be passed at the log's present growth: the checkpoint paces itself by that.
 //! 2. With the floor at or above the target no checkpoint is asked for: none could help. That, and the floor coming near, is told once
 //!    per change of state.
 //! 3. Nothing here decides what is durable or what recovery reads: costs may be wrong or absent, data cannot. A file of costs that does
@@ -81,9 +82,8 @@ struct Kept {
     trail: Trail,
     calibration: Option<Calibration>,
     last: LastRestart,
-    /// Seconds that the last checkpoint took, and when the running one began.
-    checkpoint_seconds: f64,
-    checkpoint_began_us: Option<u64>,
+    /// The fastest that a checkpoint went: a paced one could have gone faster.
+    checkpoint_bytes_per_s: f64,
     /// The log's growth, smoothed: seconds of restart a second.
     growth: f64,
     looked: Option<(u64, f64)>,
@@ -116,6 +116,9 @@ pub(crate) struct Holding {
     pub slots: u64,
     pub hash_entries: u64,
     pub tree_entries: u64,
+    /// What a checkpoint now would image, and how fast the last one did.
+    pub dirty_bytes: u64,
+    pub checkpoint_bytes_per_s: f64,
 }
 
 impl Promise {
@@ -132,8 +135,7 @@ impl Promise {
             trail: Trail::new(opened.log_start, opened.durable, opened.logged),
             costs,
             last,
-            checkpoint_seconds: 0.0,
-            checkpoint_began_us: None,
+            checkpoint_bytes_per_s: 0.0,
             growth: 0.0,
             looked: None,
             saved_us: None,
@@ -166,24 +168,27 @@ impl Promise {
         self.clock.monotonic_us() >= self.next_look_us.load(Ordering::Relaxed)
     }
 
-    /// Looks at the prediction; true: a checkpoint is needed to hold the target.
-    pub fn look(&self, holding: &Holding) -> bool {
+    /// Looks at the prediction; a time: to hold the target, a checkpoint is needed within it.
+    pub fn look(&self, holding: &Holding) -> Option<Duration> {
         let now = self.clock.monotonic_us();
         self.next_look_us.store(now + LOOK_INTERVAL_US, Ordering::Relaxed);
         let target = self.target();
         let mut kept = self.kept.lock();
         kept.trail.note(holding.durable, holding.logged);
         // Without a target nothing is measured or written for it.
-        let Some(target) = target else { return false };
+        let target = target?.as_secs_f64();
         let Kept { calibration, costs, saved_us, .. } = &mut *kept;
         if calibration.as_mut().is_some_and(|c| !c.step(costs, &self.io, &self.clock)) {
             (*calibration, *saved_us) = (None, None);
         }
-        let Some(sums) = kept.sums(holding) else { return false };
+        let sums = kept.sums(holding)?;
         kept.note_growth(now, sums.predicted - sums.floor);
         self.save_sometimes(&mut kept, now, sums.predicted);
-        let start = forecast::start_at(target.as_secs_f64(), sums.floor, kept.growth, kept.checkpoint_seconds);
-        start.is_some_and(|start| sums.predicted >= start && sums.predicted > sums.floor)
+        kept.checkpoint_bytes_per_s = kept.checkpoint_bytes_per_s.max(holding.checkpoint_bytes_per_s);
+        let checkpoint_seconds = holding.dirty_bytes as f64 / kept.checkpoint_bytes_per_s.max(1.0);
+        let known_seconds = if kept.checkpoint_bytes_per_s > 0.0 { checkpoint_seconds } else { 0.0 };
+        let start = forecast::start_at(target, sums.floor, kept.growth, known_seconds)?;
+        (sums.predicted >= start).then(|| forecast::time_left(target, sums.predicted, kept.growth))
     }
 
     /// What a restart now would take.
@@ -200,17 +205,6 @@ impl Promise {
             target,
             state: forecast::state(target.map(|t| t.as_secs_f64()), sums),
             last: kept.last,
-        }
-    }
-
-    pub fn checkpoint_began(&self) {
-        self.kept.lock().checkpoint_began_us = Some(self.clock.monotonic_us());
-    }
-
-    pub fn checkpoint_ended(&self) {
-        let mut kept = self.kept.lock();
-        if let Some(began) = kept.checkpoint_began_us.take() {
-            kept.checkpoint_seconds = self.clock.monotonic_us().saturating_sub(began) as f64 / 1e6;
         }
     }
 

@@ -12,6 +12,7 @@ use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::mem::NodeRef;
+use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, PRIMARY};
 use std::future::Future;
@@ -71,7 +72,10 @@ impl Core {
         };
         let mut worked = false;
         for _ in 0..most {
-            if queue.front().is_none_or(|g| g.cts() > floor) {
+            let is_early = |g: &Garbage| {
+                planted::is(Bug::ReuseRowEarly) && matches!(g, Garbage::Row { leftover: Leftover::Deleted, .. })
+            };
+            if queue.front().is_none_or(|g| g.cts() > floor && !is_early(g)) {
                 break;
             }
             let item = queue.pop_front().expect("just seen");
@@ -97,7 +101,8 @@ impl Core {
 
     /// One round over all sessions.
     pub(crate) fn collect_all(&self, most_each: usize) -> bool {
-        let floor = self.sessions.floor(&self.log);
+        let is_blind = planted::is(Bug::CutUnderSnapshot);
+        let floor = if is_blind { Cts::last_of(self.log.durable()) } else { self.sessions.floor(&self.log) };
         let mut worked = false;
         let mut oldest = Cts::MAX;
         for (_, place) in self.sessions.all() {
@@ -177,6 +182,9 @@ impl Core {
             return true;
         }
         let mut at = Node::new(&self.arena, head.node);
+        if planted::is(Bug::DropChainNode) && !at.next().is_none() {
+            at.set_next(Node::new(&self.arena, at.next()).next());
+        }
         while !at.next().is_none() {
             if old(at.next()) {
                 at.set_next(NodeRef::NONE);
@@ -227,7 +235,8 @@ fn same_entry(index: &Index, a: &TreeKey, b: &TreeKey) -> bool {
 
 /// Removes (key, row) if no reachable version of the row has the key.
 pub(super) fn remove_entry(core: &Core, table: &Table, index: &Index, key: &TreeKey, row: RowId) {
-    remove_exactly(index, key, row, || core.some_version_has(table, index, key, row));
+    let needed = || core.some_version_has(table, index, key, row);
+    remove_exactly(index, key, row, || !planted::is(Bug::RemoveNeededKey) && needed());
 }
 
 fn remove_exactly(index: &Index, key: &TreeKey, row: RowId, needed: impl FnOnce() -> bool) {

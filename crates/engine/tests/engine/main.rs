@@ -9,6 +9,7 @@
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
 //! | `recovery` | do deltas commute |
+//! | `checkpoint` | which pages are imaged, what happens to the files |
 //! | `format` | can old files be read |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `promise` | does the engine hold the time that a restart may take |
@@ -16,6 +17,7 @@
 
 mod world;
 
+mod checkpoint;
 mod crash;
 mod faults;
 mod format;
