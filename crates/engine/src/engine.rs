@@ -11,10 +11,11 @@ pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointRep
 use crate::ids::{Cts, DeviceId};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
-use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
+use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 use crate::mem::{Arena, Budget, Pages};
-use crate::promise::{Logged, Measured, Opened, Promise};
-use crate::replay;
+use crate::promise::{Opened, Promise};
+use crate::replay::{self, Crew, Digest, Meter};
+pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
@@ -58,6 +59,10 @@ pub struct Options {
     pub recovery_threads: usize,
     /// How long a restart may take: checkpoints are paced to hold it, and a target that none can hold is told. Zero: off.
     pub recovery_target: Duration,
+    /// Not zero: recovery takes its pieces of work in an order drawn from it. The result is the same; simulations show it.
+    pub recovery_seed: u64,
+    /// Who is told how far a recovery is.
+    pub progress: Option<Arc<dyn RecoveryProgress>>,
 }
 
 /// Ten seconds: what a client's patience and a load balancer's health check bear.
@@ -82,6 +87,8 @@ impl Options {
             create: true,
             recovery_threads: 0,
             recovery_target: RECOVERY_TARGET,
+            recovery_seed: 0,
+            progress: None,
         }
     }
 
@@ -111,9 +118,13 @@ impl Options {
             log_size_bytes: self.log_size_bytes,
             stage_limit_bytes: self.stage_limit_bytes,
             direct_io: self.direct_io,
-            scan_threads: self.threads(),
+            scan_threads: self.crew().doubled().threads,
             ..LogOptions::new(dirs)
         }
+    }
+
+    fn crew(&self) -> Crew {
+        Crew { threads: self.threads(), seed: self.recovery_seed }
     }
 
     fn threads(&self) -> usize {
@@ -200,6 +211,7 @@ struct Inner {
     checkpointer: Checkpointer,
     promise: Promise,
     index_bytes: AtomicU64,
+    recovery: RecoveryStats,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
@@ -260,7 +272,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.0.core
     }
 
@@ -353,6 +365,11 @@ impl Engine {
             durable_epoch: core.log.durable().0,
             log_devices: u64::from(core.log.devices()),
         }
+    }
+
+    /// What the recovery of this incarnation did.
+    pub fn recovery(&self) -> &RecoveryStats {
+        &self.inner.0.recovery
     }
 
     fn index_bytes(&self) -> u64 {
@@ -463,7 +480,6 @@ const CHECKPOINT_THREADS_MAX: usize = 16;
 
 /// Memory, log and recovery: everything but the threads.
 fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
-    let began_us = clock.monotonic_us();
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
@@ -498,28 +514,31 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     let system = system_table(&pages);
     let seed = io.random();
     let mut manifest = manifest;
-    let log = open_log(&io, &clock, &options, &mut manifest, &pages)?;
-    let horizon = Cts::last_of(log.replayed);
-    let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
-    let sessions_max = options.sessions_max;
+    let meter = Meter::new(clock.clone(), options.progress.clone());
+    let opened = open_log(&io, &clock, &options, &mut manifest, &pages, &meter)?;
+    let mut stats = opened.stats;
+    let horizon = Cts::last_of(opened.replayed);
+    let restored = replay::restore(&pages, &system, seed, horizon, options.crew(), &meter).map_err(refuse)?;
+    stats.restore = restored.stats;
+    let (sessions_max, log) = (options.sessions_max, opened.log);
     let (stores, next_storage) = (restored.stores, restored.next_storage);
     let settings = options.checkpoint_settings();
     let (lanes, is_stepped) = (settings.lanes(), !has_threads);
     let core =
-        Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
+        Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
             .map_err(refuse)?;
+    stats.rebuild = replay::rebuild(restored.schema.tables(), options.crew(), &meter);
     core.schema.store(Arc::new(restored.schema));
-    for table in core.schema.load_full().tables() {
-        replay::rebuild_indexes(&core, table, options.threads());
-    }
-    let measured = Measured {
-        total_seconds: clock.monotonic_us().saturating_sub(began_us) as f64 / 1e6,
-        threads: options.threads(),
-        ..Measured::default()
+    stats.threads = options.threads();
+    stats.scratch_bytes = meter.scratch_most();
+    stats.total_us = meter.elapsed_us();
+    let opened = Opened {
+        recovery: stats,
+        entries: restart::entries(&core.schema.load()),
+        log_start: manifest.log_start.epoch,
+        durable: horizon.epoch(),
+        log_dir: options.log_options().dirs.swap_remove(0),
     };
-    let log_dir = options.log_options().dirs.swap_remove(0);
-    let log_start = manifest.log_start.epoch;
-    let opened = Opened { measured, log_start, durable: horizon.epoch(), logged: Logged::default(), log_dir };
     let promise = Promise::new(&io, &clock, &options.data_dir, options.recovery_target, opened);
     let core = Arc::new(core);
     let checkpointer = Checkpointer::new(core.clone(), io, clock, settings, manifest).map_err(refuse)?;
@@ -529,6 +548,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         checkpointer,
         promise,
         index_bytes: AtomicU64::new(0),
+        recovery: stats,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
@@ -556,6 +576,8 @@ struct OpenedLog {
     log: Arc<Log>,
     /// The durable horizon that was replayed.
     replayed: crate::ids::Epoch,
+    /// Of scan, images and replay.
+    stats: RecoveryStats,
 }
 
 /// Scans and replays an existing log, or creates the log of a new database.
@@ -565,36 +587,59 @@ fn open_log(
     options: &Options,
     manifest: &mut Manifest,
     pages: &Arc<Pages>,
+    meter: &Meter,
 ) -> Result<OpenedLog, OpenError> {
     let log_options = options.log_options();
-    let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
-        Ok(scan) => scan,
+    let image_bytes = manifest.image_bytes();
+    meter.expect(Phase::Load, image_bytes);
+    meter.expect(Phase::Rebuild, image_bytes);
+    let look = Look {
+        digest: &Digest::of,
+        sized: &|bytes| {
+            meter.expect(Phase::Scan, bytes);
+            meter.expect(Phase::Load, image_bytes + bytes);
+            meter.begin(Phase::Scan);
+        },
+        read: &|bytes| meter.add(bytes),
+    };
+    let (scan, digests) = match log::scan_with(io, &log_options, &manifest.log_start, manifest.relied_on, &look) {
+        Ok(scanned) => scanned,
         // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
         Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
-            return Ok(OpenedLog { replayed: log.durable(), log });
+            return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
         Err(damage) => return Err(refuse(damage)),
     };
     if scan.database() != manifest.database {
         return Err(refuse(format!("the log belongs to another database than {}", options.data_dir.display())));
     }
+    let groups = scan.groups().len() as u64;
+    let scanned = PhaseStats { elapsed_us: meter.elapsed_us(), bytes: scan.read_bytes(), items: groups };
     let images = match manifest.checkpoints {
         0 => None,
         _ => {
             let dirs = options.checkpoint_settings().backup_dirs;
-            let images = Images::open(io, &options.data_dir, &dirs, manifest);
+            let images = Images::open(io, &options.data_dir, &dirs, options.direct_io, manifest);
             Some(images.map_err(|bad| refuse(replay::ReplayError::Images(bad)))?)
         }
     };
-    replay::replay(pages, &scan, images.as_ref(), options.threads()).map_err(refuse)?;
+    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter).map_err(refuse)?;
     checkpoint::restore_marks(pages, images.as_ref(), manifest.log_start.epoch);
     if let Some(images) = &images {
         manifest.adopt(images);
     }
     let replayed = scan.durable();
+    let stats = RecoveryStats {
+        scan: scanned,
+        images: done.images,
+        replay: done.replay,
+        discarded: scan.discarded(),
+        changed_pages: done.changed_pages,
+        ..RecoveryStats::default()
+    };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
-    Ok(OpenedLog { log, replayed })
+    Ok(OpenedLog { log, replayed, stats })
 }
 
 /// An identity, not a secret.

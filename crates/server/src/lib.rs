@@ -22,6 +22,8 @@
 
 pub mod pgwire;
 
+pub mod recovery;
+
 pub mod listener;
 
 pub mod config;

@@ -9,7 +9,8 @@
 
 use crate::config::{Config, ConfigError, Layer};
 use crate::listener;
-use freshet_db::Database;
+use crate::recovery::Recovery;
+use freshet_db::{Database, Options};
 use freshet_engine::promise::State;
 use std::io::Write;
 use std::path::PathBuf;
@@ -62,10 +63,12 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(WRONG_USAGE, error),
     };
     stop_on_panic();
-    let bound = match listener::bind(config.listener()) {
-        Ok(bound) => bound,
+    let recovery = Recovery::new(true);
+    let starting = match listener::start(config.listener(), recovery.clone()) {
+        Ok(starting) => starting,
         Err(error) => return exit(CANNOT_START, error),
     };
+    let options = Options { progress: Some(recovery.clone()), ..options };
     // Until it is open a signal ends the process at once, which costs nothing: it is what recovery is for.
     let database = match Database::open(options) {
         Ok(database) => database,
@@ -78,7 +81,8 @@ pub fn run(args: Args) -> ExitCode {
     for missing in database.runs_without() {
         tracing::info!("runs without {missing}");
     }
-    let server = match bound.serve(&database) {
+    recovery.finish(database.engine().recovery());
+    let server = match starting.serve(&database) {
         Ok(server) => server,
         Err(error) => return exit(CANNOT_START, error),
     };

@@ -21,7 +21,7 @@
 use super::manifest::{Manifest, WholeImages};
 use super::segment;
 use crate::ids::{Cts, Epoch, PageNo, StorageId};
-use crate::io::{AlignedBuf, File, Io, OpenOptions};
+use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
 use crate::log::Incarnation;
 use crate::mem::{PageMeta, bytes_of};
 use std::collections::BTreeMap;
@@ -129,6 +129,13 @@ impl ImagePlace {
     pub fn bytes(&self) -> u64 {
         (HEAD_BYTES + self.payload_bytes()) as u64
     }
+
+    /// Whether one read should serve both: this image lies behind `before`, with less between them than another read would cost.
+    pub fn follows(&self, before: &ImagePlace) -> bool {
+        const GAP_BYTES: u64 = 128 << 10;
+        let end = before.offset + before.bytes();
+        self.segment == before.segment && (end..=end + GAP_BYTES).contains(&self.offset)
+    }
 }
 
 /// Why images cannot be used: they were synced before the manifest named them, so this is damage, or a directory that is missing.
@@ -153,14 +160,20 @@ pub(crate) struct Images {
 impl Images {
     /// Opens the segments that the manifest names; payloads come later, by any number of threads. `dirs` are those in use now, where a
     /// segment is looked for that is not where it was written.
-    pub fn open(io: &Arc<dyn Io>, data_dir: &Path, dirs: &[PathBuf], manifest: &Manifest) -> Result<Images, BadImages> {
+    pub fn open(
+        io: &Arc<dyn Io>,
+        data_dir: &Path,
+        dirs: &[PathBuf],
+        direct: bool,
+        manifest: &Manifest,
+    ) -> Result<Images, BadImages> {
         if let Some(whole) = &manifest.whole {
             return open_whole(io, data_dir, whole);
         }
         let mut files = BTreeMap::new();
         for entry in &manifest.segments {
             let recorded = manifest.dir_of(entry, data_dir);
-            let (path, file) = find(io, &recorded, dirs, entry.number)?;
+            let (path, file) = find(io, &recorded, dirs, direct, entry.number)?;
             let length = file.len().map_err(|e| bad(&path, 0, e))?;
             if length < entry.bytes {
                 let reason = format!("{length} bytes where the manifest says {}", entry.bytes);
@@ -183,24 +196,34 @@ impl Images {
         bad(self.path(image), image.offset, reason)
     }
 
-    /// The image's payload as words, checked.
-    pub fn read<'b>(
-        &self,
-        image: &ImagePlace,
-        buffer: &'b mut Vec<u8>,
-    ) -> Result<impl Iterator<Item = u64> + use<'b>, BadImages> {
-        let (_, file) =
-            self.files.get(&image.segment).ok_or_else(|| self.bad(image, "in a segment that is not there"))?;
-        buffer.resize(image.bytes() as usize, 0);
-        file.read_at(buffer, image.offset).map_err(|e| self.bad(image, e))?;
-        let (head, payload) = buffer.split_at(HEAD_BYTES);
-        if ImageHead::decode(head) != Some((image.head, image.payload_crc)) {
+    /// Reads images that lie close to each other in one segment at once, in their order; the result is their payloads, checked.
+    pub fn read_run<'b>(&self, run: &[ImagePlace], buffer: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, BadImages> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
+        let missing = || self.bad(first, "in a segment that is not there");
+        let (_, file) = self.files.get(&first.segment).ok_or_else(missing)?;
+        let block = BLOCK_BYTES as u64;
+        let start = first.offset / block * block;
+        let length = file.len().map_err(|e| self.bad(first, e))?;
+        let end = (last.offset + last.bytes()).next_multiple_of(block).min(length).max(start);
+        buffer.resize((end - start) as usize);
+        file.read_at(buffer, start).map_err(|e| self.bad(first, e))?;
+        let payload = |image: &ImagePlace| {
+            let at = (image.offset - start) as usize;
+            self.checked(image, buffer.get(at..at + image.bytes() as usize).unwrap_or_default())
+        };
+        run.iter().map(payload).collect()
+    }
+
+    /// The payload of an image as it was read.
+    fn checked<'b>(&self, image: &ImagePlace, bytes: &'b [u8]) -> Result<&'b [u8], BadImages> {
+        if ImageHead::decode(bytes) != Some((image.head, image.payload_crc)) {
             return Err(self.bad(image, format!("the image of page {} is not where it should be", image.head.page.0)));
         }
+        let payload = &bytes[HEAD_BYTES..];
         if crc32c::crc32c(payload) != image.payload_crc {
             return Err(self.bad(image, format!("the image of page {} does not check", image.head.page.0)));
         }
-        Ok(payload.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))))
+        Ok(payload)
     }
 }
 
@@ -211,12 +234,22 @@ fn bad(path: &Path, offset: u64, reason: impl ToString) -> BadImages {
 type Found = (PathBuf, Arc<dyn File>);
 
 /// The segment where it was written, or in another of the directories: one that was moved, or mounted elsewhere.
-fn find(io: &Arc<dyn Io>, recorded: &Path, dirs: &[PathBuf], number: ImageSegmentNo) -> Result<Found, BadImages> {
+fn find(
+    io: &Arc<dyn Io>,
+    recorded: &Path,
+    dirs: &[PathBuf],
+    direct: bool,
+    number: ImageSegmentNo,
+) -> Result<Found, BadImages> {
     let name = segment::file_name(number);
     let places = std::iter::once(recorded).chain(dirs.iter().map(PathBuf::as_path).filter(|d| *d != recorded));
     for path in places.map(|dir| dir.join(&name)) {
         if io.exists(&path).map_err(|e| bad(&path, 0, e))? {
-            let file = io.open(&path, OpenOptions::default()).map_err(|e| bad(&path, 0, e))?;
+            let open = |direct| io.open(&path, OpenOptions { create: false, direct }).map_err(|e| bad(&path, 0, e));
+            let file = open(direct)?;
+            // Its last bytes can be read through the page cache only.
+            let is_odd = file.len().map_err(|e| bad(&path, 0, e))? % BLOCK_BYTES as u64 != 0;
+            let file = if file.is_direct() && is_odd { open(false)? } else { file };
             return Ok((path, file));
         }
     }

@@ -168,6 +168,12 @@ impl Manifest {
         decoded.filter(|_| fields.0.is_empty()).ok_or(damaged("its length is wrong"))
     }
 
+    /// Bytes of the images in force, heads and what lies between them included.
+    pub fn image_bytes(&self) -> u64 {
+        let live: u64 = self.segments.iter().map(|segment| segment.live_bytes).sum();
+        self.whole.as_ref().map_or(live, |whole| whole.bytes)
+    }
+
     pub fn exists(io: &Arc<dyn Io>, dir: &Path) -> io::Result<bool> {
         io.exists(&dir.join(NAME))
     }

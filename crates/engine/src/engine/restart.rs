@@ -1,10 +1,10 @@
 //! What keeps the promise of a restart: what the engine holds at the moment, and when a checkpoint is asked for.
 
 use super::{Engine, Inner};
-use crate::catalog::IndexKind;
+use crate::catalog::{IndexKind, Schema};
 use crate::checkpoint::CheckpointProgress;
 use crate::mem::PAGE_BYTES;
-use crate::promise::{Forecast, Holding, Logged};
+use crate::promise::{Entries, Forecast, Holding, Logged};
 use std::time::Duration;
 
 impl Engine {
@@ -57,9 +57,6 @@ impl Inner {
 
     fn holding_beside(&self, checkpoint: &CheckpointProgress) -> Holding {
         let core = &self.core;
-        let schema = core.schema.load();
-        let indexes = || schema.tables().flat_map(|table| &table.indexes);
-        let entries = |kind: IndexKind| indexes().filter(|i| i.def.kind == kind).map(|i| i.entries()).sum();
         let log = core.log.stats();
         let stores = core.stores.read();
         let containers = || stores.values().flat_map(|store| store.containers());
@@ -73,12 +70,20 @@ impl Inner {
             image_bytes: checkpoint.live_bytes,
             all_image_bytes: containers().map(|c| c.high_water() * c.persistent_words() as u64 * 8).sum(),
             slots: containers().map(|c| c.high_water()).sum(),
-            hash_entries: entries(IndexKind::Hash),
-            tree_entries: entries(IndexKind::BTree),
+            entries: entries(&core.schema.load()),
             dirty_bytes: checkpoint.dirty_pages * PAGE_BYTES as u64,
             checkpoint_bytes_per_s: checkpoint
                 .last
                 .map_or(0.0, |last| last.bytes as f64 * 1e6 / last.elapsed_us.max(1) as f64),
         }
     }
+}
+
+/// Entries of all indexes, by kind.
+pub(super) fn entries(schema: &Schema) -> Entries {
+    let of_kind = |kind: IndexKind| {
+        let indexes = schema.tables().flat_map(|table| &table.indexes).filter(|index| index.def.kind == kind);
+        indexes.map(|index| index.entries()).sum()
+    };
+    Entries { hash: of_kind(IndexKind::Hash), tree: of_kind(IndexKind::BTree) }
 }

@@ -54,7 +54,7 @@ use crate::ids::{DeviceId, Epoch};
 
 pub use flush::{Log, LogStats, Progress};
 pub use group::{Frames, frames};
-pub use scan::{Discarded, GroupRef, LogDamage, Scan, scan};
+pub use scan::{Discarded, GroupRef, LogDamage, Look, RUN_BYTES, Scan, scan, scan_with};
 pub use stage::{Announced, Reserved, Worker};
 pub use wait::{DurableWait, StageWait};
 

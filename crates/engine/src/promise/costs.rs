@@ -15,8 +15,10 @@
 //!
 //! It is replaced by rename and never synced: after a power cut an old one, none, or one that does not check is as good.
 
+use super::Entries;
 use super::work::{Work, Workload};
 use crate::io::{Io, OpenOptions};
+use crate::replay::{PhaseStats, RecoveryStats};
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -28,6 +30,8 @@ const HEAD: &str = "freshet restart 1";
 const BYTES_MAX: u64 = 64 << 10;
 /// Work that took less says little about what more of it would take.
 const SECONDS_MIN: f64 = 0.005;
+/// Deltas have at least the rest of a replay's time.
+const REREAD_SHARE_MAX: f64 = 0.7;
 /// How much what earlier recoveries measured still weighs after the next one.
 const KEPT_SHARE: f64 = 0.25;
 /// A calibration weighs as if it had taken this long in a recovery.
@@ -67,6 +71,34 @@ pub(crate) struct Measured {
     pub index_seconds: f64,
     pub total_seconds: f64,
     pub threads: usize,
+}
+
+impl Measured {
+    /// Replay reads the log again: what its bytes cost in the scan is the log's share of it, the rest is the deltas'.
+    pub fn of(stats: &RecoveryStats, entries: Entries) -> Measured {
+        let seconds_of = |phase: &PhaseStats| phase.elapsed_us as f64 / 1e6;
+        let (scan, replay) = (seconds_of(&stats.scan), seconds_of(&stats.replay));
+        let reread = (scan * stats.replay.bytes as f64 / stats.scan.bytes.max(1) as f64).min(replay * REREAD_SHARE_MAX);
+        let parts = [
+            (Work::Log, stats.scan.bytes, scan + reread),
+            (Work::Images, stats.images.bytes, seconds_of(&stats.images)),
+            (Work::Deltas, stats.replay.items, replay - reread),
+            (Work::Slots, stats.restore.items, seconds_of(&stats.restore)),
+            (Work::HashEntries, entries.hash, 0.0),
+            (Work::TreeEntries, entries.tree, 0.0),
+        ];
+        let mut measured = Measured {
+            index_seconds: seconds_of(&stats.rebuild),
+            total_seconds: stats.total_us as f64 / 1e6,
+            threads: stats.threads,
+            ..Measured::default()
+        };
+        for (work, amount, seconds) in parts {
+            measured.work[work] = amount;
+            measured.seconds[work as usize] = seconds;
+        }
+        measured
+    }
 }
 
 /// Seconds a unit, by kind of work.

@@ -42,13 +42,14 @@ mod calibrate;
 mod forecast;
 
 pub use costs::LastRestart;
-pub(crate) use costs::Measured;
+use costs::Measured;
 pub use forecast::{Forecast, Phase, State};
 pub(crate) use trail::Logged;
 pub use work::{Work, Workload};
 
 use crate::ids::Epoch;
 use crate::io::{Clock, Io};
+use crate::replay::RecoveryStats;
 use calibrate::Calibration;
 use costs::Costs;
 use parking_lot::Mutex;
@@ -91,13 +92,20 @@ struct Kept {
     saved_us: Option<u64>,
 }
 
+/// Entries of all indexes, by kind.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Entries {
+    pub hash: u64,
+    pub tree: u64,
+}
+
 /// What the open found.
 pub(crate) struct Opened {
-    pub measured: Measured,
-    /// The log held `logged` from `log_start` to `durable`.
+    pub recovery: RecoveryStats,
+    pub entries: Entries,
+    /// What the recovery replayed lay in the log from `log_start` to `durable`.
     pub log_start: Epoch,
     pub durable: Epoch,
-    pub logged: Logged,
     /// Where the log's files are: a calibration reads from one.
     pub log_dir: PathBuf,
 }
@@ -114,8 +122,7 @@ pub(crate) struct Holding {
     pub image_bytes: u64,
     pub all_image_bytes: u64,
     pub slots: u64,
-    pub hash_entries: u64,
-    pub tree_entries: u64,
+    pub entries: Entries,
     /// What a checkpoint now would image, and how fast the last one did.
     pub dirty_bytes: u64,
     pub checkpoint_bytes_per_s: f64,
@@ -125,14 +132,17 @@ impl Promise {
     pub fn new(io: &Arc<dyn Io>, clock: &Arc<dyn Clock>, dir: &Path, target: Duration, opened: Opened) -> Promise {
         let path = dir.join(costs::NAME);
         let before = Costs::load(io, &path);
+        let measured = Measured::of(&opened.recovery, opened.entries);
         let last = LastRestart {
-            seconds: opened.measured.total_seconds,
+            seconds: measured.total_seconds,
             predicted_seconds: before.as_ref().and_then(|costs| costs.predicted_seconds),
         };
-        let costs = before.unwrap_or_default().after(&opened.measured);
+        let costs = before.unwrap_or_default().after(&measured);
+        let replayed = opened.recovery.replay;
+        let logged = Logged { bytes: replayed.bytes, deltas: replayed.items };
         let kept = Kept {
-            calibration: Some(Calibration::new(opened.measured.threads, opened.log_dir)),
-            trail: Trail::new(opened.log_start, opened.durable, opened.logged),
+            calibration: Some(Calibration::new(measured.threads, opened.log_dir)),
+            trail: Trail::new(opened.log_start, opened.durable, logged),
             costs,
             last,
             checkpoint_bytes_per_s: 0.0,
@@ -242,8 +252,8 @@ impl Kept {
         workload[Work::Deltas] = logged.deltas;
         workload[Work::Images] = holding.image_bytes;
         workload[Work::Slots] = holding.slots;
-        workload[Work::HashEntries] = holding.hash_entries;
-        workload[Work::TreeEntries] = holding.tree_entries;
+        workload[Work::HashEntries] = holding.entries.hash;
+        workload[Work::TreeEntries] = holding.entries.tree;
         workload
     }
 

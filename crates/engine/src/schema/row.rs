@@ -173,6 +173,14 @@ impl Row {
         &mut self.words
     }
 
+    /// Makes it a copy of which only the words `at` count; the others are any.
+    pub(crate) fn pick(&mut self, words: usize, at: &[usize], word: impl Fn(usize) -> u64) {
+        self.words.resize(words, 0);
+        self.heap.clear();
+        self.fetched.clear();
+        at.iter().for_each(|&at| self.words[at] = word(at));
+    }
+
     /// A stored long value of this column that is not on the heap yet: its length and row id.
     pub(crate) fn unfetched(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
         let (length, row) = self.stored(layout, column)?;

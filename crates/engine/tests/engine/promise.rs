@@ -1,7 +1,7 @@
 //! Does the engine ask for checkpoints where the target of a restart needs one, and not where none helps? What work costs is told by a
 //! file beforehand, and time by the test's clock, so that nothing here depends on the machine.
 
-use crate::world::{Session, World, create, insert};
+use crate::world::{Session, World, create, delete, insert};
 use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::io::mem::{MemClock, MemIo};
@@ -119,4 +119,26 @@ fn a_file_of_costs_that_does_not_check_is_as_none() {
     assert_eq!(engine.restart_forecast().state, State::Unknown);
     assert_eq!(engine.restart_forecast().last.predicted_seconds, None);
     assert_eq!(engine.stats().checkpoints, 0);
+}
+
+#[test]
+fn the_log_found_at_an_open_counts() {
+    let (io, clock, engine) = world(Duration::from_secs(10), only(Work::Deltas, 10_000.0));
+    let mut session = Session::new(&engine);
+    (0..50).for_each(|id| work_on(&mut session, &clock, id));
+    let before = engine.restart_forecast().predicted_seconds.expect("every cost is known");
+    drop((session, engine));
+    let engine = open(&io, &clock, Duration::from_secs(10));
+    let after = engine.restart_forecast().predicted_seconds.expect("every cost is known");
+    assert!((before - after).abs() < 0.05 && after > 0.5, "{before} before, {after} after");
+    let foretold = engine.restart_forecast().last.predicted_seconds.expect("written at the close");
+    assert!((foretold - before).abs() < 0.01, "{foretold}");
+    let mut session = Session::new(&engine);
+    session.begin(Isolation::ReadCommitted, false);
+    session.begin_statement();
+    let row = insert(&mut session, 1000, 1, "one more").expect("inserts");
+    delete(&mut session, row).expect("deletes");
+    session.commit().expect("commits");
+    engine.checkpoint().expect("checkpoints");
+    assert!(engine.restart_forecast().predicted_seconds.expect("known") < 0.05);
 }
