@@ -67,6 +67,8 @@ impl Inner {
                 bytes: log.header_bytes + log.body_bytes + log.padding_bytes,
                 deltas: core.sessions.committed_deltas(),
             },
+            log_segment_bytes: core.log.used_bytes().next_multiple_of(self.options.segment_bytes.max(1)),
+            log_segment_bytes_min: u64::from(core.log.devices()) * self.options.segment_bytes,
             image_bytes: checkpoint.live_bytes,
             all_image_bytes: containers().map(|c| c.high_water() * c.persistent_words() as u64 * 8).sum(),
             slots: containers().map(|c| c.high_water()).sum(),

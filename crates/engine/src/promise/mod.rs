@@ -118,6 +118,9 @@ pub(crate) struct Holding {
     pub durable: Epoch,
     /// Since the open.
     pub logged: Logged,
+    /// Segments in use, which a scan reads whole; and those that a log has at least.
+    pub log_segment_bytes: u64,
+    pub log_segment_bytes_min: u64,
     /// In force, and if every page were imaged now.
     pub image_bytes: u64,
     pub all_image_bytes: u64,
@@ -248,7 +251,7 @@ impl Kept {
     fn workload(&mut self, holding: &Holding) -> Workload {
         let logged = self.trail.since(holding.log_start, holding.logged);
         let mut workload = Workload::default();
-        workload[Work::Log] = logged.bytes;
+        workload[Work::Log] = holding.log_segment_bytes.max(logged.bytes);
         workload[Work::Deltas] = logged.deltas;
         workload[Work::Images] = holding.image_bytes;
         workload[Work::Slots] = holding.slots;
@@ -260,7 +263,7 @@ impl Kept {
     fn sums(&mut self, holding: &Holding) -> Option<forecast::Sums> {
         let workload = self.workload(holding);
         let mut after_checkpoint = workload;
-        after_checkpoint[Work::Log] = 0;
+        after_checkpoint[Work::Log] = workload[Work::Log].min(holding.log_segment_bytes_min);
         after_checkpoint[Work::Deltas] = 0;
         after_checkpoint[Work::Images] = holding.all_image_bytes;
         let predicted = forecast::sum(&self.costs, &workload)?;

@@ -3,7 +3,7 @@
 /// A kind of work whose time grows with its amount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Work {
-    /// Bytes of log read and checked.
+    /// Bytes of log read and checked: whole segments.
     Log,
     /// Bytes of images read, checked and put in place.
     Images,
