@@ -9,6 +9,7 @@ use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::ids::{Cts, DeviceId};
+use crate::inspect::{self, Subject};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
@@ -18,7 +19,7 @@ use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
-use crate::txn::{Error, Isolation, Session, Stop, block_on};
+use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -272,7 +273,7 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Arc<Core> {
         &self.inner.0.core
     }
 
@@ -372,6 +373,11 @@ impl Engine {
         &self.inner.0.recovery
     }
 
+    /// A digest of everything that a recovery must bring back, for whoever compares recoveries. Nobody may write meanwhile.
+    pub fn persistent_digest(&self) -> u64 {
+        replay::persistent_digest(&self.core().pages)
+    }
+
     fn index_bytes(&self) -> u64 {
         self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum()
     }
@@ -443,14 +449,17 @@ impl Engine {
             match work(session) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Error(error)) => return Err(refuse(error)),
-                Err(Stop::Wait(mut token)) => {
-                    if self.inner.0.has_threads {
-                        block_on(&mut token, None);
-                    } else {
-                        self.step();
-                    }
-                }
+                Err(Stop::Wait(mut token)) => self.wait_for(&mut token),
             }
+        }
+    }
+
+    /// Waits on the calling thread, which steps where no thread does.
+    pub(crate) fn wait_for(&self, token: &mut WaitToken) {
+        if self.inner.0.has_threads {
+            block_on(token, None);
+        } else {
+            self.step();
         }
     }
 }
@@ -609,6 +618,7 @@ fn open_log(
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
+        Err(damage @ LogDamage::Lost { .. }) => return Err(refuse_loss(io, options, &damage)),
         Err(damage) => return Err(refuse(damage)),
     };
     if scan.database() != manifest.database {
@@ -640,6 +650,16 @@ fn open_log(
     };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
     Ok(OpenedLog { log, replayed, stats })
+}
+
+/// Where the log is damaged, and what that is about.
+fn refuse_loss(io: &Arc<dyn Io>, options: &Options, damage: &LogDamage) -> OpenError {
+    let (data_dir, log_dirs, backup_dirs) = (&options.data_dir, &options.log_dirs, &options.backup_dirs);
+    let subject = Subject { data_dir: data_dir.clone(), log_dirs: log_dirs.clone(), backup_dirs: backup_dirs.clone() };
+    match inspect::affected(io, &subject) {
+        Some(affected) => refuse(format!("{damage}; {affected}")),
+        None => refuse(damage),
+    }
 }
 
 /// An identity, not a secret.

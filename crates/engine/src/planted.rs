@@ -33,8 +33,8 @@ pub enum Bug {
     SkipFence,
     /// The fence's record replaces the list instead of extending it.
     OverwriteFence,
-    /// Epochs that were discarded are numbered again.
-    RepeatEpochs,
+    /// What the fence voids counts all the same.
+    ReviveDiscarded,
     /// A third epoch is submitted before the first is complete.
     SubmitAhead,
     /// A block is taken for a group of the file that it lies in, whatever the group says.
@@ -49,6 +49,20 @@ pub enum Bug {
     RecycleEarly,
     /// The log goes that holds fragments of a commit to come.
     ForgetFragments,
+    /// An image is as of the watermark, not of the durable horizon.
+    ImageAhead,
+    /// The manifest is published before the images are synced.
+    PublishFirst,
+    /// A file of images is named by the manifest before its name is durable.
+    ForgetImageName,
+    /// A page counts as clean once it is copied.
+    MarkCleanEarly,
+    /// A change of a page that is clean is not noted.
+    ForgetMark,
+    /// Publishing an image forgets the changes that came after it.
+    ForgetLaterChange,
+    /// Images that the manifest names are removed with the others.
+    RemoveNeeded,
     /// A deleted row's slot is given out while a snapshot sees the row.
     ReuseRowEarly,
     /// Garbage collection does not ask for the snapshots.
@@ -80,7 +94,7 @@ impl Bug {
         Bug::IgnoreShortWrite,
         Bug::SkipFence,
         Bug::OverwriteFence,
-        Bug::RepeatEpochs,
+        Bug::ReviveDiscarded,
         Bug::SubmitAhead,
         Bug::StaleBlock,
         Bug::SkipBodyCheck,
@@ -88,6 +102,13 @@ impl Bug {
         Bug::ForgetDirectorySync,
         Bug::RecycleEarly,
         Bug::ForgetFragments,
+        Bug::ImageAhead,
+        Bug::PublishFirst,
+        Bug::ForgetImageName,
+        Bug::MarkCleanEarly,
+        Bug::ForgetMark,
+        Bug::ForgetLaterChange,
+        Bug::RemoveNeeded,
         Bug::ReuseRowEarly,
         Bug::CutUnderSnapshot,
         Bug::DropChainNode,

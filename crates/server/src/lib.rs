@@ -28,4 +28,10 @@ pub mod listener;
 
 pub mod config;
 
+pub mod watch;
+
 pub mod serve;
+
+pub mod check;
+
+pub mod salvage;

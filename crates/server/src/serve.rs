@@ -10,18 +10,22 @@
 use crate::config::{Config, ConfigError, Layer};
 use crate::listener;
 use crate::recovery::Recovery;
+use crate::watch::{Level, Watch};
 use freshet_db::{Database, Options};
 use freshet_engine::promise::State;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
 /// The prediction of a restart is looked at once in so many of these checks.
 const PROMISE_ROUNDS: u32 = 10;
+
+/// How often checkpoints and the log's space are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the sessions of a failed log have to end.
 const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
@@ -207,6 +211,7 @@ impl Ending {
                 _ = interrupt.recv() => Why::Signal("interrupt"),
                 _ = terminate.recv() => Why::Signal("SIGTERM"),
                 reason = failed => Why::LogFailed(reason),
+                never = tell(database) => match never {},
             }
         });
         // Who asks twice does not want to wait for long statements to end.
@@ -220,5 +225,22 @@ impl Ending {
             std::process::exit(130);
         });
         why
+    }
+}
+
+/// Says in the server's log what happens to checkpoints and to the log's space.
+async fn tell(database: &Database) -> std::convert::Infallible {
+    let (start, mut watch) = (Instant::now(), Watch::default());
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let stats = database.stats();
+        let progress = database.engine().checkpoint_progress();
+        let now_us = start.elapsed().as_micros() as u64;
+        for (level, line) in watch.look(now_us, &progress, stats.log_used_bytes, stats.log_capacity_bytes) {
+            match level {
+                Level::Info => tracing::info!("{line}"),
+                Level::Warn => tracing::warn!("{line}"),
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, end_read};
 use crate::dice::{Chance, Dice};
-use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_rows, scan_all, table_of};
+use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_committed, scan_all, table_of};
 use crate::model::{Model, Own, TABLES, Tables};
 use crate::plan::{Act, CLIENTS, Kind, Plan};
 use freshet_engine::engine::{DurableWait, Engine, Options, Part};
@@ -147,6 +147,8 @@ pub struct World {
     dead: Vec<bool>,
     has_failed: bool,
     history: Option<Vec<String>>,
+    /// Openings so far.
+    life: u64,
 }
 
 impl World {
@@ -166,6 +168,7 @@ impl World {
             dead: vec![false; usize::from(plan.devices)],
             has_failed: false,
             history: with_history.then(Vec::new),
+            life: 0,
         }
     }
 
@@ -204,7 +207,7 @@ impl World {
     fn act(&mut self, act: &Act) -> Verdict {
         let mut dice = Dice(act.seed);
         match act.kind {
-            Kind::Step(part) => (0..1 + dice.below(4)).for_each(|_| self.step(part)),
+            Kind::Step(part) => (0..1 + dice.below(8)).for_each(|_| self.step(part)),
             Kind::Settle => self.settle()?,
             Kind::Statement(who) => self.statement(who, &mut dice)?,
             Kind::Commit(who) => self.commit(who, &mut dice)?,
@@ -275,6 +278,9 @@ impl World {
     /// Lets everything end, and looks at what is left; then once more after a crash.
     fn finish(&mut self, dice: &mut Dice) -> Verdict {
         self.say(|| "the end".into());
+        self.io.set_space_bytes(u64::MAX);
+        // The log tries again after a while.
+        self.clock.advance_us(2_000_000);
         if dice.one_in(2) || self.has_failed || self.dead.contains(&true) || self.may_fail {
             self.crash(dice)?;
         }
@@ -420,6 +426,7 @@ impl World {
     /// Opens the database, now and then with a power cut on the way, and compares what is there with what was committed.
     fn recover(&mut self, dice: &mut Dice) -> Verdict {
         self.tally.recoveries += 1;
+        self.life += 1;
         for _ in 0..CUT_RECOVERIES_MAX {
             if !dice.one_in(4) {
                 break;
@@ -463,14 +470,14 @@ impl World {
     }
 
     fn open(&self, io: &MemIo, threads: usize) -> Result<Engine, String> {
-        let options = Options { recovery_threads: threads, ..self.plan.options() };
+        let options = Options { recovery_threads: threads, ..self.plan.options(self.life) };
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 
-    /// The newest state that it can be.
+    /// The state that it is; of equal ones the oldest, so that nothing is taken for durable that may not be.
     fn find(&self, seen: &SeenTables, oldest: usize) -> Verdict<usize> {
         let states = &self.model.states;
-        if let Some(at) = self.model.recoverable(oldest).find(|at| is_state(seen, &states[*at].1)) {
+        if let Some(at) = self.model.recoverable(oldest).filter(|at| is_state(seen, &states[*at].1)).last() {
             return Ok(at);
         }
         let acknowledged = self.model.acknowledged;
@@ -560,7 +567,7 @@ fn look_at(engine: &Engine) -> Verdict<SeenTables> {
 
 pub fn is_state(seen: &SeenTables, state: &Tables) -> bool {
     seen.iter().zip(state).all(|(seen, table)| match (seen, table) {
-        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_rows(&seen.rows, &table.rows),
+        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_committed(&seen.rows, &table.rows),
         (None, None) => true,
         _ => false,
     })

@@ -17,6 +17,7 @@ use super::segment::{Appender, Written};
 use crate::ids::{Cts, Epoch, PageNo, RowId};
 use crate::io::Io;
 use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::planted::{self, Bug};
 use crate::table::{SessionNo, VOLATILE_WORDS};
 use crate::txn::core::Core;
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,7 +208,11 @@ impl Lane {
 
     fn copy(&mut self, core: &Core, pages: &[PageNo]) -> u64 {
         let place = core.sessions.place(self.reader);
-        let snapshot = place.register_durable(&core.log, Cts::ZERO).expect("nothing is below zero");
+        let snapshot = if planted::is(Bug::ImageAhead) {
+            place.register(&core.log, Cts::ZERO)
+        } else {
+            place.register_durable(&core.log, Cts::ZERO).expect("nothing is below zero")
+        };
         let bytes = pages.iter().map(|&page| self.image_page(core, page, snapshot)).sum();
         place.unregister();
         bytes
@@ -233,6 +238,9 @@ impl Lane {
         }
         let incarnation = core.log.incarnation();
         self.appender.put(ImageHead { page, meta, snapshot, incarnation, slots: slots as u32 }, &self.payload);
+        if planted::is(Bug::MarkCleanEarly) {
+            core.pages.publish(page, snapshot.epoch());
+        }
         full_bytes(&meta)
     }
 

@@ -368,7 +368,7 @@ impl Checkpointer {
         }
         // A large transaction under way pins the log: until it ends, another checkpoint would free no more than the last.
         let log = &self.core.log;
-        log.used_bytes() > log.capacity_bytes() / 2 && attempt::could_free(&self.core, &state.manifest)
+        log.is_half_full() && attempt::could_free(&self.core, &state.manifest)
     }
 
     fn start(&self, state: &mut State) {

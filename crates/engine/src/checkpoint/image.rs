@@ -147,6 +147,7 @@ pub(crate) struct BadImages {
 }
 
 /// The images in force, and the files that hold them.
+#[derive(Default)]
 pub(crate) struct Images {
     /// In the order in which they lie in their segments.
     pub images: Vec<ImagePlace>,
@@ -187,6 +188,50 @@ impl Images {
         Ok(Images { images, generations, complete_below: manifest.complete_below, files })
     }
 
+    /// The images that the manifest names, as far as their segments are there, and what is wrong with those.
+    pub fn survey(
+        io: &Arc<dyn Io>,
+        data_dir: &Path,
+        dirs: &[PathBuf],
+        manifest: &Manifest,
+    ) -> (Images, Vec<BadImages>) {
+        let mut wrong = Vec::new();
+        if let Some(whole) = &manifest.whole {
+            let found = open_whole(io, data_dir, whole).map_err(|bad| wrong.push(bad));
+            return (found.unwrap_or_default(), wrong);
+        }
+        let mut images = Images {
+            images: manifest.images.clone(),
+            generations: manifest.generations.clone(),
+            complete_below: manifest.complete_below,
+            files: BTreeMap::new(),
+        };
+        images.images.sort_unstable_by_key(|i| (i.segment, i.offset));
+        for entry in &manifest.segments {
+            match find(io, &manifest.dir_of(entry, data_dir), dirs, false, entry.number) {
+                Ok(found) => drop(images.files.insert(entry.number, found)),
+                Err(bad) => wrong.push(bad),
+            }
+        }
+        (images, wrong)
+    }
+
+    /// Every image that checks in the segments of these directories, in force or not: what is left when the manifest is lost, or an image
+    /// that it names.
+    pub fn rummage(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Images {
+        let mut left = Images::default();
+        for dir in dirs {
+            for number in io.list(dir).unwrap_or_default().iter().filter_map(|name| segment::parse_name(name)) {
+                let path = dir.join(segment::file_name(number));
+                let opened = io.open_to_read(&path).and_then(|file| Ok((file.len()?, file)));
+                let Ok((bytes, file)) = opened else { continue };
+                rummage_segment(&*file, number, bytes, &mut left.images);
+                left.files.insert(number, (path, file));
+            }
+        }
+        left
+    }
+
     /// The file that holds the image.
     pub fn path(&self, image: &ImagePlace) -> &Path {
         self.files.get(&image.segment).map_or(Path::new(""), |(path, _)| path)
@@ -224,6 +269,29 @@ impl Images {
             return Err(self.bad(image, format!("the image of page {} does not check", image.head.page.0)));
         }
         Ok(payload)
+    }
+}
+
+/// Heads that check, wherever they lie: images follow each other without gaps, on multiples of eight bytes.
+fn rummage_segment(file: &dyn File, segment: ImageSegmentNo, bytes: u64, into: &mut Vec<ImagePlace>) {
+    const WINDOW_BYTES: u64 = 1 << 20;
+    let mut window = Vec::new();
+    let mut offset = 0;
+    while offset < bytes {
+        // The next window begins with what may be a head's beginning at the end of this one.
+        window.resize((bytes - offset).min(WINDOW_BYTES + HEAD_BYTES as u64) as usize, 0);
+        let end = offset + WINDOW_BYTES;
+        if file.read_at(&mut window, offset).is_ok() {
+            let mut at = 0;
+            while at + HEAD_BYTES <= window.len() && (at as u64) < WINDOW_BYTES {
+                let found = ImageHead::decode(&window[at..at + HEAD_BYTES]);
+                if let Some((head, payload_crc)) = found {
+                    into.push(ImagePlace { head, segment, offset: offset + at as u64, payload_crc });
+                }
+                at += 8;
+            }
+        }
+        offset = end;
     }
 }
 

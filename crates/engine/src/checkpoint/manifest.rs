@@ -184,6 +184,8 @@ impl Manifest {
         if !io.exists(&path).map_err(ManifestError::Io)? {
             return Ok(None);
         }
+        // Its name may so far live in the page cache only, and what it makes dispensable is given up before the next one is written.
+        io.sync_dir(dir).map_err(ManifestError::Io)?;
         let file = io.open(&path, OpenOptions::default()).map_err(ManifestError::Io)?;
         let mut bytes = vec![0; file.len().map_err(ManifestError::Io)? as usize];
         file.read_at(&mut bytes, 0).map_err(ManifestError::Io)?;

@@ -13,6 +13,7 @@ use super::Failure;
 use super::image::{self, ImageHead, ImagePlace, ImageSegmentNo};
 use super::manifest::SegmentEntry;
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
+use crate::planted::{self, Bug};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ impl Appender {
         let path = self.path.join(file_name(number));
         let options = OpenOptions { create: true, direct: self.direct };
         let file = io.open(&path, options).map_err(|e| Failure::new("create", &path, e))?;
-        self.written.new_names_in = Some(self.path.clone());
+        self.written.new_names_in = (!planted::is(Bug::ForgetImageName)).then(|| self.path.clone());
         self.open = Some(Open { number, path, file, bytes: 0, is_dirty: false });
         Ok(())
     }
@@ -131,7 +132,9 @@ impl Appender {
         self.buffer.pad_to_block();
         let written = self.write()?;
         if let Some(open) = &mut self.open {
-            open.file.sync().map_err(|e| Failure::new("sync", &open.path, e))?;
+            if !planted::is(Bug::PublishFirst) {
+                open.file.sync().map_err(|e| Failure::new("sync", &open.path, e))?;
+            }
             open.is_dirty = false;
             let entry = SegmentEntry { number: open.number, dir: self.dir, bytes: open.bytes, live_bytes: 0 };
             self.written.segments.push(entry);
@@ -154,6 +157,7 @@ pub(super) fn remove_unneeded(
 ) -> Result<(), Failure> {
     let names = io.list(dir).map_err(|e| Failure::new("list", dir, e))?;
     let mut removed = false;
+    let is_needed = |number| is_needed(number) && !planted::is(Bug::RemoveNeeded);
     for name in names.iter().filter(|n| parse_name(n).is_some_and(|number| !is_needed(number))) {
         let path = dir.join(name);
         io.remove(&path).map_err(|e| Failure::new("remove", &path, e))?;

@@ -310,6 +310,12 @@ impl Log {
         self.devices.iter().map(|device| device.segments.lock().used_bytes()).sum()
     }
 
+    /// Whether some device is more than half full. Each by itself: what one cannot take, the others' room does not help.
+    pub fn is_half_full(&self) -> bool {
+        let each = self.capacity_bytes() / self.devices.len() as u64;
+        self.devices.iter().any(|device| device.segments.lock().used_bytes() > each / 2)
+    }
+
     pub fn stats(&self) -> LogStats {
         self.in_flight.lock().stats
     }

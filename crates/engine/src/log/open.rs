@@ -99,20 +99,20 @@ impl Log {
     ) -> Result<Arc<Log>, LogError> {
         let files_max = validate(options)?;
         let newest = scan.fence().newest();
-        let seen = if planted::is(Bug::RepeatEpochs) { scan.chain_end() } else { scan.largest_epoch_seen() };
         let record = FenceRecord {
             database: newest.database,
             incarnation: Incarnation(newest.incarnation.0 + 1),
             horizon: scan.chain_end(),
             // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
-            first_epoch: Epoch(seen.0 + 2),
+            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
             wall_us: clock.wall_us().max(scan.last_wall_us()),
             devices: newest.devices,
         };
         // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
         // fence then keeps their epochs from being used again.
+        scan.rewrite_unproven()?;
         if !planted::is(Bug::SkipFence) {
-            scan.fence().extend(&*io, options, record)?;
+            scan.fence().extend(&*io, options, record, scan.last_incarnation())?;
         }
         let device = |(i, dir): (usize, &PathBuf)| {
             let found = &scan.devices()[i];

@@ -15,7 +15,8 @@
 //! 4. Otherwise what lies beyond D was never acknowledged and is discarded.
 //!
 //! Everything read is synced first: after a killed process it may live in the page cache only, and what is not on disk
-//! must not become the ground of a new incarnation.
+//! must not become the ground of a new incarnation. After a failed sync even that is not enough: the kernel calls the pages clean, readers
+//! see them, and a later sync succeeds and covers nothing. So what nothing proves to be on disk is written once more ([`Scan::rewrite_unproven`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -269,6 +270,8 @@ pub struct Scan {
     chain_end: Epoch,
     largest_epoch: Epoch,
     last_wall_us: u64,
+    /// What was acknowledged, by fence and witnesses: so much is on disk.
+    proven: Epoch,
     discarded: Discarded,
     read_bytes: u64,
     groups: Vec<GroupRef>,
@@ -317,6 +320,8 @@ pub fn scan_with<D: Send>(
     let groups: Vec<GroupRef> = found.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(h, _)| group_ref(h)).collect();
     let digests = digests.into_iter().zip(kept).filter_map(|(digest, kept)| kept.then_some(digest)).collect();
     let last_wall_us = found.iter().map(|header| header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let witnessed = found.iter().map(|header| header.witness).max().unwrap_or_default();
+    let proven = witnessed.max(fence.newest().horizon);
     let read_bytes = files.iter().filter(|file| file.is_read).map(|file| file.bytes).sum();
     let devices = summarise(&files, &found, &groups, start, options.dirs.len());
     let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
@@ -328,6 +333,7 @@ pub fn scan_with<D: Send>(
         chain_end,
         largest_epoch,
         last_wall_us,
+        proven,
         discarded,
         read_bytes,
         groups,
@@ -382,7 +388,7 @@ impl Scan {
     /// Reads one group and checks it again; the result is its body, for [`super::frames`]. Any number of threads, each
     /// with a buffer of its own.
     pub fn read_group<'b>(&self, group: &GroupRef, buf: &'b mut AlignedBuf) -> Result<&'b [u8], LogDamage> {
-        let (file, path) = self.files.get(&(group.device, group.segment)).expect("the group is one of this scan");
+        let (file, path) = self.file_of(group);
         buf.resize(group.bytes() as usize);
         file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
         self.body(group, buf)
@@ -392,7 +398,7 @@ impl Scan {
     pub fn read_run<'b>(&self, run: &[GroupRef], buf: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, LogDamage> {
         let Some(first) = run.first() else { return Ok(Vec::new()) };
         debug_assert!(run.is_sorted_by(|a, b| b.follows(a)), "a run has no gaps");
-        let (file, path) = self.files.get(&(first.device, first.segment)).expect("the group is one of this scan");
+        let (file, path) = self.file_of(first);
         buf.resize(run.iter().map(GroupRef::bytes).sum::<u64>() as usize);
         file.read_at(buf, first.offset).map_err(|error| LogDamage::io("read", path, error))?;
         let body = |group: &GroupRef| self.body(group, &buf[(group.offset - first.offset) as usize..]);
@@ -408,19 +414,40 @@ impl Scan {
         Ok(body)
     }
 
+    /// Writes the groups again that no fence and no witness proves to be on disk, and syncs them: they are the last few. The bytes are those that
+    /// are there, so it does not matter how far a power cut lets this come.
+    pub(super) fn rewrite_unproven(&self) -> Result<(), LogDamage> {
+        let mut buf = AlignedBuf::new();
+        let mut written = BTreeSet::new();
+        for group in self.groups.iter().filter(|group| group.epoch > self.proven) {
+            self.read_group(group, &mut buf)?;
+            let (file, path) = self.file_of(group);
+            file.write_at(&buf, group.offset).map_err(|error| LogDamage::io("write", path, error))?;
+            written.insert((group.device, group.segment));
+        }
+        for place in written {
+            let (file, path) = &self.files[&place];
+            file.sync().map_err(|error| LogDamage::io("sync", path, error))?;
+        }
+        Ok(())
+    }
+
+    /// The newest incarnation that wrote any group: its fence was durable before.
+    pub(super) fn last_incarnation(&self) -> Incarnation {
+        self.groups.iter().map(|group| group.incarnation).max().unwrap_or_default()
+    }
+
+    fn file_of(&self, group: &GroupRef) -> &(Arc<dyn File>, PathBuf) {
+        self.files.get(&(group.device, group.segment)).expect("the group is one of this scan")
+    }
+
     /// Names a bad frame of `group`, for the caller that iterates over [`super::frames`].
     pub fn bad_frame(&self, group: &GroupRef, bad: BadFrame) -> LogDamage {
         LogDamage::Frame { place: self.place(group), bad }
     }
 
     fn place(&self, group: &GroupRef) -> Place {
-        let path = self.files.get(&(group.device, group.segment)).map(|(_, path)| path.clone());
-        Place {
-            path: path.expect("the group is one of this scan"),
-            offset: group.offset,
-            device: group.device,
-            epoch: group.epoch,
-        }
+        Place { path: self.file_of(group).1.clone(), offset: group.offset, device: group.device, epoch: group.epoch }
     }
 
     pub(super) fn fence(&self) -> &FenceList {
@@ -641,7 +668,7 @@ impl Judge<'_> {
     fn is_valid(&self, header: &GroupHeader) -> bool {
         let in_fence = self.fence.valid_epochs(header.incarnation);
         let in_fence = in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
-        in_fence && header.epoch >= self.start.epoch
+        in_fence && (header.epoch >= self.start.epoch || planted::is(Bug::StaleBlock))
     }
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
@@ -767,7 +794,7 @@ impl Judge<'_> {
 }
 
 /// A group that the epoch names and that is not there.
-fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
+pub(super) fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
     let first = groups[0];
     let named = first.participants.iter().find(|participant| {
         !groups.iter().any(|group| {

@@ -37,9 +37,10 @@ pub(crate) use restore::restore;
 
 use crate::catalog::BadObject;
 use crate::checkpoint::{BadImages, ImagePlace, Images};
-use crate::ids::{Cts, RowId, StorageId};
+use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::log::{GroupRef, LogDamage, RUN_BYTES, Scan};
-use crate::mem::Pages;
+use crate::mem::{PAGE_WORDS, Pages};
+use crate::table::VOLATILE_WORDS;
 use apply::{Scratch, Target};
 use prescan::Prescan;
 use std::ops::Range;
@@ -174,6 +175,20 @@ pub(crate) fn replay(
     let elapsed_us = ended_us.saturating_sub(groups_from_us.into_inner().min(ended_us));
     let replay = PhaseStats { elapsed_us, bytes: log_bytes, items: deltas.into_inner() };
     Ok(Replayed { images, replay, changed_pages })
+}
+
+/// What every page is and holds, volatile parts left out: equal for equal databases while nobody writes, however they were recovered.
+pub(crate) fn persistent_digest(pages: &Pages) -> u64 {
+    let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    (0..pages.high_water()).map(PageNo).fold(0, |state, page| {
+        let Some(meta) = pages.meta(page) else { return mix(state, u64::from(pages.generation(page))) };
+        let identity = [meta.storage.0, meta.generation, meta.ordinal, meta.container.into(), meta.slot_words.into()];
+        let state = identity.into_iter().fold(state, |state, word| mix(state, word.into()));
+        let slots = pages.words(page, 0, PAGE_WORDS).chunks_exact(usize::from(meta.slot_words));
+        slots
+            .flat_map(|slot| &slot[VOLATILE_WORDS..])
+            .fold(state, |state, word| mix(state, word.load(Ordering::Relaxed)))
+    })
 }
 
 /// Cuts a list into runs that one read serves.

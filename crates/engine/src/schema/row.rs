@@ -193,6 +193,15 @@ impl Row {
         (high & HEAP_BIT == 0).then_some((length, RowId(high)))
     }
 
+    /// What the column's descriptor says of a long value: its length and first bytes, and where it is stored. A descriptor that is
+    /// no row id says nowhere.
+    pub(crate) fn described(&self, layout: &Layout, column: usize) -> Option<(usize, [u8; 4], Option<RowId>)> {
+        let (length, high) = self.long_descriptor(layout, column)?;
+        let low = self.words[usize::from(layout.fields[column].word)].to_le_bytes();
+        let prefix = [low[4], low[5], low[6], low[7]];
+        Some((length, prefix, (high <= RowId::MAX.0).then_some(RowId(high))))
+    }
+
     /// A long value of this column that was set and is not stored yet.
     pub(crate) fn unstored(&self, layout: &Layout, column: usize) -> Option<&[u8]> {
         let (length, high) = self.long_descriptor(layout, column)?;

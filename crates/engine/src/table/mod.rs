@@ -199,6 +199,13 @@ impl Container {
     }
 }
 
+/// The number of the container for a long value (or piece) of this length.
+pub(crate) fn container_for(bytes: usize) -> u16 {
+    debug_assert!(bytes <= PIECE_BYTES);
+    let slot = bytes + VALUE_HEADER_WORDS * 8;
+    VALUES + (slot.next_power_of_two().max(64).trailing_zeros() - 6) as u16
+}
+
 /// All containers of one incarnation of a table.
 pub(crate) struct Store {
     pub id: StorageId,
@@ -221,10 +228,7 @@ impl Store {
 
     /// The container for a long value (or piece) of this length.
     pub fn values_for(&self, bytes: usize) -> &Container {
-        debug_assert!(bytes <= PIECE_BYTES);
-        let slot = bytes + VALUE_HEADER_WORDS * 8;
-        let class = slot.next_power_of_two().max(64).trailing_zeros() - 6;
-        &self.values[class as usize]
+        &self.values[usize::from(container_for(bytes) - VALUES)]
     }
 
     pub fn container(&self, number: u16) -> Option<&Container> {

@@ -3,7 +3,8 @@
 use crate::model::{Model, Named, Plan, seeds};
 use crate::world::*;
 use freshet_engine::catalog::IndexKind;
-use freshet_engine::engine::{Engine, Options};
+use freshet_engine::engine::{Engine, Options, Part};
+use freshet_engine::ids::DeviceId;
 use freshet_engine::io::mem::{Call, Fault, MemClock, MemIo};
 use freshet_engine::txn::{Error, Isolation, Stop};
 use std::sync::Arc;
@@ -71,6 +72,34 @@ fn a_poisoned_log_refuses_commits_and_rolls_them_back() {
     drop(session);
     let mut after = Session::new(&open(&world.io.crash(1)));
     assert_eq!(read(&mut after, 1), Some((10, LONG.into())));
+}
+
+/// A large transaction whose fragments wait for their turn is told like everyone else.
+#[test]
+fn a_log_that_fails_under_fragments_ends_the_wait_for_their_turn() {
+    let io = MemIo::new();
+    let options = Options { stage_limit_bytes: 160 << 10, segment_bytes: 256 << 10, ..Options::small("/db") };
+    let engine = Engine::open_with(Arc::new(io.clone()), MemClock::new(), options).expect("opens");
+    let mut session = Session::new(&engine);
+    create(&mut session, IndexKind::Hash);
+    let note = "0123456789abcdef".repeat(1000);
+    begin(&mut session, Isolation::ReadCommitted);
+    for id in 0..30 {
+        insert(&mut session, id, 0, &note).expect("inserts");
+    }
+    let mut other = Session::new(&engine);
+    begin(&mut other, Isolation::ReadCommitted);
+    insert(&mut other, 100, 0, "x").expect("inserts");
+    other.commit().expect("commits");
+    io.plan_fault(Call::Sync, 0, Fault::Eio);
+    // Its epoch is sealed and written: what is staged now belongs to the next.
+    assert!(engine.step_part(Part::Device(DeviceId(0))) && engine.step_part(Part::Device(DeviceId(0))));
+    let session: &mut freshet_engine::txn::Session = &mut session;
+    assert!(matches!(session.commit(), Err(Stop::Wait(_))), "two fragments are staged");
+    while engine.step() {}
+    assert!(engine.failure().is_some(), "there was something to sync");
+    assert!(matches!(session.commit(), Err(Stop::Error(Error::LogFailed(_)))));
+    assert!(!session.in_transaction());
 }
 
 /// A file system that is full: commits are refused for want of log, checkpoints fail, and both go on when there is space again.
