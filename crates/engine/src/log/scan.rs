@@ -767,22 +767,38 @@ impl Judge<'_> {
     fn place_after(&self, end: Epoch) -> Place {
         let epochs = self.epochs();
         let next = epochs.range(Epoch(end.0 + 1)..).next();
+        let of_next = next.map(|(_, groups)| groups[0]);
         let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
-        let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
-        let before = self.found.iter();
-        let before = before.filter(|header| header.device == device && header.group < group);
-        match before.max_by_key(|header| header.group) {
-            Some(header) => {
-                let bytes = group_bytes(header.participants.len(), header.body_bytes);
-                let place = self.place_of(header);
+        // A whole epoch of the next incarnation names the one that is missing before it, at the beginning of its own segment.
+        let named = of_next.filter(|next| next.incarnation > self.incarnation_of(end)).map(|next| {
+            let before = (next.device, GroupNo(next.group.0.saturating_sub(1)));
+            (Epoch(next.prev_epoch.0.max(end.0 + 1)), before)
+        });
+        let expected = || (Epoch(end.0 + 1), self.expected_after(end));
+        let (epoch, (device, group)) = missing.or(named).unwrap_or_else(expected);
+        let of_device = || self.found.iter().filter(|header| header.device == device);
+        let own = of_next.and_then(|next| of_device().find(|header| header.incarnation == next.incarnation));
+        let before = of_device().filter(|header| header.group < group).max_by_key(|header| header.group);
+        match (before, own) {
+            (Some(before), Some(own)) if before.incarnation < own.incarnation => {
+                Place { offset: 0, epoch, ..self.place_of(own) }
+            }
+            (Some(before), _) => {
+                let bytes = group_bytes(before.participants.len(), before.body_bytes);
+                let place = self.place_of(before);
                 Place { offset: place.offset + bytes, epoch, ..place }
             }
-            None => {
+            (None, _) => {
                 let path = self.files.iter().find(|file| file.device == device && file.is_read);
                 let dir = self.dirs[usize::from(device.0)].clone();
                 Place { path: path.map_or(dir, |file| file.path.clone()), offset: 0, device, epoch }
             }
         }
+    }
+
+    fn incarnation_of(&self, epoch: Epoch) -> Incarnation {
+        let of_epoch = self.found.iter().find(|header| header.epoch == epoch && self.is_valid(header));
+        of_epoch.map_or(Incarnation(0), |header| header.incarnation)
     }
 
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
