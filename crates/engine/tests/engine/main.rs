@@ -22,6 +22,7 @@ mod world;
 
 mod checkpoint;
 mod crash;
+mod cuts;
 mod damaged;
 mod faults;
 mod format;
