@@ -39,6 +39,7 @@ pub use datum::IntoDatum;
 use freshet_engine::engine::{DurableWait, Engine};
 pub use freshet_engine::engine::{OpenError, Options, Stats};
 use freshet_engine::ids::Cts;
+pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};

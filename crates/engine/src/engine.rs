@@ -9,7 +9,8 @@ use crate::ids::{Cts, DeviceId};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
-use crate::mem::{Arena, Budget, Pages};
+pub use crate::mem::{Account, Claim, Kind};
+use crate::mem::{Arena, Budget, Pages, available_bytes};
 use crate::replay;
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
@@ -31,8 +32,10 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
-    /// The most memory that pages, versions and indexes may take.
+    /// The most memory that the database may take, a restart included. By default four fifths of what the cgroup or the machine gives.
     pub memory_limit_bytes: u64,
+    /// What the process took before, and the limit covers: 0 where the database is not the whole process.
+    pub program_bytes: u64,
     /// The most space the log may take on all devices together.
     pub log_size_bytes: u64,
     pub segment_bytes: u64,
@@ -52,7 +55,8 @@ impl Options {
         Options {
             data_dir: data_dir.into(),
             log_dirs: Vec::new(),
-            memory_limit_bytes: 8 << 30,
+            memory_limit_bytes: available_bytes().map_or(8 << 30, |bytes| (bytes / 10 * 8) >> 20 << 20),
+            program_bytes: 0,
             log_size_bytes: 4 << 30,
             segment_bytes: 64 << 20,
             stage_limit_bytes: 16 << 20,
@@ -115,6 +119,24 @@ fn refuse(what: impl std::fmt::Display) -> OpenError {
     OpenError(what.to_string())
 }
 
+/// Memory taken for one purpose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryUse {
+    /// A table, or what belongs to none.
+    pub object: String,
+    pub kind: String,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    pub limit_bytes: u64,
+    /// Of the limit, what only versions of updates and deletes may take.
+    pub reserve_bytes: u64,
+    pub used_bytes: u64,
+    pub restart_bytes: u64,
+}
+
 /// What the engine tells about itself.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
@@ -155,7 +177,6 @@ struct Inner {
     checkpoint_turned: Condvar,
     /// Finished checkpoints, to be read while one is being written.
     finished: AtomicU64,
-    index_bytes: AtomicU64,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
@@ -252,6 +273,7 @@ impl Engine {
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
+        self.inner.0.note_largest_index();
         self.inner.0.step_checkpoint() || logged || collected
     }
 
@@ -300,6 +322,58 @@ impl Engine {
             durable_epoch: core.log.durable().0,
             log_devices: u64::from(core.log.devices()),
         }
+    }
+
+    /// What memory is taken for, by object and kind.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        let core = self.core();
+        let mut uses = Vec::new();
+        let mut of = |object: &str, kind: String, bytes: u64| {
+            if bytes > 0 {
+                uses.push(MemoryUse { object: object.to_owned(), kind, bytes });
+            }
+        };
+        let schema = self.schema();
+        let mut listed = 0;
+        let system = std::iter::once(("system tables", &core.system));
+        for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
+            let (records, free) = table.store.primary.memory_bytes();
+            let values = table.store.containers().skip(1).map(|c| c.memory_bytes());
+            let (values, free_values) = values.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+            listed += records + values;
+            of(name, "records".into(), records - free);
+            of(name, "long values".into(), values - free_values);
+            of(name, "free slots".into(), free + free_values);
+            for index in &table.indexes {
+                of(name, format!("index {}", index.def.name), index.memory_bytes());
+            }
+        }
+        of("dropped tables", "records".into(), core.pages.used_bytes().saturating_sub(listed));
+        for kind in Kind::ALL {
+            match kind {
+                Kind::Pages | Kind::Indexes => {}
+                // The budget holds what they may become.
+                Kind::LogBuffers => of("database", kind.name().into(), core.log.buffer_bytes()),
+                kind => of("database", kind.name().into(), core.budget.used_for(kind)),
+            }
+        }
+        uses
+    }
+
+    /// The memory limit, what is taken of it, and what a restart would take at its peak.
+    pub fn memory_limit(&self) -> MemoryLimit {
+        let budget = &self.core().budget;
+        MemoryLimit {
+            limit_bytes: budget.limit_bytes(),
+            reserve_bytes: budget.reserve_bytes(),
+            used_bytes: budget.used_bytes(),
+            restart_bytes: budget.restart_bytes(),
+        }
+    }
+
+    /// An account for memory that is taken outside of the engine.
+    pub fn account(&self, kind: Kind) -> Account {
+        Account::new(&self.core().budget, kind)
     }
 
     fn index_bytes(&self) -> u64 {
@@ -406,8 +480,14 @@ impl Drop for Handle {
 /// A frame is a quarter of the staging limit, and the delta of the widest record has to fit one.
 const STAGE_LIMIT_BYTES_MIN: u64 = 4 * (FIELD_BYTES_MAX as u64 + (8 << 10));
 
+/// Of the memory limit, what is staged on a device is at most one part in so many.
+const STAGE_SHARE: u64 = 32;
+
 /// Memory, log and recovery: everything but the threads.
-fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+    // A small database does not spend its memory on the log's buffers.
+    let stage_most = (options.memory_limit_bytes / STAGE_SHARE).max(STAGE_LIMIT_BYTES_MIN);
+    options.stage_limit_bytes = options.stage_limit_bytes.min(stage_most);
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
@@ -438,7 +518,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
             manifest
         }
     };
-    let budget = Arc::new(Budget::new(options.memory_limit_bytes));
+    let budget = Arc::new(budget(&options).map_err(refuse)?);
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let pages = Arc::new(pages);
@@ -455,6 +535,15 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     core.schema.store(Arc::new(restored.schema));
     for table in core.schema.load_full().tables() {
         replay::rebuild_indexes(&core, table, options.threads());
+        table.indexes.iter().for_each(|index| index.charge_to(&core.budget));
+    }
+    take_fixed(&core, &options);
+    if core.budget.used_bytes() > options.memory_limit_bytes {
+        return Err(refuse(format!(
+            "the database takes {} MiB, and the memory limit is {} MiB",
+            core.budget.used_bytes().div_ceil(1 << 20),
+            options.memory_limit_bytes >> 20
+        )));
     }
     let tried = manifest.checkpoint;
     let checkpoints = Checkpoints { manifest, tried, running: None, wanted: false, finished: 0, failed: None };
@@ -465,12 +554,44 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         checkpoints: Mutex::new(checkpoints),
         checkpoint_turned: Condvar::new(),
         finished: AtomicU64::new(0),
-        index_bytes: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
         _lock: lock,
     })
+}
+
+/// Growth and reserve that the smallest database gets beyond what is fixed.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
+
+/// What the log may hold in memory: what is staged, two groups in flight, and zeros for a segment.
+fn log_buffer_bytes(options: &Options) -> u64 {
+    const GROUPS: u64 = 2;
+    let devices = options.log_dirs.len().max(1) as u64;
+    devices * (options.stage_limit_bytes * (1 + GROUPS) + (1 << 20).min(options.segment_bytes))
+}
+
+/// The budget of a database with these options, or why there can be none.
+fn budget(options: &Options) -> Result<Budget, String> {
+    let restart = replay::costs(options.threads(), options.segment_bytes);
+    let fixed = options.program_bytes + log_buffer_bytes(options).max(restart.fixed_bytes);
+    let least = (fixed + ROOM_BYTES_MIN) / 7 * 8;
+    if options.memory_limit_bytes < least {
+        return Err(format!(
+            "a memory limit of {} KiB is too low: the process and its log buffers alone need {} KiB",
+            options.memory_limit_bytes >> 10,
+            least.div_ceil(1 << 10)
+        ));
+    }
+    Ok(Budget::with_restart(options.memory_limit_bytes, restart))
+}
+
+/// What does not depend on the data is taken once.
+fn take_fixed(core: &Core, options: &Options) {
+    let tables = core.pages.metadata_bytes() + core.arena.metadata_bytes() + core.sessions.metadata_bytes();
+    core.budget.take(Kind::Tables, tables, Claim::Forced);
+    core.budget.take(Kind::Program, options.program_bytes, Claim::Forced);
+    core.budget.take(Kind::LogBuffers, log_buffer_bytes(options), Claim::Forced);
 }
 
 struct OpenedLog {
@@ -563,11 +684,11 @@ impl Inner {
         }
     }
 
-    /// Garbage, checkpoints, and the memory that indexes take.
+    /// Garbage, checkpoints, and what a restart would take.
     fn drive_upkeep(&self) {
         while !self.is_closing() {
             let collected = self.core.collect_all(4096);
-            self.account_indexes();
+            self.note_largest_index();
             if self.step_checkpoint() || collected {
                 continue;
             }
@@ -578,10 +699,11 @@ impl Inner {
         }
     }
 
-    fn account_indexes(&self) {
-        let now = self.core.schema.load().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum();
-        let before = self.index_bytes.swap(now, Ordering::Relaxed);
-        self.core.budget.adjust(before, now);
+    /// A restart sorts it; it may have been dropped.
+    fn note_largest_index(&self) {
+        let schema = self.core.schema.load();
+        let ordered = schema.tables().flat_map(|t| &t.indexes).filter(|i| i.is_ordered());
+        self.core.budget.set_largest_ordered(ordered.map(|i| i.memory_bytes()).max().unwrap_or(0));
     }
 
     /// A step of the checkpoint that is wanted or due; false if none is.

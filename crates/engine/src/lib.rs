@@ -25,7 +25,6 @@ pub mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
-#[cfg(not(any(loom, shuttle)))]
 pub mod mem;
 
 pub mod index;

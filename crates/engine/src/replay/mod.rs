@@ -25,7 +25,7 @@ use crate::checkpoint::{BadImages, ImageFile};
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::io::AlignedBuf;
 use crate::log::{GroupRef, LogDamage, Scan, frames};
-use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::mem::{PAGE_WORDS, PageMeta, Pages, RestartCosts};
 use crate::schema::{Layout, Row};
 use crate::table::{Container, PRIMARY, Store, VOLATILE_WORDS};
 use crate::txn::record::{self, BadRecord, Frame, Reader};
@@ -83,6 +83,14 @@ impl std::fmt::Display for ReplayError {
             ReplayError::MemoryLimit => f.write_str("the memory limit is smaller than the database"),
         }
     }
+}
+
+/// What a restart takes on top of the pages and indexes that it brings back: a window of the log and a group's payload for each thread,
+/// and for each page what the pre-scan keeps, in a map that doubles and then in a table.
+pub(crate) fn costs(threads: usize, segment_bytes: u64) -> RestartCosts {
+    let window = (4 << 20).min(segment_bytes);
+    let entry = (size_of::<(PageNo, Final)>() * 3 + size_of::<Option<Final>>()) as u64;
+    RestartCosts { fixed_bytes: threads as u64 * window, page_bytes: entry }
 }
 
 /// A page as the pre-scan leaves it.

@@ -14,7 +14,7 @@ mod slot;
 pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
-use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
 use crate::schema::LIVE;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -53,12 +53,15 @@ pub(crate) struct Container {
     /// Slots ever given out, counted from the first page's first slot.
     high_water: AtomicU64,
     space: Arc<Pages>,
+    /// The lists of pages and free slots.
+    account: Account,
 }
 
 impl Container {
     pub fn new(space: Arc<Pages>, storage: StorageId, number: u16, persistent_words: usize) -> Container {
         let slot_words = persistent_words + VOLATILE_WORDS;
         Container {
+            account: space.account(),
             storage,
             number,
             slot_words,
@@ -114,7 +117,20 @@ impl Container {
     }
 
     pub fn free_slot(&self, row: RowId) {
-        self.allocation.lock().free.push(row);
+        let mut allocation = self.allocation.lock();
+        let before = allocation.free.capacity();
+        allocation.free.push(row);
+        let more = allocation.free.capacity() - before;
+        if more > 0 {
+            // The row is gone: there is no refusing its slot.
+            self.account.take((more * size_of::<RowId>()) as u64, Claim::Forced);
+        }
+    }
+
+    /// Bytes of pages, and of them those in free slots.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        let free = self.allocation.lock().free.len() as u64 * self.slot_words as u64 * 8;
+        (self.pages.read().len() as u64 * PAGE_WORDS as u64 * 8, free)
     }
 
     /// Slots ever given out: a scan visits the positions below.
@@ -160,7 +176,9 @@ impl Container {
             }
         }
         free.retain(|(position, _)| *position < high_water);
-        self.allocation.lock().free = free.into_iter().rev().map(|(_, row)| row).collect();
+        let free: Vec<RowId> = free.into_iter().rev().map(|(_, row)| row).collect();
+        self.account.hold((free.capacity() * size_of::<RowId>()) as u64, Claim::Forced);
+        self.allocation.lock().free = free;
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);
         Ok(())

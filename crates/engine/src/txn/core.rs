@@ -110,7 +110,7 @@ impl Core {
         next_storage: u32,
         is_stepped: bool,
     ) -> Result<Core, LogError> {
-        let sessions = Sessions::new(sessions_max + OWN_SESSIONS);
+        let sessions = Sessions::new(sessions_max + OWN_SESSIONS, &budget);
         let checkpoint_reader = sessions.claim().expect("the first claim of at least one place");
         // Small segments allow fewer.
         let more = std::iter::from_fn(|| log.worker().ok()).take(WORKERS - 1);
@@ -143,8 +143,13 @@ impl Core {
     /// This thread's worker. Held from announce to leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number`
     /// chooses instead: so a seed decides which device gets what, and all devices get something.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
-        let number = if self.is_stepped { number } else { THREAD.with(|t| *t) };
+        let number = self.thread(number);
         self.workers[number % self.workers.len()].lock()
+    }
+
+    /// The thread's number; where everything happens on one thread, `number`.
+    pub(super) fn thread(&self, number: usize) -> usize {
+        if self.is_stepped { number } else { THREAD.with(|t| *t) }
     }
 
     /// A slot for a new row; takes and logs a page where the container has no room.
