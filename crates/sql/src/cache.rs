@@ -6,6 +6,7 @@
 use crate::route::Plan;
 use crate::rows::Column;
 use freshet_engine::catalog::Schema;
+use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ pub struct Prepared {
     pub(crate) schema: Arc<Schema>,
     pub(crate) plan: Plan,
     pub(crate) uses_clock: bool,
+    /// Counts until the last user is gone.
+    pub(crate) _charge: Account,
 }
 
 impl Prepared {

@@ -3,13 +3,14 @@
 //! | claim | made by | may fill |
 //! |---|---|---|
 //! | [`Claim::Growth`] | rows, index entries, results, sessions, caches | the limit less the reserve, and less what finishing took beyond it |
+//! | [`Claim::Read`] | results and what leads to them | the limit less half of the reserve |
 //! | [`Claim::Finish`] | versions and write lists of updates and deletes | the limit |
 //! | [`Claim::Forced`] | what can no longer be refused: inner nodes above a leaf that has split, a recovery | is counted afterwards |
 //!
 //! With G what growth holds, F what finishing holds (versions, write lists, garbage), R the reserve and L the limit:
 //!
 //! 1. Growth of b bytes is granted iff G + b + max(F, R) <= L: rows never take the room that an update or a delete needs to end.
-//! 2. Finishing is granted iff G + F + b <= L; a growing statement's own versions may fill half of the reserve only.
+//! 2. Reading of b bytes is granted iff G + b + max(F, R / 2) <= L: reads go on where growth has stopped. Finishing is granted iff G + F + b <= L; a growing statement's own versions may fill half of the reserve only.
 //! 3. What a restart holds at its peak, pages and indexes as they are now and what replay and the building of the largest
 //!    ordered index take on top, is at most L too: growth is refused before either would pass.
 //! 4. Whoever takes gives back exactly that: an [`Account`] at the latest when it is dropped.
@@ -88,6 +89,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     Growth,
+    Read,
     Finish,
     Forced,
 }
@@ -144,7 +146,11 @@ impl Budget {
         let granted = match (claim, kind.finishes()) {
             (Claim::Forced, _) => true,
             (Claim::Finish, _) => self.growing.load(Relaxed) + self.finishing.load(Relaxed) <= self.limit_bytes,
-            (Claim::Growth, true) => {
+            (Claim::Read, false) => {
+                let kept = self.finishing.load(Relaxed).max(self.reserve_bytes / 2);
+                before + bytes + kept <= self.limit_bytes
+            }
+            (Claim::Growth | Claim::Read, true) => {
                 let kept = (before + bytes + self.reserve_bytes / 2).max(self.reserve_bytes);
                 self.growing.load(Relaxed) + kept <= self.limit_bytes
             }

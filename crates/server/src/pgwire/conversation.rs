@@ -689,7 +689,7 @@ impl Conversation {
     /// A large result's memory does not stay with an idle session.
     fn forget_rows(&mut self) {
         if self.rows.len() > ROWS_KEPT_MAX {
-            self.rows = RowSet::default();
+            self.rows.release();
         }
     }
 

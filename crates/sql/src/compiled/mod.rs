@@ -105,11 +105,11 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Called for every row looked at.
+    /// Counts a row looked at; true if it is time to look around.
     #[inline]
-    fn row(&mut self) -> Result<(), SqlError> {
+    fn row(&mut self) -> bool {
         self.rows = self.rows.wrapping_add(1);
-        if self.rows.is_multiple_of(ROWS_PER_LOOK) { self.look() } else { Ok(()) }
+        self.rows.is_multiple_of(ROWS_PER_LOOK)
     }
 
     #[cold]
@@ -134,6 +134,18 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// Called for every row looked at.
+    #[inline]
+    fn row(&mut self) -> Result<(), SqlError> {
+        if self.interrupt.row() { self.look_around() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_around(&mut self) -> Result<(), SqlError> {
+        self.engine.check_snapshot()?;
+        self.interrupt.look()
+    }
+
     pub fn frame<'a>(&'a self, tables: &'a [Option<Arc<Table>>]) -> Frame<'a> {
         Frame {
             tables,
