@@ -4,7 +4,8 @@
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
 use crate::catalog::{Counters, Object, Schema, system_table};
-use crate::checkpoint::{Checkpoint, ImageFile, Manifest, ManifestError, Progress, needed_from};
+use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
+pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::ids::{Cts, DeviceId};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
@@ -15,13 +16,12 @@ use crate::replay;
 use crate::schema::FIELD_BYTES_MAX;
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
-use parking_lot::{Condvar, Mutex};
-use std::hash::{BuildHasher, Hasher};
+use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,6 +32,14 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Where checkpoints write images. Empty: `data_dir`.
+    pub backup_dirs: Vec<PathBuf>,
+    /// Threads of a checkpoint for each backup directory. 0: one per core, at most two.
+    pub checkpoint_threads: usize,
+    /// What a checkpoint that nobody waits for writes at least; it goes faster when the log fills faster. 0: nothing is paced.
+    pub checkpoint_bytes_per_s: u64,
+    /// Images go to files of about this length.
+    pub image_segment_bytes: u64,
     /// The most memory that the database may take, a restart included. By default four fifths of what the cgroup or the machine gives.
     pub memory_limit_bytes: u64,
     /// What the process took before, and the limit covers: 0 where the database is not the whole process.
@@ -55,6 +63,10 @@ impl Options {
         Options {
             data_dir: data_dir.into(),
             log_dirs: Vec::new(),
+            backup_dirs: Vec::new(),
+            checkpoint_threads: 0,
+            checkpoint_bytes_per_s: 64 << 20,
+            image_segment_bytes: 256 << 20,
             memory_limit_bytes: available_bytes().map_or(8 << 30, |bytes| (bytes / 10 * 8) >> 20 << 20),
             program_bytes: 0,
             log_size_bytes: 4 << 30,
@@ -77,6 +89,9 @@ impl Options {
             stage_limit_bytes: 256 << 10,
             sessions_max: 64,
             huge_pages: false,
+            checkpoint_threads: 2,
+            checkpoint_bytes_per_s: 0,
+            image_segment_bytes: 1 << 20,
             recovery_threads: 1,
             ..Options::new(data_dir)
         }
@@ -85,7 +100,7 @@ impl Options {
     fn log_options(&self) -> LogOptions {
         let dirs = if self.log_dirs.is_empty() { vec![self.data_dir.join("log")] } else { self.log_dirs.clone() };
         LogOptions {
-            fence_dirs: vec![self.data_dir.clone()],
+            fence_dirs: self.fence_dirs(),
             segment_bytes: self.segment_bytes,
             log_size_bytes: self.log_size_bytes,
             stage_limit_bytes: self.stage_limit_bytes,
@@ -99,6 +114,28 @@ impl Options {
         match self.recovery_threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
+        }
+    }
+
+    /// The data directory, and the backup directories beside it.
+    fn fence_dirs(&self) -> Vec<PathBuf> {
+        let beside = self.backup_dirs.iter().filter(|d| **d != self.data_dir);
+        std::iter::once(&self.data_dir).chain(beside).cloned().collect()
+    }
+
+    fn checkpoint_settings(&self) -> Settings {
+        let threads = match self.checkpoint_threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
+            threads => threads.min(CHECKPOINT_THREADS_MAX),
+        };
+        let own = vec![self.data_dir.clone()];
+        Settings {
+            data_dir: self.data_dir.clone(),
+            backup_dirs: if self.backup_dirs.is_empty() { own } else { self.backup_dirs.clone() },
+            threads: threads as u32,
+            segment_bytes: self.image_segment_bytes,
+            direct_io: self.direct_io,
+            pace_bytes_per_s: self.checkpoint_bytes_per_s,
         }
     }
 }
@@ -158,29 +195,25 @@ pub struct Stats {
     pub log_devices: u64,
 }
 
-struct Checkpoints {
-    manifest: Manifest,
-    /// The number of the last checkpoint tried.
-    tried: u64,
-    running: Option<Checkpoint>,
-    /// Someone asked; finished ones are counted so that who asked can tell.
-    wanted: bool,
-    finished: u64,
-    failed: Option<String>,
+/// What goes on in the background, by who would do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Closing and sealing epochs, and one device's writes and syncs.
+    Device(DeviceId),
+    /// Making segments ahead.
+    Prepare,
+    Garbage,
+    Checkpoint,
 }
 
 struct Inner {
     core: Arc<Core>,
-    io: Arc<dyn Io>,
     options: Options,
-    checkpoints: Mutex<Checkpoints>,
-    checkpoint_turned: Condvar,
-    /// Finished checkpoints, to be read while one is being written.
-    finished: AtomicU64,
+    checkpointer: Checkpointer,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
-    _lock: Box<dyn Lock>,
+    _locks: Vec<Box<dyn Lock>>,
 }
 
 /// An open database. Clones share it; the last one to go, sessions included, closes it.
@@ -274,33 +307,41 @@ impl Engine {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
         self.inner.0.note_largest_index();
-        self.inner.0.step_checkpoint() || logged || collected
+        self.inner.0.checkpointer.step() || logged || collected
     }
 
-    /// Writes every page's image and recycles the log below it. Returns when done.
+    /// One step of one part of it, for a caller that chooses who is slow; false if there was nothing to do.
+    pub fn step_part(&self, part: Part) -> bool {
+        let log = &self.core().log;
+        match part {
+            Part::Device(device) if device.0 < log.devices() => log.device_step(device) == log::Progress::Worked,
+            Part::Device(_) => false,
+            Part::Prepare => log.prepare_step() == log::Progress::Worked,
+            Part::Garbage => self.core().collect_all(16),
+            Part::Checkpoint => self.inner.0.checkpointer.step(),
+        }
+    }
+
+    /// Images what has changed and recycles the log below it, as fast as it goes. Returns when done.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let inner = &self.inner.0;
-        let mut state = inner.checkpoints.lock();
-        let before = state.finished;
-        // One under way may have copied pages before the caller's changes; the next one has not.
-        let target = before + if state.running.is_some() { 2 } else { 1 };
-        state.failed = None;
-        while state.finished < target {
-            if let Some(failure) = state.failed.take().or_else(|| self.failure()) {
-                return Err(Error::Checkpoint(failure));
-            }
-            // One that is running is ours, or the one before ours.
-            state.wanted |= state.running.is_none();
-            if inner.has_threads {
-                inner.checkpoint_turned.notify_all();
-                inner.checkpoint_turned.wait_for(&mut state, Duration::from_millis(50));
-            } else {
-                drop(state);
-                self.step();
-                state = inner.checkpoints.lock();
-            }
-        }
-        Ok(())
+        let step = || _ = self.step();
+        let step: Option<&dyn Fn()> = if inner.has_threads { None } else { Some(&step) };
+        inner.checkpointer.run(step, || self.failure()).map_err(Error::Checkpoint)
+    }
+
+    pub fn checkpoint_progress(&self) -> CheckpointProgress {
+        self.inner.0.checkpointer.progress()
+    }
+
+    /// A checkpoint that nobody waits for writes at least so much from now on; 0: as fast as it goes.
+    pub fn set_checkpoint_pace(&self, bytes_per_s: u64) {
+        self.inner.0.checkpointer.set_pace(bytes_per_s);
+    }
+
+    /// A checkpoint should be over in this time: one that is under way hurries, or one begins. Returns at once.
+    pub fn request_checkpoint_within(&self, time: Duration) {
+        self.inner.0.checkpointer.request_within(time.as_micros() as u64);
     }
 
     pub fn stats(&self) -> Stats {
@@ -318,7 +359,7 @@ impl Engine {
             groups: log.groups,
             group_overhead_bytes: log.header_bytes + log.padding_bytes,
             flushes: log.syncs,
-            checkpoints: self.inner.0.finished.load(Ordering::Relaxed),
+            checkpoints: self.inner.0.checkpointer.finished(),
             durable_epoch: core.log.durable().0,
             log_devices: u64::from(core.log.devices()),
         }
@@ -413,6 +454,10 @@ impl Engine {
             threads.push(spawn("freshet-log-prepare".into(), Box::new(Inner::drive_preparing)));
         }
         threads.push(spawn("freshet-upkeep".into(), Box::new(Inner::drive_upkeep)));
+        for lane in 0..inner.checkpointer.lanes() {
+            let name = format!("freshet-image-{lane}");
+            threads.push(spawn(name, Box::new(move |i| i.drive_checkpoint(lane))));
+        }
     }
 
     /// A new database gets its first row: the counters, which are also the lock that serialises DDL.
@@ -426,15 +471,10 @@ impl Engine {
             self.until_done(&mut session, |s| s.insert(&core.system, &mut row).map(drop))?;
             self.until_done(&mut session, |s| s.commit().map(drop))?;
         }
-        let mut state = self.inner.0.checkpoints.lock();
-        if !state.manifest.created {
-            let first = core.log.now();
-            self.wait_durable(first).wait().map_err(refuse)?;
-            state.manifest.created = true;
-            let inner = &self.inner.0;
-            state.manifest.save(&inner.io, &inner.options.data_dir).map_err(|e| {
-                refuse(format!("cannot write {}: {e}", inner.options.data_dir.join("manifest").display()))
-            })?;
+        let checkpointer = &self.inner.0.checkpointer;
+        if !checkpointer.manifest().created {
+            self.wait_durable(core.log.now()).wait().map_err(refuse)?;
+            checkpointer.note_created().map_err(refuse)?;
         }
         Ok(())
     }
@@ -465,7 +505,7 @@ impl Drop for Handle {
         let inner = &self.0;
         inner.closing.store(true, Ordering::SeqCst);
         inner.core.log.wake();
-        inner.checkpoint_turned.notify_all();
+        inner.checkpointer.wake();
         for thread in inner.threads.lock().drain(..) {
             // A background thread that panicked has already said so; closing goes on.
             let _ = thread.join();
@@ -479,6 +519,8 @@ impl Drop for Handle {
 
 /// A frame is a quarter of the staging limit, and the delta of the widest record has to fit one.
 const STAGE_LIMIT_BYTES_MIN: u64 = 4 * (FIELD_BYTES_MAX as u64 + (8 << 10));
+/// Image threads of one directory: beyond, they only wait for it.
+const CHECKPOINT_THREADS_MAX: usize = 16;
 
 /// Of the memory limit, what is staged on a device is at most one part in so many.
 const STAGE_SHARE: u64 = 32;
@@ -496,11 +538,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
         return Err(refuse(format!("{} holds no database", dir.display())));
     }
-    io.create_dir_all(&dir).map_err(in_dir)?;
-    let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
-        _ => in_dir(e),
-    })?;
+    let locks = lock_dirs(&io, &options)?;
     // Under the lock: whoever had it may just have replaced the manifest.
     let manifest = Manifest::load(&io, &dir).map_err(|e| match e {
         ManifestError::Io(e) => in_dir(e),
@@ -513,7 +551,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let manifest = match manifest {
         Some(manifest) => manifest,
         None => {
-            let manifest = Manifest::new(random_id());
+            let manifest = Manifest::new(random_id(&io));
             manifest.save(&io, &dir).map_err(in_dir)?;
             manifest
         }
@@ -524,14 +562,18 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let pages = Arc::new(pages);
     let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
-    let seed = random_id().0 as u64;
-    let log = open_log(&io, &clock, &options, &manifest, &pages)?;
+    let seed = io.random();
+    let mut manifest = manifest;
+    let log = open_log(&io, &clock, &options, &mut manifest, &pages)?;
     let horizon = Cts::last_of(log.replayed);
     let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
     let sessions_max = options.sessions_max;
     let (stores, next_storage) = (restored.stores, restored.next_storage);
-    let core = Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, !has_threads)
-        .map_err(refuse)?;
+    let settings = options.checkpoint_settings();
+    let (lanes, is_stepped) = (settings.lanes(), !has_threads);
+    let core =
+        Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
+            .map_err(refuse)?;
     core.schema.store(Arc::new(restored.schema));
     for table in core.schema.load_full().tables() {
         replay::rebuild_indexes(&core, table, options.threads());
@@ -545,19 +587,16 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
             options.memory_limit_bytes >> 20
         )));
     }
-    let tried = manifest.checkpoint;
-    let checkpoints = Checkpoints { manifest, tried, running: None, wanted: false, finished: 0, failed: None };
+    let core = Arc::new(core);
+    let checkpointer = Checkpointer::new(core.clone(), io, clock, settings, manifest).map_err(refuse)?;
     Ok(Inner {
-        core: Arc::new(core),
-        io,
+        core,
         options,
-        checkpoints: Mutex::new(checkpoints),
-        checkpoint_turned: Condvar::new(),
-        finished: AtomicU64::new(0),
+        checkpointer,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
-        _lock: lock,
+        _locks: locks,
     })
 }
 
@@ -594,6 +633,22 @@ fn take_fixed(core: &Core, options: &Options) {
     core.budget.take(Kind::LogBuffers, log_buffer_bytes(options), Claim::Forced);
 }
 
+/// One process per directory that it writes to.
+fn lock_dirs(io: &Arc<dyn Io>, options: &Options) -> Result<Vec<Box<dyn Lock>>, OpenError> {
+    let mut locks = Vec::new();
+    for dir in options.fence_dirs() {
+        let kind = if dir == options.data_dir { "data" } else { "backup" };
+        let in_dir = |e: io::Error| refuse(format!("cannot use {kind} directory {}: {e}", dir.display()));
+        io.create_dir_all(&dir).map_err(in_dir)?;
+        let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
+            _ => in_dir(e),
+        })?;
+        locks.push(lock);
+    }
+    Ok(locks)
+}
+
 struct OpenedLog {
     log: Arc<Log>,
     /// The durable horizon that was replayed.
@@ -605,7 +660,7 @@ fn open_log(
     io: &Arc<dyn Io>,
     clock: &Arc<dyn Clock>,
     options: &Options,
-    manifest: &Manifest,
+    manifest: &mut Manifest,
     pages: &Arc<Pages>,
 ) -> Result<OpenedLog, OpenError> {
     let log_options = options.log_options();
@@ -621,27 +676,27 @@ fn open_log(
     if scan.database() != manifest.database {
         return Err(refuse(format!("the log belongs to another database than {}", options.data_dir.display())));
     }
-    let images = match manifest.checkpoint {
+    let images = match manifest.checkpoints {
         0 => None,
-        _ => Some(
-            ImageFile::open(io, &options.data_dir.join(manifest.images_name()), manifest.images_bytes)
-                .map_err(|bad| refuse(replay::ReplayError::Images(bad)))?,
-        ),
+        _ => {
+            let dirs = options.checkpoint_settings().backup_dirs;
+            let images = Images::open(io, &options.data_dir, &dirs, manifest);
+            Some(images.map_err(|bad| refuse(replay::ReplayError::Images(bad)))?)
+        }
     };
     replay::replay(pages, &scan, images.as_ref(), options.threads()).map_err(refuse)?;
+    checkpoint::restore_marks(pages, images.as_ref(), manifest.log_start.epoch);
+    if let Some(images) = &images {
+        manifest.adopt(images);
+    }
     let replayed = scan.durable();
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
     Ok(OpenedLog { log, replayed })
 }
 
-/// 128 bits from the standard library's per-process random keys and the clock: an identity, not a secret.
-fn random_id() -> DatabaseId {
-    let half = || {
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
-        hasher.finish()
-    };
-    DatabaseId(u128::from(half()) << 64 | u128::from(half()))
+/// An identity, not a secret.
+fn random_id(io: &Arc<dyn Io>) -> DatabaseId {
+    DatabaseId(u128::from(io.random()) << 64 | u128::from(io.random()))
 }
 
 impl Inner {
@@ -684,17 +739,27 @@ impl Inner {
         }
     }
 
-    /// Garbage, checkpoints, and what a restart would take.
+    /// Garbage, and what a restart would take.
     fn drive_upkeep(&self) {
         while !self.is_closing() {
+            let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
             self.note_largest_index();
-            if self.step_checkpoint() || collected {
-                continue;
+            if !collected && !self.is_closing() {
+                self.checkpointer.park(seen, Duration::from_millis(5));
             }
-            let mut state = self.checkpoints.lock();
-            if !state.wanted && !self.is_closing() {
-                self.checkpoint_turned.wait_for(&mut state, Duration::from_millis(5));
+        }
+    }
+
+    /// One lane of the checkpoint; the first one also looks whether one is due.
+    fn drive_checkpoint(&self, lane: usize) {
+        let idle = Duration::from_millis(if lane == 0 { 5 } else { 500 });
+        while !self.is_closing() {
+            let seen = self.checkpointer.turns();
+            match self.checkpointer.turn(lane) {
+                Turn::Worked => {}
+                Turn::Wait { us } => self.checkpointer.park(seen, Duration::from_micros(us).min(idle)),
+                Turn::Idle => self.checkpointer.park(seen, idle),
             }
         }
     }
@@ -704,59 +769,5 @@ impl Inner {
         let schema = self.core.schema.load();
         let ordered = schema.tables().flat_map(|t| &t.indexes).filter(|i| i.is_ordered());
         self.core.budget.set_largest_ordered(ordered.map(|i| i.memory_bytes()).max().unwrap_or(0));
-    }
-
-    /// A step of the checkpoint that is wanted or due; false if none is.
-    fn step_checkpoint(&self) -> bool {
-        if self.core.log.poisoned().is_some() {
-            // Nothing is freed any more: who waits for space learns why from the log.
-            self.core.space.tell(false);
-            return false;
-        }
-        let mut state = self.checkpoints.lock();
-        if state.running.is_none() && !self.is_checkpoint_due(&state) {
-            return false;
-        }
-        if let Err(error) = self.advance_checkpoint(&mut state) {
-            state.running = None;
-            state.wanted = false;
-            state.failed = Some(format!("checkpoint in {}: {error}", self.options.data_dir.display()));
-            self.core.space.tell(false);
-            self.checkpoint_turned.notify_all();
-        }
-        true
-    }
-
-    fn is_checkpoint_due(&self, state: &Checkpoints) -> bool {
-        let log = &self.core.log;
-        // After a failure only a request starts another: the log is kept, and commits go on until its space runs out.
-        let filling = || {
-            let is_half_full = state.failed.is_none() && log.used_bytes() > log.capacity_bytes() / 2;
-            // A large transaction under way pins the log: until it ends, another checkpoint would free no more than the last.
-            is_half_full && needed_from(&self.core).1 > state.manifest.log_start.epoch
-        };
-        state.wanted || self.core.space.is_wanted() || filling()
-    }
-
-    fn advance_checkpoint(&self, state: &mut Checkpoints) -> io::Result<()> {
-        let mut running = match state.running.take() {
-            Some(running) => running,
-            None => {
-                state.wanted = false;
-                state.tried += 1;
-                Checkpoint::start(&self.core, &self.io, &self.options.data_dir, &state.manifest, state.tried)?
-            }
-        };
-        match running.step()? {
-            Progress::Working => state.running = Some(running),
-            Progress::Done => {
-                state.manifest = running.into_manifest();
-                state.finished += 1;
-                self.finished.store(state.finished, Ordering::Relaxed);
-                self.core.space.tell(true);
-                self.checkpoint_turned.notify_all();
-            }
-        }
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`ids`] | what are things called |
 //! | [`sync`] | with what do threads meet |
+//! | [`planted`] | does the simulator bite |
 //! | [`io`] | how are files and time reached |
 //! | `mem` | where do bytes live |
 //! | [`index`] | which rows may have this key |
@@ -22,6 +23,7 @@
 
 pub mod ids;
 pub mod sync;
+pub mod planted;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! reception: accept, startup packet, cancel requests ---> worker with the fewest sessions
-//! worker:    one current-thread runtime; a session stays with it until its end
+//! worker:    one current-thread runtime; a session stays with it until its end, but for long statements,
+//!            which run on a pool of threads
 //! ```
 //!
 //! Startup packets and cancel requests are served by the reception, so that a cancel gets through while every worker is
@@ -217,7 +218,8 @@ impl Drop for Server {
 }
 
 fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    // Its pool runs the statements that take long.
+    tokio::runtime::Builder::new_current_thread().enable_all().thread_stack_size(WORKER_STACK_BYTES).build()
 }
 
 // ---- workers

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
+use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::{listener, serve};
 use std::io::IsTerminal;
@@ -25,6 +26,7 @@ enum Command {
     Serve(serve::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
     Market(MarketArgs),
+    Bench(BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     log_to_stderr(&cli.command);
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => freshet_bench::run(args),
         Command::Market(args) => freshet_market::run(args, |database, address| {
             let server = listener::listen(database, listener::Options::new(address));
             server.map(|server| Box::new(server) as ListenGuard).map_err(|error| error.to_string())
@@ -39,12 +42,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and the market, which
-/// reports by itself, only what goes wrong.
+/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and market and bench, which
+/// report by themselves, only what goes wrong.
 fn log_to_stderr(command: &Command) {
     let usual = match command {
         Command::Serve(_) => "info",
-        Command::Market(_) => "warn",
+        Command::Market(_) | Command::Bench(_) => "warn",
     };
     let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();

@@ -19,6 +19,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
 
+/// How long the sessions of a failed log have to end.
+const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Serve a database to PostgreSQL clients
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -83,12 +86,15 @@ pub fn run(args: Args) -> ExitCode {
             server.stop();
             match database.engine().failure() {
                 None => ExitCode::SUCCESS,
-                Some(reason) => exit(LOG_FAILED, format_args!("the log failed: {reason}")),
+                Some(reason) => exit(LOG_FAILED, reason),
             }
         }
         Why::LogFailed(reason) => {
+            // Said before the sessions end, which the statement of one of them may delay.
+            tracing::error!("{reason}; ending {} sessions", server.sessions());
+            end_by_force();
             server.stop();
-            exit(LOG_FAILED, format_args!("the log failed, nothing more is acknowledged: {reason}"))
+            exit(LOG_FAILED, reason)
         }
     }
 }
@@ -108,6 +114,14 @@ fn print(config: &Config) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit(CANNOT_START, error),
     }
+}
+
+/// A statement that runs for long does not keep a server with a failed log alive.
+fn end_by_force() {
+    std::thread::spawn(|| {
+        std::thread::sleep(FAILURE_PATIENCE);
+        std::process::exit(i32::from(LOG_FAILED));
+    });
 }
 
 /// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly.

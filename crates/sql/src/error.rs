@@ -67,8 +67,7 @@ impl From<Error> for SqlError {
                 .with_hint("Run the transaction again."),
             Error::LogFull => SqlError::new("53100", "the log has no room")
                 .with_hint("Wait for a checkpoint, or give the database a larger log."),
-            Error::LogFailed(reason) => SqlError::new("58030", format!("the log has failed: {reason}"))
-                .with_hint("Nothing is acknowledged any more: restart the database."),
+            Error::LogFailed(reason) => SqlError::new("58030", reason).with_hint("Restart the database."),
             Error::DuplicateRelation(name) => SqlError::new("42P07", format!("relation \"{name}\" already exists")),
             Error::UndefinedTable(name) => SqlError::new("42P01", format!("table \"{name}\" does not exist")),
             Error::UndefinedIndex(name) => SqlError::new("42704", format!("index \"{name}\" does not exist")),

@@ -84,12 +84,14 @@ pub enum Step {
     Wait(Wait),
 }
 
-/// A lock, room in the log, or a query on its own threads.
+/// A lock, room in the log, a query on its own threads, or a thread that the statement may hold.
 pub struct Wait(On);
 
 enum On {
     Engine(WaitToken),
     Other(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// Nothing to wait for: see [`Wait::is_elsewhere`].
+    Elsewhere,
 }
 
 impl Future for Wait {
@@ -99,6 +101,7 @@ impl Future for Wait {
         match &mut self.0 {
             On::Engine(token) => Pin::new(token).poll(context),
             On::Other(future) => future.as_mut().poll(context),
+            On::Elsewhere => Poll::Ready(()),
         }
     }
 }
@@ -109,11 +112,18 @@ impl Wait {
         matches!(&self.0, On::Engine(token) if token.is_lock())
     }
 
+    /// The statement takes longer than [`Session::limit_inline`] allows: go on with [`Session::resume_elsewhere`] on a thread that
+    /// serves nobody else.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.0, On::Elsewhere)
+    }
+
     /// Waits on the calling thread; false if `limit` passed first.
     pub fn block(&mut self, limit: Option<Duration>) -> bool {
         match &mut self.0 {
             On::Engine(token) => token.block(limit),
             On::Other(future) => freshet_engine::txn::block_on(future, limit).is_some(),
+            On::Elsewhere => true,
         }
     }
 }
@@ -177,6 +187,9 @@ pub struct Session {
     cache: Arc<StatementCache>,
     scratch: Scratch,
     interrupt: Interrupt,
+    inline_limit: Option<Duration>,
+    /// The statement that runs has met the limit once.
+    is_long: bool,
     env: Env,
     block: Block,
     /// Of the explicit block.
@@ -215,6 +228,8 @@ impl Session {
             cache,
             scratch: Scratch::default(),
             interrupt: Interrupt::default(),
+            inline_limit: None,
+            is_long: false,
             env: Env {
                 user: "freshet".to_owned(),
                 database: "freshet".to_owned(),
@@ -254,6 +269,12 @@ impl Session {
     /// Set it from any thread to end the statement that is running with 57014. Who waits is ended by [`Session::cancel`].
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
         self.interrupt.cancelled.clone()
+    }
+
+    /// How long a statement may hold the thread of `execute` and `resume`, for callers that serve many sessions on one thread. A longer one
+    /// gives [`Wait::is_elsewhere`]. `None`, the default: as long as it takes.
+    pub fn limit_inline(&mut self, limit: Option<Duration>) {
+        self.inline_limit = limit;
     }
 
     // ---- preparing
@@ -353,6 +374,27 @@ impl Session {
 
     /// Goes on after a wait.
     pub fn resume(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let is_long = match &self.pending {
+            Some(Pending::Run { .. }) => self.is_long,
+            // What a query gave is applied or copied at once, however much it is.
+            Some(Pending::Road { .. }) => true,
+            _ => false,
+        };
+        if is_long && self.inline_limit.is_some() {
+            return Ok(Step::Wait(Wait(On::Elsewhere)));
+        }
+        self.go_on(rows)
+    }
+
+    /// Goes on, for as long as it takes.
+    pub fn resume_elsewhere(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let limit = self.inline_limit.take();
+        let step = self.go_on(rows);
+        self.inline_limit = limit;
+        step
+    }
+
+    fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         match self.pending.take() {
             None => Err(SqlError::new("55000", "no statement is waiting")),
             Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
@@ -377,6 +419,7 @@ impl Session {
             | Plan::Define(_)
             | Plan::Other(_) => {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
+                self.is_long = false;
                 self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
                 self.enter_transaction(&statement.plan);
                 if statement.uses_clock {
@@ -500,7 +543,12 @@ impl Session {
     }
 
     fn run(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        if matches!(statement.plan, Plan::Define(_)) && self.inline_limit.is_some() {
+            // An index is built in one go.
+            return Ok(self.too_long(statement, parameters));
+        }
         if let Plan::Other(planned) = &statement.plan {
+            self.interrupt.limit_inline(None);
             let started = planned.start(&mut RoadContext {
                 engine: &self.engine,
                 session: &mut self.inner,
@@ -513,6 +561,7 @@ impl Session {
                 Err(error) => Err(self.statement_failed(error)),
             };
         }
+        self.interrupt.limit_inline(self.inline_limit);
         let mut run = Run {
             engine: &mut self.inner,
             parameters,
@@ -535,6 +584,11 @@ impl Session {
         match result {
             Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, warning),
             Err(Halt::Error(error)) => Err(self.statement_failed(read_only_error(error, statement))),
+            Err(Halt::TooLong) => {
+                self.inner.rollback_statement();
+                rows.start(&statement.columns);
+                Ok(self.too_long(statement, parameters))
+            }
             Err(Halt::Wait(token)) => {
                 self.inner.rollback_statement();
                 rows.start(&statement.columns);
@@ -542,6 +596,13 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
+    }
+
+    /// The statement runs anew, elsewhere.
+    fn too_long(&mut self, statement: &Arc<Prepared>, parameters: &[Datum]) -> Step {
+        self.is_long = true;
+        self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+        Step::Wait(Wait(On::Elsewhere))
     }
 
     /// Goes on with a run of the other road.

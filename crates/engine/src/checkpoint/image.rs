@@ -1,6 +1,4 @@
-//! The file of one checkpoint: images one after another, then the generations of all pages.
-//!
-//! An image (little-endian):
+//! An image: one page's persistent bytes as of S. Images lie one after another in segments; where, and which are in force, the manifest says.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -18,20 +16,26 @@
 //! | 52..56 | CRC32C of bytes 0..52 |
 //! | 56.. | the slots' persistent parts |
 //!
-//! The generations: magic `FGEN`, count u32, CRC32C u32 of what follows, then a u32 for each page from 0 on.
+//! All little-endian. The manifest repeats the head, so that a recovery reads head and payload in one piece and compares.
 
-use crate::ids::{Cts, PageNo, StorageId};
-use crate::io::{File, Io, OpenOptions};
+use super::manifest::{Manifest, WholeImages};
+use super::segment;
+use crate::ids::{Cts, Epoch, PageNo, StorageId};
+use crate::io::{AlignedBuf, File, Io, OpenOptions};
 use crate::log::Incarnation;
 use crate::mem::{PageMeta, bytes_of};
-use std::io;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const IMAGE_MAGIC: &[u8; 4] = b"FIMG";
-const GENERATIONS_MAGIC: &[u8; 4] = b"FGEN";
-const HEAD_BYTES: usize = 56;
-const BUFFER_BYTES: usize = 1 << 20;
+pub(super) const IMAGE_MAGIC: &[u8; 4] = b"FIMG";
+pub(super) const HEAD_BYTES: usize = 56;
+/// Words of a slot that no image has.
+const VOLATILE_WORDS: usize = crate::table::VOLATILE_WORDS;
+
+/// A segment of images, in whichever directory. No number is used twice in the life of a database.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct ImageSegmentNo(pub u32);
 
 /// What an image says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,157 +47,140 @@ pub(crate) struct ImageHead {
     pub slots: u32,
 }
 
-/// Appends images to a new file.
-pub(super) struct ImageWriter {
-    file: Arc<dyn File>,
-    buffer: Vec<u8>,
-    written: u64,
-}
-
-impl ImageWriter {
-    pub fn create(io: &Arc<dyn Io>, path: &Path) -> io::Result<ImageWriter> {
-        if io.exists(path)? {
-            io.remove(path)?;
-        }
-        let file = io.open(path, OpenOptions { create: true, direct: false })?;
-        Ok(ImageWriter { file, buffer: Vec::new(), written: 0 })
-    }
-
-    pub fn put(&mut self, head: &ImageHead, payload: &[u64]) -> io::Result<()> {
-        let payload = bytes_of(payload);
-        let start = self.buffer.len();
-        self.buffer.extend_from_slice(IMAGE_MAGIC);
-        for field in [head.page.0, head.meta.storage.0, head.meta.generation] {
-            self.buffer.extend_from_slice(&field.to_le_bytes());
-        }
-        self.buffer.extend_from_slice(&head.meta.container.to_le_bytes());
-        self.buffer.extend_from_slice(&head.meta.slot_words.to_le_bytes());
-        self.buffer.extend_from_slice(&head.meta.ordinal.to_le_bytes());
-        self.buffer.extend_from_slice(&head.snapshot.0.to_le_bytes());
-        self.buffer.extend_from_slice(&head.incarnation.0.to_le_bytes());
-        self.buffer.extend_from_slice(&head.slots.to_le_bytes());
-        self.buffer.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-        let crc = crc32c::crc32c(&self.buffer[start..]);
-        self.buffer.extend_from_slice(&crc.to_le_bytes());
-        self.buffer.extend_from_slice(payload);
-        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_at(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    /// Appends the generations and makes the file durable; gives its length.
-    pub fn finish(&mut self, generations: impl Iterator<Item = u32>) -> io::Result<u64> {
-        let bytes: Vec<u8> = generations.flat_map(u32::to_le_bytes).collect();
-        self.buffer.extend_from_slice(GENERATIONS_MAGIC);
-        self.buffer.extend_from_slice(&((bytes.len() / 4) as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-        self.buffer.extend_from_slice(&bytes);
-        self.flush()?;
-        self.file.sync()?;
-        Ok(self.written)
-    }
-}
-
-/// Why the images cannot be used: they were synced before the manifest named them, so this is damage.
-#[derive(Debug)]
-pub(crate) struct BadImages {
-    pub offset: u64,
-    pub reason: String,
-}
-
-fn bad(offset: u64, reason: impl ToString) -> BadImages {
-    BadImages { offset, reason: reason.to_string() }
-}
-
-/// Where an image's payload lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ImagePlace {
-    pub head: ImageHead,
-    offset: u64,
-    bytes: u32,
-    crc: u32,
-}
-
-impl ImagePlace {
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
+impl ImageHead {
+    /// Bytes of the slots' persistent parts.
     pub fn payload_bytes(&self) -> usize {
-        self.bytes as usize
+        self.slots as usize * usize::from(self.meta.slot_words).saturating_sub(VOLATILE_WORDS) * 8
     }
-}
 
-/// A finished file, read back.
-pub(crate) struct ImageFile {
-    file: Arc<dyn File>,
-    pub images: Vec<ImagePlace>,
-    /// Of every page from 0 on, free ones included.
-    pub generations: Vec<u32>,
-}
-
-impl ImageFile {
-    /// Reads all heads and the generations; payloads come later, by any number of threads.
-    pub fn open(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<ImageFile, BadImages> {
-        let file = io.open(path, OpenOptions::default()).map_err(|e| bad(0, e))?;
-        let length = file.len().map_err(|e| bad(0, e))?;
-        if length < bytes {
-            return Err(bad(length, format!("{length} bytes where the manifest says {bytes}")));
-        }
-        let mut opened = ImageFile { file, images: Vec::new(), generations: Vec::new() };
+    fn encode(&self, payload_crc: u32) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
         let mut at = 0;
-        while at < bytes {
-            at = opened.read_next(at, bytes)?;
-        }
-        Ok(opened)
+        let mut put = |bytes: &[u8]| {
+            head[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(IMAGE_MAGIC);
+        [self.page.0, self.meta.storage.0, self.meta.generation].iter().for_each(|f| put(&f.to_le_bytes()));
+        put(&self.meta.container.to_le_bytes());
+        put(&self.meta.slot_words.to_le_bytes());
+        put(&self.meta.ordinal.to_le_bytes());
+        put(&self.snapshot.0.to_le_bytes());
+        put(&self.incarnation.0.to_le_bytes());
+        put(&self.slots.to_le_bytes());
+        put(&(self.payload_bytes() as u32).to_le_bytes());
+        put(&payload_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&head[..HEAD_BYTES - 4]);
+        head[HEAD_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        head
     }
 
-    fn read_next(&mut self, at: u64, end: u64) -> Result<u64, BadImages> {
-        let mut head = [0u8; HEAD_BYTES];
-        let known = (end - at).min(HEAD_BYTES as u64) as usize;
-        self.file.read_at(&mut head[..known], at).map_err(|e| bad(at, e))?;
+    /// The head and the payload's CRC; `None` if it does not check.
+    fn decode(head: &[u8]) -> Option<(ImageHead, u32)> {
+        let u16_at = |i: usize| u16::from_le_bytes(head[i..i + 2].try_into().expect("2 bytes"));
         let u32_at = |i: usize| u32::from_le_bytes(head[i..i + 4].try_into().expect("4 bytes"));
         let u64_at = |i: usize| u64::from_le_bytes(head[i..i + 8].try_into().expect("8 bytes"));
-        if &head[..4] == GENERATIONS_MAGIC && known >= 12 {
-            return self.read_generations(at + 12, u32_at(4), u32_at(8));
+        if head.len() < HEAD_BYTES || &head[..4] != IMAGE_MAGIC || crc32c::crc32c(&head[..52]) != u32_at(52) {
+            return None;
         }
-        if &head[..4] != IMAGE_MAGIC || known < HEAD_BYTES || crc32c::crc32c(&head[..52]) != u32_at(52) {
-            return Err(bad(at, "no valid image head"));
-        }
-        let half = |i: usize| u16::from_le_bytes(head[i..i + 2].try_into().expect("2 bytes"));
-        let meta = PageMeta {
-            storage: StorageId(u32_at(8)),
-            generation: u32_at(12),
-            container: half(16),
-            slot_words: half(18),
-            ordinal: u32_at(20),
-        };
-        let head = ImageHead {
+        let decoded = ImageHead {
             page: PageNo(u32_at(4)),
-            meta,
+            meta: PageMeta {
+                storage: StorageId(u32_at(8)),
+                generation: u32_at(12),
+                container: u16_at(16),
+                slot_words: u16_at(18),
+                ordinal: u32_at(20),
+            },
             snapshot: Cts(u64_at(24)),
             incarnation: Incarnation(u64_at(32)),
             slots: u32_at(40),
         };
-        let place = ImagePlace { head, offset: at + HEAD_BYTES as u64, bytes: u32_at(44), crc: u32_at(48) };
-        self.images.push(place);
-        Ok(place.offset + u64::from(place.bytes))
+        (decoded.payload_bytes() as u64 == u64::from(u32_at(44))).then_some((decoded, u32_at(48)))
+    }
+}
+
+/// Appends an image; gives its payload's CRC.
+pub(super) fn put(out: &mut AlignedBuf, head: &ImageHead, payload: &[u64]) -> u32 {
+    let payload = bytes_of(payload);
+    assert_eq!(payload.len(), head.payload_bytes(), "invariant: an image has the slots that its head says");
+    let crc = crc32c::crc32c(payload);
+    out.extend_from_slice(&head.encode(crc));
+    out.extend_from_slice(payload);
+    crc
+}
+
+/// Where an image lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ImagePlace {
+    pub head: ImageHead,
+    pub segment: ImageSegmentNo,
+    /// Of the head in the segment.
+    pub offset: u64,
+    pub payload_crc: u32,
+}
+
+impl ImagePlace {
+    pub fn payload_bytes(&self) -> usize {
+        self.head.payload_bytes()
     }
 
-    fn read_generations(&mut self, at: u64, count: u32, crc: u32) -> Result<u64, BadImages> {
-        let mut bytes = vec![0; count as usize * 4];
-        self.file.read_at(&mut bytes, at).map_err(|e| bad(at, e))?;
-        if crc32c::crc32c(&bytes) != crc {
-            return Err(bad(at, "the generations do not check"));
+    /// Head and payload.
+    pub fn bytes(&self) -> u64 {
+        (HEAD_BYTES + self.payload_bytes()) as u64
+    }
+}
+
+/// Why images cannot be used: they were synced before the manifest named them, so this is damage, or a directory that is missing.
+#[derive(Debug)]
+pub(crate) struct BadImages {
+    pub path: PathBuf,
+    pub offset: u64,
+    pub reason: String,
+}
+
+/// The images in force, and the files that hold them.
+pub(crate) struct Images {
+    /// In the order in which they lie in their segments.
+    pub images: Vec<ImagePlace>,
+    /// Of every page from 0 on, free ones included.
+    pub generations: Vec<u32>,
+    /// Every change of an earlier epoch is in the images.
+    pub complete_below: Epoch,
+    files: BTreeMap<ImageSegmentNo, (PathBuf, Arc<dyn File>)>,
+}
+
+impl Images {
+    /// Opens the segments that the manifest names; payloads come later, by any number of threads. `dirs` are those in use now, where a
+    /// segment is looked for that is not where it was written.
+    pub fn open(io: &Arc<dyn Io>, data_dir: &Path, dirs: &[PathBuf], manifest: &Manifest) -> Result<Images, BadImages> {
+        if let Some(whole) = &manifest.whole {
+            return open_whole(io, data_dir, whole);
         }
-        self.generations = bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("4 bytes"))).collect();
-        Ok(at + bytes.len() as u64)
+        let mut files = BTreeMap::new();
+        for entry in &manifest.segments {
+            let recorded = manifest.dir_of(entry, data_dir);
+            let (path, file) = find(io, &recorded, dirs, entry.number)?;
+            let length = file.len().map_err(|e| bad(&path, 0, e))?;
+            if length < entry.bytes {
+                let reason = format!("{length} bytes where the manifest says {}", entry.bytes);
+                return Err(bad(&path, length, reason));
+            }
+            files.insert(entry.number, (path, file));
+        }
+        let mut images = manifest.images.clone();
+        images.sort_unstable_by_key(|i| (i.segment, i.offset));
+        let generations = manifest.generations.clone();
+        Ok(Images { images, generations, complete_below: manifest.complete_below, files })
+    }
+
+    /// The file that holds the image.
+    pub fn path(&self, image: &ImagePlace) -> &Path {
+        self.files.get(&image.segment).map_or(Path::new(""), |(path, _)| path)
+    }
+
+    pub fn bad(&self, image: &ImagePlace, reason: impl ToString) -> BadImages {
+        bad(self.path(image), image.offset, reason)
     }
 
     /// The image's payload as words, checked.
@@ -202,12 +189,105 @@ impl ImageFile {
         image: &ImagePlace,
         buffer: &'b mut Vec<u8>,
     ) -> Result<impl Iterator<Item = u64> + use<'b>, BadImages> {
-        buffer.clear();
-        buffer.resize(image.bytes as usize, 0);
-        self.file.read_at(buffer, image.offset).map_err(|e| bad(image.offset, e))?;
-        if crc32c::crc32c(buffer) != image.crc {
-            return Err(bad(image.offset, format!("the image of page {} does not check", image.head.page.0)));
+        let (_, file) =
+            self.files.get(&image.segment).ok_or_else(|| self.bad(image, "in a segment that is not there"))?;
+        buffer.resize(image.bytes() as usize, 0);
+        file.read_at(buffer, image.offset).map_err(|e| self.bad(image, e))?;
+        let (head, payload) = buffer.split_at(HEAD_BYTES);
+        if ImageHead::decode(head) != Some((image.head, image.payload_crc)) {
+            return Err(self.bad(image, format!("the image of page {} is not where it should be", image.head.page.0)));
         }
-        Ok(buffer.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))))
+        if crc32c::crc32c(payload) != image.payload_crc {
+            return Err(self.bad(image, format!("the image of page {} does not check", image.head.page.0)));
+        }
+        Ok(payload.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))))
+    }
+}
+
+fn bad(path: &Path, offset: u64, reason: impl ToString) -> BadImages {
+    BadImages { path: path.to_path_buf(), offset, reason: reason.to_string() }
+}
+
+type Found = (PathBuf, Arc<dyn File>);
+
+/// The segment where it was written, or in another of the directories: one that was moved, or mounted elsewhere.
+fn find(io: &Arc<dyn Io>, recorded: &Path, dirs: &[PathBuf], number: ImageSegmentNo) -> Result<Found, BadImages> {
+    let name = segment::file_name(number);
+    let places = std::iter::once(recorded).chain(dirs.iter().map(PathBuf::as_path).filter(|d| *d != recorded));
+    for path in places.map(|dir| dir.join(&name)) {
+        if io.exists(&path).map_err(|e| bad(&path, 0, e))? {
+            let file = io.open(&path, OpenOptions::default()).map_err(|e| bad(&path, 0, e))?;
+            return Ok((path, file));
+        }
+    }
+    Err(bad(&recorded.join(&name), 0, format!("missing from the backup directory {}", recorded.display())))
+}
+
+// ---- format version 1: one file for all images, their generations behind them
+
+const GENERATIONS_MAGIC: &[u8; 4] = b"FGEN";
+
+/// Reads the heads of a file of format version 1: magic `FGEN`, count u32, CRC32C u32 and a u32 for each page stand where no further image does.
+fn open_whole(io: &Arc<dyn Io>, data_dir: &Path, whole: &WholeImages) -> Result<Images, BadImages> {
+    let path = data_dir.join(segment::file_name(whole.number));
+    let file = io.open(&path, OpenOptions::default()).map_err(|e| bad(&path, 0, e))?;
+    let length = file.len().map_err(|e| bad(&path, 0, e))?;
+    if length < whole.bytes {
+        return Err(bad(&path, length, format!("{length} bytes where the manifest says {}", whole.bytes)));
+    }
+    let (mut images, mut generations) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < whole.bytes {
+        let mut head = [0u8; HEAD_BYTES];
+        let known = (whole.bytes - at).min(HEAD_BYTES as u64) as usize;
+        file.read_at(&mut head[..known], at).map_err(|e| bad(&path, at, e))?;
+        if &head[..4] == GENERATIONS_MAGIC && known >= 12 {
+            generations = read_generations(&*file, &path, at, &head)?;
+            at += 12 + 4 * generations.len() as u64;
+            continue;
+        }
+        let Some((head, payload_crc)) = ImageHead::decode(&head[..known]) else {
+            return Err(bad(&path, at, "no valid image head"));
+        };
+        let place = ImagePlace { head, segment: whole.number, offset: at, payload_crc };
+        at += place.bytes();
+        images.push(place);
+    }
+    // Such a checkpoint has every page: what its oldest image holds, all of them hold, or the log has the page from its beginning.
+    let complete_below = images.iter().map(|i| i.head.snapshot.epoch().0 + 1).min().unwrap_or(0);
+    let files = BTreeMap::from([(whole.number, (path, file))]);
+    Ok(Images { images, generations, complete_below: Epoch(complete_below), files })
+}
+
+fn read_generations(file: &dyn File, path: &Path, at: u64, head: &[u8]) -> Result<Vec<u32>, BadImages> {
+    let u32_at = |i: usize| u32::from_le_bytes(head[i..i + 4].try_into().expect("4 bytes"));
+    let left = file.len().map_err(|e| bad(path, at, e))?.saturating_sub(at + 12);
+    let count = u64::from(u32_at(4));
+    if count * 4 > left {
+        return Err(bad(path, at, "the generations are cut short"));
+    }
+    let mut bytes = vec![0; count as usize * 4];
+    file.read_at(&mut bytes, at + 12).map_err(|e| bad(path, at, e))?;
+    if crc32c::crc32c(&bytes) != u32_at(8) {
+        return Err(bad(path, at, "the generations do not check"));
+    }
+    Ok(bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("4 bytes"))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_reads_back_and_no_flipped_bit_passes() {
+        let meta = PageMeta { storage: StorageId(9), container: 16, slot_words: 12, ordinal: 4, generation: 3 };
+        let head = ImageHead { page: PageNo(77), meta, snapshot: Cts(1 << 40), incarnation: Incarnation(2), slots: 5 };
+        let bytes = head.encode(0xfeed);
+        assert_eq!(ImageHead::decode(&bytes), Some((head, 0xfeed)));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ImageHead::decode(&flipped), None, "bit {bit}");
+        }
     }
 }

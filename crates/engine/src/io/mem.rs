@@ -2,7 +2,10 @@
 //!
 //! Each file has the bytes that readers see and the bytes that a power cut leaves, and between them a list of changes
 //! that no sync has covered; names likewise. [`MemIo::crash`] makes the world after a power cut: of the uncovered
-//! changes any subset is kept, in any order, writes torn at 512 bytes.
+//! changes any subset is kept, in any order, writes torn at 512 bytes or at 4 KiB.
+//!
+//! Bytes are kept in blocks that are shared until one side writes, zeros without memory: a world is copied in microseconds, and a segment filled with
+//! zeros takes none.
 //!
 //! Faults are planned by counting: every call that changes something is one operation, so a test can run once to learn
 //! how many there are, and then once per operation with the power cut exactly there ([`MemIo::cut_power_after`]).
@@ -13,10 +16,11 @@
 //! 3. Direct files refuse what the kernel refuses: unaligned memory, offsets and lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -48,8 +52,11 @@ pub enum Call {
     Write,
     Sync,
     Read,
+    /// Creations, renames, removals and syncs of directories.
+    Name,
 }
 
+#[derive(Clone)]
 struct World {
     inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
@@ -62,13 +69,24 @@ struct World {
     faults: Vec<(Call, u64, Fault)>,
     power_cut_after: Option<u64>,
     space_bytes: u64,
+    random: Option<Dice>,
 }
 
 #[derive(Clone, Default)]
 struct Inode {
-    bytes: Vec<u8>,
-    durable: Vec<u8>,
+    bytes: Content,
+    durable: Content,
     changes: Vec<Change>,
+}
+
+/// A block of a file; none is all zeros.
+type Block = Option<Arc<[u8; BLOCK_BYTES]>>;
+
+/// What a file holds.
+#[derive(Clone, Default)]
+struct Content {
+    blocks: Vec<Block>,
+    len: usize,
 }
 
 #[derive(Clone)]
@@ -80,10 +98,26 @@ struct Change {
 
 #[derive(Clone)]
 enum ChangeKind {
-    Write { offset: usize, bytes: Vec<u8> },
+    Write { offset: usize, pieces: Vec<Piece> },
     SetLen(usize),
 }
 
+/// What a write does to one block.
+#[derive(Clone)]
+enum Piece {
+    Whole(Block),
+    Part(Vec<u8>),
+}
+
+/// In which units a crash keeps a write.
+#[derive(Clone, Copy)]
+enum Torn {
+    Whole,
+    Blocks,
+    Sectors,
+}
+
+#[derive(Clone)]
 enum NameChange {
     Create { path: PathBuf, inode: usize },
     Rename { from: PathBuf, to: PathBuf },
@@ -93,6 +127,17 @@ enum NameChange {
 impl MemIo {
     pub fn new() -> MemIo {
         MemIo::with_world(World::empty())
+    }
+
+    /// A world whose random numbers are those of the seed.
+    pub fn seeded(seed: u64) -> MemIo {
+        MemIo::with_world(World { random: Some(Dice(seed)), ..World::empty() })
+    }
+
+    /// Another world that is now as this one is.
+    pub fn fork(&self) -> MemIo {
+        let world = World { locks: BTreeSet::new(), ..self.world.lock().clone() };
+        MemIo::with_world(world)
     }
 
     fn with_world(world: World) -> MemIo {
@@ -107,6 +152,22 @@ impl MemIo {
     /// The power fails during operation `count + 1`, counted from the beginning of this world.
     pub fn cut_power_after(&self, count: u64) {
         self.world.lock().power_cut_after = Some(count);
+    }
+
+    /// The power stays on.
+    pub fn keep_power(&self) {
+        self.world.lock().power_cut_after = None;
+    }
+
+    /// Whether the power has failed.
+    pub fn is_dark(&self) -> bool {
+        let world = self.world.lock();
+        world.power_cut_after.is_some_and(|count| world.operations > count)
+    }
+
+    /// Forgets the faults that have not happened.
+    pub fn clear_faults(&self) {
+        self.world.lock().faults.clear();
     }
 
     /// The `nth` call from now on (0 is the next one) meets `fault`.
@@ -146,6 +207,7 @@ impl MemIo {
         let mut after = World::empty();
         after.dirs = world.dirs.clone();
         after.space_bytes = world.space_bytes;
+        after.random = world.random.as_ref().map(|_| Dice(seed));
         for (path, inode) in names {
             let bytes = world.inodes[inode].after_crash(&mut dice, keep);
             let number = after.inodes.len();
@@ -161,10 +223,8 @@ impl MemIo {
         let mut world = self.world.lock();
         let inode = world.lookup(path)?;
         let inode = &mut world.inodes[inode];
-        for bytes in [&mut inode.bytes, &mut inode.durable] {
-            if let Some(byte) = bytes.get_mut(offset as usize) {
-                *byte ^= 1 << bit;
-            }
+        for content in [&mut inode.bytes, &mut inode.durable] {
+            content.flip(offset as usize, 1 << bit);
         }
         Ok(())
     }
@@ -172,21 +232,29 @@ impl MemIo {
     /// A file's bytes as readers see them.
     pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
         let world = self.world.lock();
-        Ok(world.inodes[world.lookup(path)?].bytes.clone())
+        Ok(world.inodes[world.lookup(path)?].bytes.to_vec())
+    }
+
+    /// The offsets of the blocks of a file that are not all zeros.
+    pub fn written_blocks(&self, path: &Path) -> io::Result<Vec<u64>> {
+        let world = self.world.lock();
+        let blocks = world.inodes[world.lookup(path)?].bytes.blocks.iter().enumerate();
+        Ok(blocks.filter(|(_, block)| block.is_some()).map(|(at, _)| (at * BLOCK_BYTES) as u64).collect())
     }
 
     /// A file's bytes as a power cut leaves them that keeps nothing unflushed.
     pub fn durable(&self, path: &Path) -> io::Result<Vec<u8>> {
         let world = self.world.lock();
         let inode = world.durable_names.get(path).ok_or_else(|| not_found(path))?;
-        Ok(world.inodes[*inode].durable.clone())
+        Ok(world.inodes[*inode].durable.to_vec())
     }
 
     /// Replaces a file, durably and outside all counting: the operator with a copy command.
     pub fn replace(&self, path: &Path, bytes: &[u8]) {
         let mut world = self.world.lock();
         let inode = world.inodes.len();
-        world.inodes.push(Inode { bytes: bytes.to_vec(), durable: bytes.to_vec(), changes: Vec::new() });
+        let bytes = Content::of(bytes);
+        world.inodes.push(Inode { durable: bytes.clone(), bytes, changes: Vec::new() });
         world.names.insert(path.to_path_buf(), inode);
         world.durable_names.insert(path.to_path_buf(), inode);
     }
@@ -227,6 +295,7 @@ impl World {
             faults: Vec::new(),
             power_cut_after: None,
             space_bytes: u64::MAX,
+            random: None,
         }
     }
 
@@ -259,11 +328,14 @@ impl World {
     }
 
     fn used_bytes(&self) -> u64 {
-        self.names.values().map(|&inode| self.inodes[inode].bytes.len() as u64).sum()
+        self.names.values().map(|&inode| self.inodes[inode].bytes.len as u64).sum()
     }
 
     fn change_name(&mut self, change: NameChange) -> io::Result<()> {
         let power = self.operate()?;
+        if self.fault(Call::Name).is_some() {
+            return Err(eio());
+        }
         change.apply(&mut self.names);
         self.name_changes.push(change);
         power.check()
@@ -315,17 +387,110 @@ impl NameChange {
     }
 }
 
+impl Content {
+    fn of(bytes: &[u8]) -> Content {
+        let mut content = Content::default();
+        ChangeKind::write(0, bytes).apply(&mut content, Torn::Whole, |_| true);
+        content
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Fills `out` from `offset`; the range lies in the file.
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done;
+            let (block, within) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
+            let count = (BLOCK_BYTES - within).min(out.len() - done);
+            let to = &mut out[done..done + count];
+            match &self.blocks[block] {
+                Some(from) => to.copy_from_slice(&from[within..within + count]),
+                None => to.fill(0),
+            }
+            done += count;
+        }
+    }
+
+    fn resize(&mut self, len: usize) {
+        if len < self.len && len % BLOCK_BYTES != 0 {
+            self.block_mut(len / BLOCK_BYTES)[len % BLOCK_BYTES..].fill(0);
+        }
+        self.blocks.resize(len.div_ceil(BLOCK_BYTES), None);
+        self.len = len;
+    }
+
+    fn reach(&mut self, len: usize) {
+        if len > self.len {
+            self.resize(len);
+        }
+    }
+
+    fn block_mut(&mut self, at: usize) -> &mut [u8; BLOCK_BYTES] {
+        Arc::make_mut(self.blocks[at].get_or_insert_with(|| Arc::new([0; BLOCK_BYTES])))
+    }
+
+    fn flip(&mut self, offset: usize, mask: u8) {
+        if offset < self.len {
+            self.block_mut(offset / BLOCK_BYTES)[offset % BLOCK_BYTES] ^= mask;
+        }
+    }
+}
+
+impl Piece {
+    fn of(bytes: &[u8]) -> Piece {
+        match <&[u8; BLOCK_BYTES]>::try_from(bytes) {
+            Ok(whole) if whole == &[0; BLOCK_BYTES] => Piece::Whole(None),
+            Ok(whole) => Piece::Whole(Some(Arc::new(*whole))),
+            Err(_) => Piece::Part(bytes.to_vec()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Piece::Whole(_) => BLOCK_BYTES,
+            Piece::Part(bytes) => bytes.len(),
+        }
+    }
+
+    /// Puts `count` bytes from `from` on into the file at `at`; they lie in one block.
+    fn put(&self, file: &mut Content, at: usize, from: usize, count: usize) {
+        file.reach(at + count);
+        let (block, within) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
+        match self {
+            Piece::Whole(whole) if count == BLOCK_BYTES => file.blocks[block] = whole.clone(),
+            Piece::Whole(None) => file.block_mut(block)[within..within + count].fill(0),
+            Piece::Whole(Some(bytes)) => {
+                file.block_mut(block)[within..within + count].copy_from_slice(&bytes[from..from + count]);
+            }
+            Piece::Part(bytes) => {
+                file.block_mut(block)[within..within + count].copy_from_slice(&bytes[from..from + count]);
+            }
+        }
+    }
+}
+
 impl Inode {
     fn change(&mut self, kind: ChangeKind) {
-        kind.apply(&mut self.bytes, |_| true);
+        kind.apply(&mut self.bytes, Torn::Whole, |_| true);
         self.changes.push(Change { kind, abandoned: false });
     }
 
     fn sync(&mut self) {
+        if self.changes.iter().all(|change| !change.abandoned) {
+            // What readers see is what all changes have made of it.
+            self.durable.clone_from(&self.bytes);
+            self.changes.clear();
+            return;
+        }
         let mut durable = std::mem::take(&mut self.durable);
         self.changes.retain(|change| {
             if !change.abandoned {
-                change.kind.apply(&mut durable, |_| true);
+                change.kind.apply(&mut durable, Torn::Whole, |_| true);
             }
             change.abandoned
         });
@@ -338,44 +503,57 @@ impl Inode {
         }
     }
 
-    fn after_crash(&self, dice: &mut Dice, keep: u64) -> Vec<u8> {
-        let mut bytes = self.durable.clone();
+    fn after_crash(&self, dice: &mut Dice, keep: u64) -> Content {
+        let mut content = self.durable.clone();
         let mut order: Vec<usize> = (0..self.changes.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, dice.below(i as u64 + 1) as usize);
         }
         for i in order {
-            match dice.below(3) {
-                0 if dice.keeps(keep) => self.changes[i].kind.apply(&mut bytes, |_| true),
-                0 => {}
-                _ => self.changes[i].kind.apply(&mut bytes, |_| dice.keeps(keep)),
-            }
+            let torn = [Torn::Whole, Torn::Blocks, Torn::Sectors, Torn::Sectors][dice.below(4) as usize];
+            self.changes[i].kind.apply(&mut content, torn, |_| dice.keeps(keep));
         }
-        bytes
+        content
     }
 }
 
 impl ChangeKind {
-    /// Applies the change; a write only in those sectors that `keeps` accepts.
-    fn apply(&self, file: &mut Vec<u8>, mut keeps: impl FnMut(usize) -> bool) {
+    fn write(offset: usize, bytes: &[u8]) -> ChangeKind {
+        let mut pieces = Vec::with_capacity(bytes.len() / BLOCK_BYTES + 1);
+        let mut done = 0;
+        while done < bytes.len() {
+            let count = (BLOCK_BYTES - (offset + done) % BLOCK_BYTES).min(bytes.len() - done);
+            pieces.push(Piece::of(&bytes[done..done + count]));
+            done += count;
+        }
+        ChangeKind::Write { offset, pieces }
+    }
+
+    /// Applies the change; a torn write only in those of its units that `keeps` accepts.
+    fn apply(&self, file: &mut Content, torn: Torn, mut keeps: impl FnMut(usize) -> bool) {
         match self {
             ChangeKind::SetLen(len) => {
                 if keeps(0) {
-                    file.resize(*len, 0);
+                    file.resize(*len);
                 }
             }
-            ChangeKind::Write { offset, bytes } => {
+            ChangeKind::Write { offset, pieces } => {
+                if matches!(torn, Torn::Whole) && !keeps(*offset) {
+                    return;
+                }
                 let mut at = *offset;
-                let end = offset + bytes.len();
-                while at < end {
-                    let next = ((at / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
-                    if keeps(at) {
-                        if file.len() < next {
-                            file.resize(next, 0);
+                for piece in pieces {
+                    let unit = if matches!(torn, Torn::Sectors) { SECTOR_BYTES } else { BLOCK_BYTES };
+                    let end = at + piece.len();
+                    let mut from = at;
+                    while from < end {
+                        let next = ((from / unit + 1) * unit).min(end);
+                        if matches!(torn, Torn::Whole) || keeps(from) {
+                            piece.put(file, from, from - at, next - from);
                         }
-                        file[at..next].copy_from_slice(&bytes[at - offset..next - offset]);
+                        from = next;
                     }
-                    at = next;
+                    at = end;
                 }
             }
         }
@@ -442,6 +620,9 @@ impl Io for MemIo {
         let mut world = self.world.lock();
         let power = world.operate()?;
         power.check()?;
+        if world.fault(Call::Name).is_some() {
+            return Err(eio());
+        }
         let changes = std::mem::take(&mut world.name_changes);
         let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
         world.name_changes = rest;
@@ -458,6 +639,13 @@ impl Io for MemIo {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Box::new(MemLock { world: self.world.clone(), path: path.to_path_buf() }))
+    }
+
+    fn random(&self) -> u64 {
+        match &mut self.world.lock().random {
+            Some(dice) => dice.next_u64(),
+            None => std::hash::RandomState::new().build_hasher().finish(),
+        }
     }
 }
 
@@ -485,10 +673,12 @@ impl File for MemFile {
         if world.fault(Call::Read).is_some() {
             return Err(eio());
         }
-        let bytes = &world.inodes[self.inode].bytes;
+        let content = &world.inodes[self.inode].bytes;
         let start = offset as usize;
-        let source = bytes.get(start..start.saturating_add(buf.len()));
-        buf.copy_from_slice(source.ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?);
+        if start.saturating_add(buf.len()) > content.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        content.read(start, buf);
         Ok(())
     }
 
@@ -497,8 +687,8 @@ impl File for MemFile {
         let mut world = self.world.lock();
         let power = world.operate()?;
         let offset = offset as usize;
-        let growth = (offset + bytes.len()).saturating_sub(world.inodes[self.inode].bytes.len());
-        let full = world.used_bytes() + growth as u64 > world.space_bytes;
+        let growth = (offset + bytes.len()).saturating_sub(world.inodes[self.inode].bytes.len);
+        let full = growth > 0 && world.used_bytes() + growth as u64 > world.space_bytes;
         let (done, error) = match world.fault(Call::Write) {
             _ if full => (0, Some(enospc())),
             None => (bytes.len(), None),
@@ -507,7 +697,7 @@ impl File for MemFile {
             Some(Fault::Short(done)) => (done.min(bytes.len()), Some(io::ErrorKind::WriteZero.into())),
         };
         if done > 0 {
-            world.inodes[self.inode].change(ChangeKind::Write { offset, bytes: bytes[..done].to_vec() });
+            world.inodes[self.inode].change(ChangeKind::write(offset, &bytes[..done]));
         }
         power.check()?;
         error.map_or(Ok(()), Err)
@@ -532,7 +722,7 @@ impl File for MemFile {
     fn len(&self) -> io::Result<u64> {
         let world = self.world.lock();
         world.look()?;
-        Ok(world.inodes[self.inode].bytes.len() as u64)
+        Ok(world.inodes[self.inode].bytes.len as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -603,6 +793,8 @@ impl Dice {
 #[derive(Debug, Default)]
 pub struct MemClock {
     us: AtomicU64,
+    /// By how much the wall clock is off.
+    wall_offset_us: AtomicI64,
 }
 
 impl MemClock {
@@ -613,6 +805,11 @@ impl MemClock {
     pub fn advance_us(&self, us: u64) {
         self.us.fetch_add(us, Ordering::SeqCst);
     }
+
+    /// Somebody sets the wall clock, forwards or backwards.
+    pub fn set_wall_offset_us(&self, us: i64) {
+        self.wall_offset_us.store(us, Ordering::SeqCst);
+    }
 }
 
 impl Clock for MemClock {
@@ -621,7 +818,8 @@ impl Clock for MemClock {
     }
 
     fn wall_us(&self) -> u64 {
-        1_700_000_000_000_000 + self.us.load(Ordering::SeqCst)
+        let wall = 1_700_000_000_000_000 + self.us.load(Ordering::SeqCst);
+        wall.saturating_add_signed(self.wall_offset_us.load(Ordering::SeqCst))
     }
 }
 

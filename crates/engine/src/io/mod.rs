@@ -22,6 +22,7 @@ mod aligned;
 pub mod mem;
 pub mod os;
 
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,6 +62,13 @@ pub trait Io: Send + Sync {
     /// Takes `path` as an exclusive lock until the result is dropped or the process ends. Held by another:
     /// [`io::ErrorKind::WouldBlock`].
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
+
+    /// 64 random bits: an identity or a hash's key, not a secret.
+    fn random(&self) -> u64 {
+        let mut hasher = std::hash::RandomState::new().build_hasher();
+        hasher.write_u128(std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_nanos()));
+        hasher.finish()
+    }
 }
 
 /// Bytes at offsets. All methods may be called by several threads at once.

@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, Io, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::group::{u32_at, u64_at};
 use super::scan::LogDamage;
@@ -242,6 +243,7 @@ fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecor
     io.create_dir_all(dir).map_err(|error| damage("create the directory of", error))?;
     let file = io.open(&path, OpenOptions { create: true, direct: false }).map_err(|error| damage("open", error))?;
     for (i, record) in records.iter().enumerate() {
+        let at = if planted::is(Bug::OverwriteFence) { 0 } else { at };
         let offset = ((at + i) * BLOCK_BYTES) as u64;
         file.write_at(&record.encode(device), offset).map_err(|error| damage("write", error))?;
     }

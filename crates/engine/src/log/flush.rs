@@ -28,12 +28,13 @@ use parking_lot::Mutex;
 
 use crate::ids::{Cts, DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
+use crate::planted::{self, Bug};
 
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
 use super::open::Beginning;
 use super::segment::{self, FileError, Preparer, Segments};
-use super::stage::{LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
+use super::stage::{self, LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
 use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
 use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
@@ -107,6 +108,8 @@ pub(super) struct Device {
     direct: bool,
     /// Bytes reserved or staged and not sealed, with frame prefixes.
     pub unsealed: AtomicU64,
+    /// Of them, per live epoch, what large transactions staged ahead of their commits.
+    pub bulk: [AtomicU64; LIVE_EPOCHS],
     /// Spare segments, for looking without the lock.
     pub spares: AtomicUsize,
     /// The file system refused another segment; cleared by recycling, and retried after a while.
@@ -305,6 +308,10 @@ impl Log {
         self.options.frame_limit_bytes()
     }
 
+    pub fn bulk_frame_limit_bytes(&self) -> u64 {
+        self.options.bulk_frame_limit_bytes()
+    }
+
     pub fn capacity_bytes(&self) -> u64 {
         let devices = self.devices.len() as u64;
         self.options.log_size_bytes / devices / self.options.segment_bytes * self.options.segment_bytes * devices
@@ -323,6 +330,7 @@ impl Log {
     pub fn log_start(&self, horizon: Epoch) -> LogStart {
         let mut sealer = self.sealer.lock();
         // Images rely on durable epochs only; beyond them nothing may be given up.
+        let horizon = if planted::is(Bug::RecycleEarly) { Epoch(u64::MAX) } else { horizon };
         let epoch = horizon.min(Epoch(self.durable().0 + 1)).max(sealer.start_epoch);
         sealer.start_epoch = epoch;
         let device = |(device, &next_group): (&Device, &GroupNo)| {
@@ -379,6 +387,12 @@ impl Log {
     pub(super) fn has_room(&self, device: DeviceId, missing: u64) -> bool {
         let unsealed = self.device(device).unsealed.load(Ordering::SeqCst);
         unsealed + missing <= self.options.stage_limit_bytes && self.room(device) == Room::Granted
+    }
+
+    /// Whether another bulk frame may be staged: at most two are staged at a time, or one per worker that asks at the same moment.
+    pub(super) fn has_bulk_room(&self, device: DeviceId) -> bool {
+        let staged: u64 = self.device(device).bulk.iter().map(|bytes| bytes.load(Ordering::SeqCst)).sum();
+        staged <= self.options.bulk_frame_limit_bytes()
     }
 
     /// Whether the segments of `device` and the epochs in use allow another reservation.
@@ -628,7 +642,7 @@ impl Log {
             self.commit.close(epoch);
             sealer.closing = true;
         }
-        if !self.commit.has_left(epoch) {
+        if !self.commit.has_left(epoch) && !planted::is(Bug::SealBeforeLeft) {
             return Progress::Waiting;
         }
         self.seal(&mut sealer, epoch);
@@ -643,7 +657,7 @@ impl Log {
     fn wants_close(&self) -> Option<Close> {
         let epoch = self.open_epoch();
         let in_flight = self.in_flight.lock().epochs.len();
-        if in_flight >= IN_FLIGHT_MAX {
+        if in_flight >= IN_FLIGHT_MAX && !(planted::is(Bug::SubmitAhead) && in_flight < 2 * IN_FLIGHT_MAX) {
             return None;
         }
         let staged_on_idle = self
@@ -790,6 +804,7 @@ impl Log {
         if place.offset == 0 && self.prepare_parking.is_anyone_parked() {
             self.prepare_parking.wake();
         }
+        device.bulk[stage::index(header.epoch)].store(0, Ordering::SeqCst);
         device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
         device.last_group_bytes.store(bytes, Ordering::Relaxed);
         (header.segment, header.offset) = (place.segment, place.offset);
@@ -824,14 +839,23 @@ impl Log {
         let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
         if !*written {
-            if let Err(error) = group.file.write_at(&group.buf, group.offset) {
+            if let Err(error) = group.file.write_at(&group.buf, group.offset)
+                && !(planted::is(Bug::IgnoreShortWrite) && error.kind() == io::ErrorKind::WriteZero)
+            {
                 self.poison("write", &path(), error);
                 return Progress::Poisoned;
             }
             *written = true;
+            if planted::is(Bug::AcknowledgeEarly) {
+                let epoch = group.epoch;
+                drop(writer);
+                self.complete(epoch);
+            }
             return Progress::Worked;
         }
-        if let Err(error) = group.file.sync() {
+        let synced = if planted::is(Bug::SkipFlush) { Ok(()) } else { group.file.sync() };
+        let synced = synced.or_else(|error| if planted::is(Bug::RetryFlush) { group.file.sync() } else { Err(error) });
+        if let Err(error) = synced {
             self.poison("sync", &path(), error);
             return Progress::Poisoned;
         }
@@ -839,7 +863,9 @@ impl Log {
         device.outstanding.fetch_sub(1, Ordering::SeqCst);
         device.buffers.lock().push(group.buf);
         drop(writer);
-        self.complete(group.epoch);
+        if !planted::is(Bug::AcknowledgeEarly) {
+            self.complete(group.epoch);
+        }
         Progress::Worked
     }
 
@@ -853,7 +879,11 @@ impl Log {
             in_flight.stats.syncs += 1;
             in_flight.last_completion_us = self.clock.monotonic_us();
             let done = in_flight.epochs.iter_mut().find(|e| e.epoch == epoch);
-            done.expect("a group being written belongs to an epoch in flight").pending -= 1;
+            if planted::is(Bug::AcknowledgeFirstDevice) && done.is_none() {
+                return;
+            }
+            let done = done.expect("a group being written belongs to an epoch in flight");
+            done.pending = if planted::is(Bug::AcknowledgeFirstDevice) { 0 } else { done.pending - 1 };
             let mut advanced = None;
             while let Some(front) = in_flight.epochs.pop_front_if(|front| front.pending == 0) {
                 in_flight.witnessed = in_flight.witnessed.max(front.witness);
@@ -920,6 +950,7 @@ impl Device {
             dir: dir.to_path_buf(),
             direct,
             unsealed: AtomicU64::new(0),
+            bulk: Default::default(),
             spares: AtomicUsize::new(0),
             no_space_until_us: AtomicU64::new(0),
             last_group_bytes: AtomicU64::new(0),

@@ -115,6 +115,12 @@ impl LogOptions {
     pub fn frame_limit_bytes(&self) -> u64 {
         self.stage_limit_bytes / 4
     }
+
+    /// The largest frame of many that one large transaction stages: short enough that the commits behind it wait for its flush about as long as
+    /// for any other (half a millisecond at 2 GB/s).
+    pub fn bulk_frame_limit_bytes(&self) -> u64 {
+        self.frame_limit_bytes().min(1 << 20)
+    }
 }
 
 /// Where the needed part of the log begins. The caller saves it durably (in its manifest) *before* it recycles what

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{BLOCK_BYTES, Clock, Io, Lock, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::fence::{self, FenceList, FenceRecord};
 use super::flush::{Chain, Device};
@@ -52,6 +53,12 @@ impl Log {
         for dir in &options.dirs {
             clear_unused(&*io, dir)?;
         }
+        for dir in &options.fence_dirs {
+            // One that this creation left may stay; another database's may not be written over.
+            if fence::read(&*io, dir)?.records.iter().any(|record| record.database != database) {
+                return Err(LogError::Exists { path: dir.clone() });
+            }
+        }
         let record = FenceRecord {
             database,
             incarnation: Incarnation(1),
@@ -90,18 +97,21 @@ impl Log {
     ) -> Result<Arc<Log>, LogError> {
         let files_max = validate(options)?;
         let newest = scan.fence().newest();
+        let seen = if planted::is(Bug::RepeatEpochs) { scan.chain_end() } else { scan.largest_epoch_seen() };
         let record = FenceRecord {
             database: newest.database,
             incarnation: Incarnation(newest.incarnation.0 + 1),
             horizon: scan.chain_end(),
             // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
-            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
+            first_epoch: Epoch(seen.0 + 2),
             wall_us: clock.wall_us().max(scan.last_wall_us()),
             devices: newest.devices,
         };
         // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
         // fence then keeps their epochs from being used again.
-        scan.fence().extend(&*io, options, record)?;
+        if !planted::is(Bug::SkipFence) {
+            scan.fence().extend(&*io, options, record)?;
+        }
         let device = |(i, dir): (usize, &PathBuf)| {
             let found = &scan.devices()[i];
             let segments = adopt(&*io, dir, options, files_max, found)?;

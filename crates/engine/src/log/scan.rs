@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::fence::FenceList;
 use super::flush::Chain;
@@ -327,7 +328,7 @@ impl Scan {
         file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
         let start = group.header_bytes as usize;
         let body = &buf[start..start + group.body_bytes as usize];
-        if crc32c::crc32c(body) != group.body_crc {
+        if crc32c::crc32c(body) != group.body_crc && !planted::is(Bug::SkipBodyCheck) {
             return Err(LogDamage::Unreadable { place: self.place(group) });
         }
         Ok(body)
@@ -488,7 +489,7 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
                 let bytes = group_bytes(header.participants.len(), header.body_bytes);
                 let start = header.bytes();
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
-                if crc32c::crc32c(body) == header.body_crc {
+                if crc32c::crc32c(body) == header.body_crc || planted::is(Bug::SkipBodyCheck) {
                     next = offset + bytes;
                     found.push(Found { header });
                 }
@@ -510,8 +511,9 @@ fn is_at_home(header: &GroupHeader, file: &SegmentFile, database: DatabaseId, of
         (p.device, p.group, p.body_bytes, p.body_crc)
             == (header.device, header.group, header.body_bytes, header.body_crc)
     };
+    let place = (header.device, header.segment, header.offset) == (file.device, file.number, offset);
     header.database == database
-        && (header.device, header.segment, header.offset) == (file.device, file.number, offset)
+        && (place || planted::is(Bug::StaleBlock))
         && header.body_bytes <= file.bytes
         && offset + group_bytes(header.participants.len(), header.body_bytes) <= file.bytes
         && header.participants.iter().filter(own).count() == 1
@@ -583,6 +585,7 @@ impl Judge<'_> {
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
         if let Some(witness) = self.found.iter().map(|group| &group.header).max_by_key(|header| header.witness)
             && witness.witness > durable
+            && !planted::is(Bug::SkipWitness)
         {
             return lost(witness.witness, Proof::Witness(self.place_of(witness)));
         }

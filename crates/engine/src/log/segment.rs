@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::ids::Epoch;
 use crate::io::{AlignedBuf, File, Io, OpenOptions};
+use crate::planted::{self, Bug};
 
 use super::{GroupNo, SegmentNo};
 
@@ -276,7 +277,9 @@ impl Preparer {
         assert_eq!(written, self.segment_bytes, "a segment is complete before it gets its name");
         let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
         io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
-        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
+        if !planted::is(Bug::ForgetDirectorySync) {
+            io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
+        }
         Ok(file)
     }
 

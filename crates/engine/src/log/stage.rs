@@ -15,7 +15,9 @@
 //!    sealer, and an epoch has room for more draws than there are workers; so buffers go by epoch modulo 4.
 //! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
 //!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
-//! 4. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
+//! 4. Bulk frames, of which a large transaction has many, wait while two of them are staged on their device: others always find room, and no
+//!    group grows long by them.
+//! 5. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
 //!    only after e has been left.
 
 use std::sync::Arc;
@@ -60,7 +62,7 @@ pub(super) struct StageSlot {
     staged: [AtomicU64; LIVE_EPOCHS],
 }
 
-fn index(epoch: Epoch) -> usize {
+pub(super) fn index(epoch: Epoch) -> usize {
     (epoch.0 % LIVE_EPOCHS as u64) as usize
 }
 
@@ -169,6 +171,16 @@ impl Worker {
                 Err(refused)
             }
         }
+    }
+
+    /// As [`Worker::reserve`], for a bulk frame.
+    pub fn reserve_bulk(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
+        let seen = self.log.stage_waiters.changes();
+        if !self.log.has_bulk_room(self.device) {
+            self.log.wake_if_parked();
+            return Err(ReserveError::Busy(StageWait::bulk(&self.log, self.device, seen)));
+        }
+        self.reserve(bytes)
     }
 
     /// Counts `missing` bytes in the device's word, and some more in advance if they fit, so that most reservations
@@ -293,9 +305,16 @@ impl Announced<'_> {
         assert_eq!(*self.staged.get_or_insert(epoch), epoch, "log stage invariant 3: one epoch per announcement");
         assert!(
             epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
-            "log stage invariant 4: staged for an epoch that the announcement does not hold open"
+            "log stage invariant 5: staged for an epoch that the announcement does not hold open"
         );
         self.log().slots[self.reserved.worker.slot].append(epoch, frame_bytes, parts);
+    }
+
+    /// [`Announced::stage`] for a frame of [`Worker::reserve_bulk`].
+    pub fn stage_bulk(&mut self, epoch: Epoch, parts: &[&[u8]]) {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.log().device(self.reserved.worker.device).bulk[index(epoch)].fetch_add(bytes, Ordering::SeqCst);
+        self.stage(epoch, parts);
     }
 
     pub fn leave(self) {}

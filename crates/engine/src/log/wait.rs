@@ -166,21 +166,34 @@ impl StageWaiters {
 pub struct StageWait {
     log: Arc<Log>,
     device: DeviceId,
-    missing: u64,
+    missing: Missing,
     /// Of [`StageWaiters`], from before the refusal.
     seen: u64,
 }
 
+/// What a reservation lacked.
+enum Missing {
+    Bytes(u64),
+    BulkRoom,
+}
+
 impl StageWait {
     pub(super) fn new(log: &Arc<Log>, device: DeviceId, missing: u64, seen: u64) -> StageWait {
-        StageWait { log: log.clone(), device, missing, seen }
+        StageWait { log: log.clone(), device, missing: Missing::Bytes(missing), seen }
+    }
+
+    pub(super) fn bulk(log: &Arc<Log>, device: DeviceId, seen: u64) -> StageWait {
+        StageWait { log: log.clone(), device, missing: Missing::BulkRoom, seen }
     }
 
     fn is_over(&self) -> bool {
         // Room is looked at too: space that was given back unused is told only to those who are registered.
         self.log.stage_waiters.changes() != self.seen
             || self.log.poisoned().is_some()
-            || self.log.has_room(self.device, self.missing)
+            || match self.missing {
+                Missing::Bytes(bytes) => self.log.has_room(self.device, bytes),
+                Missing::BulkRoom => self.log.has_bulk_room(self.device),
+            }
     }
 
     /// Blocks; some other thread drives the log.

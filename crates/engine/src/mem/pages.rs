@@ -7,10 +7,13 @@
 //! | container, ordinal | which container of the storage, and the page's position there |
 //! | slot words | width of its slots |
 //! | allocated in | the epoch whose log says so |
+//! | changed in, mark | what its published image lacks: `mark` |
 
+use super::mark::{CLEAN, PageMark};
 use super::space::Space;
 use super::{Account, Budget, Claim, Kind, PAGE_BYTES};
 use crate::ids::{Epoch, PageNo, StorageId};
+use crate::planted::{self, Bug};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -37,6 +40,7 @@ struct MetaWords {
     place: AtomicU64,
     /// The epoch in which the allocation was logged; MAX until it is; 0 after a recovery.
     allocated_in: AtomicU64,
+    mark: PageMark,
 }
 
 struct FreePages {
@@ -93,9 +97,11 @@ impl Pages {
                 return None;
             }
         };
-        let generation = self.generation(page) + 1;
+        let kept = planted::is(Bug::KeepGeneration) && self.generation(page) > 0;
+        let generation = self.generation(page) + u32::from(!kept);
         let meta = PageMeta { storage, container, slot_words, ordinal, generation };
         self.set_allocated_in(page, Epoch(u64::MAX));
+        self.meta[page.0 as usize].mark.forget();
         self.set_meta(page, &meta);
         self.used.fetch_add(1, Ordering::Relaxed);
         Some((page, meta))
@@ -134,6 +140,32 @@ impl Pages {
 
     pub fn set_allocated_in(&self, page: PageNo, epoch: Epoch) {
         self.meta[page.0 as usize].allocated_in.store(epoch.0, Ordering::Release);
+    }
+
+    /// A change of `epoch` is being installed in the page: between announce and leave, or by a recovery.
+    #[inline]
+    pub fn note_change(&self, page: PageNo, epoch: Epoch) {
+        self.meta[page.0 as usize].mark.note_change(epoch.0);
+    }
+
+    /// The first epoch whose changes of the page its published image may lack; `None`: it lacks none.
+    pub fn mark(&self, page: PageNo) -> Option<Epoch> {
+        epoch_of(self.meta[page.0 as usize].mark.lowest())
+    }
+
+    /// The mark that remains if an image as of the end of `covered` is published.
+    pub fn mark_after(&self, page: PageNo, covered: Epoch) -> Option<Epoch> {
+        epoch_of(self.meta[page.0 as usize].mark.after(covered.0))
+    }
+
+    /// The page's image as of the end of `covered` is in force. One thread at a time.
+    pub fn publish(&self, page: PageNo, covered: Epoch) {
+        self.meta[page.0 as usize].mark.publish(covered.0);
+    }
+
+    /// Pages whose published image lacks something.
+    pub fn dirty(&self) -> usize {
+        (0..self.high_water()).map(PageNo).filter(|&p| self.meta(p).is_some() && self.mark(p).is_some()).count()
     }
 
     fn set_meta(&self, page: PageNo, meta: &PageMeta) {
@@ -194,6 +226,10 @@ impl Pages {
     pub fn used_bytes(&self) -> u64 {
         u64::from(self.used.load(Ordering::Relaxed)) * PAGE_BYTES as u64
     }
+}
+
+fn epoch_of(mark: u64) -> Option<Epoch> {
+    (mark != CLEAN).then_some(Epoch(mark))
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ mod rebuild;
 pub(crate) use rebuild::rebuild_indexes;
 
 use crate::catalog::{BadObject, Counters, Gate, Index, IndexId, Object, Schema, Table, TableId};
-use crate::checkpoint::{BadImages, ImageFile};
-use crate::ids::{Cts, PageNo, RowId, StorageId};
+use crate::checkpoint::{BadImages, Images};
+use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
 use crate::io::AlignedBuf;
 use crate::log::{GroupRef, LogDamage, Scan, frames};
 use crate::mem::{PAGE_WORDS, PageMeta, Pages, RestartCosts};
@@ -66,7 +66,9 @@ impl std::fmt::Display for ReplayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ReplayError::Log(damage) => write!(f, "{damage}"),
-            ReplayError::Images(bad) => write!(f, "damaged images at offset {}: {}", bad.offset, bad.reason),
+            ReplayError::Images(bad) => {
+                write!(f, "damaged images: {} at offset {}: {}", bad.path.display(), bad.offset, bad.reason)
+            }
             ReplayError::Record { group, reason } => write!(
                 f,
                 "unreadable commit record ({reason}) in device {}, segment {}, group at offset {}, epoch {}",
@@ -117,12 +119,7 @@ struct Prescan {
 }
 
 /// Brings every page back. The caller has created `pages` empty.
-pub(crate) fn replay(
-    pages: &Pages,
-    scan: &Scan,
-    images: Option<&ImageFile>,
-    threads: usize,
-) -> Result<(), ReplayError> {
+pub(crate) fn replay(pages: &Pages, scan: &Scan, images: Option<&Images>, threads: usize) -> Result<(), ReplayError> {
     let prescan = prescan(scan, images, threads)?;
     restore_pages(pages, &prescan, images)?;
     let table: Vec<Option<Final>> = {
@@ -175,7 +172,7 @@ fn parallel(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-fn prescan(scan: &Scan, images: Option<&ImageFile>, threads: usize) -> Result<Prescan, ReplayError> {
+fn prescan(scan: &Scan, images: Option<&Images>, threads: usize) -> Result<Prescan, ReplayError> {
     let found: Mutex<Prescan> = Mutex::default();
     for image in images.iter().flat_map(|i| &i.images) {
         let last = Final { meta: image.head.meta, snapshot: image.head.snapshot };
@@ -232,7 +229,7 @@ fn each_frame(
     Ok(())
 }
 
-fn restore_pages(pages: &Pages, prescan: &Prescan, images: Option<&ImageFile>) -> Result<(), ReplayError> {
+fn restore_pages(pages: &Pages, prescan: &Prescan, images: Option<&Images>) -> Result<(), ReplayError> {
     for (page, &generation) in images.iter().flat_map(|i| &i.generations).enumerate() {
         if !pages.restore(PageNo(page as u32), generation, None) {
             return Err(ReplayError::MemoryLimit);
@@ -243,8 +240,9 @@ fn restore_pages(pages: &Pages, prescan: &Prescan, images: Option<&ImageFile>) -
             return Err(ReplayError::MemoryLimit);
         }
     }
+    let complete_below = images.map_or(Epoch(0), |i| i.complete_below);
     for (txn, large) in &prescan.large {
-        let in_image = large.cts <= prescan.pages.values().map(|f| f.snapshot).min().unwrap_or(Cts::ZERO);
+        let in_image = large.cts.epoch() < complete_below;
         if !in_image && prescan.fragments.get(txn) != Some(&(large.count, large.crc_sum)) {
             return Err(ReplayError::Fragments { txn: *txn });
         }
@@ -260,7 +258,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn load_image(&self, images: &ImageFile, at: usize, scratch: &mut Scratch) -> Result<(), ReplayError> {
+    fn load_image(&self, images: &Images, at: usize, scratch: &mut Scratch) -> Result<(), ReplayError> {
         let image = &images.images[at];
         let meta = &image.head.meta;
         let last = self.table[image.head.page.0 as usize].expect("the pre-scan saw this image");
@@ -271,7 +269,7 @@ impl Target<'_> {
         let record = usize::from(meta.slot_words).saturating_sub(VOLATILE_WORDS);
         if !slots_fit || image.payload_bytes() != image.head.slots as usize * record * 8 {
             let reason = format!("the image of page {} does not fit a page", image.head.page.0);
-            return Err(ReplayError::Images(BadImages { offset: image.offset(), reason }));
+            return Err(ReplayError::Images(images.bad(image, reason)));
         }
         let words = self.pages.words(image.head.page, 0, PAGE_WORDS);
         for (i, word) in images.read(image, &mut scratch.image).map_err(ReplayError::Images)?.enumerate() {
@@ -327,6 +325,7 @@ impl Target<'_> {
                 return Err(BadRecord("an operation outside its slot"));
             }
             if wanted {
+                self.pages.note_change(page, cts.epoch());
                 slot[VOLATILE_WORDS].fetch_xor(operation.prev_cts.0 ^ cts.0, Ordering::Relaxed);
             }
         }

@@ -7,6 +7,7 @@ use crate::catalog::{Schema, Table};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
+use crate::planted::{self, Bug};
 use crate::table::{Container, NoSlot, SessionNo, Store};
 use crate::txn::record;
 use crate::txn::wait::{Signal, WaitToken};
@@ -69,7 +70,7 @@ pub(crate) struct Core {
     /// The largest commit that was acknowledged before it was durable.
     pub(super) deferred: AtomicU64,
     pub(super) large_txn: AtomicU64,
-    /// Commits with fragments that may not be durable yet: the first fragment's epoch and the commit's cts.
+    /// Commits with fragments that published images may lack: the first fragment's epoch and the commit's cts.
     pub(super) fragmented: Mutex<Vec<(Epoch, Cts)>>,
     pub space: SpaceWaiters,
     /// Keys the hash indexes.
@@ -78,8 +79,8 @@ pub(crate) struct Core {
     pub(super) next_storage: AtomicU32,
     /// The commit that published the current schema: whoever looks a table up depends on it.
     pub(super) schema_cts: AtomicU64,
-    /// The session place that the checkpoint reads with.
-    pub checkpoint_reader: SessionNo,
+    /// The session places that the checkpoint's lanes read with.
+    pub checkpoint_readers: Box<[SessionNo]>,
     /// The clock as garbage collection last saw it, and the last epoch that it asked for.
     pub(super) seen_by_garbage: AtomicU64,
     pub(super) requested_by_garbage: AtomicU64,
@@ -93,9 +94,6 @@ std::thread_local! {
 
 /// Workers of the log: threads share them when there are more threads.
 const WORKERS: usize = 32;
-/// Places beyond the configured sessions: the checkpoint's.
-const OWN_SESSIONS: u32 = 1;
-
 impl Core {
     #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
     pub fn new(
@@ -108,10 +106,12 @@ impl Core {
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
         next_storage: u32,
+        checkpoint_lanes: u32,
         is_stepped: bool,
     ) -> Result<Core, LogError> {
-        let sessions = Sessions::new(sessions_max + OWN_SESSIONS, &budget);
-        let checkpoint_reader = sessions.claim().expect("the first claim of at least one place");
+        let sessions = Sessions::new(sessions_max + checkpoint_lanes, &budget);
+        let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
+        let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         // Small segments allow fewer.
         let more = std::iter::from_fn(|| log.worker().ok()).take(WORKERS - 1);
         let workers = std::iter::once(log.worker()?).chain(more).map(Mutex::new).collect();
@@ -134,7 +134,7 @@ impl Core {
             hash_seed,
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
-            checkpoint_reader,
+            checkpoint_readers,
             seen_by_garbage: AtomicU64::new(0),
             requested_by_garbage: AtomicU64::new(0),
         })
@@ -182,18 +182,27 @@ impl Core {
         announced.stage(epoch, &[&frame]);
         // Before leaving: a checkpoint that finds the epoch durable finds the page allocated in it.
         self.pages.set_allocated_in(page, epoch);
+        self.pages.note_change(page, epoch);
         announced.leave();
         container.add_page(page);
         Ok(())
     }
 
-    /// The first epoch with fragments of a commit above `durable`, or of one that is not drawn yet.
-    pub fn first_fragment_after(&self, durable: Cts) -> Option<Epoch> {
+    /// The first epoch with fragments of a commit in `needed` or later, or of one that is not drawn yet.
+    pub fn first_fragment_from(&self, needed: Epoch) -> Option<Epoch> {
+        if planted::is(Bug::ForgetFragments) {
+            return None;
+        }
         // A commit enters the list before its session's place is cleared: looking in this order misses none.
         let active = self.sessions.first_fragment();
-        let mut fragmented = self.fragmented.lock();
-        fragmented.retain(|(_, cts)| *cts > durable);
-        fragmented.iter().map(|(epoch, _)| *epoch).chain(active).min()
+        let fragmented = self.fragmented.lock();
+        let in_need = fragmented.iter().filter(|(_, cts)| cts.epoch() >= needed);
+        in_need.map(|(epoch, _)| *epoch).chain(active).min()
+    }
+
+    /// Published images hold every commit below `needed`, now and later.
+    pub fn forget_fragments_below(&self, needed: Epoch) {
+        self.fragmented.lock().retain(|(_, cts)| cts.epoch() >= needed);
     }
 
     /// Copies a record's persistent part as of `snapshot`, dead ones' residue included.

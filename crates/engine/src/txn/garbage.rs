@@ -14,6 +14,7 @@ use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::mem::{Account, Budget, Claim, Kind, NodeRef};
+use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, PRIMARY, SessionNo};
 use std::collections::VecDeque;
@@ -97,6 +98,11 @@ impl GarbageQueue {
         Some(self.pieces.front()?.front()?.cts())
     }
 
+    fn front_is_deleted(&self) -> bool {
+        let front = self.pieces.front().and_then(VecDeque::front);
+        matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted, .. }))
+    }
+
     pub(super) fn push_back(&mut self, item: Garbage) {
         if self.pieces.back().is_none_or(|piece| piece.len() >= PIECE) {
             self.pieces.push_back(VecDeque::new());
@@ -153,7 +159,8 @@ impl Core {
         let mut worked = false;
         let mut left = most;
         while left > 0 {
-            if queue.front_cts().is_none_or(|cts| cts > floor) {
+            let is_early = planted::is(Bug::ReuseRowEarly) && queue.front_is_deleted();
+            if queue.front_cts().is_none_or(|cts| cts > floor && !is_early) {
                 break;
             }
             left -= 1;
@@ -198,7 +205,7 @@ impl Core {
     pub(super) fn make_room(&self, me: SessionNo) -> bool {
         let mut freed = self.collect_everything();
         loop {
-            match self.sessions.end_oldest(&self.log, [me, self.checkpoint_reader]) {
+            match self.sessions.end_oldest(&self.log, me, &self.checkpoint_readers) {
                 Some(Ended::AtOnce) => freed |= self.collect_everything(),
                 // It will be told; whoever comes later finds the room.
                 Some(Ended::WhenNoticed) | None => return freed,
@@ -230,7 +237,8 @@ impl Core {
 
     /// One round over all sessions.
     pub(crate) fn collect_all(&self, most_each: usize) -> bool {
-        let floor = self.sessions.floor(&self.log);
+        let is_blind = planted::is(Bug::CutUnderSnapshot);
+        let floor = if is_blind { Cts::last_of(self.log.durable()) } else { self.sessions.floor(&self.log) };
         let mut worked = false;
         let mut oldest = Cts::MAX;
         for (_, place) in self.sessions.all() {
@@ -310,6 +318,9 @@ impl Core {
             return true;
         }
         let mut at = Node::new(&self.arena, head.node);
+        if planted::is(Bug::DropChainNode) && !at.next().is_none() {
+            at.set_next(Node::new(&self.arena, at.next()).next());
+        }
         while !at.next().is_none() {
             if old(at.next()) {
                 at.set_next(NodeRef::NONE);
@@ -360,7 +371,8 @@ fn same_entry(index: &Index, a: &TreeKey, b: &TreeKey) -> bool {
 
 /// Removes (key, row) if no reachable version of the row has the key.
 pub(super) fn remove_entry(core: &Core, table: &Table, index: &Index, key: &TreeKey, row: RowId) {
-    remove_exactly(index, key, row, || core.some_version_has(table, index, key, row));
+    let needed = || core.some_version_has(table, index, key, row);
+    remove_exactly(index, key, row, || !planted::is(Bug::RemoveNeededKey) && needed());
 }
 
 fn remove_exactly(index: &Index, key: &TreeKey, row: RowId, needed: impl FnOnce() -> bool) {

@@ -10,6 +10,7 @@ use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
 use crate::mem::{Claim, NodeRef};
+use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
 use std::ops::{Bound, ControlFlow};
@@ -64,7 +65,9 @@ impl Session {
     #[inline]
     pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
         let live = read_version(&self.core, self.no, self.snapshot, &table.store.primary, id, row);
-        self.dependency = self.dependency.max(row.cts());
+        if !planted::is(Bug::ForgetDependency) {
+            self.dependency = self.dependency.max(row.cts());
+        }
         live
     }
 
@@ -637,7 +640,9 @@ fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowI
     };
     match below {
         Some(mut committed) => {
-            if same_key(&mut newest) || same_key(&mut committed) {
+            if planted::is(Bug::SkipUndecided) {
+                Probe::Ignore
+            } else if same_key(&mut newest) || same_key(&mut committed) {
                 Probe::Wait
             } else {
                 Probe::Ignore

@@ -20,6 +20,7 @@ use super::{Committed, Error, Isolation, Stop};
 use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
+use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, PRIMARY, SessionNo};
 use std::sync::Arc;
@@ -178,6 +179,8 @@ pub struct Session {
     pub(super) row_a: Row,
     pub(super) row_b: Row,
     commits_since_collect: u32,
+    #[cfg(feature = "planted")]
+    drawn_early: Option<Cts>,
     /// The engine with its threads.
     _keep: Option<Arc<dyn Send + Sync>>,
 }
@@ -221,6 +224,8 @@ impl Session {
             row_a: Row::default(),
             row_b: Row::default(),
             commits_since_collect: 0,
+            #[cfg(feature = "planted")]
+            drawn_early: None,
         })
     }
 
@@ -418,6 +423,11 @@ impl Session {
             self.withdraw(table.id);
             return Err(Stop::Wait(WaitToken::ready()));
         }
+        #[cfg(feature = "planted")]
+        if planted::is(Bug::DrawBeforeLock) && self.tables.is_empty() {
+            let mut worker = self.core.worker(self.no.0 as usize);
+            self.drawn_early = worker.reserve(0).ok().map(|reserved| reserved.announce().draw());
+        }
         self.tables.push(table.clone());
         Ok((self.tables.len() - 1) as u16)
     }
@@ -570,16 +580,22 @@ impl Session {
     fn write_commit(&mut self) -> Result<Cts, Stop> {
         // Every prev_cts of the write set is below: each was drawn before its row was locked.
         let base = self.core.log.now();
-        self.compose(base, self.core.log.frame_limit_bytes() as usize - 64)?;
+        self.compose(base, self.core.log.bulk_frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut announced = reserved.announce();
         let cts = announced.draw();
+        #[cfg(feature = "planted")]
+        let (cts, base) = self.drawn_early.take().map_or((cts, base), |early| (early, base.min(early)));
+        planted::turn(Point::Drawn);
         let header = commit_header(cts, base, self.fragments.as_ref());
-        announced.stage(cts.epoch(), &[header.bytes(), &self.body]);
+        let epoch = announced.epoch();
+        announced.stage(epoch, &[header.bytes(), &self.body]);
+        planted::turn(Point::Staged);
         publish_schema(core, &mut self.ddl, &mut self.schema, cts);
         let waited = stamp(core, &self.held, &self.tables, cts);
+        planted::turn(Point::Stamped);
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
@@ -655,7 +671,7 @@ impl Session {
             ..Fragments::default()
         });
         let mut worker = core.worker(self.no.0 as usize);
-        let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let reserved = worker.reserve_bulk(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut header = vec![record::FRAGMENT];
         header.extend_from_slice(&fragments.txn.to_le_bytes());
         header.extend_from_slice(&base.0.to_le_bytes());
@@ -665,7 +681,7 @@ impl Session {
             fragments.first_epoch = epoch;
             core.sessions.place(self.no).set_first_fragment(Some(epoch));
         }
-        announced.stage(epoch, &[&header, &self.body]);
+        announced.stage_bulk(epoch, &[&header, &self.body]);
         announced.leave();
         fragments.done = done;
         fragments.count += 1;
@@ -680,7 +696,9 @@ impl Session {
         let mut garbage = core.sessions.place(self.no).garbage.lock();
         for change in self.key_changes.drain(..) {
             let KeyChange { table, index, row, old, .. } = change;
-            garbage.push_back(Garbage::Key { cts, table, index, key: old, row });
+            if !planted::is(Bug::ForgetKey) {
+                garbage.push_back(Garbage::Key { cts, table, index, key: old, row });
+            }
         }
         // A DDL statement that waited and ran again left the storage of its first try.
         let unused = self.ddl.created.drain(..).filter(|&c| !self.schema.tables().any(|t| t.store.id == c));
@@ -947,7 +965,10 @@ fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
         let mut latched = container.slot(held.row).latch();
         let head = latched.head();
         if head.is_dirty() {
-            latched.set(0, cts.0);
+            // Announced until all is stamped: see `mem::mark`.
+            core.pages.note_change(held.row.page(), cts.epoch());
+            let slot_cts = if planted::is(Bug::StampTwice) { core.log.now() } else { cts };
+            latched.set(0, slot_cts.0);
             let mut node = Node::new(&core.arena, head.node);
             node.set_stamp(cts);
             while node.prev_cts().is_none() {

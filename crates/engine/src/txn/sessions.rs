@@ -36,6 +36,7 @@ use crate::catalog::TableId;
 use crate::ids::{Cts, Epoch};
 use crate::log::Log;
 use crate::mem::Budget;
+use crate::planted::{self, Bug};
 use crate::table::SessionNo;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ impl SessionPlace {
         }
         let mut spin = crate::sync::Spin::new();
         loop {
-            let snapshot = log.watermark();
+            let snapshot = if planted::is(Bug::SnapshotAtClock) { log.now() } else { log.watermark() };
             if snapshot >= at_least {
                 self.snapshot.store(snapshot.0, Ordering::Release);
                 return snapshot;
@@ -226,8 +227,8 @@ impl Sessions {
         self.all().map(|(_, p)| p.counted()).fold(durable, Cts::min)
     }
 
-    /// Ends the oldest snapshot, if garbage waits for it alone. `spared` are not ended: who asks, and the checkpoint.
-    pub fn end_oldest(&self, log: &Log, spared: [SessionNo; 2]) -> Option<Ended> {
+    /// Ends the oldest snapshot, if garbage waits for it alone. Who asks and the `spared`, the checkpoint's, are not ended.
+    pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Ended> {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
@@ -236,7 +237,11 @@ impl Sessions {
         for (no, place) in self.all() {
             let phase = place.phase.load(Ordering::SeqCst);
             let snapshot = place.counted();
-            if spared.contains(&no) || phase & ENDED != 0 || oldest.as_ref().is_some_and(|(s, ..)| *s <= snapshot) {
+            if no == me
+                || spared.contains(&no)
+                || phase & ENDED != 0
+                || oldest.as_ref().is_some_and(|(s, ..)| *s <= snapshot)
+            {
                 next = next.min(snapshot);
             } else if let Some((before, ..)) = oldest.replace((snapshot, phase, place)) {
                 next = next.min(before);

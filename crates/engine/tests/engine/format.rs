@@ -275,7 +275,7 @@ fn unknown_versions_are_refused_by_name() {
     for (path, offset) in [(manifest, 8), (fence, 8), (Path::new("/log0/fence"), 8)] {
         let io = unpack(FIXTURE);
         let mut bytes = io.contents(path).expect("the file is there");
-        bytes[offset] = 2;
+        bytes[offset] = 99;
         if path != manifest {
             // A fence is believed only with a right checksum: over its first block, where it lies itself taken as zero.
             bytes[12..16].fill(0);

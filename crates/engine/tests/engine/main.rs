@@ -9,12 +9,14 @@
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
 //! | `recovery` | do deltas commute |
+//! | `checkpoint` | which pages are imaged, what happens to the files |
 //! | `format` | can old files be read |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `layering` | do the sources keep the rules of the house |
 
 mod world;
 
+mod checkpoint;
 mod crash;
 mod faults;
 mod format;

@@ -107,10 +107,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Tiny segments, so that the log goes round.
+    /// Tiny segments, so that the log goes round and images are moved; the seed chooses where images go.
     pub fn options(&self) -> Options {
         let device = |i: usize| PathBuf::from(format!("/log{i}"));
+        let backups = [0, 2, 1][self.seed as usize % 3];
         Options {
+            backup_dirs: (0..backups).map(|i| PathBuf::from(format!("/backup{i}"))).collect(),
+            checkpoint_threads: 1 + self.seed as usize % 2,
+            image_segment_bytes: if self.seed.is_multiple_of(4) { 1 << 20 } else { 64 << 10 },
             log_dirs: (0..self.devices).map(device).collect(),
             stage_limit_bytes: 160 << 10,
             segment_bytes: 256 << 10,

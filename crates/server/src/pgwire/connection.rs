@@ -10,7 +10,8 @@
 //!    blocked, [`READ_AHEAD_BYTES`] more.
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
 //!
-//! A compiled statement runs to its end on its worker: cancel requests and time limits take effect in its waits only.
+//! 4. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of the worker's pool, and
+//!    the session with it. Cancel requests, a client that goes and the end of the server reach it there by its flag.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::registry::{Membership, Request, stopping};
@@ -24,6 +25,7 @@ use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::AsyncWrite;
@@ -36,6 +38,9 @@ const READ_BYTES: usize = 16 << 10;
 
 /// What a blocked session reads ahead, to notice that its client is gone.
 const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// What one session may cost the others of its worker: a few hundred short statements.
+const INLINE_LIMIT: Duration = Duration::from_millis(2);
 
 /// How long a client may take to fetch the last replies.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -74,7 +79,8 @@ pub struct Connection {
     engine: Engine,
     socket: TcpStream,
     membership: Membership,
-    conversation: Conversation,
+    /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
+    conversation: Option<Conversation>,
     input: BytesMut,
     output: Output,
     durable: Option<DurableWait>,
@@ -88,15 +94,16 @@ impl Connection {
         engine: Engine,
         socket: TcpStream,
         membership: Membership,
-        session: Session,
+        mut session: Session,
         input: BytesMut,
         message_bytes_max: usize,
     ) -> Connection {
+        session.limit_inline(Some(INLINE_LIMIT));
         Connection {
             engine,
             socket,
             membership,
-            conversation: Conversation::new(session, message_bytes_max),
+            conversation: Some(Conversation::new(session, message_bytes_max)),
             input,
             output: Output::default(),
             durable: None,
@@ -113,15 +120,21 @@ impl Connection {
                 self.farewell().await;
             }
         }
-        self.conversation.close();
+        self.conversation().close();
+    }
+
+    fn conversation(&mut self) -> &mut Conversation {
+        self.conversation.as_mut().expect("invariant: nobody else runs while a statement is elsewhere")
     }
 
     fn greet(&mut self, hello: &Hello) -> Result<(), SqlError> {
         if let Some(negotiate) = &hello.negotiate {
             self.output.message(&negotiate.message());
         }
-        let session = self.conversation.session();
-        session.identify(&hello.user, &hello.database, self.membership.key.pid);
+        let pid = self.membership.key.pid;
+        let conversation = self.conversation.as_mut().expect("a session begins here");
+        let session = conversation.session();
+        session.identify(&hello.user, &hello.database, pid);
         for (name, value) in &hello.settings {
             session.set(name, value)?;
         }
@@ -133,15 +146,20 @@ impl Connection {
         }
         let key = self.membership.key;
         self.output.message(&BackendKeyData::new(key.pid, SecretKey::I32(key.secret)));
-        self.conversation.ready(&mut self.output);
+        conversation.ready(&mut self.output);
         Ok(())
     }
 
     async fn converse(&mut self) {
         loop {
-            let need = match self.conversation.run(&mut self.input, &mut self.output) {
+            let conversation = self.conversation.as_mut().expect("invariant: what was elsewhere is back");
+            let need = match conversation.run(&mut self.input, &mut self.output) {
                 Progress::NeedInput { missing } => Need::Input { missing },
                 Progress::Full => Need::Room,
+                Progress::Blocked(wait) if wait.is_elsewhere() => {
+                    self.elsewhere().await;
+                    continue;
+                }
                 Progress::Blocked(wait) => Need::Wait(self.blocked(wait)),
                 Progress::Yield => {
                     tokio::task::yield_now().await;
@@ -152,6 +170,41 @@ impl Connection {
             if !self.pause(need).await {
                 return;
             }
+        }
+    }
+
+    /// Lets a long statement run on a thread of its own, to its end or its next wait. Replies of statements before it leave with its own.
+    async fn elsewhere(&mut self) {
+        let mut conversation = self.conversation.take().expect("invariant: one statement at a time");
+        let cancelled = conversation.session().cancel_flag();
+        let mut running = tokio::task::spawn_blocking(move || {
+            conversation.run_elsewhere();
+            conversation
+        });
+        let landed = poll_fn(|cx| {
+            self.poll_end(&cancelled, cx);
+            Pin::new(&mut running).poll(cx)
+        });
+        match landed.await {
+            Ok(conversation) => self.conversation = Some(conversation),
+            Err(broken) => std::panic::resume_unwind(broken.into_panic()),
+        }
+        self.membership.signal.clear(Request::Cancel);
+    }
+
+    /// Tells the statement that runs elsewhere that nobody wants its end any more.
+    fn poll_end(&mut self, cancelled: &AtomicBool, cx: &mut Context<'_>) {
+        let signal = &self.membership.signal;
+        signal.register(cx.waker());
+        let mut is_over = signal.is_set(Request::Cancel) || signal.is_set(Request::Terminate);
+        while !is_over && self.input.len() < READ_AHEAD_BYTES {
+            match self.poll_input(cx) {
+                Poll::Ready(event) => is_over = matches!(event, Event::Gone),
+                Poll::Pending => break,
+            }
+        }
+        if is_over {
+            cancelled.store(true, Ordering::Relaxed);
         }
     }
 
@@ -169,30 +222,43 @@ impl Connection {
             Event::Gone => {
                 if matches!(need, Need::Wait(_)) {
                     let gone = SqlError::new("08006", "the client is gone");
-                    self.conversation.cancel(gone, &mut self.output);
+                    self.cancel(gone);
                 }
                 self.farewell().await;
                 return false;
             }
             Event::Terminate => {
-                self.fatal(&stopping()).await;
+                match self.engine.failure() {
+                    None => self.fatal(&stopping()).await,
+                    // Who waits for something else than the log is told the same as who waits for the log.
+                    Some(reason) => self.end_with_log(reason).await,
+                }
                 return false;
             }
             Event::LogFailed(reason) => {
-                self.log_failed(reason);
-                self.farewell().await;
+                self.end_with_log(reason).await;
                 return false;
             }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
             Event::StatementTimeout => SqlError::new("57014", "canceling statement due to statement timeout"),
             Event::LockTimeout => SqlError::new("55P03", "canceling statement due to lock timeout"),
         };
-        self.conversation.cancel(error, &mut self.output);
+        self.cancel(error);
         true
+    }
+
+    fn cancel(&mut self, error: SqlError) {
+        let conversation = self.conversation.as_mut().expect("invariant: what waits is here");
+        conversation.cancel(error, &mut self.output);
     }
 
     async fn fatal(&mut self, error: &SqlError) {
         self.output.error(Severity::Fatal, error);
+        self.farewell().await;
+    }
+
+    async fn end_with_log(&mut self, reason: String) {
+        self.log_failed(reason);
         self.farewell().await;
     }
 
@@ -217,12 +283,13 @@ impl Connection {
 
     fn blocked(&mut self, wait: Wait) -> Blocked {
         let sleep = |limit| Box::pin(tokio::time::sleep(limit));
-        let number = self.conversation.statements_begun();
-        let session = self.conversation.session();
+        let conversation = self.conversation();
+        let number = conversation.statements_begun();
+        let session = conversation.session();
         let lock_limit = session.lock_timeout().filter(|_| wait.is_lock()).map(sleep);
-        let limited = self.statement_limit.as_ref().map(|(n, _)| *n);
-        if limited != Some(number) {
-            self.statement_limit = session.statement_timeout().map(|l| (number, sleep(l)));
+        let statement_limit = session.statement_timeout();
+        if self.statement_limit.as_ref().is_none_or(|(limited, _)| *limited != number) {
+            self.statement_limit = statement_limit.map(|limit| (number, sleep(limit)));
         }
         Blocked { wait, lock_limit }
     }
@@ -332,7 +399,7 @@ impl Connection {
 
 fn log_failed(error: Error) -> Event {
     Event::LogFailed(match error {
-        Error::LogFailed(reason) => format!("the log failed: {reason}"),
+        Error::LogFailed(reason) => reason,
         other => format!("the commit did not become durable: {other:?}"),
     })
 }

@@ -113,7 +113,7 @@ enum PortalProgress {
     Bound,
     /// A row limit was reached: what is left is here.
     Suspended {
-        rows: RowSet,
+        rows: Box<RowSet>,
         next: usize,
         tag: CommandTag,
     },
@@ -185,6 +185,8 @@ pub struct Conversation {
     /// The last unnamed portal's parameters, for their memory.
     spare: Vec<Datum>,
     work: Option<Work>,
+    /// How a statement that ran elsewhere ended.
+    landed: Option<Result<Step, SqlError>>,
     skip_to_sync: bool,
     /// An implicit transaction was begun for this pipeline or script.
     implicit: bool,
@@ -203,6 +205,7 @@ impl Conversation {
             rows: RowSet::default(),
             spare: Vec::new(),
             work: None,
+            landed: None,
             skip_to_sync: false,
             implicit: false,
             message_bytes_max,
@@ -249,6 +252,11 @@ impl Conversation {
             Some(stopped) => stopped,
             None => Progress::Yield,
         }
+    }
+
+    /// Runs the statement that is too long for a thread with other sessions; [`Conversation::run`] goes on with what came of it.
+    pub fn run_elsewhere(&mut self) {
+        self.landed = Some(self.session.resume_elsewhere(&mut self.rows));
     }
 
     /// Ends the statement that waits with an error.
@@ -499,7 +507,8 @@ impl Conversation {
         match work.stage {
             Stage::Start => self.start(work, output),
             Stage::Running => {
-                let step = self.session.resume(&mut self.rows)?;
+                let landed = self.landed.take();
+                let step = landed.unwrap_or_else(|| self.session.resume(&mut self.rows))?;
                 Ok(self.stepped(work, step, output))
             }
             Stage::Committing => {
@@ -577,7 +586,7 @@ impl Conversation {
                 Ok(self.stepped(work, step, output))
             }
             PortalProgress::Suspended { rows, next, tag } => {
-                self.rows = rows;
+                self.rows = *rows;
                 work.stage = Stage::Sending { tag, first: next, next };
                 Ok(Turn::On)
             }
@@ -661,7 +670,7 @@ impl Conversation {
             Job::Execute { portal, .. } if work.gives_rows && rows_max > 0 && sent == rows_max => {
                 if let Some(portal) = self.portals.get_mut(portal) {
                     portal.progress = PortalProgress::Suspended {
-                        rows: std::mem::take(&mut self.rows),
+                        rows: Box::new(std::mem::take(&mut self.rows)),
                         next: *next,
                         tag: tag.clone(),
                     };

@@ -1,10 +1,11 @@
 //! The `freshet` command as a process: how it starts, refuses to, stops, and what a kill leaves.
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, query, run, sync};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::Duration;
 
 fn freshet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freshet"));
@@ -118,39 +119,67 @@ fn a_directory_that_cannot_be_one_is_told() {
     assert!(refused(&far).contains("loopback"));
 }
 
-/// The device starts to refuse writes: nothing more is acknowledged, the server says so and ends, and a restart finds
-/// what was acknowledged.
+/// A server whose writes can be made to fail by a limit on file sizes; its signal is ignored from the start.
+fn limitable(data: &Path) -> Command {
+    let plain = serve(data, "127.0.0.1:0");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
+    limited.stderr(Stdio::piped()).stdout(Stdio::piped());
+    limited
+}
+
+/// The last word of every road is 58030, and then the connection ends.
+fn told_of_failure(client: &mut Client) -> Result<(), Vec<Reply>> {
+    let mut replies = Vec::new();
+    while !matches!(replies.last(), Some(Reply::Closed)) {
+        replies.extend(client.until_ready());
+    }
+    match &replies[..] {
+        [.., Reply::Error(_, state, _), Reply::Closed] if state == "58030" => Ok(()),
+        _ => Err(replies),
+    }
+}
+
+/// The device starts to refuse writes: nothing more is acknowledged on any road, every session is told, the server says so
+/// and ends, and a restart finds what was acknowledged.
 #[test]
 fn a_failed_log_ends_the_server() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let data = directory.path().join("data");
-    let plain = serve(&data, "127.0.0.1:0");
-    // A file size limit makes writes fail; its signal is to be ignored from the start.
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
-    limited.stderr(Stdio::piped()).stdout(Stdio::piped());
-    let server = Running::listening(limited);
-    let mut client = Client::connect(server.address);
-    let mut idle = Client::connect(server.address);
-    client.query("create table acknowledged(id int primary key)");
-    client.query("insert into acknowledged values (1)");
+    let server = Running::listening(limitable(&data));
+    let [mut simple, mut extended, mut pipelined, mut idle, mut holder, mut waiting] =
+        [(); 6].map(|()| Client::connect(server.address));
+    simple.query("create table acknowledged(id int primary key)");
+    simple.query("insert into acknowledged values (1)");
+    holder.query("begin; update acknowledged set id = 100 where id = 1");
+    waiting.send(&query("delete from acknowledged where id = 1"));
+    assert!(!waiting.hears_within(Duration::from_millis(50)), "it waits for the row");
     let pid = server.child.id().to_string();
     let sunk = Command::new("prlimit").args(["--pid", &pid, "--fsize=4096"]).status().expect("prlimit runs");
     assert!(sunk.success());
-    let replies = client.query("insert into acknowledged values (2)");
-    // Or the server's own witness of an idle log failed before the insert came.
-    assert!(
-        matches!(&replies[..], [Reply::Error(_, state, _), Reply::Closed] if state == "58030" || state == "57P01"),
-        "{replies:?}"
-    );
-    assert!(matches!(idle.until_ready()[..], [Reply::Error(..), Reply::Closed]));
+    // Whichever comes first meets the failure, if the witness of an idle log has not; the others find a failed log.
+    simple.send(&query("insert into acknowledged values (2)"));
+    extended.send(&[run("insert into acknowledged values (3)", &[]), sync()].concat());
+    let both = [4, 5].map(|id| run(&format!("insert into acknowledged values ({id})"), &[]));
+    pipelined.send(&[both.concat(), sync()].concat());
+    for (road, client) in [
+        ("simple", &mut simple),
+        ("extended", &mut extended),
+        ("a pipeline", &mut pipelined),
+        ("idle", &mut idle),
+        ("in a transaction", &mut holder),
+        ("waiting for a row", &mut waiting),
+    ] {
+        told_of_failure(client).unwrap_or_else(|replies| panic!("{road}: {replies:?}"));
+    }
     let (code, told) = server.end();
     assert_eq!(code, Some(3), "{told}");
-    assert!(told.contains("the log failed"), "{told}");
+    assert!(told.contains("the log failed (") && told.contains("log-0"), "{told}");
 
     let server = Running::start(&data);
     let mut client = Client::connect(server.address);
     assert_eq!(client.value("select count(*) from acknowledged where id = 1"), "1");
+    assert_eq!(client.value("select count(*) from acknowledged where id = 100"), "0");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }

@@ -1,7 +1,7 @@
 //! Waits and what ends them: cancel, time limits, the death of a client.
 
 use crate::client::*;
-use crate::{Fixture, connect};
+use crate::{Fixture, WORKERS, connect};
 use std::time::Duration;
 
 /// A session that holds the lock of row 1, and a second row.
@@ -49,6 +49,54 @@ fn a_cancel_request_ends_the_wait() {
     assert_eq!(waiter.value("select 1"), "1");
     holder.query("rollback");
     assert_eq!(waiter.value("select v from limit_cancel where id = 1"), "0");
+}
+
+/// Runs for minutes, within one thread.
+const ENDLESS: &str = "select count(*) from generate_series(1, 10000000000)";
+
+#[test]
+fn a_long_statement_holds_nobody_up_and_can_be_cancelled() {
+    // One for each worker.
+    let mut long: Vec<Client> = (0..WORKERS).map(|_| connect()).collect();
+    long.iter_mut().for_each(|client| client.send(&query(ENDLESS)));
+    for _ in 0..8 {
+        assert_eq!(connect().value("select 1"), "1");
+    }
+    for client in &mut long {
+        client.cancel();
+        assert_eq!(sqlstate(&client.until_ready()), "57014");
+        assert_eq!(client.value("select 2"), "2");
+    }
+}
+
+#[test]
+fn a_long_change_is_made_once_and_in_its_transaction() {
+    let mut client = connect();
+    client.query("create table limit_long(id int primary key, v int)");
+    client.query("begin");
+    let inserted = client.query("insert into limit_long select x, 0 from generate_series(1, 50000) as t(x)");
+    assert_eq!(inserted, [Reply::Complete("INSERT 0 50000".into()), Reply::Ready('T')]);
+    assert_eq!(connect().value("select count(*) from limit_long"), "0");
+    client.query("update limit_long set v = v + 1");
+    client.query("create index limit_long_v on limit_long(v)");
+    assert_eq!(client.value("select count(*) from limit_long where v = 1"), "50000");
+    client.query("commit");
+    assert_eq!(connect().value("select sum(v) from limit_long"), "50000");
+}
+
+#[test]
+fn a_long_statement_ends_with_its_time_or_its_client() {
+    let mut client = connect();
+    client.query("create table limit_gone(id int primary key)");
+    client.query("set statement_timeout = '30ms'");
+    assert_eq!(client.sqlstate(ENDLESS), "57014");
+    client.query("set statement_timeout = 0");
+    client.query("begin");
+    client.query("insert into limit_gone values (1)");
+    client.send(&query(ENDLESS));
+    drop(client);
+    // Waits for the lock of the row that the dead client inserted.
+    assert_eq!(connect().query("insert into limit_gone values (1)")[0], Reply::Complete("INSERT 0 1".into()));
 }
 
 #[test]

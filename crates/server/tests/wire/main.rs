@@ -16,6 +16,9 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
+/// Threads that serve sessions.
+pub const WORKERS: usize = 2;
+
 /// A small database and a server for it.
 pub struct Fixture {
     pub server: Server,
@@ -36,7 +39,7 @@ impl Fixture {
         })
         .expect("a new database");
         let mut options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
-        options.workers = 2;
+        options.workers = WORKERS;
         options.message_bytes_max = 1 << 20;
         change(&mut options);
         let server = listener::listen(&database, options).expect("a free port");

@@ -117,6 +117,17 @@ impl Binder<'_> {
         alias: Option<&TableAlias>,
         from: &mut From,
     ) -> Bind<u16> {
+        let (bounds, source) = self.series(name, args, alias)?;
+        from.add(source, Some(Access::Series(bounds)))
+    }
+
+    /// Start, end and step of a generate_series in FROM, and the one column that it gives.
+    pub fn series(
+        &mut self,
+        name: &ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&TableAlias>,
+    ) -> Bind<([Expr; 3], ScopeSource)> {
         let function = relation_name(name)?;
         if function != "generate_series" || !matches!(args.len(), 2 | 3) {
             return not_compiled(format!("the function {name} in FROM"));
@@ -150,7 +161,7 @@ impl Binder<'_> {
             merged: Vec::new(),
         };
         rename(&mut source, columns)?;
-        from.add(source, Some(Access::Series(bounds)))
+        Ok((bounds, source))
     }
 
     fn derived_source(&mut self, query: &ast::Query, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {

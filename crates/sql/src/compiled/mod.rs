@@ -20,12 +20,14 @@ use freshet_engine::schema::{KeyBuf, Row};
 use freshet_engine::txn::{Error, Session, Stop, WaitToken};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why a run ended early.
 #[derive(Debug)]
 pub enum Halt {
     Wait(WaitToken),
+    /// It holds the caller's thread for too long: undone, it runs anew where nobody else waits for the thread.
+    TooLong,
     Error(SqlError),
 }
 
@@ -101,10 +103,20 @@ pub struct Interrupt {
     /// Set by whoever cancels.
     pub cancelled: Arc<AtomicBool>,
     pub deadline: Option<Instant>,
+    /// How long a run may hold the caller's thread.
+    inline_limit: Option<Duration>,
+    /// The end of that time, counted from the first look: a short run never reads the clock.
+    inline_until: Option<Instant>,
     rows: u32,
 }
 
 impl Interrupt {
+    /// A run begins that may hold the caller's thread for `limit`.
+    pub fn limit_inline(&mut self, limit: Option<Duration>) {
+        self.inline_limit = limit;
+        self.inline_until = None;
+    }
+
     /// Counts a row looked at; true if it is time to look around.
     #[inline]
     fn row(&mut self) -> bool {
@@ -113,12 +125,21 @@ impl Interrupt {
     }
 
     #[cold]
-    fn look(&mut self) -> Result<(), SqlError> {
+    fn look(&mut self) -> Result<(), Halt> {
         if self.cancelled.swap(false, Ordering::Relaxed) {
-            return Err(SqlError::new("57014", "canceling statement due to user request"));
+            return Err(SqlError::new("57014", "canceling statement due to user request").into());
         }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(SqlError::new("57014", "canceling statement due to statement timeout"));
+        if self.deadline.is_none() && self.inline_limit.is_none() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return Err(SqlError::new("57014", "canceling statement due to statement timeout").into());
+        }
+        match (self.inline_limit, self.inline_until) {
+            (Some(limit), None) => self.inline_until = Some(now + limit),
+            (Some(_), Some(until)) if now >= until => return Err(Halt::TooLong),
+            _ => {}
         }
         Ok(())
     }
@@ -136,12 +157,12 @@ pub struct Run<'r> {
 impl Run<'_> {
     /// Called for every row looked at.
     #[inline]
-    fn row(&mut self) -> Result<(), SqlError> {
+    fn row(&mut self) -> Result<(), Halt> {
         if self.interrupt.row() { self.look_around() } else { Ok(()) }
     }
 
     #[cold]
-    fn look_around(&mut self) -> Result<(), SqlError> {
+    fn look_around(&mut self) -> Result<(), Halt> {
         self.engine.check_snapshot()?;
         self.interrupt.look()
     }

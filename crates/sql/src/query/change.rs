@@ -214,7 +214,7 @@ impl Planner<'_> {
         let (table, scope) = binder.target_table(target).map_err(as_unsupported)?;
         let (plan, mut leaves) = self.table(&table, &scope.sources[0].name)?;
         let row_id = leaves.pop().expect("invariant: the last column is the row id");
-        let mut from = self.from_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
+        let mut from = self.relation_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
         if let Some(selection) = selection {
             let (scope, sources) = (from.scope.clone(), from.sources.clone());
             let condition =

@@ -10,7 +10,6 @@ use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::view::SystemView;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
@@ -20,8 +19,7 @@ use datafusion::common::{Column as DfColumn, JoinType, NullEquality, TableRefere
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias,
-    TableFactor, TableWithJoins,
+    self, FunctionArg, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
 use std::sync::Arc;
 
@@ -37,11 +35,11 @@ impl Planner<'_> {
     pub fn from(&self, binder: &mut Binder<'_>, list: &[TableWithJoins]) -> Bind<FromRel> {
         let nothing = df(LogicalPlanBuilder::empty(true).build())?;
         let start = FromRel { plan: nothing, scope: Scope::default(), sources: Vec::new() };
-        self.from_after(binder, start, list)
+        self.relation_after(binder, start, list)
     }
 
     /// FROM behind sources that are there already.
-    pub fn from_after(&self, binder: &mut Binder<'_>, start: FromRel, list: &[TableWithJoins]) -> Bind<FromRel> {
+    pub fn relation_after(&self, binder: &mut Binder<'_>, start: FromRel, list: &[TableWithJoins]) -> Bind<FromRel> {
         let mut all = start;
         for TableWithJoins { relation, joins } in list {
             let first = all.sources.len();
@@ -178,43 +176,14 @@ impl Planner<'_> {
         args: &[FunctionArg],
         alias: Option<&TableAlias>,
     ) -> Bind<Entry> {
-        let function = relation_name(name)?;
-        if function != "generate_series" || !matches!(args.len(), 2 | 3) {
-            return refuse(format!("the function {name} in FROM"));
+        let (bounds, source) = binder.series(name, args, alias).map_err(as_unsupported)?;
+        let ty = source.columns[0].ty;
+        let mut numbers = [Some(0); 3];
+        for (number, bound) in numbers.iter_mut().zip(bounds) {
+            *number = super::plan::int_of(&self.constant(&bound, "generate_series")?);
         }
-        let mut bounds = Vec::with_capacity(3);
-        for arg in args {
-            let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else {
-                return refuse(format!("the argument {arg}"));
-            };
-            bounds.push(binder.bind(arg, &Scope::default())?);
-        }
-        if bounds.len() == 2 {
-            bounds.push(Bound::new(Expr::Const(Datum::Int(1)), Type::Int4));
-        }
-        let mut ty = Type::Int4;
-        for bound in &bounds {
-            match bound.ty {
-                None | Some(Type::Int2 | Type::Int4) => {}
-                Some(Type::Int8) => ty = Type::Int8,
-                Some(_) => return refuse("generate_series of this type"),
-            }
-        }
-        let mut numbers = Vec::with_capacity(3);
-        for bound in binder.coerce_all(bounds, ty)? {
-            numbers.push(super::plan::int_of(&self.constant(&bound, "generate_series")?));
-        }
-        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
-        let name = alias.unwrap_or(function);
-        let mut source = ScopeSource {
-            name: name.clone(),
-            table: None,
-            columns: vec![ScopeColumn { name: name.clone(), ty }],
-            merged: Vec::new(),
-        };
-        rename(&mut source, names)?;
-        let relation = TableReference::bare(self.unique(&name));
-        let provider = Series::provider(ty, [numbers[0], numbers[1], numbers[2]])?;
+        let relation = TableReference::bare(self.unique(&source.name));
+        let provider = Series::provider(ty, numbers)?;
         let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
         let column = DfColumn::new(Some(relation), super::series::COLUMN);
         let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];

@@ -212,6 +212,7 @@ impl Running for InProgress {
         match change::apply(&self.action, &result?, context, rows) {
             Ok(count) => Ok(Progress::Done(count)),
             Err(Halt::Wait(token)) => Ok(Progress::Restart(token)),
+            Err(Halt::TooLong) => unreachable!("invariant: a run of this road has no limit"),
             Err(Halt::Error(error)) => Err(error),
         }
     }

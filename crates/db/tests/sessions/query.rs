@@ -1,92 +1,17 @@
 //! The road to DataFusion beside other sessions: snapshots, re-evaluation, cancelling, limits. Driven in steps where order matters.
-#![cfg(feature = "query")]
 
-use freshet_db::sql::{Outcome, Session, Step, Wait};
-use freshet_db::{Database, IntoDatum, Options, RowSet, SqlError, Type};
+use crate::world::{ACCOUNTS, World};
+use freshet_db::{IntoDatum, SqlError, Type};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-struct World {
-    db: Database,
-    _dir: tempfile::TempDir,
-}
-
-impl World {
-    fn new(setup: &str) -> World {
-        let dir = tempfile::tempdir().expect("a directory for the database");
-        let db = Database::open(Options::small(dir.path())).expect("the database opens");
-        db.session().and_then(|mut s| s.run(setup)).expect("the setup runs");
-        World { db, _dir: dir }
-    }
-
-    fn client(&self) -> Client {
-        Client { session: self.db.sql_session().expect("a session"), rows: RowSet::default() }
-    }
-}
-
-struct Client {
-    session: Session,
-    rows: RowSet,
-}
-
-impl Client {
-    fn start(&mut self, sql: &str) -> Result<Step, SqlError> {
-        let statement = self.session.prepare(sql, &[])?;
-        self.session.execute(&statement, &[], &mut self.rows)
-    }
-
-    /// Runs to the end.
-    fn run(&mut self, sql: &str) -> Result<Outcome, SqlError> {
-        match self.start(sql)? {
-            Step::Done(outcome) => Ok(self.answered(outcome)),
-            Step::Wait(wait) => self.resume(wait),
-        }
-    }
-
-    /// As a client sees it: the answer leaves when what it depends on is durable.
-    fn answered(&self, outcome: Outcome) -> Outcome {
-        if let Some(cts) = outcome.durable {
-            self.session.engine().wait_durable(cts).wait().expect("the log works");
-        }
-        outcome
-    }
-
-    fn ok(&mut self, sql: &str) -> String {
-        self.run(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).tag.to_string()
-    }
-
-    /// A statement whose query goes on elsewhere: its snapshot is taken, nothing of it is applied.
-    fn begun(&mut self, sql: &str) -> Wait {
-        match self.start(sql).unwrap_or_else(|e| panic!("{sql}: {e}")) {
-            Step::Wait(wait) => wait,
-            Step::Done(outcome) => panic!("{sql} is done at once: {outcome:?}"),
-        }
-    }
-
-    fn resume(&mut self, mut wait: Wait) -> Result<Outcome, SqlError> {
-        loop {
-            assert!(wait.block(Some(Duration::from_secs(20))), "what was waited for has happened");
-            match self.session.resume(&mut self.rows)? {
-                Step::Done(outcome) => return Ok(self.answered(outcome)),
-                Step::Wait(next) => wait = next,
-            }
-        }
-    }
-
-    fn number(&mut self, sql: &str) -> Option<i64> {
-        self.ok(sql);
-        self.rows.i64(0, 0)
-    }
-}
-
-const ACCOUNTS: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)";
 const TOTAL: &str = "SELECT sum(v)::bigint FROM t WHERE id IN (SELECT id FROM t)";
 
 #[test]
 fn a_query_sees_its_own_snapshot_whatever_is_committed_while_it_runs() {
     let world = World::new(ACCOUNTS);
     let (mut a, mut b) = (world.client(), world.client());
-    let wait = a.begun(TOTAL);
+    let wait = a.waits(TOTAL);
     b.ok("UPDATE t SET v = v + 1000");
     b.ok("DELETE FROM t WHERE id = 3");
     a.resume(wait).expect("it goes on");
@@ -134,7 +59,7 @@ fn a_change_by_a_subquery_waits_and_builds_on_what_was_committed() {
     let (mut a, mut b) = (world.client(), world.client());
     a.ok("BEGIN");
     a.ok("UPDATE t SET v = v + 1 WHERE id = 1");
-    let wait = b.begun("UPDATE t SET v = v * 2 WHERE id IN (SELECT id FROM t WHERE id < 3)");
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE id IN (SELECT id FROM t WHERE id < 3)");
     a.ok("COMMIT");
     assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 2");
     assert_eq!(b.number(TOTAL), Some(22 + 40 + 30));
@@ -149,7 +74,7 @@ fn a_change_by_a_subquery_is_run_again_over_what_was_committed_meanwhile() {
     a.ok("BEGIN");
     a.ok("UPDATE t SET v = 5 WHERE id = 1");
     a.ok("UPDATE t SET v = 35 WHERE id = 2");
-    let wait = b.begun("UPDATE t SET v = v * 2 WHERE v IN (SELECT v FROM t WHERE v < 30)");
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE v IN (SELECT v FROM t WHERE v < 30)");
     a.ok("COMMIT");
     assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "UPDATE 1");
     assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(10));
@@ -157,7 +82,7 @@ fn a_change_by_a_subquery_is_run_again_over_what_was_committed_meanwhile() {
 
     a.ok("BEGIN");
     a.ok("DELETE FROM t WHERE id = 1");
-    let wait = b.begun("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE v = 10)");
+    let wait = b.waits("DELETE FROM t WHERE id IN (SELECT id FROM t WHERE v = 10)");
     a.ok("COMMIT");
     assert_eq!(b.resume(wait).expect("it goes on").tag.to_string(), "DELETE 0");
 }
@@ -179,14 +104,14 @@ fn a_query_that_is_cancelled_leaves_a_session_that_works() {
     let mut a = world.client();
     a.ok("SET freshet.road = query");
     let endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b WHERE a + b < 0";
-    let mut wait = a.begun(endless);
+    let mut wait = a.waits(endless);
     assert!(!wait.block(Some(Duration::from_millis(20))), "it takes longer than that");
     let error = a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
     assert_eq!(error.sqlstate, "57014");
     assert_eq!(a.number(TOTAL), Some(60));
 
     a.ok("BEGIN");
-    drop(a.begun(endless));
+    drop(a.waits(endless));
     a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
     assert_eq!(a.run(TOTAL).expect_err("the block has failed").sqlstate, "25P02");
     a.ok("ROLLBACK");

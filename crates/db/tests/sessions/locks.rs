@@ -1,96 +1,9 @@
 //! Two sessions on one thread: each waits where the other holds, and goes on when it lets go. Driven in steps, so every run is the same.
 
-use freshet_db::sql::{Outcome, Session, Step, TransactionStatus, Wait};
-use freshet_db::{Database, IntoDatum, Options, RowSet, SqlError};
+use crate::world::{ACCOUNTS, Client, World};
+use freshet_db::sql::{Step, TransactionStatus};
+use freshet_db::{IntoDatum, SqlError};
 use freshet_engine::ids::Cts;
-
-struct World {
-    db: Database,
-    _dir: tempfile::TempDir,
-}
-
-impl World {
-    fn new(setup: &str) -> World {
-        let dir = tempfile::tempdir().expect("a directory for the database");
-        let db = Database::open(Options::small(dir.path())).expect("the database opens");
-        db.session().and_then(|mut s| s.run(setup)).expect("the setup runs");
-        World { db, _dir: dir }
-    }
-
-    fn client(&self) -> Client {
-        Client { session: self.db.sql_session().expect("a session"), rows: RowSet::default() }
-    }
-}
-
-struct Client {
-    session: Session,
-    rows: RowSet,
-}
-
-impl Client {
-    fn start(&mut self, sql: &str) -> Result<Step, SqlError> {
-        let statement = self.session.prepare(sql, &[])?;
-        self.session.execute(&statement, &[], &mut self.rows)
-    }
-
-    /// A statement that must not wait for anyone; for room in a log that is just being prepared it may.
-    fn run(&mut self, sql: &str) -> Result<Outcome, SqlError> {
-        let mut step = self.start(sql)?;
-        loop {
-            match step {
-                Step::Done(outcome) => return Ok(outcome),
-                Step::Wait(wait) if wait.is_lock() => panic!("{sql} waits"),
-                Step::Wait(mut wait) => {
-                    wait.block(None);
-                    step = self.session.resume(&mut self.rows)?;
-                }
-            }
-        }
-    }
-
-    /// As a client sees it: the answer leaves when what it depends on is durable.
-    fn ok(&mut self, sql: &str) -> String {
-        let outcome = self.run(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
-        self.answered(outcome).tag.to_string()
-    }
-
-    fn answered(&self, outcome: Outcome) -> Outcome {
-        if let Some(cts) = outcome.durable {
-            self.session.engine().wait_durable(cts).wait().expect("the log works");
-        }
-        outcome
-    }
-
-    fn fails(&mut self, sql: &str) -> &'static str {
-        self.run(sql).expect_err(sql).sqlstate
-    }
-
-    /// A statement that must wait.
-    fn waits(&mut self, sql: &str) -> Wait {
-        match self.start(sql).unwrap_or_else(|e| panic!("{sql}: {e}")) {
-            Step::Wait(wait) => wait,
-            Step::Done(outcome) => panic!("{sql} does not wait: {outcome:?}"),
-        }
-    }
-
-    /// Goes on after a wait, through waits that are ready at once.
-    fn resume(&mut self, mut wait: Wait) -> Result<Outcome, SqlError> {
-        loop {
-            assert!(wait.block(Some(std::time::Duration::from_secs(10))), "what was waited for has happened");
-            match self.session.resume(&mut self.rows)? {
-                Step::Done(outcome) => return Ok(self.answered(outcome)),
-                Step::Wait(next) => wait = next,
-            }
-        }
-    }
-
-    fn number(&mut self, sql: &str) -> Option<i64> {
-        self.ok(sql);
-        self.rows.i64(0, 0)
-    }
-}
-
-const ACCOUNTS: &str = "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)";
 
 #[test]
 fn an_update_waits_and_builds_on_what_was_committed() {

@@ -1,0 +1,214 @@
+//! What came out, for a person and for a program? One figure a line, with the limit it is compared with and what is due.
+
+use crate::error::{BenchError, on};
+use crate::machine::Machine;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, PartialEq, Serialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Due {
+    SecondsAtMost(f64),
+    RateAtLeast(f64),
+    RatioAtLeast(f64),
+    RatioAtMost(f64),
+}
+
+/// One measured thing.
+#[derive(Clone, Serialize, Debug, Default)]
+pub struct Figure {
+    pub workload: &'static str,
+    pub case: String,
+    pub figure: String,
+    pub adapter: &'static str,
+    pub threads: usize,
+    pub sessions: usize,
+    /// What was done, in `unit`.
+    pub amount: f64,
+    pub unit: &'static str,
+    pub seconds: f64,
+    pub rate_per_s: f64,
+    /// What the machine, or the same work without what is measured, reaches.
+    pub limit_per_s: Option<f64>,
+    pub ratio_to_limit: Option<f64>,
+    pub p50_us: Option<u64>,
+    pub p99_us: Option<u64>,
+    pub log_bytes_per_op: Option<f64>,
+    pub due: Option<Due>,
+    pub met: Option<bool>,
+    pub note: String,
+}
+
+impl Figure {
+    pub fn new(case: &str, figure: &str, amount: f64, unit: &'static str, seconds: f64) -> Figure {
+        Figure {
+            workload: "restart",
+            case: case.to_owned(),
+            figure: figure.to_owned(),
+            adapter: "freshet-native",
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            sessions: 0,
+            amount,
+            unit,
+            seconds,
+            rate_per_s: if seconds > 0.0 { amount / seconds } else { 0.0 },
+            ..Figure::default()
+        }
+    }
+
+    pub fn limit(mut self, limit_per_s: f64) -> Figure {
+        self.limit_per_s = Some(limit_per_s);
+        self.ratio_to_limit = (limit_per_s > 0.0).then(|| self.rate_per_s / limit_per_s);
+        self
+    }
+
+    /// A ratio that is the figure itself.
+    pub fn ratio(mut self, ratio: f64) -> Figure {
+        self.ratio_to_limit = Some(ratio);
+        self
+    }
+
+    pub fn due(mut self, due: Due) -> Figure {
+        self.met = Some(match due {
+            Due::SecondsAtMost(s) => self.seconds <= s,
+            Due::RateAtLeast(rate) => self.rate_per_s >= rate,
+            Due::RatioAtLeast(ratio) => self.ratio_to_limit.is_some_and(|r| r >= ratio),
+            Due::RatioAtMost(ratio) => self.ratio_to_limit.is_some_and(|r| r <= ratio),
+        });
+        self.due = Some(due);
+        self
+    }
+
+    pub fn threads(mut self, threads: usize) -> Figure {
+        self.threads = threads;
+        self
+    }
+
+    pub fn note(mut self, note: impl Into<String>) -> Figure {
+        self.note = note.into();
+        self
+    }
+
+    fn columns(&self) -> [String; 7] {
+        let due = match self.due {
+            None => String::new(),
+            Some(due) => {
+                let (sign, value) = match due {
+                    Due::SecondsAtMost(s) => ("<=", format!("{s} s")),
+                    Due::RateAtLeast(rate) => (">=", format!("{} /s", short(rate))),
+                    Due::RatioAtLeast(ratio) => (">=", format!("{ratio} x")),
+                    Due::RatioAtMost(ratio) => ("<=", format!("{ratio} x")),
+                };
+                format!("{sign} {value} {}", if self.met == Some(true) { "met" } else { "MISSED" })
+            }
+        };
+        [
+            self.case.clone(),
+            self.figure.clone(),
+            if self.amount > 0.0 { format!("{} {}", short(self.amount), self.unit) } else { String::new() },
+            if self.seconds > 0.0 { format!("{:.3} s", self.seconds) } else { String::new() },
+            if self.rate_per_s > 0.0 { format!("{} /s", short(self.rate_per_s)) } else { String::new() },
+            self.ratio_to_limit.map_or(String::new(), |r| format!("{r:.2} x")),
+            [due, self.note.clone()].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("; "),
+        ]
+    }
+}
+
+/// 12,345,678 as 12.3 M.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{:.2} G", value / 1e9),
+        v if v >= 1e6 => format!("{:.2} M", value / 1e6),
+        v if v >= 1e4 => format!("{:.1} k", value / 1e3),
+        v if v >= 100.0 || v == v.trunc() => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The figures as a table.
+pub fn table(figures: &[Figure]) -> Vec<String> {
+    let head = ["case", "figure", "amount", "time", "rate", "of limit", "due"].map(str::to_owned);
+    let rows: Vec<[String; 7]> = std::iter::once(head).chain(figures.iter().map(Figure::columns)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(
+                |(i, (cell, &width))| {
+                    if (2..6).contains(&i) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                },
+            )
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What every line of a run shares.
+#[derive(Serialize, Clone, Debug)]
+pub struct Setting {
+    pub commit: String,
+    pub version: &'static str,
+    pub config: BTreeMap<&'static str, String>,
+    pub machine: Machine,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    figure: &'a Figure,
+    #[serde(flatten)]
+    setting: &'a Setting,
+}
+
+/// Appends one JSON object a figure.
+pub fn append_json(path: &Path, figures: &[Figure], setting: &Setting) -> Result<(), BenchError> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(on(path))?;
+    for figure in figures {
+        let mut line = serde_json::to_string(&Line { figure, setting })
+            .map_err(|e| BenchError::Machine(format!("{}: {e}", path.display())))?;
+        line.push('\n');
+        file.write_all(line.as_bytes()).map_err(on(path))?;
+    }
+    Ok(())
+}
+
+/// The commit of the working directory, where there is one.
+pub fn commit() -> String {
+    let told = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    match told {
+        Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).trim().to_owned(),
+        _ => format!("v{}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_says_whether_what_is_due_is_met() {
+        let total = Figure::new("f9", "total", 0.0, "", 3.5);
+        assert_eq!(total.clone().due(Due::SecondsAtMost(4.0)).met, Some(true));
+        assert_eq!(total.due(Due::SecondsAtMost(3.0)).met, Some(false));
+        let load = Figure::new("f9", "image load", 6e8, "bytes", 1.0).limit(1e9);
+        assert_eq!(load.ratio_to_limit, Some(0.6));
+        assert_eq!(load.clone().due(Due::RatioAtLeast(0.6)).met, Some(true));
+        assert_eq!(load.due(Due::RateAtLeast(1e9)).met, Some(false));
+    }
+
+    #[test]
+    fn a_table_lines_up_and_names_what_was_missed() {
+        let figures = [Figure::new("empty", "total", 0.0, "", 1.0).due(Due::SecondsAtMost(0.2))];
+        let lines = table(&figures);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[1].contains("1.000 s") && lines[1].contains("MISSED"), "{lines:?}");
+    }
+}

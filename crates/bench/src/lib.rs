@@ -1,0 +1,64 @@
+//! How fast is it, against what this machine can do? Workloads whose figures are ratios to limits measured in the same run.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`error`] | why did a run fail |
+//! | [`machine`] | what are the limits: disk, flush, memory |
+//! | [`figure`] | what came out, for a person and for a program |
+//! | [`progress`] | what does a person see meanwhile |
+//! | [`data`] | which tables, loaded and updated how, and is the data right |
+//! | [`cold`] | how does a restart find nothing in the page cache |
+//! | [`reopen`] | what does one restart cost, in a process of its own |
+//! | [`restart`] | the workload `restart` with its cases |
+//!
+//! Modules stand in reading order; each uses only what stands above it.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod machine;
+pub mod figure;
+pub mod progress;
+pub mod data;
+pub mod cold;
+pub mod reopen;
+pub mod restart;
+
+use clap::{Args, Subcommand};
+use error::BenchError;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Measure workloads against the limits of this machine
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand, Debug)]
+enum Workload {
+    Restart(restart::RestartArgs),
+    /// One restart of a database that `restart` made, told as JSON
+    #[command(hide = true)]
+    Reopen(reopen::ReopenArgs),
+}
+
+/// Exit codes: 0 measured, 1 failed or the data was wrong, 2 wrong usage.
+pub fn run(args: BenchArgs) -> ExitCode {
+    let outcome = match args.workload {
+        Workload::Restart(args) => restart::run(&args),
+        Workload::Reopen(args) => reopen::run_and_tell(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a stderr there is nobody to tell; the code still says it.
+            let _ = writeln!(std::io::stderr(), "freshet bench: {error}");
+            ExitCode::from(match error {
+                BenchError::Usage(_) => 2,
+                _ => 1,
+            })
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Does the simulator bite? Mistakes that can be switched on, and turns that it can take inside a commit.
+//!
+//! Each [`Bug`] is a small mutation at the place where a programmer would have made it; the code around it asks [`is`]. Without the feature
+//! `planted`, which only the simulator asks for, `is` is the constant false and nothing is left of it.
+//!
+//! A simulator that drives everything on one thread never sees another thread between a draw and an install. [`turn`] stands there: the simulator
+//! may look at the database, step the log and let its devices work, as another thread would.
+//!
+//! 1. Bug and turn are chosen for the calling thread: tests in parallel threads do not disturb each other. Threads that a recovery starts have none.
+
+/// What can be made to go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Bug {
+    /// A group counts as synced when it is written.
+    SkipFlush,
+    /// An epoch is acknowledged when its last group is written, and synced afterwards.
+    AcknowledgeEarly,
+    /// An epoch is acknowledged when the first of its devices has it.
+    AcknowledgeFirstDevice,
+    /// An epoch is sealed while a commit with a smaller timestamp has not staged its record.
+    SealBeforeLeft,
+    /// A snapshot is the clock, not the watermark.
+    SnapshotAtClock,
+    /// The timestamp is drawn before the write set is locked.
+    DrawBeforeLock,
+    /// A slot gets the clock instead of the timestamp that its node and its record got.
+    StampTwice,
+    /// A failed sync is tried again, and believed.
+    RetryFlush,
+    /// A write that ended early is taken for a whole one.
+    IgnoreShortWrite,
+    /// A new incarnation begins without its fence.
+    SkipFence,
+    /// The fence's record replaces the list instead of extending it.
+    OverwriteFence,
+    /// Epochs that were discarded are numbered again.
+    RepeatEpochs,
+    /// A third epoch is submitted before the first is complete.
+    SubmitAhead,
+    /// A block is taken for a group of the file that it lies in, whatever the group says.
+    StaleBlock,
+    /// A group's body is believed without its checksum.
+    SkipBodyCheck,
+    /// Nobody asks what the groups say was acknowledged.
+    SkipWitness,
+    /// A segment is used before its name is durable.
+    ForgetDirectorySync,
+    /// The log goes that the images do not replace yet.
+    RecycleEarly,
+    /// The log goes that holds fragments of a commit to come.
+    ForgetFragments,
+    /// A deleted row's slot is given out while a snapshot sees the row.
+    ReuseRowEarly,
+    /// Garbage collection does not ask for the snapshots.
+    CutUnderSnapshot,
+    /// A node is unlinked from the middle of a chain without being merged.
+    DropChainNode,
+    /// A page given out again keeps its generation.
+    KeepGeneration,
+    /// A reply does not wait for what it read.
+    ForgetDependency,
+    /// A unique check takes an undecided row for none.
+    SkipUndecided,
+    /// An update leaves the entry of its former key in the index for ever.
+    ForgetKey,
+    /// An entry is taken out of an index though a version that can be reached has its key.
+    RemoveNeededKey,
+}
+
+impl Bug {
+    pub const ALL: &[Bug] = &[
+        Bug::SkipFlush,
+        Bug::AcknowledgeEarly,
+        Bug::AcknowledgeFirstDevice,
+        Bug::SealBeforeLeft,
+        Bug::SnapshotAtClock,
+        Bug::DrawBeforeLock,
+        Bug::StampTwice,
+        Bug::RetryFlush,
+        Bug::IgnoreShortWrite,
+        Bug::SkipFence,
+        Bug::OverwriteFence,
+        Bug::RepeatEpochs,
+        Bug::SubmitAhead,
+        Bug::StaleBlock,
+        Bug::SkipBodyCheck,
+        Bug::SkipWitness,
+        Bug::ForgetDirectorySync,
+        Bug::RecycleEarly,
+        Bug::ForgetFragments,
+        Bug::ReuseRowEarly,
+        Bug::CutUnderSnapshot,
+        Bug::DropChainNode,
+        Bug::KeepGeneration,
+        Bug::ForgetDependency,
+        Bug::SkipUndecided,
+        Bug::ForgetKey,
+        Bug::RemoveNeededKey,
+    ];
+
+    /// As on the command line: `SkipFlush` is `skip-flush`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for c in format!("{self:?}").chars() {
+            if c.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(c.to_ascii_lowercase());
+        }
+        name
+    }
+
+    pub fn named(name: &str) -> Option<Bug> {
+        Bug::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+}
+
+/// Where a simulator may take a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Point {
+    /// A commit has drawn its timestamp and staged nothing.
+    Drawn,
+    /// It has staged its record and stamped no row.
+    Staged,
+    /// It has stamped its rows and not left.
+    Stamped,
+}
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use super::{Bug, Point};
+    use std::cell::{Cell, RefCell};
+
+    type Turn = Box<dyn FnMut(Point)>;
+
+    thread_local! {
+        static BUG: Cell<Option<Bug>> = const { Cell::new(None) };
+        static TURN: RefCell<Option<Turn>> = const { RefCell::new(None) };
+    }
+
+    /// Plants `bug` for this thread, or none.
+    pub fn plant(bug: Option<Bug>) {
+        BUG.set(bug);
+    }
+
+    #[inline]
+    pub fn is(bug: Bug) -> bool {
+        BUG.get() == Some(bug)
+    }
+
+    /// What to do at every [`Point`] that this thread comes to.
+    pub fn on_turn(turn: Option<Turn>) {
+        TURN.set(turn);
+    }
+
+    pub(crate) fn turn(point: Point) {
+        // Taken out meanwhile: what happens in a turn has no turns of its own.
+        let Some(mut taken) = TURN.take() else { return };
+        taken(point);
+        TURN.set(Some(taken));
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+mod chosen {
+    use super::{Bug, Point};
+
+    #[inline(always)]
+    pub(crate) const fn is(_: Bug) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(crate) const fn turn(_: Point) {}
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) use chosen::is;
+pub(crate) use chosen::turn;
+#[cfg(feature = "planted")]
+pub use chosen::{is, on_turn, plant};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_has_a_name_of_its_own_and_none_is_there_unasked() {
+        for &bug in Bug::ALL {
+            assert_eq!(Bug::named(&bug.name()), Some(bug));
+            assert!(!is(bug));
+        }
+        assert_eq!(Bug::SkipFlush.name(), "skip-flush");
+    }
+}

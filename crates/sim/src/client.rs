@@ -1,0 +1,605 @@
+//! What do sessions do? Statements, commits and reads of interleaved transactions, each judged by the model.
+//!
+//! The model knows which results are possible where the engine has a choice (to wait, or to refuse at once), and demands the one that is where there
+//! is none. A statement that has to wait is undone; what its session does next is another act's business.
+
+use crate::dice::{Chance, Dice};
+use crate::look::{
+    Verdict, Wrong, check_rows, demand, extra_of, is_rows, note_value, row_of, scan_all, seen_of, table_of,
+};
+use crate::model::{Def, Defs, Expected, KEYS, Note, Own, Rec, TABLES, Tables, defs_of};
+use crate::world::World;
+use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
+use freshet_engine::ids::{Cts, RowId};
+use freshet_engine::schema::{KeyColumn, Row, Type, Value};
+use freshet_engine::txn::{Error, Isolation, Locked, Session, Stop};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub struct Client {
+    pub session: Session,
+    isolation: Isolation,
+    read_only: bool,
+    pub active: bool,
+    /// Its commit waits for room in the log.
+    committing: bool,
+    snapshot: Rc<Tables>,
+    snapshot_cts: Cts,
+    own: Own,
+    /// Rows that it asked the lock of.
+    touched: BTreeSet<u64>,
+    /// It has tried DDL: gates stay closed even where the statement was undone.
+    ddl: bool,
+    /// The largest commit of its own.
+    met: Cts,
+}
+
+impl Client {
+    pub fn new(session: Session) -> Client {
+        Client {
+            session,
+            isolation: Isolation::ReadCommitted,
+            read_only: false,
+            active: false,
+            committing: false,
+            snapshot: Rc::default(),
+            snapshot_cts: Cts::ZERO,
+            own: Own::default(),
+            touched: BTreeSet::new(),
+            ddl: false,
+            met: Cts::ZERO,
+        }
+    }
+
+    fn end(&mut self) -> Own {
+        self.active = false;
+        self.committing = false;
+        self.ddl = false;
+        self.touched.clear();
+        std::mem::take(&mut self.own)
+    }
+}
+
+/// Why an operation of a statement did not happen.
+enum Halt {
+    Stop(Stop),
+    Wrong(Wrong),
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        Halt::Stop(stop)
+    }
+}
+
+impl From<Wrong> for Halt {
+    fn from(wrong: Wrong) -> Halt {
+        Halt::Wrong(wrong)
+    }
+}
+
+type Done<T = ()> = Result<T, Halt>;
+
+impl World {
+    // ---- statements
+
+    pub fn statement(&mut self, who: usize, dice: &mut Dice) -> Verdict {
+        if self.clients[who].committing {
+            return self.commit(who, dice);
+        }
+        self.begin(who, dice);
+        let saved = self.clients[who].own.clone();
+        let mut done = Ok(());
+        for _ in 0..1 + dice.below(3) {
+            done = self.operation(who, dice);
+            if done.is_err() {
+                break;
+            }
+        }
+        let stop = match done {
+            Ok(()) => return Ok(()),
+            Err(Halt::Wrong(wrong)) => return Err(wrong),
+            Err(Halt::Stop(stop)) => stop,
+        };
+        self.say(|| format!("  {}", shown(&stop)));
+        let is_wait = matches!(stop, Stop::Wait(_));
+        self.tell_error(who, &stop)?;
+        self.clients[who].session.rollback_statement();
+        self.clients[who].own = saved;
+        if is_wait && dice.one_in(8) {
+            self.clients[who].session.abandon_wait();
+        }
+        if !is_wait && dice.one_in(2) || dice.one_in(10) {
+            self.rollback(who);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, who: usize, dice: &mut Dice) {
+        let (latest_cts, latest) = (self.model.latest_cts(), self.model.latest().clone());
+        let client = &mut self.clients[who];
+        let is_new = !client.active;
+        if is_new {
+            client.isolation = if dice.one_in(3) { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+            client.read_only = dice.one_in(8);
+            client.session.begin(client.isolation, client.read_only);
+            client.active = true;
+        }
+        client.session.begin_statement();
+        if is_new || client.isolation == Isolation::ReadCommitted {
+            (client.snapshot, client.snapshot_cts) = (latest, latest_cts);
+        }
+    }
+
+    fn operation(&mut self, who: usize, dice: &mut Dice) -> Done {
+        let at = dice.weighted(&[4, 4, 1]);
+        let exists = self.clients[who].own.def(self.model.latest(), at).is_some();
+        if self.clients[who].read_only {
+            return Ok(self.check_view(who, at)?);
+        }
+        if !exists {
+            return if dice.one_in(2) { self.create_table(who, at) } else { Ok(self.check_view(who, at)?) };
+        }
+        let ddl = u32::from(self.plan.ddl);
+        match dice.weighted(&[28, 20, 10, 12, 2, ddl, ddl * 3, ddl * u32::from(at == 2) * 8]) {
+            0 => {
+                let id = dice.below(KEYS as u64) as i64;
+                self.insert(who, at, id, dice)
+            }
+            1 => self.update(who, at, dice),
+            2 => self.delete(who, at, dice),
+            3 => Ok(self.check_view(who, at)?),
+            4 => (0..2 + dice.below(6)).try_for_each(|_| {
+                let id = KEYS + dice.below(20) as i64;
+                self.insert(who, at, id, dice)
+            }),
+            5 => self.truncate(who, at),
+            6 => self.toggle_index(who, at, dice),
+            _ => self.drop_table(who, at),
+        }
+    }
+
+    /// What an error shows of others' commits, its reply must wait for.
+    fn tell_error(&mut self, who: usize, stop: &Stop) -> Verdict {
+        match stop {
+            Stop::Wait(_) => self.tally.waits += 1,
+            Stop::Error(Error::UniqueViolation { .. }) => self.tally.violations += 1,
+            Stop::Error(Error::Serialization) => self.tally.serializations += 1,
+            Stop::Error(Error::Deadlock) => self.tally.deadlocks += 1,
+            Stop::Error(Error::LogFull | Error::OutOfMemory(_)) => self.tally.refusals += 1,
+            Stop::Error(Error::LogFailed(reason)) => {
+                demand!(self.may_fail, "session {who}: {reason}, and nothing was wrong with any device");
+            }
+            Stop::Error(error) => return Err(Wrong(format!("session {who}: {error}"))),
+        }
+        Ok(())
+    }
+
+    fn table(&self, who: usize, at: usize) -> Verdict<Arc<Table>> {
+        let found = table_of(&self.clients[who].session, at);
+        found.ok_or_else(|| Wrong(format!("session {who} does not see table {}", TABLES[at])))
+    }
+
+    fn note(&self, dice: &mut Dice) -> Option<Note> {
+        let length = match dice.below(8) {
+            0 => return None,
+            1..4 => dice.below(13),
+            4..7 => dice.below(self.plan.note_bytes.min(200) + 1),
+            _ => dice.below(self.plan.note_bytes + 1),
+        };
+        Some(Note { first: dice.below(200) as u8, length: length as u32 })
+    }
+
+    fn insert(&mut self, who: usize, at: usize, id: i64, dice: &mut Dice) -> Done {
+        let table = self.table(who, at)?;
+        let rec = Rec { id, n: dice.below(5) as i64, note: self.note(dice), at: RowId(0), cts: Cts::ZERO };
+        let expected = self.expect_unique(who, at, id, None);
+        let result = self.clients[who].session.insert(&table, &mut row_of(&table, &rec));
+        self.say(|| format!("  insert {} id {id} n {} note {:?}: {}", TABLES[at], rec.n, rec.note, outcome(&result)));
+        self.check_expected(who, expected, &result)?;
+        let uid = self.model.next_uid();
+        let rec = Rec { at: result?, ..rec };
+        self.clients[who].touched.insert(uid);
+        self.clients[who].own.changes[at].insert(uid, Some(rec));
+        Ok(())
+    }
+
+    fn update(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done {
+        let Some((uid, old, mut rec)) = self.lock_some(who, at, dice)? else { return Ok(()) };
+        let table = self.table(who, at)?;
+        rec.n += 1;
+        let mut new = old.clone();
+        new.set(&table.layout, 1, &Value::Int(rec.n));
+        if dice.one_in(2) {
+            rec.note = self.note(dice);
+            new.set(&table.layout, 2, &note_value(&rec.note));
+        }
+        let mut expected = Expected::default();
+        if dice.one_in(3) {
+            rec.id = dice.below(KEYS as u64) as i64;
+            new.set(&table.layout, 0, &Value::Int(rec.id));
+            expected = self.expect_unique(who, at, rec.id, Some(uid));
+        }
+        let result = self.clients[who].session.update(&table, rec.at, &old, &mut new);
+        self.say(|| format!("  update {} {:?} to {rec:?}: {}", TABLES[at], rec.at, outcome(&result)));
+        self.check_expected(who, expected, &result)?;
+        result?;
+        self.clients[who].own.changes[at].insert(uid, Some(rec));
+        Ok(())
+    }
+
+    fn delete(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done {
+        let Some((uid, old, newest)) = self.lock_some(who, at, dice)? else { return Ok(()) };
+        let table = self.table(who, at)?;
+        let result = self.clients[who].session.delete(&table, newest.at, &old);
+        self.say(|| format!("  delete {} {:?}: {}", TABLES[at], newest.at, outcome(&result)));
+        self.check_expected(who, Expected::default(), &result)?;
+        result?;
+        self.clients[who].own.changes[at].insert(uid, None);
+        Ok(())
+    }
+
+    /// Finds a random visible row by its key, locks it, and checks what the lock says. Gives its newest version.
+    fn lock_some(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done<Option<(u64, Row, Rec)>> {
+        let view = self.view(who, at).unwrap_or_default();
+        if view.is_empty() {
+            return Ok(None);
+        }
+        let pick = dice.below(view.len() as u64) as usize;
+        let (uid, rec) = view.iter().nth(pick).map(|(uid, rec)| (*uid, *rec)).expect("below its length");
+        let table = self.table(who, at)?;
+        let mut row = Row::default();
+        let session = &mut self.clients[who].session;
+        let found = session.get(&table, &table.indexes[0], |_| Value::Int(rec.id), &mut row);
+        let is_twin = |place: RowId| view.values().any(|r| r.id == rec.id && r.at == place);
+        if !found.is_some_and(is_twin) {
+            return Err(Wrong(format!("{} by id {} gives {found:?}, not {rec:?}", TABLES[at], rec.id)).into());
+        }
+        let result = session.lock(&table, rec.at, &mut row);
+        self.say(|| format!("  lock {} {rec:?}: {}", TABLES[at], outcome(&result)));
+        self.clients[who].touched.insert(uid);
+        let locked = self.check_lock(who, at, uid, &rec, result)?;
+        let newest = self.newest(who, at, uid);
+        match (locked, newest) {
+            (Locked::Gone, None) => Ok(None),
+            (Locked::Same | Locked::Newer, Some(newest)) => {
+                let seen = seen_of(&mut self.clients[who].session, &table, &mut row)?;
+                let is_it = is_rows(&[(newest.at, seen.clone())].into(), &[(uid, newest)].into());
+                if !is_it {
+                    return Err(Wrong(format!("the lock gives {seen:?}, the newest version is {newest:?}")).into());
+                }
+                Ok(Some((uid, row, newest)))
+            }
+            (locked, newest) => Err(Wrong(format!("locked {locked:?} where the newest version is {newest:?}")).into()),
+        }
+    }
+
+    fn newest(&self, who: usize, at: usize, uid: u64) -> Option<Rec> {
+        match self.clients[who].own.changes[at].get(&uid) {
+            Some(own) => *own,
+            None => self.committed(who, at, uid),
+        }
+    }
+
+    fn committed(&self, who: usize, at: usize, uid: u64) -> Option<Rec> {
+        let latest = self.model.latest();
+        let def = self.clients[who].own.def(latest, at)?;
+        latest[at].as_ref().filter(|t| t.def.storage == def.storage)?.rows.get(&uid).copied()
+    }
+
+    fn check_lock(&self, who: usize, at: usize, uid: u64, rec: &Rec, result: Result<Locked, Stop>) -> Done<Locked> {
+        let others = || self.others(who);
+        if matches!(result, Err(Stop::Wait(_) | Stop::Error(Error::Deadlock))) {
+            let is_due = others().any(|c| c.touched.contains(&uid) || c.ddl);
+            if !is_due {
+                let shown = outcome(&result);
+                return Err(Wrong(format!("session {who}: nobody else touched {rec:?}, yet: {shown}")).into());
+            }
+            return Ok(result?);
+        }
+        if matches!(result, Err(Stop::Error(Error::LogFailed(_)))) {
+            return Ok(result?);
+        }
+        if others().any(|c| c.own.changes[at].contains_key(&uid)) {
+            let shown = outcome(&result);
+            return Err(Wrong(format!("session {who}: {rec:?} was written by another, yet: {shown}")).into());
+        }
+        let client = &self.clients[who];
+        let committed = self.committed(who, at, uid);
+        // A row that is gone was deleted after the snapshot, or the snapshot would not have shown it.
+        let is_own = client.own.changes[at].contains_key(&uid);
+        let changed = committed.map_or((!is_own).then(|| self.table_changed(at)), |c| Some(c.cts));
+        let changed = changed.filter(|cts| *cts > client.snapshot_cts);
+        if let (Isolation::RepeatableRead, Some(changed)) = (client.isolation, changed) {
+            if !matches!(result, Err(Stop::Error(Error::Serialization))) {
+                let shown = outcome(&result);
+                return Err(Wrong(format!("session {who}: {rec:?} changed at {changed:?}, yet: {shown}")).into());
+            }
+            let is_covered = committed.is_none() || self.depends(who, changed);
+            if !is_covered {
+                return Err(Wrong(format!("session {who} learns of {changed:?} and need not wait for it")).into());
+            }
+        }
+        Ok(result?)
+    }
+
+    fn table_changed(&self, at: usize) -> Cts {
+        self.model.latest()[at].as_ref().map_or(Cts::ZERO, |t| t.changed)
+    }
+
+    /// Whether the session's reply waits for `cts`.
+    fn depends(&self, who: usize, cts: Cts) -> bool {
+        self.clients[who].session.dependency() >= cts || self.engine().is_durable(cts)
+    }
+
+    fn others(&self, who: usize) -> impl Iterator<Item = &Client> {
+        self.clients.iter().enumerate().filter(move |(i, c)| *i != who && c.active).map(|(_, c)| c)
+    }
+
+    // ---- unique keys
+
+    fn expect_unique(&self, who: usize, at: usize, id: i64, me: Option<u64>) -> Expected {
+        let mut expected = Expected::default();
+        let latest = self.model.latest();
+        let own = &self.clients[who].own;
+        let has = |rec: &Option<Rec>| rec.as_ref().is_some_and(|r| r.id == id);
+        let def = own.def(latest, at);
+        let same = latest[at].as_ref().filter(|t| Some(t.def.storage) == def.map(|d| d.storage));
+        let rows = same.map(|t| t.rows.clone()).unwrap_or_default();
+        for (uid, rec) in rows.iter().filter(|(uid, _)| Some(**uid) != me && !own.changes[at].contains_key(uid)) {
+            match self.others(who).find_map(|c| c.own.changes[at].get(uid)) {
+                Some(changed) => expected.wait |= rec.id == id || has(changed),
+                None if rec.id == id => expected.violation = Some(rec.cts),
+                None => {}
+            }
+        }
+        if own.changes[at].iter().any(|(uid, rec)| Some(*uid) != me && has(rec)) {
+            expected.violation = expected.violation.or(Some(Cts::ZERO));
+        }
+        let inserted = |c: &Client| c.own.changes[at].iter().any(|(uid, rec)| !rows.contains_key(uid) && has(rec));
+        expected.wait |= self.others(who).any(inserted);
+        expected
+    }
+
+    /// Waits may always be for room in the log.
+    fn check_expected<T>(&self, who: usize, expected: Expected, result: &Result<T, Stop>) -> Verdict {
+        match result {
+            Ok(_) => {
+                let is_due = expected.wait || expected.violation.is_some();
+                demand!(!is_due, "session {who}: {expected:?}, yet it went through");
+            }
+            Err(Stop::Error(Error::UniqueViolation { .. })) => {
+                let Some(by) = expected.violation else {
+                    return Err(Wrong(format!("session {who}: a violation of nothing")));
+                };
+                demand!(self.depends(who, by), "session {who} learns of {by:?} by its key and need not wait for it");
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    // ---- the schema
+
+    /// The transaction's own schema after `change`.
+    fn change_defs(&mut self, who: usize, change: impl FnOnce(&mut Defs)) {
+        let latest = defs_of(self.model.latest());
+        change(self.clients[who].own.defs.get_or_insert(latest));
+    }
+
+    /// DDL that went through was alone.
+    fn check_alone(&mut self, who: usize, at: usize, what: &str, result: Result<(), Stop>) -> Done {
+        self.say(|| format!("  {what} {}: {}", TABLES[at], outcome(&result)));
+        self.clients[who].ddl = true;
+        let is_beside = self.others(who).any(|c| !c.own.changes[at].is_empty());
+        if is_beside && result.is_ok() {
+            return Err(Wrong(format!("session {who}: DDL beside a writer of {}", TABLES[at])).into());
+        }
+        Ok(result?)
+    }
+
+    fn create_table(&mut self, who: usize, at: usize) -> Done {
+        let name = TABLES[at];
+        let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: name == "id", default: None };
+        let columns = vec![column("id", Type::Int8), column("n", Type::Int4), column("note", Type::Text)];
+        let kind = if at == 1 { IndexKind::BTree } else { IndexKind::Hash };
+        let indexes =
+            vec![index(format!("{name}_pkey"), 0, kind, true), index(format!("{name}_n"), 1, IndexKind::BTree, false)];
+        let result = self.clients[who].session.create_table(TableDef { name: name.into(), columns }, indexes);
+        self.check_alone(who, at, "create", result)?;
+        let storage = self.model.next_uid();
+        self.change_defs(who, |defs| defs[at] = Some(Def { storage, extra: None }));
+        Ok(())
+    }
+
+    fn drop_table(&mut self, who: usize, at: usize) -> Done {
+        let result = self.clients[who].session.drop_table(TABLES[at]);
+        self.check_alone(who, at, "drop", result)?;
+        self.change_defs(who, |defs| defs[at] = None);
+        self.clients[who].own.changes[at].clear();
+        Ok(())
+    }
+
+    fn truncate(&mut self, who: usize, at: usize) -> Done {
+        let result = self.clients[who].session.truncate(TABLES[at]);
+        self.check_alone(who, at, "truncate", result)?;
+        let storage = self.model.next_uid();
+        self.change_defs(who, |defs| defs[at] = defs[at].map(|def| Def { storage, ..def }));
+        self.clients[who].own.changes[at].clear();
+        Ok(())
+    }
+
+    fn toggle_index(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done {
+        let table = self.table(who, at)?;
+        let name = format!("{}_extra", TABLES[at]);
+        let kind = if dice.one_in(2) { IndexKind::Hash } else { IndexKind::BTree };
+        let column = 1 + dice.below(2) as u16;
+        let is_there = extra_of(&table).is_some();
+        let session = &mut self.clients[who].session;
+        let result = match is_there {
+            true => session.drop_index(&name),
+            false => session.create_index(TABLES[at], index(name, column, kind, false)),
+        };
+        self.check_alone(who, at, "index of", result)?;
+        let extra = (!is_there).then_some((kind, column));
+        self.change_defs(who, |defs| defs[at] = defs[at].map(|def| Def { extra, ..def }));
+        Ok(())
+    }
+
+    // ---- ends
+
+    pub fn commit(&mut self, who: usize, dice: &mut Dice) -> Verdict {
+        if !self.clients[who].active {
+            return Ok(());
+        }
+        if self.clients[who].committing && dice.one_in(10) {
+            self.rollback(who);
+            return Ok(());
+        }
+        let has_turns = dice.one_in(self.plan.turns);
+        // Who meets a schema that is published and not yet left waits for that; on one thread, for ever.
+        let may_read = !self.clients[who].ddl;
+        let result = self.with_turns(has_turns, dice.next_u64(), may_read, |world| world.clients[who].session.commit());
+        self.say(|| format!("  commit: {}", outcome(&result)));
+        self.watched()?;
+        match result {
+            Ok(committed) => self.committed_at(who, committed.cts, dice),
+            Err(Stop::Wait(_)) => {
+                self.tally.waits += 1;
+                self.clients[who].committing = true;
+                Ok(())
+            }
+            Err(stop) => {
+                self.tell_error(who, &stop)?;
+                self.clients[who].end();
+                Ok(())
+            }
+        }
+    }
+
+    fn committed_at(&mut self, who: usize, cts: Cts, dice: &mut Dice) -> Verdict {
+        let client = &mut self.clients[who];
+        let own = client.end();
+        client.met = client.met.max(cts);
+        if !own.is_empty() {
+            let latest = self.model.latest_cts();
+            demand!(cts > latest, "a commit at {cts:?} after one at {latest:?}");
+            let state = own.apply(self.model.latest(), cts);
+            self.model.states.push((cts, Rc::new(state)));
+            self.tally.commits += 1;
+        }
+        if dice.one_in(self.plan.deferred) {
+            self.clients[who].session.acknowledged_deferred(cts);
+            self.model.deferred = self.model.deferred.max(cts);
+        } else {
+            self.await_durable(cts, cts);
+        }
+        if !own.is_empty() && dice.one_in(3) { self.check_committed() } else { Ok(()) }
+    }
+
+    pub fn rollback(&mut self, who: usize) {
+        if self.clients[who].active {
+            self.say(|| "  rollback".into());
+            self.clients[who].session.rollback();
+            self.clients[who].end();
+        }
+    }
+
+    // ---- reads
+
+    fn view(&self, who: usize, at: usize) -> Option<crate::model::Rows> {
+        let client = &self.clients[who];
+        client.own.view(&client.snapshot, self.model.latest(), at)
+    }
+
+    fn check_view(&mut self, who: usize, at: usize) -> Verdict {
+        let Some(view) = self.view(who, at) else {
+            let table = table_of(&self.clients[who].session, at);
+            demand!(table.is_none(), "session {who} sees table {}, which is not there", TABLES[at]);
+            return Ok(());
+        };
+        let found = check_rows(&mut self.clients[who].session, at, &view);
+        found.map_err(|wrong| Wrong(format!("session {who}: {}", wrong.0)))?;
+        let client = &self.clients[who];
+        let def = client.own.def(self.model.latest(), at);
+        let same = client.snapshot[at].as_ref().filter(|t| Some(t.def.storage) == def.map(|d| d.storage));
+        let shown = same.map_or(Cts::ZERO, |t| t.changed);
+        self.say(|| format!("  look at {}: {} rows as of {shown:?}", TABLES[at], view.len()));
+        demand!(self.depends(who, shown), "session {who} shows {shown:?} and need not wait for it");
+        self.await_durable(self.clients[who].session.dependency(), shown);
+        Ok(())
+    }
+
+    /// Everything committed is there, by scan and through every index.
+    pub fn check_committed(&mut self) -> Verdict {
+        let mut session = self.connect()?;
+        session.begin(Isolation::RepeatableRead, true);
+        session.begin_statement();
+        let latest = self.model.latest().clone();
+        for (at, table) in latest.iter().enumerate() {
+            match table {
+                Some(table) => check_rows(&mut session, at, &table.rows)?,
+                None => demand!(table_of(&session, at).is_none(), "table {} is there", TABLES[at]),
+            }
+        }
+        end_read(&mut session)
+    }
+
+    /// An autocommit read sees the durable state or the latest, and at least what its session and every deferred answer have shown.
+    pub fn read(&mut self, who: usize) -> Verdict {
+        if self.clients[who].active {
+            return Ok(());
+        }
+        let durable = self.model.states.iter().rposition(|(cts, _)| self.engine().is_durable(*cts)).unwrap_or(0);
+        let latest = self.model.states.len() - 1;
+        let client = &mut self.clients[who];
+        client.session.begin_read();
+        client.session.begin_statement();
+        let seen = scan_all(&mut client.session)?;
+        let is_durable = client.session.dependency() == Cts::ZERO;
+        let at = if is_durable { durable } else { latest };
+        let needed = client.met.max(self.model.deferred);
+        let (cts, state) = self.model.states[at].clone();
+        self.say(|| format!("  read at {cts:?}, the durable horizon: {is_durable}"));
+        demand!(needed <= cts || at == latest, "a read at {cts:?} by a session that has seen {needed:?}");
+        let is_it = crate::world::is_state(&seen, &state);
+        demand!(is_it, "a read of session {who} at {cts:?} gives {seen:?}, not {state:?}");
+        for (at, table) in state.iter().enumerate() {
+            if let Some(table) = table {
+                check_rows(&mut self.clients[who].session, at, &table.rows)?;
+            }
+        }
+        let shown = state.iter().flatten().map(|t| t.changed).max().unwrap_or_default();
+        demand!(self.depends(who, shown), "a read of session {who} shows {shown:?} and need not wait for it");
+        let dependency = self.clients[who].session.dependency();
+        end_read(&mut self.clients[who].session)?;
+        self.await_durable(dependency, shown);
+        Ok(())
+    }
+}
+
+pub fn end_read(session: &mut Session) -> Verdict {
+    match session.commit() {
+        Ok(_) => Ok(()),
+        Err(stop) => Err(Wrong(format!("a read does not end: {}", shown(&stop)))),
+    }
+}
+
+fn index(name: String, column: u16, kind: IndexKind, unique: bool) -> IndexDef {
+    IndexDef { name, kind, unique, primary: column == 0, columns: vec![KeyColumn { column, descending: false }] }
+}
+
+fn shown(stop: &Stop) -> String {
+    match stop {
+        Stop::Wait(_) => "waits".into(),
+        Stop::Error(error) => error.to_string(),
+    }
+}
+
+fn outcome<T: std::fmt::Debug>(result: &Result<T, Stop>) -> String {
+    match result {
+        Ok(done) => format!("{done:?}"),
+        Err(stop) => shown(stop),
+    }
+}

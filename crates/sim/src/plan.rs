@@ -1,0 +1,167 @@
+//! What will happen? A seed becomes a plan: a world, and a list of acts.
+//!
+//! 1. The list is complete before anything runs, and every act draws from a seed of its own. So an act can be left out, which is how a failing
+//!    schedule is made short, and the others stay what they were.
+//! 2. Each plan favours other acts (swarm testing: Groce et al., ISSTA 2012): a schedule that does a little of everything never fills the log.
+
+use crate::dice::{Chance, Dice};
+use freshet_engine::engine::{Options, Part};
+use freshet_engine::ids::DeviceId;
+use std::path::PathBuf;
+
+/// Sessions of a schedule.
+pub const CLIENTS: usize = 4;
+
+/// What happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The background takes a step.
+    Step(Part),
+    /// The background works until nothing is left to do.
+    Settle,
+    /// A session runs a statement of its transaction, or begins one.
+    Statement(usize),
+    Commit(usize),
+    Rollback(usize),
+    /// A read at the durable horizon.
+    Read(usize),
+    /// A snapshot that was taken inside a commit is looked at again.
+    Watch,
+    Checkpoint,
+    /// Time passes.
+    Time,
+    /// Somebody sets the wall clock.
+    Wall,
+    /// A coming call meets an error.
+    Fault,
+    /// The file system is nearly full, or has space again.
+    Space,
+    /// A device stops answering.
+    Dead(DeviceId),
+    /// The power will fail during a coming operation.
+    CutPower,
+    /// The power fails now.
+    Crash,
+    /// The process ends now; what it wrote stays in the page cache.
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Act {
+    pub kind: Kind,
+    pub seed: u64,
+}
+
+/// A world, and what happens in it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub devices: u16,
+    pub segments: u64,
+    /// The longest note in bytes.
+    pub note_bytes: u64,
+    /// Commits in which the rest of the world takes turns: one in so many.
+    pub turns: u64,
+    /// Answers at pre-commit: one in so many.
+    pub deferred: u64,
+    pub ddl: bool,
+    pub acts: Vec<Act>,
+}
+
+impl Plan {
+    pub fn of(seed: u64) -> Plan {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
+        let devices = 1 + dice.below(3) as u16;
+        let mut plan = Plan {
+            seed,
+            devices,
+            segments: 4 + dice.below(3),
+            note_bytes: [40, 400, 3000, 3000, 40_000][dice.below(5) as usize],
+            turns: 1 + dice.below(6),
+            deferred: [2, 4, 1000][dice.below(3) as usize],
+            ddl: !dice.one_in(3),
+            acts: Vec::new(),
+        };
+        let count = 60 + dice.below(240);
+        let mut draw = Draw::new(&mut dice, devices);
+        plan.acts = (0..count).map(|_| draw.act(&mut dice)).collect();
+        plan
+    }
+
+    /// Tiny segments, so that the log goes round.
+    pub fn options(&self) -> Options {
+        let device = |i: u16| PathBuf::from(format!("/log{i}"));
+        Options {
+            log_dirs: (0..self.devices).map(device).collect(),
+            memory_limit_bytes: 32 << 20,
+            stage_limit_bytes: 160 << 10,
+            segment_bytes: SEGMENT_BYTES,
+            log_size_bytes: SEGMENT_BYTES * self.segments * u64::from(self.devices),
+            sessions_max: 16,
+            ..Options::small("/db")
+        }
+    }
+}
+
+/// Hardly more than the staging limit: a few workers a device.
+const SEGMENT_BYTES: u64 = 208 << 10;
+
+/// How likely each act is in one plan.
+struct Draw {
+    weights: [u32; 16],
+    parts: Vec<(Part, u32)>,
+    devices: u16,
+}
+
+impl Draw {
+    fn new(dice: &mut Dice, devices: u16) -> Draw {
+        // step, settle, statement, commit, rollback, read, watch, checkpoint, time, wall, fault, space, dead, cut, crash, kill
+        let mut weights = [60, 6, 60, 24, 4, 10, 6, 4, 6, 1, 2, 1, 1, 2, 1, 1].map(|w: u32| w * 4);
+        for weight in &mut weights {
+            *weight = match dice.below(6) {
+                0 => *weight / 4,
+                1 => *weight * 3,
+                _ => *weight,
+            };
+        }
+        // Most schedules leave some kinds of trouble out, or nothing would live long enough to go wrong.
+        for weight in &mut weights[9..] {
+            if dice.one_in(2) {
+                *weight = 0;
+            }
+        }
+        let devices_of = |d: u16| Part::Device(DeviceId(d));
+        let mut parts: Vec<(Part, u32)> =
+            (0..devices).map(|d| (devices_of(d), [1, 8, 8][dice.below(3) as usize])).collect();
+        parts.extend(
+            [(Part::Prepare, 4), (Part::Garbage, 3), (Part::Checkpoint, 4)]
+                .map(|(p, w)| (p, w * [0, 1, 1, 2][dice.below(4) as usize])),
+        );
+        Draw { weights, parts, devices }
+    }
+
+    fn act(&mut self, dice: &mut Dice) -> Act {
+        let who = dice.below(CLIENTS as u64) as usize;
+        let part = self.parts[dice.weighted(&self.parts.iter().map(|p| p.1).collect::<Vec<_>>())].0;
+        let device = DeviceId(dice.below(u64::from(self.devices)) as u16);
+        let kinds = [
+            Kind::Step(part),
+            Kind::Settle,
+            Kind::Statement(who),
+            Kind::Commit(who),
+            Kind::Rollback(who),
+            Kind::Read(who),
+            Kind::Watch,
+            Kind::Checkpoint,
+            Kind::Time,
+            Kind::Wall,
+            Kind::Fault,
+            Kind::Space,
+            Kind::Dead(device),
+            Kind::CutPower,
+            Kind::Crash,
+            Kind::Kill,
+        ];
+        Act { kind: kinds[dice.weighted(&self.weights)], seed: dice.next_u64() }
+    }
+}
