@@ -14,6 +14,7 @@ pub use crate::mem::{Account, Claim, Kind};
 use crate::mem::{Arena, Budget, Pages, available_bytes};
 use crate::replay;
 use crate::schema::FIELD_BYTES_MAX;
+use crate::table::{Container, ContainerMemory};
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, block_on};
 use parking_lot::Mutex;
@@ -376,15 +377,19 @@ impl Engine {
         };
         let schema = self.schema();
         let mut listed = 0;
+        let (mut lists, mut lists_taken) = (0, 0);
         let system = std::iter::once(("system tables", &core.system));
         for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
-            let (records, free) = table.store.primary.memory_bytes();
-            let values = table.store.containers().skip(1).map(|c| c.memory_bytes());
-            let (values, free_values) = values.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-            listed += records + values;
-            of(name, "records".into(), records - free);
-            of(name, "long values".into(), values - free_values);
-            of(name, "free slots".into(), free + free_values);
+            let primary = table.store.primary.memory();
+            let values: Vec<_> = table.store.containers().skip(1).map(Container::memory).collect();
+            let of_values = |what: fn(&ContainerMemory) -> u64| values.iter().map(what).sum::<u64>();
+            let (value_pages, value_free) = (of_values(|m| m.page_bytes), of_values(|m| m.free_slot_bytes));
+            listed += primary.page_bytes + value_pages;
+            lists += primary.list_bytes + of_values(|m| m.list_bytes);
+            lists_taken += primary.list_taken_bytes + of_values(|m| m.list_taken_bytes);
+            of(name, "records".into(), primary.page_bytes - primary.free_slot_bytes);
+            of(name, "long values".into(), value_pages - value_free);
+            of(name, "free slots".into(), primary.free_slot_bytes + value_free);
             for index in &table.indexes {
                 of(name, format!("index {}", index.def.name), index.memory_bytes());
             }
@@ -395,6 +400,10 @@ impl Engine {
                 Kind::Pages | Kind::Indexes => {}
                 // The budget holds what they may become.
                 Kind::LogBuffers => of("database", kind.name().into(), core.log.buffer_bytes()),
+                Kind::Tables => {
+                    let taken = core.budget.used_for(kind).saturating_sub(lists_taken);
+                    of("database", kind.name().into(), taken + lists);
+                }
                 kind => of("database", kind.name().into(), core.budget.used_for(kind)),
             }
         }

@@ -25,6 +25,9 @@ enum Cell {
     Bytes { start: usize, length: u32 },
 }
 
+/// A larger result's memory is not kept for the next.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Rows of one result. Reuse it across executions: it keeps its memory.
 #[derive(Clone, Default, Debug)]
 pub struct RowSet {
@@ -64,6 +67,10 @@ impl RowSet {
         }
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.cells.capacity() * size_of::<Cell>() + self.heap.capacity()
+    }
+
     /// Gives the memory back.
     pub fn release(&mut self) {
         self.clear();
@@ -75,6 +82,9 @@ impl RowSet {
     /// Empties it and gives it columns.
     pub fn start(&mut self, columns: &Arc<[Column]>) {
         self.clear();
+        if self.memory_bytes() > KEPT_BYTES_MAX {
+            self.release();
+        }
         if !Arc::ptr_eq(&self.columns, columns) {
             self.columns = columns.clone();
         }

@@ -40,6 +40,17 @@ struct Allocation {
     free: Vec<RowId>,
 }
 
+/// Where a container's memory is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ContainerMemory {
+    pub page_bytes: u64,
+    /// Of those.
+    pub free_slot_bytes: u64,
+    pub list_bytes: u64,
+    /// What the lists may come to take.
+    pub list_taken_bytes: u64,
+}
+
 /// Slots of one width over a list of pages.
 pub(crate) struct Container {
     pub storage: StorageId,
@@ -117,20 +128,37 @@ impl Container {
     }
 
     pub fn free_slot(&self, row: RowId) {
-        let mut allocation = self.allocation.lock();
-        let before = allocation.free.capacity();
-        allocation.free.push(row);
-        let more = allocation.free.capacity() - before;
-        if more > 0 {
-            // The row is gone: there is no refusing its slot.
-            self.account.take((more * size_of::<RowId>()) as u64, Claim::Forced);
+        let free = &mut self.allocation.lock().free;
+        if free.len() == free.capacity() {
+            // By a quarter, so that it stays within what was taken with the pages.
+            free.reserve_exact((free.len() / 4).max(16));
         }
+        free.push(row);
     }
 
-    /// Bytes of pages, and of them those in free slots.
-    pub fn memory_bytes(&self) -> (u64, u64) {
-        let free = self.allocation.lock().free.len() as u64 * self.slot_words as u64 * 8;
-        (self.pages.read().len() as u64 * PAGE_WORDS as u64 * 8, free)
+    /// Takes the memory of the lists that another page may lengthen: who deletes its rows can no longer be refused a place for their slots.
+    pub fn take_page_lists(&self) -> bool {
+        self.account.take(self.page_lists_bytes(), Claim::Growth)
+    }
+
+    /// Gives it back, where there was no page.
+    pub fn give_page_lists(&self) {
+        self.account.give(self.page_lists_bytes());
+    }
+
+    fn page_lists_bytes(&self) -> u64 {
+        self.slots_per_page * (size_of::<RowId>() * 5 / 4) as u64 + 2 * size_of::<PageNo>() as u64
+    }
+
+    pub fn memory(&self) -> ContainerMemory {
+        let allocation = self.allocation.lock();
+        let pages = self.pages.read();
+        ContainerMemory {
+            page_bytes: pages.len() as u64 * PAGE_WORDS as u64 * 8,
+            free_slot_bytes: allocation.free.len() as u64 * self.slot_words as u64 * 8,
+            list_bytes: (allocation.free.capacity() * size_of::<RowId>()) as u64,
+            list_taken_bytes: self.account.bytes(),
+        }
     }
 
     /// Slots ever given out: a scan visits the positions below.
@@ -177,7 +205,7 @@ impl Container {
         }
         free.retain(|(position, _)| *position < high_water);
         let free: Vec<RowId> = free.into_iter().rev().map(|(_, row)| row).collect();
-        self.account.hold((free.capacity() * size_of::<RowId>()) as u64, Claim::Forced);
+        self.account.hold(pages.len() as u64 * self.page_lists_bytes(), Claim::Forced);
         self.allocation.lock().free = free;
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);

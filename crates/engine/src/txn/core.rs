@@ -171,7 +171,11 @@ impl Core {
         let (storage, number, slot_words, ordinal) = container.page_request();
         let mut worker = self.worker((storage.0 + ordinal) as usize);
         let reserved = worker.reserve(64).map_err(stop_of)?;
+        if !container.take_page_lists() {
+            return Err(Error::OutOfMemory("a page").into());
+        }
         let Some((page, meta)) = self.pages.allocate(storage, number, slot_words, ordinal) else {
+            container.give_page_lists();
             return Err(Error::OutOfMemory("a page").into());
         };
         let mut frame = Vec::with_capacity(32);

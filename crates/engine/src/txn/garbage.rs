@@ -190,7 +190,7 @@ impl Core {
 
     /// Works off up to `most` writes, to the first that cannot be done yet.
     fn collect_batch(&self, batch: &mut Batch, floor: Cts, most: usize) {
-        let end = batch.writes.len().min(batch.done + most);
+        let end = batch.writes.len().min(batch.done.saturating_add(most));
         while batch.done < end {
             let item = batch.writes[batch.done].garbage(batch.cts, batch.undone, &batch.storages);
             if self.collect_one(item, floor).is_some() {
