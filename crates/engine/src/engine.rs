@@ -11,7 +11,7 @@ use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
 pub use crate::mem::{Account, Claim, Kind};
-use crate::mem::{Arena, Budget, Pages, available_bytes};
+use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
 use crate::replay;
 use crate::schema::FIELD_BYTES_MAX;
 use crate::table::{Container, ContainerMemory};
@@ -268,7 +268,18 @@ impl Engine {
             engine.spawn_threads();
         }
         engine.create_catalog()?;
+        engine.note_program();
         Ok(engine)
+    }
+
+    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps.
+    fn note_program(&self) {
+        let known = self.inner.0.options.program_bytes;
+        if known > 0 {
+            let accounted: u64 = self.memory().iter().map(|u| u.bytes).sum();
+            let more = resident_bytes().saturating_sub(accounted);
+            self.core().budget.take(Kind::Program, more, Claim::Forced);
+        }
     }
 
     fn core(&self) -> &Arc<Core> {
