@@ -36,8 +36,8 @@
 mod datum;
 
 pub use datum::IntoDatum;
+pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
-pub use freshet_engine::engine::{OpenError, Options, Stats};
 use freshet_engine::ids::Cts;
 pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;

@@ -7,16 +7,18 @@ use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::ids::{Cts, DeviceId};
+use crate::inspect::{self, Subject};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
-use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions};
+use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 pub use crate::mem::{Account, Claim, Kind};
 use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
-use crate::replay;
+use crate::replay::{self, Crew, Digest, Meter};
+pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::table::{Container, ContainerMemory};
 use crate::txn::core::Core;
-use crate::txn::{Error, Isolation, Session, Stop, block_on};
+use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -57,6 +59,10 @@ pub struct Options {
     pub create: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
+    /// Not zero: recovery takes its pieces of work in an order drawn from it. The result is the same; simulations show it.
+    pub recovery_seed: u64,
+    /// Who is told how far a recovery is.
+    pub progress: Option<Arc<dyn RecoveryProgress>>,
 }
 
 impl Options {
@@ -78,6 +84,8 @@ impl Options {
             direct_io: true,
             create: true,
             recovery_threads: 0,
+            recovery_seed: 0,
+            progress: None,
         }
     }
 
@@ -106,9 +114,13 @@ impl Options {
             log_size_bytes: self.log_size_bytes,
             stage_limit_bytes: self.stage_limit_bytes,
             direct_io: self.direct_io,
-            scan_threads: self.threads(),
+            scan_threads: self.crew().doubled().threads,
             ..LogOptions::new(dirs)
         }
+    }
+
+    fn crew(&self) -> Crew {
+        Crew { threads: self.threads(), seed: self.recovery_seed }
     }
 
     fn threads(&self) -> usize {
@@ -211,6 +223,7 @@ struct Inner {
     core: Arc<Core>,
     options: Options,
     checkpointer: Checkpointer,
+    recovery: RecoveryStats,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
@@ -318,7 +331,7 @@ impl Engine {
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
-        self.inner.0.note_largest_index();
+        self.inner.0.note_sorted_together();
         self.inner.0.checkpointer.step() || logged || collected
     }
 
@@ -375,6 +388,16 @@ impl Engine {
             durable_epoch: core.log.durable().0,
             log_devices: u64::from(core.log.devices()),
         }
+    }
+
+    /// What the recovery of this incarnation did.
+    pub fn recovery(&self) -> &RecoveryStats {
+        &self.inner.0.recovery
+    }
+
+    /// A digest of everything that a recovery must bring back, for whoever compares recoveries. Nobody may write meanwhile.
+    pub fn persistent_digest(&self) -> u64 {
+        replay::persistent_digest(&self.core().pages)
     }
 
     /// What memory is taken for, by object and kind.
@@ -508,14 +531,17 @@ impl Engine {
             match work(session) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Error(error)) => return Err(refuse(error)),
-                Err(Stop::Wait(mut token)) => {
-                    if self.inner.0.has_threads {
-                        block_on(&mut token, None);
-                    } else {
-                        self.step();
-                    }
-                }
+                Err(Stop::Wait(mut token)) => self.wait_for(&mut token),
             }
+        }
+    }
+
+    /// Waits on the calling thread, which steps where no thread does.
+    pub(crate) fn wait_for(&self, token: &mut WaitToken) {
+        if self.inner.0.has_threads {
+            block_on(token, None);
+        } else {
+            self.step();
         }
     }
 }
@@ -584,19 +610,25 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let system = system_table(&pages);
     let seed = io.random();
     let mut manifest = manifest;
-    let log = open_log(&io, &clock, &options, &mut manifest, &pages)?;
-    let horizon = Cts::last_of(log.replayed);
-    let restored = replay::restore(&pages, &system, seed, horizon).map_err(refuse)?;
-    let sessions_max = options.sessions_max;
+    let meter = Meter::new(clock.clone(), options.progress.clone());
+    let opened = open_log(&io, &clock, &options, &mut manifest, &pages, &meter)?;
+    let mut stats = opened.stats;
+    let horizon = Cts::last_of(opened.replayed);
+    let restored = replay::restore(&pages, &system, seed, horizon, options.crew(), &meter).map_err(refuse)?;
+    stats.restore = restored.stats;
+    let (sessions_max, log) = (options.sessions_max, opened.log);
     let (stores, next_storage) = (restored.stores, restored.next_storage);
     let settings = options.checkpoint_settings();
     let (lanes, is_stepped) = (settings.lanes(), !has_threads);
     let core =
-        Core::new(pages, arena, budget, log.log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
+        Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
             .map_err(refuse)?;
+    stats.rebuild = replay::rebuild(restored.schema.tables(), options.crew(), &meter);
     core.schema.store(Arc::new(restored.schema));
-    for table in core.schema.load_full().tables() {
-        replay::rebuild_indexes(&core, table, options.threads());
+    stats.threads = options.threads();
+    stats.scratch_bytes = meter.scratch_most();
+    stats.total_us = meter.elapsed_us();
+    for table in core.schema.load().tables() {
         table.indexes.iter().for_each(|index| index.charge_to(&core.budget));
     }
     take_fixed(&core, &options);
@@ -613,6 +645,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
         core,
         options,
         checkpointer,
+        recovery: stats,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
@@ -632,7 +665,7 @@ fn log_buffer_bytes(options: &Options) -> u64 {
 
 /// The budget of a database with these options, or why there can be none.
 fn budget(options: &Options) -> Result<Budget, String> {
-    let restart = replay::costs(options.threads(), options.segment_bytes);
+    let restart = replay::costs(options.threads(), options.segment_bytes.max(options.image_segment_bytes));
     let fixed = options.program_bytes + log_buffer_bytes(options).max(restart.fixed_bytes);
     let least = (fixed + ROOM_BYTES_MIN) / 7 * 8;
     if options.memory_limit_bytes < least {
@@ -673,6 +706,8 @@ struct OpenedLog {
     log: Arc<Log>,
     /// The durable horizon that was replayed.
     replayed: crate::ids::Epoch,
+    /// Of scan, images and replay.
+    stats: RecoveryStats,
 }
 
 /// Scans and replays an existing log, or creates the log of a new database.
@@ -682,36 +717,70 @@ fn open_log(
     options: &Options,
     manifest: &mut Manifest,
     pages: &Arc<Pages>,
+    meter: &Meter,
 ) -> Result<OpenedLog, OpenError> {
     let log_options = options.log_options();
-    let scan = match log::scan(io, &log_options, &manifest.log_start, manifest.relied_on) {
-        Ok(scan) => scan,
+    let image_bytes = manifest.image_bytes();
+    meter.expect(Phase::Load, image_bytes);
+    meter.expect(Phase::Rebuild, image_bytes);
+    let look = Look {
+        digest: &Digest::of,
+        sized: &|bytes| {
+            meter.expect(Phase::Scan, bytes);
+            meter.expect(Phase::Load, image_bytes + bytes);
+            meter.begin(Phase::Scan);
+        },
+        read: &|bytes| meter.add(bytes),
+    };
+    let (scan, digests) = match log::scan_with(io, &log_options, &manifest.log_start, manifest.relied_on, &look) {
+        Ok(scanned) => scanned,
         // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
         Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
-            return Ok(OpenedLog { replayed: log.durable(), log });
+            return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
+        Err(damage @ LogDamage::Lost { .. }) => return Err(refuse_loss(io, options, &damage)),
         Err(damage) => return Err(refuse(damage)),
     };
     if scan.database() != manifest.database {
         return Err(refuse(format!("the log belongs to another database than {}", options.data_dir.display())));
     }
+    let groups = scan.groups().len() as u64;
+    let scanned = PhaseStats { elapsed_us: meter.elapsed_us(), bytes: scan.read_bytes(), items: groups };
     let images = match manifest.checkpoints {
         0 => None,
         _ => {
             let dirs = options.checkpoint_settings().backup_dirs;
-            let images = Images::open(io, &options.data_dir, &dirs, manifest);
+            let images = Images::open(io, &options.data_dir, &dirs, options.direct_io, manifest);
             Some(images.map_err(|bad| refuse(replay::ReplayError::Images(bad)))?)
         }
     };
-    replay::replay(pages, &scan, images.as_ref(), options.threads()).map_err(refuse)?;
+    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter).map_err(refuse)?;
     checkpoint::restore_marks(pages, images.as_ref(), manifest.log_start.epoch);
     if let Some(images) = &images {
         manifest.adopt(images);
     }
     let replayed = scan.durable();
+    let stats = RecoveryStats {
+        scan: scanned,
+        images: done.images,
+        replay: done.replay,
+        discarded: scan.discarded(),
+        changed_pages: done.changed_pages,
+        ..RecoveryStats::default()
+    };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
-    Ok(OpenedLog { log, replayed })
+    Ok(OpenedLog { log, replayed, stats })
+}
+
+/// Where the log is damaged, and what that is about.
+fn refuse_loss(io: &Arc<dyn Io>, options: &Options, damage: &LogDamage) -> OpenError {
+    let (data_dir, log_dirs, backup_dirs) = (&options.data_dir, &options.log_dirs, &options.backup_dirs);
+    let subject = Subject { data_dir: data_dir.clone(), log_dirs: log_dirs.clone(), backup_dirs: backup_dirs.clone() };
+    match inspect::affected(io, &subject) {
+        Some(affected) => refuse(format!("{damage}; {affected}")),
+        None => refuse(damage),
+    }
 }
 
 /// An identity, not a secret.
@@ -764,7 +833,7 @@ impl Inner {
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
-            self.note_largest_index();
+            self.note_sorted_together();
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));
             }
@@ -784,10 +853,9 @@ impl Inner {
         }
     }
 
-    /// A restart sorts it; it may have been dropped.
-    fn note_largest_index(&self) {
+    /// What a restart would sort.
+    fn note_sorted_together(&self) {
         let schema = self.core.schema.load();
-        let ordered = schema.tables().flat_map(|t| &t.indexes).filter(|i| i.is_ordered());
-        self.core.budget.set_largest_ordered(ordered.map(|i| i.memory_bytes()).max().unwrap_or(0));
+        self.core.budget.set_sorted_together(replay::sorted_together(schema.tables()));
     }
 }

@@ -17,7 +17,9 @@
 //! | [`txn`] | what is a transaction |
 //! | `checkpoint` | what replaces the log |
 //! | `replay` | how does memory come back |
+//! | [`inspect`] | is a database whole |
 //! | [`engine`] | how does it stand together |
+//! | [`salvage`] | what can be saved of a damaged database |
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
 
@@ -46,4 +48,8 @@ mod checkpoint;
 #[cfg(not(any(loom, shuttle)))]
 mod replay;
 #[cfg(not(any(loom, shuttle)))]
+pub mod inspect;
+#[cfg(not(any(loom, shuttle)))]
 pub mod engine;
+#[cfg(not(any(loom, shuttle)))]
+pub mod salvage;

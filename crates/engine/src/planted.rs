@@ -29,12 +29,14 @@ pub enum Bug {
     RetryFlush,
     /// A write that ended early is taken for a whole one.
     IgnoreShortWrite,
+    /// What a failed sync left in the page cache is taken for durable after a restart.
+    TrustPageCache,
     /// A new incarnation begins without its fence.
     SkipFence,
     /// The fence's record replaces the list instead of extending it.
     OverwriteFence,
-    /// Epochs that were discarded are numbered again.
-    RepeatEpochs,
+    /// What the fence voids counts all the same.
+    ReviveDiscarded,
     /// A third epoch is submitted before the first is complete.
     SubmitAhead,
     /// A block is taken for a group of the file that it lies in, whatever the group says.
@@ -49,6 +51,20 @@ pub enum Bug {
     RecycleEarly,
     /// The log goes that holds fragments of a commit to come.
     ForgetFragments,
+    /// An image is as of the watermark, not of the durable horizon.
+    ImageAhead,
+    /// The manifest is published before the images are synced.
+    PublishFirst,
+    /// A file of images is named by the manifest before its name is durable.
+    ForgetImageName,
+    /// A page counts as clean once it is copied.
+    MarkCleanEarly,
+    /// A change of a page that is clean is not noted.
+    ForgetMark,
+    /// Publishing an image forgets the changes that came after it.
+    ForgetLaterChange,
+    /// Images that the manifest names are removed with the others.
+    RemoveNeeded,
     /// A deleted row's slot is given out while a snapshot sees the row.
     ReuseRowEarly,
     /// Garbage collection does not ask for the snapshots.
@@ -78,9 +94,10 @@ impl Bug {
         Bug::StampTwice,
         Bug::RetryFlush,
         Bug::IgnoreShortWrite,
+        Bug::TrustPageCache,
         Bug::SkipFence,
         Bug::OverwriteFence,
-        Bug::RepeatEpochs,
+        Bug::ReviveDiscarded,
         Bug::SubmitAhead,
         Bug::StaleBlock,
         Bug::SkipBodyCheck,
@@ -88,6 +105,13 @@ impl Bug {
         Bug::ForgetDirectorySync,
         Bug::RecycleEarly,
         Bug::ForgetFragments,
+        Bug::ImageAhead,
+        Bug::PublishFirst,
+        Bug::ForgetImageName,
+        Bug::MarkCleanEarly,
+        Bug::ForgetMark,
+        Bug::ForgetLaterChange,
+        Bug::RemoveNeeded,
         Bug::ReuseRowEarly,
         Bug::CutUnderSnapshot,
         Bug::DropChainNode,

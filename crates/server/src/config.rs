@@ -4,6 +4,8 @@
 //! |---|---|---|---|
 //! | `--data DIR` | `FRESHET_DATA` | `data` | none: it must be given |
 //! | `--log DIR`, repeated | `FRESHET_LOG`, separated by `:` | `log = [..]` | `log` in the data directory |
+//! | `--backup DIR`, repeated | `FRESHET_BACKUP`, separated by `:` | `backup = [..]` | the data directory |
+//! | `--checkpoint-rate SIZE` | `FRESHET_CHECKPOINT_RATE` | `checkpoint_rate` | the engine's; 0: nothing is paced |
 //! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
 //! | `--memory-limit SIZE` | `FRESHET_MEMORY_LIMIT` | `memory_limit` | 80 % of the cgroup or machine |
 //! | `--log-size SIZE` | `FRESHET_LOG_SIZE` | `log_size` | the engine's |
@@ -116,6 +118,18 @@ pub struct Layer {
         action = clap::ArgAction::Append
     )]
     log: Option<Vec<PathBuf>>,
+    /// Directory for checkpoints, one or several [default: the data directory]
+    #[arg(
+        long,
+        env = "FRESHET_BACKUP",
+        value_name = "DIR",
+        value_delimiter = ':',
+        action = clap::ArgAction::Append
+    )]
+    backup: Option<Vec<PathBuf>>,
+    /// What a checkpoint that nobody waits for writes per second at least; 0: as fast as it goes
+    #[arg(long, env = "FRESHET_CHECKPOINT_RATE", value_name = "SIZE")]
+    checkpoint_rate: Option<Size>,
     /// Address to listen on, loopback only [default: 127.0.0.1:5433]
     #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -158,6 +172,8 @@ impl Layer {
         Layer {
             data: self.data.or(lower.data),
             log: self.log.or(lower.log),
+            backup: self.backup.or(lower.backup),
+            checkpoint_rate: self.checkpoint_rate.or(lower.checkpoint_rate),
             listen: self.listen.or(lower.listen),
             memory_limit: self.memory_limit.or(lower.memory_limit),
             log_size: self.log_size.or(lower.log_size),
@@ -176,6 +192,8 @@ impl Layer {
         Config {
             data: self.data,
             log: self.log.unwrap_or_default(),
+            backup: self.backup.unwrap_or_default(),
+            checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
             memory_limit: self.memory_limit.unwrap_or(Size(engine.memory_limit_bytes)),
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
@@ -195,6 +213,8 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     pub log: Vec<PathBuf>,
+    pub backup: Vec<PathBuf>,
+    pub checkpoint_rate: Size,
     pub listen: SocketAddr,
     pub memory_limit: Size,
     pub log_size: Size,
@@ -223,6 +243,8 @@ impl Config {
         let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
         Ok(Options {
             log_dirs: self.log.clone(),
+            backup_dirs: self.backup.clone(),
+            checkpoint_bytes_per_s: self.checkpoint_rate.0,
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
             sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
@@ -268,7 +290,7 @@ mod tests {
     fn the_higher_layer_wins() {
         let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
         let file: Layer = toml::from_str(
-            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']",
+            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nbackup = ['/c']\ncheckpoint_rate = 0",
         )
         .unwrap();
         let config = flags.over(file).with_defaults();
@@ -280,6 +302,7 @@ mod tests {
         let options = config.database().unwrap();
         assert_eq!(options.data_dir, Path::new("/d"));
         assert_eq!(options.log_dirs.len(), 2);
+        assert_eq!((options.backup_dirs.len(), options.checkpoint_bytes_per_s), (1, 0));
     }
 
     #[test]

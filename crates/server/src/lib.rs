@@ -22,8 +22,16 @@
 
 pub mod pgwire;
 
+pub mod recovery;
+
 pub mod listener;
 
 pub mod config;
 
+pub mod watch;
+
 pub mod serve;
+
+pub mod check;
+
+pub mod salvage;

@@ -6,6 +6,9 @@
 //!            which run on a pool of threads
 //! ```
 //!
+//! The reception accepts from the beginning. While the database recovers it turns clients away with 57P03 and the time that is left;
+//! once there are workers it hands sessions to them.
+//!
 //! Startup packets and cancel requests are served by the reception, so that a cancel gets through while every worker is
 //! busy with a long statement.
 //!
@@ -17,12 +20,13 @@ use crate::pgwire::connection::Connection;
 use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
 use crate::pgwire::startup::{self, Hello, Opening};
+use crate::recovery::Recovery;
 use bytes::BytesMut;
 use freshet_db::{Database, SqlError};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,14 +81,41 @@ impl std::fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// An address that is ours while the database still opens; clients are refused until [`Bound::serve`].
-pub struct Bound {
-    socket: TcpSocket,
+/// A listener whose database still opens: clients are turned away until [`Starting::serve`].
+pub struct Starting {
+    address: SocketAddr,
     options: Options,
+    registry: Arc<Registry>,
+    workers: Arc<Workers>,
+    stop: watch::Sender<bool>,
+    reception: Option<JoinHandle<()>>,
 }
 
-/// Takes the address, so that a port in use is known before a long recovery.
-pub fn bind(options: Options) -> Result<Bound, ListenError> {
+/// Listens, and tells clients how far the recovery is. A port in use is so known before a long one.
+pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, ListenError> {
+    let socket = bind(&options)?;
+    let failed = |error| cannot_listen(options.listen, error);
+    let runtime = current_thread().map_err(failed)?;
+    let listener = {
+        let _inside = runtime.enter();
+        socket.listen(BACKLOG).map_err(failed)?
+    };
+    let address = listener.local_addr().map_err(failed)?;
+    let registry = Registry::new(options.connections_max);
+    let (stop, stopped) = watch::channel(false);
+    let workers = Arc::new(Workers::new());
+    let door = Door { registry: registry.clone(), recovery, workers: workers.clone() };
+    let thread = std::thread::Builder::new()
+        .name("reception".to_owned())
+        .spawn(move || {
+            let reception = Reception { listener, door: Rc::new(door), stopped };
+            LocalSet::new().block_on(&runtime, reception.run());
+        })
+        .map_err(failed)?;
+    Ok(Starting { address, options, registry, workers, stop, reception: Some(thread) })
+}
+
+fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
     let listen = options.listen;
     if !listen.ip().to_canonical().is_loopback() {
         return Err(ListenError(format!(
@@ -98,7 +129,7 @@ pub fn bind(options: Options) -> Result<Bound, ListenError> {
     // Accepted sockets inherit it: a client whose machine vanished is noticed in the end.
     socket.set_keepalive(true).map_err(failed)?;
     socket.bind(listen).map_err(failed)?;
-    Ok(Bound { socket, options })
+    Ok(socket)
 }
 
 fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> ListenError {
@@ -112,7 +143,7 @@ fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> ListenError {
 
 /// Listens on the address for clients of the database, until stopped or dropped.
 pub fn listen(database: &Database, options: Options) -> Result<Server, ListenError> {
-    bind(options)?.serve(database)
+    start(options, Recovery::new(false))?.serve(database)
 }
 
 /// A session on its way from the reception to its worker.
@@ -155,33 +186,37 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Bound {
-    pub fn serve(self, database: &Database) -> Result<Server, ListenError> {
-        let Bound { socket, options } = self;
-        let listen = options.listen;
-        let failed = |error| cannot_listen(listen, error);
-        let runtime = current_thread().map_err(failed)?;
-        let listener = {
-            let _inside = runtime.enter();
-            socket.listen(BACKLOG).map_err(failed)?
-        };
-        let address = listener.local_addr().map_err(failed)?;
-        let registry = Registry::new(options.connections_max);
-        let (stop, stopped) = watch::channel(false);
-        let mut server = Server { address, registry: registry.clone(), stop, threads: Vec::new() };
+impl Starting {
+    /// The address that clients connect to, with the port that the system chose where 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The database is open: from now on clients get sessions.
+    pub fn serve(mut self, database: &Database) -> Result<Server, ListenError> {
+        let failed = |error| cannot_listen(self.address, error);
         let mut workers = Vec::new();
-        for number in 0..options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database, &options).map_err(failed)?;
+        let mut threads = Vec::new();
+        for number in 0..self.options.workers.max(1) {
+            let (worker, thread) = start_worker(number, database, &self.options).map_err(failed)?;
             workers.push(worker);
-            server.threads.push(thread);
+            threads.push(thread);
         }
-        let reception = Reception { listener, registry, workers, stopped };
-        let thread = std::thread::Builder::new()
-            .name("reception".to_owned())
-            .spawn(move || LocalSet::new().block_on(&runtime, reception.run()))
-            .map_err(failed)?;
-        server.threads.push(thread);
-        Ok(server)
+        let opened = self.workers.set(workers).is_ok();
+        assert!(opened, "invariant: a listener begins to serve once");
+        threads.extend(self.reception.take());
+        Ok(Server { address: self.address, registry: self.registry.clone(), stop: self.stop.clone(), threads })
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // Without a database there is nothing to serve. A reception that serves was taken.
+        if let Some(reception) = self.reception.take() {
+            self.stop.send_replace(true);
+            // A panic there has already been told.
+            let _ = reception.join();
+        }
     }
 }
 
@@ -281,14 +316,22 @@ impl Drop for StopOnPanic {
 
 struct Reception {
     listener: TcpListener,
-    registry: Arc<Registry>,
-    workers: Vec<Worker>,
+    door: Rc<Door>,
     stopped: watch::Receiver<bool>,
+}
+
+/// Whom sessions are handed to, once there is someone.
+type Workers = OnceLock<Vec<Worker>>;
+
+/// What becomes of who says hello, as it is at that moment.
+struct Door {
+    registry: Arc<Registry>,
+    recovery: Arc<Recovery>,
+    workers: Arc<Workers>,
 }
 
 impl Reception {
     async fn run(mut self) {
-        let workers = Rc::new(std::mem::take(&mut self.workers));
         let starting = Arc::new(Semaphore::new(STARTING_MAX));
         loop {
             let accepted = tokio::select! {
@@ -303,9 +346,9 @@ impl Reception {
                     continue;
                 }
             };
-            let (registry, workers) = (self.registry.clone(), workers.clone());
+            let door = self.door.clone();
             tokio::task::spawn_local(async move {
-                let received = receive(socket, &registry, &workers);
+                let received = receive(socket, &door);
                 // A client that says nothing in time is dropped without a word, as in PostgreSQL.
                 let _ = tokio::time::timeout(STARTUP_LIMIT, received).await;
                 drop(permit);
@@ -326,7 +369,7 @@ async fn accept(
 }
 
 /// Reads who comes, and hands a session to a worker.
-async fn receive(mut socket: TcpStream, registry: &Arc<Registry>, workers: &[Worker]) {
+async fn receive(mut socket: TcpStream, door: &Door) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
@@ -342,9 +385,12 @@ async fn receive(mut socket: TcpStream, registry: &Arc<Registry>, workers: &[Wor
                     return;
                 }
             }
-            Ok(Opening::Cancel(key)) => return registry.cancel(key),
+            Ok(Opening::Cancel(key)) => return door.registry.cancel(key),
             Ok(Opening::Hello(hello)) => {
-                return match registry.join() {
+                let Some(workers) = door.workers.get() else {
+                    return refuse(socket, &door.recovery.refusal()).await;
+                };
+                return match door.registry.join() {
                     Ok(membership) => hand_over(socket, input, hello, membership, workers),
                     Err(error) => refuse(socket, &error).await,
                 };

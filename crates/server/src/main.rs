@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
-use freshet_server::{listener, serve};
+use freshet_server::{check, listener, salvage, serve};
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -25,6 +25,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Check(check::Args),
+    Salvage(salvage::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
     Market(MarketArgs),
     Bench(BenchArgs),
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
     log_to_stderr(&cli.command);
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Check(args) => check::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
         Command::Bench(args) => freshet_bench::run(args),
         Command::Market(args) => freshet_market::run(args, |database, address| {
             let server = listener::listen(database, listener::Options::new(address));
@@ -61,12 +65,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and market and bench, which
+/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and the others, which
 /// report by themselves, only what goes wrong.
 fn log_to_stderr(command: &Command) {
     let usual = match command {
         Command::Serve(_) => "info",
-        Command::Market(_) | Command::Bench(_) => "warn",
+        Command::Check(_) | Command::Salvage(_) | Command::Market(_) | Command::Bench(_) => "warn",
     };
     let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = std::io::stderr().is_terminal();

@@ -9,15 +9,20 @@
 
 use crate::config::{Config, ConfigError, Layer};
 use crate::listener;
-use freshet_db::Database;
+use crate::recovery::Recovery;
+use crate::watch::{Level, Watch};
+use freshet_db::{Database, Options};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
+
+/// How often checkpoints and the log's space are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the sessions of a failed log have to end.
 const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
@@ -59,10 +64,12 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(WRONG_USAGE, error),
     };
     stop_on_panic();
-    let bound = match listener::bind(config.listener()) {
-        Ok(bound) => bound,
+    let recovery = Recovery::new(true);
+    let starting = match listener::start(config.listener(), recovery.clone()) {
+        Ok(starting) => starting,
         Err(error) => return exit(CANNOT_START, error),
     };
+    let options = Options { progress: Some(recovery.clone()), ..options };
     // Until it is open a signal ends the process at once, which costs nothing: it is what recovery is for.
     let database = match Database::open(options) {
         Ok(database) => database,
@@ -75,7 +82,8 @@ pub fn run(args: Args) -> ExitCode {
     for missing in database.runs_without() {
         tracing::info!("runs without {missing}");
     }
-    let server = match bound.serve(&database) {
+    recovery.finish(database.engine().recovery());
+    let server = match starting.serve(&database) {
         Ok(server) => server,
         Err(error) => return exit(CANNOT_START, error),
     };
@@ -171,6 +179,7 @@ impl Ending {
                 _ = interrupt.recv() => Why::Signal("interrupt"),
                 _ = terminate.recv() => Why::Signal("SIGTERM"),
                 reason = failed => Why::LogFailed(reason),
+                never = tell(database) => match never {},
             }
         });
         // Who asks twice does not want to wait for long statements to end.
@@ -184,5 +193,22 @@ impl Ending {
             std::process::exit(130);
         });
         why
+    }
+}
+
+/// Says in the server's log what happens to checkpoints and to the log's space.
+async fn tell(database: &Database) -> std::convert::Infallible {
+    let (start, mut watch) = (Instant::now(), Watch::default());
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let stats = database.stats();
+        let progress = database.engine().checkpoint_progress();
+        let now_us = start.elapsed().as_micros() as u64;
+        for (level, line) in watch.look(now_us, &progress, stats.log_used_bytes, stats.log_capacity_bytes) {
+            match level {
+                Level::Info => tracing::info!("{line}"),
+                Level::Warn => tracing::warn!("{line}"),
+            }
+        }
     }
 }

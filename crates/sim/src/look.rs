@@ -2,7 +2,7 @@
 
 use crate::model::{KEYS, Note, Rec, Rows, TABLES};
 use freshet_engine::catalog::{Index, IndexKind, Table};
-use freshet_engine::ids::RowId;
+use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
 use freshet_engine::txn::{Direction, Session, TableCursor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ pub(crate) use demand;
 /// A row as the engine gives it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
+    pub cts: Cts,
     pub id: i64,
     pub n: i64,
     pub note: Option<Vec<u8>>,
@@ -36,12 +37,13 @@ impl std::fmt::Debug for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let note =
             self.note.as_ref().map(|n| format!("{}.. of {}", String::from_utf8_lossy(&n[..n.len().min(6)]), n.len()));
-        write!(f, "({}, {}, {})", self.id, self.n, note.as_deref().unwrap_or("null"))
+        write!(f, "({:?}: {}, {}, {})", self.cts, self.id, self.n, note.as_deref().unwrap_or("null"))
     }
 }
 
 impl Seen {
-    fn is(&self, rec: &Rec) -> bool {
+    /// Whether the columns are the same.
+    pub fn is(&self, rec: &Rec) -> bool {
         (self.id, self.n) == (rec.id, rec.n) && self.note.as_deref() == rec.note.as_ref().map(Note::bytes)
     }
 }
@@ -80,7 +82,7 @@ pub fn seen_of(session: &mut Session, table: &Table, row: &mut Row) -> Verdict<S
         Value::Bytes(bytes) => Some(bytes.to_vec()),
         _ => None,
     };
-    Ok(Seen { id, n, note })
+    Ok(Seen { cts: row.cts(), id, n, note })
 }
 
 /// A full scan.
@@ -110,6 +112,11 @@ pub fn extra_of(table: &Table) -> Option<(IndexKind, u16)> {
 
 pub fn is_rows(seen: &BTreeMap<RowId, Seen>, rows: &Rows) -> bool {
     seen.len() == rows.len() && rows.values().all(|rec| seen.get(&rec.at).is_some_and(|s| s.is(rec)))
+}
+
+/// Whether these are the rows, each as its commit left it.
+pub fn is_committed(seen: &BTreeMap<RowId, Seen>, rows: &Rows) -> bool {
+    is_rows(seen, rows) && rows.values().all(|rec| seen.get(&rec.at).is_some_and(|s| s.cts == rec.cts))
 }
 
 /// The statement sees exactly these rows: by scan, by every key of every index, and in the order of every ordered one.

@@ -119,7 +119,10 @@ impl Own {
         std::array::from_fn(|at| {
             let def = self.def(latest, at)?;
             let same = latest[at].as_ref().filter(|t| t.def.storage == def.storage);
-            if same.is_some_and(|t| t.def == def) && self.changes[at].is_empty() {
+            // A row that came and went in the transaction changes nothing.
+            let is_there = |uid: &u64| same.is_some_and(|t| t.rows.contains_key(uid));
+            let is_same = self.changes[at].iter().all(|(uid, rec)| rec.is_none() && !is_there(uid));
+            if is_same && same.is_some_and(|t| t.def == def) {
                 return latest[at].clone();
             }
             let mut rows = same.map_or_else(Rows::new, |t| Rows::clone(&t.rows));

@@ -65,6 +65,10 @@ pub struct Plan {
     /// Answers at pre-commit: one in so many.
     pub deferred: u64,
     pub ddl: bool,
+    /// Directories for images: the data directory is the first.
+    pub backups: u64,
+    pub image_segment_bytes: u64,
+    pub checkpoint_bytes_per_s: u64,
     pub acts: Vec<Act>,
 }
 
@@ -80,16 +84,30 @@ impl Plan {
             turns: 1 + dice.below(6),
             deferred: [2, 4, 1000][dice.below(3) as usize],
             ddl: !dice.one_in(3),
+            backups: 1 + dice.below(3),
+            image_segment_bytes: [4 << 10, 100 << 10, 400 << 10][dice.below(3) as usize],
+            checkpoint_bytes_per_s: [0, 0, 1 << 20][dice.below(3) as usize],
             acts: Vec::new(),
         };
-        let count = 60 + dice.below(240);
+        let count = 80 + dice.below(320);
         let mut draw = Draw::new(&mut dice, devices);
         plan.acts = (0..count).map(|_| draw.act(&mut dice)).collect();
         plan
     }
 
-    /// Tiny segments, so that the log goes round.
-    pub fn options(&self) -> Options {
+    /// Whether transactions are mostly large.
+    pub fn is_bulky(&self) -> bool {
+        self.note_bytes > 10_000
+    }
+
+    /// Tiny segments, so that the log goes round. Each life has image directories of its own choice.
+    pub fn options(&self, life: u64) -> Options {
+        let mut dice = Dice(self.seed ^ life.wrapping_mul(0xda94_2042_e4dd_58b5));
+        let mut backups: Vec<PathBuf> =
+            ["/db", "/images1", "/images2"][..self.backups as usize].iter().map(PathBuf::from).collect();
+        if backups.len() > 1 && dice.one_in(3) {
+            backups.remove(dice.below(backups.len() as u64) as usize);
+        }
         let device = |i: u16| PathBuf::from(format!("/log{i}"));
         Options {
             log_dirs: (0..self.devices).map(device).collect(),
@@ -98,6 +116,10 @@ impl Plan {
             segment_bytes: SEGMENT_BYTES,
             log_size_bytes: SEGMENT_BYTES * self.segments * u64::from(self.devices),
             sessions_max: 16,
+            backup_dirs: backups,
+            checkpoint_threads: 1 + dice.below(2) as usize,
+            image_segment_bytes: self.image_segment_bytes,
+            checkpoint_bytes_per_s: self.checkpoint_bytes_per_s,
             ..Options::small("/db")
         }
     }
@@ -116,7 +138,7 @@ struct Draw {
 impl Draw {
     fn new(dice: &mut Dice, devices: u16) -> Draw {
         // step, settle, statement, commit, rollback, read, watch, checkpoint, time, wall, fault, space, dead, cut, crash, kill
-        let mut weights = [60, 6, 60, 24, 4, 10, 6, 4, 6, 1, 2, 1, 1, 2, 1, 1].map(|w: u32| w * 4);
+        let mut weights = [60, 8, 70, 34, 3, 10, 6, 4, 6, 1, 2, 1, 1, 2, 1, 1].map(|w: u32| w * 4);
         for weight in &mut weights {
             *weight = match dice.below(6) {
                 0 => *weight / 4,

@@ -2,11 +2,13 @@
 
 use crate::client::{Client, end_read};
 use crate::dice::{Chance, Dice};
-use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_rows, scan_all, table_of};
+use crate::look::{SeenTables, Verdict, Wrong, check_rows, demand, is_committed, scan_all, table_of};
 use crate::model::{Model, Own, TABLES, Tables};
 use crate::plan::{Act, CLIENTS, Kind, Plan};
 use freshet_engine::engine::{DurableWait, Engine, Options, Part};
 use freshet_engine::ids::{Cts, DeviceId, Epoch};
+use freshet_engine::inspect::{self, Subject};
+use freshet_engine::io::Io;
 use freshet_engine::io::mem::{Call, Fault, MemClock, MemIo};
 use freshet_engine::log::group::GroupHeader;
 use freshet_engine::planted::Point;
@@ -147,6 +149,8 @@ pub struct World {
     dead: Vec<bool>,
     has_failed: bool,
     history: Option<Vec<String>>,
+    /// Openings so far.
+    life: u64,
 }
 
 impl World {
@@ -166,6 +170,7 @@ impl World {
             dead: vec![false; usize::from(plan.devices)],
             has_failed: false,
             history: with_history.then(Vec::new),
+            life: 0,
         }
     }
 
@@ -204,7 +209,7 @@ impl World {
     fn act(&mut self, act: &Act) -> Verdict {
         let mut dice = Dice(act.seed);
         match act.kind {
-            Kind::Step(part) => (0..1 + dice.below(4)).for_each(|_| self.step(part)),
+            Kind::Step(part) => (0..1 + dice.below(8)).for_each(|_| self.step(part)),
             Kind::Settle => self.settle()?,
             Kind::Statement(who) => self.statement(who, &mut dice)?,
             Kind::Commit(who) => self.commit(who, &mut dice)?,
@@ -275,6 +280,9 @@ impl World {
     /// Lets everything end, and looks at what is left; then once more after a crash.
     fn finish(&mut self, dice: &mut Dice) -> Verdict {
         self.say(|| "the end".into());
+        self.io.set_space_bytes(u64::MAX);
+        // The log tries again after a while.
+        self.clock.advance_us(2_000_000);
         if dice.one_in(2) || self.has_failed || self.dead.contains(&true) || self.may_fail {
             self.crash(dice)?;
         }
@@ -363,11 +371,12 @@ impl World {
     // ---- trouble
 
     fn plan_fault(&mut self, dice: &mut Dice) {
-        let (call, fault) = match dice.below(6) {
+        let (call, fault) = match dice.below(7) {
             0 | 1 => (Call::Sync, Fault::Eio),
             2 => (Call::Sync, Fault::Enospc),
             3 => (Call::Write, Fault::Eio),
             4 => (Call::Write, Fault::Enospc),
+            5 => (Call::Name, Fault::Eio),
             _ => (Call::Write, Fault::Short(dice.below(6000) as usize)),
         };
         let nth = dice.below(20);
@@ -420,27 +429,31 @@ impl World {
     /// Opens the database, now and then with a power cut on the way, and compares what is there with what was committed.
     fn recover(&mut self, dice: &mut Dice) -> Verdict {
         self.tally.recoveries += 1;
+        self.life += 1;
         for _ in 0..CUT_RECOVERIES_MAX {
             if !dice.one_in(4) {
                 break;
             }
-            self.io.cut_power_after(self.io.operations() + dice.below(30));
-            let opened = self.open(&self.io, 1).map(drop);
-            let seed = dice.next_u64();
-            if let (Err(reason), false) = (&opened, self.io.is_dark()) {
-                return Err(Wrong(format!("the database does not open: {reason}")));
-            }
-            self.say(|| "the power fails during a recovery".into());
-            self.io = self.io.crash(seed);
             self.tally.cut_recoveries += 1;
+            if dice.one_in(3) {
+                self.meet_fault(dice);
+            } else {
+                self.cut_recovery(dice)?;
+            }
         }
-        let other = dice.one_in(3).then(|| (self.io.fork(), 2 + dice.below(2) as usize));
-        let engine = self.open(&self.io, 1).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
+        let other = dice.one_in(3).then(|| (self.io.fork(), 1 + dice.below(3) as usize, 1 + dice.below(1 << 32)));
+        let inspected = dice.one_in(3).then(|| self.io.fork());
+        let engine = self.open(&self.io, 1, 0).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
         let seen = look_at(&engine)?;
-        if let Some((io, threads)) = other {
-            let other = self.open(&io, threads).map_err(|e| Wrong(format!("{threads} threads cannot open it: {e}")))?;
+        if let Some((io, threads, order)) = other {
+            let other =
+                self.open(&io, threads, order).map_err(|e| Wrong(format!("{threads} threads cannot open it: {e}")))?;
             let differing = look_at(&other)?;
             demand!(differing == seen, "{threads} threads recover {differing:?}, one {seen:?}");
+        }
+        if let Some(io) = inspected.filter(|_| self.model.acknowledged > Cts::ZERO) {
+            let found = self.inspect(io);
+            demand!(found.is_empty(), "a check finds damage in what opens: {found}");
         }
         self.engine = Some(engine);
         let oldest = self.model.index_at(self.model.acknowledged);
@@ -454,6 +467,30 @@ impl World {
         self.connect_all()
     }
 
+    fn cut_recovery(&mut self, dice: &mut Dice) -> Verdict {
+        self.io.cut_power_after(self.io.operations() + dice.below(30));
+        let opened = self.open(&self.io, 1, 0).map(drop);
+        let seed = dice.next_u64();
+        if let (Err(reason), false) = (&opened, self.io.is_dark()) {
+            return Err(Wrong(format!("the database does not open: {reason}")));
+        }
+        self.say(|| "the power fails during a recovery".into());
+        self.io = self.io.crash(seed);
+        Ok(())
+    }
+
+    /// A recovery meets a device's error, and the process ends; what it wrote stays in the page cache, until the power fails too.
+    fn meet_fault(&mut self, dice: &mut Dice) {
+        let call = [Call::Sync, Call::Write, Call::Read, Call::Name][dice.below(4) as usize];
+        self.io.plan_fault(call, dice.below(12), Fault::Eio);
+        let opened = self.open(&self.io, 1, 0).map(drop);
+        self.io.clear_faults();
+        self.say(|| format!("a recovery meets an error of {call:?}: {opened:?}"));
+        if dice.one_in(2) {
+            self.io = self.io.crash(dice.next_u64());
+        }
+    }
+
     fn connect_all(&mut self) -> Verdict {
         self.clients = (0..CLIENTS).map(|_| Ok(Client::new(self.connect()?))).collect::<Verdict<_>>()?;
         let session = self.connect()?;
@@ -462,15 +499,27 @@ impl World {
         Ok(())
     }
 
-    fn open(&self, io: &MemIo, threads: usize) -> Result<Engine, String> {
-        let options = Options { recovery_threads: threads, ..self.plan.options() };
+    /// What an offline check calls damage; nothing if all is well.
+    fn inspect(&self, io: MemIo) -> String {
+        let options = self.plan.options(self.life);
+        let subject = Subject { data_dir: options.data_dir, log_dirs: options.log_dirs, backup_dirs: Vec::new() };
+        let io: Arc<dyn Io> = Arc::new(io);
+        match inspect::check(&io, &subject, &mut |_| {}) {
+            Ok(report) if !report.is_damaged() => String::new(),
+            Ok(report) => format!("{:?}", report.findings),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn open(&self, io: &MemIo, threads: usize, order: u64) -> Result<Engine, String> {
+        let options = Options { recovery_threads: threads, recovery_seed: order, ..self.plan.options(self.life) };
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 
-    /// The newest state that it can be.
+    /// The state that it is; of equal ones the oldest, so that nothing is taken for durable that may not be.
     fn find(&self, seen: &SeenTables, oldest: usize) -> Verdict<usize> {
         let states = &self.model.states;
-        if let Some(at) = self.model.recoverable(oldest).find(|at| is_state(seen, &states[*at].1)) {
+        if let Some(at) = self.model.recoverable(oldest).filter(|at| is_state(seen, &states[*at].1)).last() {
             return Ok(at);
         }
         let acknowledged = self.model.acknowledged;
@@ -506,8 +555,12 @@ impl World {
         // Beyond the file's end the flip changes nothing.
         io.flip_bit(&path, offset, dice.below(8) as u32).map_err(|e| Wrong(format!("no file to damage: {e}")))?;
         let witnessed = largest_witness(&io, self.plan.devices);
-        match self.open(&io, 1) {
-            Err(_) => self.tally.flips_refused += 1,
+        match self.open(&io, 1, 0) {
+            Err(reason) => {
+                self.tally.flips_refused += 1;
+                let is_told = !self.inspect(io).is_empty();
+                demand!(is_told, "a check finds nothing at {offset} of {}, an open: {reason}", path.display());
+            }
             Ok(engine) => {
                 self.tally.flips_harmless += 1;
                 let acknowledged = self.model.acknowledged.epoch();
@@ -560,7 +613,7 @@ fn look_at(engine: &Engine) -> Verdict<SeenTables> {
 
 pub fn is_state(seen: &SeenTables, state: &Tables) -> bool {
     seen.iter().zip(state).all(|(seen, table)| match (seen, table) {
-        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_rows(&seen.rows, &table.rows),
+        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_committed(&seen.rows, &table.rows),
         (None, None) => true,
         _ => false,
     })

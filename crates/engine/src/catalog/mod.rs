@@ -5,7 +5,7 @@
 
 mod objects;
 
-pub(crate) use objects::{BadObject, Counters, Object, TableObject, system_table};
+pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableObject, system_table};
 
 use crate::index::{BTreeIndex, HashIndex};
 use crate::mem::{Account, Budget, Kind};

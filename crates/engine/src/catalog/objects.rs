@@ -23,7 +23,8 @@ use crate::schema::{KeyColumn, Layout, Row, Type, Value};
 use crate::table::Store;
 use std::sync::Arc;
 
-const SYSTEM_STORAGE: StorageId = StorageId(1);
+pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
+pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
 const VERSION: u8 = 1;
 
 /// Where the next ids come from.
@@ -60,9 +61,9 @@ pub(crate) struct BadObject(pub &'static str);
 /// The system table itself.
 pub(crate) fn system_table(pages: &Arc<Pages>) -> Arc<Table> {
     let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: true, default: None };
-    let columns = vec![column("id", Type::Int8), column("kind", Type::Int2), column("definition", Type::Bytea)];
-    let types: Vec<Type> = columns.iter().map(|c| c.ty).collect();
-    let layout = Layout::new(&types).expect("three narrow columns");
+    let names = ["id", "kind", "definition"];
+    let columns = names.into_iter().zip(SYSTEM_TYPES).map(|(name, ty)| column(name, ty)).collect();
+    let layout = Layout::new(&SYSTEM_TYPES).expect("three narrow columns");
     let store = Arc::new(Store::new(pages, SYSTEM_STORAGE, layout.words()));
     let def = TableDef { name: "freshet_objects".into(), columns };
     Arc::new(Table::new(TableId(1), def, layout, Vec::new(), store, Arc::new(Gate::default())))
@@ -80,8 +81,13 @@ impl Object {
 
     /// The object's id and content. The row's definition must have been fetched.
     pub fn of_row(system: &Table, row: &Row) -> Result<(u32, Object), BadObject> {
+        Object::of_record(&system.layout, row)
+    }
+
+    /// The same by the system table's layout.
+    pub fn of_record(layout: &Layout, row: &Row) -> Result<(u32, Object), BadObject> {
         let (Value::Int(id), Value::Int(kind), Value::Bytes(bytes)) =
-            (row.get(&system.layout, 0), row.get(&system.layout, 1), row.get(&system.layout, 2))
+            (row.get(layout, 0), row.get(layout, 1), row.get(layout, 2))
         else {
             return Err(BadObject("a system row has nulls"));
         };

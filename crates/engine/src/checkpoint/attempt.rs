@@ -17,6 +17,7 @@ use super::segment::{Appender, Written};
 use crate::ids::{Cts, Epoch, PageNo, RowId};
 use crate::io::Io;
 use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::planted::{self, Bug};
 use crate::table::{SessionNo, VOLATILE_WORDS};
 use crate::txn::core::Core;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,12 +170,12 @@ impl Lane {
         self.attempt == attempt.number && self.is_done
     }
 
-    fn begin(&mut self, attempt: &Attempt) {
+    fn begin(&mut self, io: &Arc<dyn Io>, attempt: &Attempt) {
         if self.attempt == attempt.number {
             return;
         }
         if self.attempt != attempt.after {
-            self.appender.abandon();
+            self.appender.abandon(io);
         }
         let named = |number| attempt.manifest.segments.iter().any(|s| s.number == number);
         self.appender.keep_if(|number| named(number) && !attempt.emptied.contains(&number));
@@ -184,7 +185,7 @@ impl Lane {
 
     /// Images some pages, or syncs what it has written and is done. Gives the bytes copied.
     pub fn step(&mut self, around: &Surroundings<'_>, attempt: &Attempt) -> Result<u64, Failure> {
-        self.begin(attempt);
+        self.begin(around.io, attempt);
         let pages = attempt.take(around.grain.pages);
         let mut copied = 0;
         if pages.is_empty() {
@@ -207,7 +208,11 @@ impl Lane {
 
     fn copy(&mut self, core: &Core, pages: &[PageNo]) -> u64 {
         let place = core.sessions.place(self.reader);
-        let snapshot = place.register_durable(&core.log, Cts::ZERO).expect("nothing is below zero");
+        let snapshot = if planted::is(Bug::ImageAhead) {
+            place.register(&core.log, Cts::ZERO)
+        } else {
+            place.register_durable(&core.log, Cts::ZERO).expect("nothing is below zero")
+        };
         let bytes = pages.iter().map(|&page| self.image_page(core, page, snapshot)).sum();
         place.unregister();
         bytes
@@ -233,6 +238,9 @@ impl Lane {
         }
         let incarnation = core.log.incarnation();
         self.appender.put(ImageHead { page, meta, snapshot, incarnation, slots: slots as u32 }, &self.payload);
+        if planted::is(Bug::MarkCleanEarly) {
+            core.pages.publish(page, snapshot.epoch());
+        }
         full_bytes(&meta)
     }
 
@@ -241,8 +249,8 @@ impl Lane {
         self.appender.take_written()
     }
 
-    pub fn abandon(&mut self) {
-        self.appender.abandon();
+    pub fn abandon(&mut self, io: &Arc<dyn Io>) {
+        self.appender.abandon(io);
     }
 }
 

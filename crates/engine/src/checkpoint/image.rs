@@ -21,7 +21,7 @@
 use super::manifest::{Manifest, WholeImages};
 use super::segment;
 use crate::ids::{Cts, Epoch, PageNo, StorageId};
-use crate::io::{AlignedBuf, File, Io, OpenOptions};
+use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
 use crate::log::Incarnation;
 use crate::mem::{PageMeta, bytes_of};
 use std::collections::BTreeMap;
@@ -129,6 +129,13 @@ impl ImagePlace {
     pub fn bytes(&self) -> u64 {
         (HEAD_BYTES + self.payload_bytes()) as u64
     }
+
+    /// Whether one read should serve both: this image lies behind `before`, with less between them than another read would cost.
+    pub fn follows(&self, before: &ImagePlace) -> bool {
+        const GAP_BYTES: u64 = 128 << 10;
+        let end = before.offset + before.bytes();
+        self.segment == before.segment && (end..=end + GAP_BYTES).contains(&self.offset)
+    }
 }
 
 /// Why images cannot be used: they were synced before the manifest named them, so this is damage, or a directory that is missing.
@@ -140,6 +147,7 @@ pub(crate) struct BadImages {
 }
 
 /// The images in force, and the files that hold them.
+#[derive(Default)]
 pub(crate) struct Images {
     /// In the order in which they lie in their segments.
     pub images: Vec<ImagePlace>,
@@ -153,14 +161,20 @@ pub(crate) struct Images {
 impl Images {
     /// Opens the segments that the manifest names; payloads come later, by any number of threads. `dirs` are those in use now, where a
     /// segment is looked for that is not where it was written.
-    pub fn open(io: &Arc<dyn Io>, data_dir: &Path, dirs: &[PathBuf], manifest: &Manifest) -> Result<Images, BadImages> {
+    pub fn open(
+        io: &Arc<dyn Io>,
+        data_dir: &Path,
+        dirs: &[PathBuf],
+        direct: bool,
+        manifest: &Manifest,
+    ) -> Result<Images, BadImages> {
         if let Some(whole) = &manifest.whole {
             return open_whole(io, data_dir, whole);
         }
         let mut files = BTreeMap::new();
         for entry in &manifest.segments {
             let recorded = manifest.dir_of(entry, data_dir);
-            let (path, file) = find(io, &recorded, dirs, entry.number)?;
+            let (path, file) = find(io, &recorded, dirs, direct, entry.number)?;
             let length = file.len().map_err(|e| bad(&path, 0, e))?;
             if length < entry.bytes {
                 let reason = format!("{length} bytes where the manifest says {}", entry.bytes);
@@ -174,6 +188,50 @@ impl Images {
         Ok(Images { images, generations, complete_below: manifest.complete_below, files })
     }
 
+    /// The images that the manifest names, as far as their segments are there, and what is wrong with those.
+    pub fn survey(
+        io: &Arc<dyn Io>,
+        data_dir: &Path,
+        dirs: &[PathBuf],
+        manifest: &Manifest,
+    ) -> (Images, Vec<BadImages>) {
+        let mut wrong = Vec::new();
+        if let Some(whole) = &manifest.whole {
+            let found = open_whole(io, data_dir, whole).map_err(|bad| wrong.push(bad));
+            return (found.unwrap_or_default(), wrong);
+        }
+        let mut images = Images {
+            images: manifest.images.clone(),
+            generations: manifest.generations.clone(),
+            complete_below: manifest.complete_below,
+            files: BTreeMap::new(),
+        };
+        images.images.sort_unstable_by_key(|i| (i.segment, i.offset));
+        for entry in &manifest.segments {
+            match find(io, &manifest.dir_of(entry, data_dir), dirs, false, entry.number) {
+                Ok(found) => drop(images.files.insert(entry.number, found)),
+                Err(bad) => wrong.push(bad),
+            }
+        }
+        (images, wrong)
+    }
+
+    /// Every image that checks in the segments of these directories, in force or not: what is left when the manifest is lost, or an image
+    /// that it names.
+    pub fn rummage(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Images {
+        let mut left = Images::default();
+        for dir in dirs {
+            for number in io.list(dir).unwrap_or_default().iter().filter_map(|name| segment::parse_name(name)) {
+                let path = dir.join(segment::file_name(number));
+                let opened = io.open_to_read(&path).and_then(|file| Ok((file.len()?, file)));
+                let Ok((bytes, file)) = opened else { continue };
+                rummage_segment(&*file, number, bytes, &mut left.images);
+                left.files.insert(number, (path, file));
+            }
+        }
+        left
+    }
+
     /// The file that holds the image.
     pub fn path(&self, image: &ImagePlace) -> &Path {
         self.files.get(&image.segment).map_or(Path::new(""), |(path, _)| path)
@@ -183,24 +241,57 @@ impl Images {
         bad(self.path(image), image.offset, reason)
     }
 
-    /// The image's payload as words, checked.
-    pub fn read<'b>(
-        &self,
-        image: &ImagePlace,
-        buffer: &'b mut Vec<u8>,
-    ) -> Result<impl Iterator<Item = u64> + use<'b>, BadImages> {
-        let (_, file) =
-            self.files.get(&image.segment).ok_or_else(|| self.bad(image, "in a segment that is not there"))?;
-        buffer.resize(image.bytes() as usize, 0);
-        file.read_at(buffer, image.offset).map_err(|e| self.bad(image, e))?;
-        let (head, payload) = buffer.split_at(HEAD_BYTES);
-        if ImageHead::decode(head) != Some((image.head, image.payload_crc)) {
+    /// Reads images that lie close to each other in one segment at once, in their order; the result is their payloads, checked.
+    pub fn read_run<'b>(&self, run: &[ImagePlace], buffer: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, BadImages> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
+        let missing = || self.bad(first, "in a segment that is not there");
+        let (_, file) = self.files.get(&first.segment).ok_or_else(missing)?;
+        let block = BLOCK_BYTES as u64;
+        let start = first.offset / block * block;
+        let length = file.len().map_err(|e| self.bad(first, e))?;
+        let end = (last.offset + last.bytes()).next_multiple_of(block).min(length).max(start);
+        buffer.resize((end - start) as usize);
+        file.read_at(buffer, start).map_err(|e| self.bad(first, e))?;
+        let payload = |image: &ImagePlace| {
+            let at = (image.offset - start) as usize;
+            self.checked(image, buffer.get(at..at + image.bytes() as usize).unwrap_or_default())
+        };
+        run.iter().map(payload).collect()
+    }
+
+    /// The payload of an image as it was read.
+    fn checked<'b>(&self, image: &ImagePlace, bytes: &'b [u8]) -> Result<&'b [u8], BadImages> {
+        if ImageHead::decode(bytes) != Some((image.head, image.payload_crc)) {
             return Err(self.bad(image, format!("the image of page {} is not where it should be", image.head.page.0)));
         }
+        let payload = &bytes[HEAD_BYTES..];
         if crc32c::crc32c(payload) != image.payload_crc {
             return Err(self.bad(image, format!("the image of page {} does not check", image.head.page.0)));
         }
-        Ok(payload.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))))
+        Ok(payload)
+    }
+}
+
+/// Heads that check, wherever they lie: images follow each other without gaps, on multiples of eight bytes.
+fn rummage_segment(file: &dyn File, segment: ImageSegmentNo, bytes: u64, into: &mut Vec<ImagePlace>) {
+    const WINDOW_BYTES: u64 = 1 << 20;
+    let mut window = Vec::new();
+    let mut offset = 0;
+    while offset < bytes {
+        // The next window begins with what may be a head's beginning at the end of this one.
+        window.resize((bytes - offset).min(WINDOW_BYTES + HEAD_BYTES as u64) as usize, 0);
+        let end = offset + WINDOW_BYTES;
+        if file.read_at(&mut window, offset).is_ok() {
+            let mut at = 0;
+            while at + HEAD_BYTES <= window.len() && (at as u64) < WINDOW_BYTES {
+                let found = ImageHead::decode(&window[at..at + HEAD_BYTES]);
+                if let Some((head, payload_crc)) = found {
+                    into.push(ImagePlace { head, segment, offset: offset + at as u64, payload_crc });
+                }
+                at += 8;
+            }
+        }
+        offset = end;
     }
 }
 
@@ -211,12 +302,22 @@ fn bad(path: &Path, offset: u64, reason: impl ToString) -> BadImages {
 type Found = (PathBuf, Arc<dyn File>);
 
 /// The segment where it was written, or in another of the directories: one that was moved, or mounted elsewhere.
-fn find(io: &Arc<dyn Io>, recorded: &Path, dirs: &[PathBuf], number: ImageSegmentNo) -> Result<Found, BadImages> {
+fn find(
+    io: &Arc<dyn Io>,
+    recorded: &Path,
+    dirs: &[PathBuf],
+    direct: bool,
+    number: ImageSegmentNo,
+) -> Result<Found, BadImages> {
     let name = segment::file_name(number);
     let places = std::iter::once(recorded).chain(dirs.iter().map(PathBuf::as_path).filter(|d| *d != recorded));
     for path in places.map(|dir| dir.join(&name)) {
         if io.exists(&path).map_err(|e| bad(&path, 0, e))? {
-            let file = io.open(&path, OpenOptions::default()).map_err(|e| bad(&path, 0, e))?;
+            let open = |direct| io.open(&path, OpenOptions { create: false, direct }).map_err(|e| bad(&path, 0, e));
+            let file = open(direct)?;
+            // Its last bytes can be read through the page cache only.
+            let is_odd = file.len().map_err(|e| bad(&path, 0, e))? % BLOCK_BYTES as u64 != 0;
+            let file = if file.is_direct() && is_odd { open(false)? } else { file };
             return Ok((path, file));
         }
     }

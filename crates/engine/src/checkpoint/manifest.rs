@@ -168,6 +168,12 @@ impl Manifest {
         decoded.filter(|_| fields.0.is_empty()).ok_or(damaged("its length is wrong"))
     }
 
+    /// Bytes of the images in force, heads and what lies between them included.
+    pub fn image_bytes(&self) -> u64 {
+        let live: u64 = self.segments.iter().map(|segment| segment.live_bytes).sum();
+        self.whole.as_ref().map_or(live, |whole| whole.bytes)
+    }
+
     pub fn exists(io: &Arc<dyn Io>, dir: &Path) -> io::Result<bool> {
         io.exists(&dir.join(NAME))
     }
@@ -178,6 +184,8 @@ impl Manifest {
         if !io.exists(&path).map_err(ManifestError::Io)? {
             return Ok(None);
         }
+        // Its name may so far live in the page cache only, and what it makes dispensable is given up before the next one is written.
+        io.sync_dir(dir).map_err(ManifestError::Io)?;
         let file = io.open(&path, OpenOptions::default()).map_err(ManifestError::Io)?;
         let mut bytes = vec![0; file.len().map_err(ManifestError::Io)? as usize];
         file.read_at(&mut bytes, 0).map_err(ManifestError::Io)?;
@@ -186,6 +194,12 @@ impl Manifest {
 
     /// Replaces the manifest; it is durable when this returns.
     pub fn save(&self, io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
+        self.stage(io, dir)?;
+        Manifest::switch(io, dir)
+    }
+
+    /// Writes it under its temporary name: it means nothing yet, whether this succeeds or not.
+    pub fn stage(&self, io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
         assert!(self.whole.is_none(), "invariant: images of format version 1 are adopted before a manifest is written");
         let temporary = dir.join(TEMPORARY_NAME);
         if io.exists(&temporary)? {
@@ -193,8 +207,12 @@ impl Manifest {
         }
         let file = io.open(&temporary, OpenOptions { create: true, direct: false })?;
         file.write_at(&self.encode(), 0)?;
-        file.sync()?;
-        io.rename(&temporary, &dir.join(NAME))?;
+        file.sync()
+    }
+
+    /// Puts the staged one in force. If this fails, either may be.
+    pub fn switch(io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
+        io.rename(&dir.join(TEMPORARY_NAME), &dir.join(NAME))?;
         io.sync_dir(dir)
     }
 }

@@ -38,7 +38,7 @@ mod control;
 
 pub use control::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 pub(crate) use control::{Checkpointer, Settings, Turn};
-pub(crate) use image::{BadImages, Images};
+pub(crate) use image::{BadImages, ImagePlace, Images};
 pub(crate) use manifest::{Manifest, ManifestError};
 
 use crate::ids::{Epoch, PageNo};

@@ -13,6 +13,7 @@ use super::Failure;
 use super::image::{self, ImageHead, ImagePlace, ImageSegmentNo};
 use super::manifest::SegmentEntry;
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
+use crate::planted::{self, Bug};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,6 +59,19 @@ pub(super) struct Written {
     pub segments: Vec<SegmentEntry>,
     /// Where a file was created whose name has to be made durable.
     pub new_names_in: Option<PathBuf>,
+    /// Every file written to, with its length before.
+    files: Vec<(PathBuf, Arc<dyn File>, u64)>,
+}
+
+impl Written {
+    /// Gives back the space of what no manifest names or ever named: a full disk is not kept full by it. What cannot be given back now is
+    /// removed by the next checkpoint, or the next open.
+    pub fn discard(&mut self, io: &Arc<dyn Io>) {
+        for (path, file, length) in self.files.drain(..) {
+            let _ = if length == 0 { io.remove(&path) } else { file.set_len(length) };
+        }
+        *self = Written::default();
+    }
 }
 
 impl Appender {
@@ -66,11 +80,11 @@ impl Appender {
         Appender { dir, path, direct, segment_bytes, open, buffer, written: Written::default() }
     }
 
-    /// Forgets what was written, and the segment it was written to (invariant 2).
-    pub fn abandon(&mut self) {
+    /// Gives up what was written and not yet handed over, and the segment it was written to (invariant 2).
+    pub fn abandon(&mut self, io: &Arc<dyn Io>) {
         self.open = None;
         self.buffer = AlignedBuf::new();
-        self.written = Written::default();
+        self.written.discard(io);
     }
 
     /// Goes on with its segment only if that stays.
@@ -86,7 +100,7 @@ impl Appender {
         let path = self.path.join(file_name(number));
         let options = OpenOptions { create: true, direct: self.direct };
         let file = io.open(&path, options).map_err(|e| Failure::new("create", &path, e))?;
-        self.written.new_names_in = Some(self.path.clone());
+        self.written.new_names_in = (!planted::is(Bug::ForgetImageName)).then(|| self.path.clone());
         self.open = Some(Open { number, path, file, bytes: 0, is_dirty: false });
         Ok(())
     }
@@ -96,7 +110,9 @@ impl Appender {
         let open = self.open.as_mut().expect("invariant: a lane opens a segment before it takes an image");
         let offset = open.bytes + self.buffer.len() as u64;
         let payload_crc = image::put(&mut self.buffer, &head, payload);
-        open.is_dirty = true;
+        if !std::mem::replace(&mut open.is_dirty, true) {
+            self.written.files.push((open.path.clone(), open.file.clone(), open.bytes));
+        }
         self.written.images.push(ImagePlace { head, segment: open.number, offset, payload_crc });
     }
 
@@ -131,7 +147,9 @@ impl Appender {
         self.buffer.pad_to_block();
         let written = self.write()?;
         if let Some(open) = &mut self.open {
-            open.file.sync().map_err(|e| Failure::new("sync", &open.path, e))?;
+            if !planted::is(Bug::PublishFirst) {
+                open.file.sync().map_err(|e| Failure::new("sync", &open.path, e))?;
+            }
             open.is_dirty = false;
             let entry = SegmentEntry { number: open.number, dir: self.dir, bytes: open.bytes, live_bytes: 0 };
             self.written.segments.push(entry);
@@ -154,6 +172,7 @@ pub(super) fn remove_unneeded(
 ) -> Result<(), Failure> {
     let names = io.list(dir).map_err(|e| Failure::new("list", dir, e))?;
     let mut removed = false;
+    let is_needed = |number| is_needed(number) && !planted::is(Bug::RemoveNeeded);
     for name in names.iter().filter(|n| parse_name(n).is_some_and(|number| !is_needed(number))) {
         let path = dir.join(name);
         io.remove(&path).map_err(|e| Failure::new("remove", &path, e))?;

@@ -109,15 +109,27 @@ impl BTreeIndex {
     }
 
     fn fill<K: AsRef<[u64]>>(&mut self, entries: impl IntoIterator<Item = (K, RowId)>) {
-        let (_, first) = self.root.load();
-        let mut level =
-            LevelBuilder { nodes: &self.leaves, node: self.leaves.node(first).latch(first), ends: Vec::new() };
+        let part = self.build_part(true, entries);
+        self.join(std::iter::once(part));
+    }
+
+    /// Fills leaves with entries that come in ascending order, for a tree that is empty and that nobody uses: several threads may
+    /// build parts, of which each lies wholly below the next, and one then [`joins`](Self::join) them. Repeated entries count once.
+    pub fn build_part<K: AsRef<[u64]>>(
+        &self,
+        is_first: bool,
+        entries: impl IntoIterator<Item = (K, RowId)>,
+    ) -> TreePart {
+        let (_, root) = self.root.load();
+        let node = if is_first { self.leaves.node(root).latch(root) } else { self.leaves.add() };
+        let first = node.id;
+        let mut level = LevelBuilder { nodes: &self.leaves, node, ends: Vec::new() };
         let mut last: Vec<u64> = Vec::new();
         for (key, row) in entries {
             let at = self.at(key.as_ref(), row);
             if !last.is_empty() {
                 let order = last.iter().copied().cmp(at.words());
-                assert!(order != Ordering::Greater, "bulk_build is given entries in ascending order");
+                assert!(order != Ordering::Greater, "a tree is built from entries in ascending order");
                 if order == Ordering::Equal {
                     continue;
                 }
@@ -127,9 +139,28 @@ impl BTreeIndex {
             last.clear();
             last.extend(at.words());
         }
-        let mut ends = level.finish();
+        TreePart { first, end: level.node.id, ends: level.finish(), last }
+    }
+
+    /// Makes one tree of the parts that were built for it, in their order.
+    pub fn join(&self, parts: impl Iterator<Item = TreePart>) {
+        let mut ends: Vec<End> = Vec::new();
+        // Of the parts so far: the first leaf, the last one, and the entry that it ends with.
+        let mut joined: Option<(u32, u32, Vec<u64>)> = None;
+        for part in parts.filter(|part| !part.last.is_empty()) {
+            let first = match joined.take() {
+                None => part.first,
+                Some((first, end, high)) => {
+                    self.leaves.node(end).latch(end).link(part.first, At::of(&high));
+                    ends.push(End { id: end, high, right: part.first });
+                    first
+                }
+            };
+            ends.extend(part.ends);
+            joined = Some((first, part.end, part.last));
+        }
+        let Some((mut top, ..)) = joined else { return };
         let mut height = 0;
-        let mut top = first;
         while !ends.is_empty() {
             // `ends` lacks the last node of the level below, which ends nowhere.
             let mut level = LevelBuilder { nodes: &self.inners, node: self.inners.add(), ends: Vec::new() };
@@ -499,6 +530,15 @@ impl Placed {
             }
         }
     }
+}
+
+/// The leaves of one part of a tree that is being built.
+pub struct TreePart {
+    first: u32,
+    end: u32,
+    ends: Vec<End>,
+    /// The last entry; empty if there is none.
+    last: Vec<u64>,
 }
 
 /// A finished node of the level being built: its high entry, and its right neighbour.

@@ -195,11 +195,7 @@ impl HashIndex {
         };
         let segments: Vec<_> = (0..first.segments as u64)
             .map(|at| if first.depth == 0 { 0 } else { at << (64 - first.depth) })
-            .map(|prefix| {
-                let segment = index.new_segment(&first, prefix);
-                segment.open(0);
-                Box::into_raw(Box::new(segment))
-            })
+            .map(|prefix| Box::into_raw(Box::new(index.first_segment(&first, prefix))))
             .collect();
         let named = segments.iter().map(|&segment| AtomicPtr::new(segment)).collect();
         let directory = Box::into_raw(Box::new(Directory { depth: first.depth, segments: named }));
@@ -222,11 +218,18 @@ impl HashIndex {
         self.account.get().is_none_or(|account| account.take(bytes as u64, claim))
     }
 
-    fn new_segment(&self, plan: &Plan, prefix: u64) -> Segment {
+    fn take_pieces(&self, plan: &Plan) -> Vec<Piece> {
         let mut pool = self.pool.lock();
-        let pieces: Vec<Piece> = (0..plan.pieces).map(|_| pool.take(plan.lines, self.geometry)).collect();
-        drop(pool);
-        Segment::new(plan.depth, prefix, &pieces)
+        (0..plan.pieces).map(|_| pool.take(plan.lines, self.geometry)).collect()
+    }
+
+    fn new_segment(&self, plan: &Plan, prefix: u64) -> Segment {
+        Segment::new(plan.depth, prefix, &self.take_pieces(plan))
+    }
+
+    /// Of an index that nothing was removed from: its pieces are as the system gave them.
+    fn first_segment(&self, plan: &Plan, prefix: u64) -> Segment {
+        Segment::of_zeroed(plan.depth, prefix, &self.take_pieces(plan))
     }
 
     #[inline]
@@ -495,7 +498,7 @@ impl HashIndex {
             old.set_stuck();
             return Grown::Stuck;
         };
-        if !self.take_pieces(&plan, claim) {
+        if !self.promise_pieces(&plan, claim) {
             old.abandon_growth();
             return Grown::Refused;
         }
@@ -522,7 +525,7 @@ impl HashIndex {
     }
 
     /// Takes the memory of the plan's segments and of what the directory may need for them, and has the pieces ready.
-    fn take_pieces(&self, plan: &Plan, claim: Claim) -> bool {
+    fn promise_pieces(&self, plan: &Plan, claim: Claim) -> bool {
         let wanted = plan.pieces * plan.segments;
         let mut pool = self.pool.lock();
         let mut bytes = plan.segments * size_of::<Segment>();

@@ -11,7 +11,8 @@
 //! how many there are, and then once per operation with the power cut exactly there ([`MemIo::cut_power_after`]).
 //!
 //! 1. A sync covers exactly the changes made before it. A failed sync covers nothing, and the changes before it are
-//!    abandoned: readers still see them, no later sync makes them durable, a crash may keep them. That is Linux.
+//!    abandoned: readers still see them, no later sync makes them durable, a crash may keep them. That is Linux. A block that is written
+//!    again is dirty again, with all that readers see of it.
 //! 2. The operation at which the power fails has begun: it may be kept, wholly or torn, but it returns an error.
 //! 3. Direct files refuse what the kernel refuses: unaligned memory, offsets and lengths.
 
@@ -76,7 +77,9 @@ struct World {
 struct Inode {
     bytes: Content,
     durable: Content,
-    changes: Vec<Change>,
+    changes: Vec<ChangeKind>,
+    /// What a failed sync has let go, by its place.
+    abandoned: Vec<(usize, Piece)>,
 }
 
 /// A block of a file; none is all zeros.
@@ -87,13 +90,6 @@ type Block = Option<Arc<[u8; BLOCK_BYTES]>>;
 struct Content {
     blocks: Vec<Block>,
     len: usize,
-}
-
-#[derive(Clone)]
-struct Change {
-    kind: ChangeKind,
-    /// A sync over it has failed: no later one covers it.
-    abandoned: bool,
 }
 
 #[derive(Clone)]
@@ -120,7 +116,7 @@ enum Torn {
 #[derive(Clone)]
 enum NameChange {
     Create { path: PathBuf, inode: usize },
-    Rename { from: PathBuf, to: PathBuf },
+    Rename { from: PathBuf, to: PathBuf, inode: usize },
     Remove { path: PathBuf },
 }
 
@@ -211,7 +207,7 @@ impl MemIo {
         for (path, inode) in names {
             let bytes = world.inodes[inode].after_crash(&mut dice, keep);
             let number = after.inodes.len();
-            after.inodes.push(Inode { durable: bytes.clone(), bytes, changes: Vec::new() });
+            after.inodes.push(Inode { durable: bytes.clone(), bytes, ..Inode::default() });
             after.names.insert(path.clone(), number);
             after.durable_names.insert(path, number);
         }
@@ -254,7 +250,7 @@ impl MemIo {
         let mut world = self.world.lock();
         let inode = world.inodes.len();
         let bytes = Content::of(bytes);
-        world.inodes.push(Inode { durable: bytes.clone(), bytes, changes: Vec::new() });
+        world.inodes.push(Inode { durable: bytes.clone(), bytes, ..Inode::default() });
         world.names.insert(path.to_path_buf(), inode);
         world.durable_names.insert(path.to_path_buf(), inode);
     }
@@ -362,16 +358,17 @@ impl Power {
 }
 
 impl NameChange {
-    /// A change whose source was itself lost changes nothing.
+    /// Names lead to inodes: a rename whose creation is lost gives the new name all the same, and takes no other file's.
     fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
         match self {
             NameChange::Create { path, inode } => {
                 names.insert(path.clone(), *inode);
             }
-            NameChange::Rename { from, to } => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
+            NameChange::Rename { from, to, inode } => {
+                if names.get(from) == Some(inode) {
+                    names.remove(from);
                 }
+                names.insert(to.clone(), *inode);
             }
             NameChange::Remove { path } => {
                 names.remove(path);
@@ -382,7 +379,7 @@ impl NameChange {
     fn concerns(&self, dir: &Path) -> bool {
         match self {
             NameChange::Create { path, .. } | NameChange::Remove { path } => path.parent() == Some(dir),
-            NameChange::Rename { from, to } => from.parent() == Some(dir) || to.parent() == Some(dir),
+            NameChange::Rename { from, to, .. } => from.parent() == Some(dir) || to.parent() == Some(dir),
         }
     }
 }
@@ -417,7 +414,7 @@ impl Content {
     }
 
     fn resize(&mut self, len: usize) {
-        if len < self.len && len % BLOCK_BYTES != 0 {
+        if len < self.len && !len.is_multiple_of(BLOCK_BYTES) {
             self.block_mut(len / BLOCK_BYTES)[len % BLOCK_BYTES..].fill(0);
         }
         self.blocks.resize(len.div_ceil(BLOCK_BYTES), None);
@@ -457,6 +454,20 @@ impl Piece {
         }
     }
 
+    /// Applies itself at `at`, in those of its units that `keeps` accepts.
+    fn apply(&self, at: usize, file: &mut Content, torn: Torn, keeps: &mut impl FnMut(usize) -> bool) {
+        let unit = if matches!(torn, Torn::Sectors) { SECTOR_BYTES } else { BLOCK_BYTES };
+        let end = at + self.len();
+        let mut from = at;
+        while from < end {
+            let next = ((from / unit + 1) * unit).min(end);
+            if matches!(torn, Torn::Whole) || keeps(from) {
+                self.put(file, from, from - at, next - from);
+            }
+            from = next;
+        }
+    }
+
     /// Puts `count` bytes from `from` on into the file at `at`; they lie in one block.
     fn put(&self, file: &mut Content, at: usize, from: usize, count: usize) {
         file.reach(at + count);
@@ -477,41 +488,60 @@ impl Piece {
 impl Inode {
     fn change(&mut self, kind: ChangeKind) {
         kind.apply(&mut self.bytes, Torn::Whole, |_| true);
-        self.changes.push(Change { kind, abandoned: false });
+        self.changes.push(kind);
     }
 
     fn sync(&mut self) {
-        if self.changes.iter().all(|change| !change.abandoned) {
+        if self.abandoned.is_empty() {
             // What readers see is what all changes have made of it.
             self.durable.clone_from(&self.bytes);
             self.changes.clear();
             return;
         }
-        let mut durable = std::mem::take(&mut self.durable);
-        self.changes.retain(|change| {
-            if !change.abandoned {
-                change.kind.apply(&mut durable, Torn::Whole, |_| true);
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                ChangeKind::SetLen(len) => self.durable.resize(len),
+                ChangeKind::Write { offset, pieces } => {
+                    let end = offset + pieces.iter().map(Piece::len).sum::<usize>();
+                    self.durable.reach(end);
+                    let blocks = offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+                    self.durable.blocks[blocks.clone()].clone_from_slice(&self.bytes.blocks[blocks.clone()]);
+                    self.abandoned.retain(|(at, _)| !blocks.contains(&(at / BLOCK_BYTES)));
+                }
             }
-            change.abandoned
-        });
-        self.durable = durable;
+        }
     }
 
     fn abandon(&mut self) {
-        for change in &mut self.changes {
-            change.abandoned = true;
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                // A length is the file system's own: its journal has it.
+                ChangeKind::SetLen(len) => self.durable.resize(len),
+                ChangeKind::Write { offset, pieces } => {
+                    let mut at = offset;
+                    for piece in pieces {
+                        let length = piece.len();
+                        self.abandoned.push((at, piece));
+                        at += length;
+                    }
+                }
+            }
         }
     }
 
     fn after_crash(&self, dice: &mut Dice, keep: u64) -> Content {
         let mut content = self.durable.clone();
+        // Blocks that a failed sync let go are older than what was written after it.
+        for (at, piece) in &self.abandoned {
+            piece.apply(*at, &mut content, Torn::Sectors, &mut |_| dice.keeps(keep));
+        }
         let mut order: Vec<usize> = (0..self.changes.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, dice.below(i as u64 + 1) as usize);
         }
         for i in order {
             let torn = [Torn::Whole, Torn::Blocks, Torn::Sectors, Torn::Sectors][dice.below(4) as usize];
-            self.changes[i].kind.apply(&mut content, torn, |_| dice.keeps(keep));
+            self.changes[i].apply(&mut content, torn, |_| dice.keeps(keep));
         }
         content
     }
@@ -543,17 +573,8 @@ impl ChangeKind {
                 }
                 let mut at = *offset;
                 for piece in pieces {
-                    let unit = if matches!(torn, Torn::Sectors) { SECTOR_BYTES } else { BLOCK_BYTES };
-                    let end = at + piece.len();
-                    let mut from = at;
-                    while from < end {
-                        let next = ((from / unit + 1) * unit).min(end);
-                        if matches!(torn, Torn::Whole) || keeps(from) {
-                            piece.put(file, from, from - at, next - from);
-                        }
-                        from = next;
-                    }
-                    at = end;
+                    piece.apply(at, file, torn, &mut keeps);
+                    at += piece.len();
                 }
             }
         }
@@ -606,8 +627,8 @@ impl Io for MemIo {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
-        world.lookup(from)?;
-        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf() })
+        let inode = world.lookup(from)?;
+        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf(), inode })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

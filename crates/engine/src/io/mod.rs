@@ -7,6 +7,7 @@
 //! | [`Clock`] | what time it is |
 //! | [`AlignedBuf`] | memory that direct I/O accepts |
 //! | [`os`] | real files |
+//! | [`ReadOnly`] | files of another world, to be read only |
 //! | [`mem`] | an in-memory twin that loses, reorders and tears what was not flushed |
 //!
 //! What every implementation promises:
@@ -21,6 +22,7 @@
 mod aligned;
 pub mod mem;
 pub mod os;
+mod readonly;
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -28,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use aligned::{AlignedBuf, BLOCK_BYTES};
+pub use readonly::ReadOnly;
 
 /// How a file is opened. Reading and writing are always allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +54,11 @@ pub trait Io: Send + Sync {
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
 
+    /// Opens a file that will only be read, also where writing is not allowed.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path, OpenOptions::default())
+    }
+
     /// Gives a file another name, atomically replacing what had it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -62,6 +70,11 @@ pub trait Io: Send + Sync {
     /// Takes `path` as an exclusive lock until the result is dropped or the process ends. Held by another:
     /// [`io::ErrorKind::WouldBlock`].
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
+
+    /// The same without making a file for it: `None` if there is none, so that nobody holds it.
+    fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.lock(path).map(Some)
+    }
 
     /// 64 random bits: an identity or a hash's key, not a secret.
     fn random(&self) -> u64 {

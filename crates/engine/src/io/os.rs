@@ -66,6 +66,10 @@ impl Io for OsIo {
         Ok(Arc::new(OsFile { file: fd.into(), direct: false }))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(OsFile { file: fs::File::open(path)?, direct: false }))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
@@ -80,10 +84,21 @@ impl Io for OsIo {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file: fs::File = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into();
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(OsLock { _file: file }))
+        take_lock(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
+
+    fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        match fs::File::open(path) {
+            Ok(file) => take_lock(file).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn take_lock(file: fs::File) -> io::Result<Box<dyn Lock>> {
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Box::new(OsLock { _file: file }))
 }
 
 fn parent_of(path: &Path) -> &Path {

@@ -20,8 +20,9 @@
 //! | 66 | 2 | device of this directory; 65,535 in a directory that holds no device |
 //! | 68 | 4,028 | zero |
 //!
-//! A record has a block for itself, so that appending never rewrites a sector of a valid one. Only a tail that fails its
-//! checksum is overwritten: it was never relied on.
+//! A record has a block for itself, so that appending never changes a sector of a valid one. Only a tail that fails its
+//! checksum is overwritten: it was never relied on. Records that no group proves to be durable are written again, as they are: an earlier
+//! open may have ended with a failed sync, and what it left lives in the page cache only.
 //!
 //! The longest valid list wins; shorter ones must be its beginning and are completed by the next open. A directory of a
 //! device without any record is a lost device.
@@ -180,6 +181,7 @@ impl FenceList {
         }
     }
 
+    /// What is wrong with one directory's copy.
     fn check(&self, file: &FenceFile, dir: &Path, device: u16) -> Result<(), LogDamage> {
         let path = file.path.clone();
         if file.reach > self.records.len() {
@@ -214,15 +216,24 @@ impl FenceList {
     /// The epochs of `incarnation` that may be valid, both ends included; none if it is not in the list.
     pub fn valid_epochs(&self, incarnation: Incarnation) -> Option<(Epoch, Epoch)> {
         let at = self.records.iter().position(|record| record.incarnation == incarnation)?;
-        let last = self.records.get(at + 1).map_or(Epoch(u64::MAX), |next| next.horizon);
+        let next = self.records.get(at + 1).filter(|_| !planted::is(Bug::ReviveDiscarded));
+        let last = next.map_or(Epoch(u64::MAX), |next| next.horizon);
         Some((self.records[at].first_epoch, last))
     }
 
-    /// Appends `record` everywhere, with what a directory lacks before it, durably.
-    pub(super) fn extend(&self, io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
+    /// Appends `record` everywhere, with what a directory lacks before it, durably. Records up to `proven` are known to be.
+    pub(super) fn extend(
+        &self,
+        io: &dyn Io,
+        options: &LogOptions,
+        record: FenceRecord,
+        proven: Incarnation,
+    ) -> Result<(), LogDamage> {
         let mut records = self.records.clone();
         records.push(record);
+        let unproven = records.partition_point(|record| record.incarnation <= proven);
         for ((dir, device), &present) in places(options).zip(&self.present) {
+            let present = present.min(unproven);
             append(io, dir, device, present, &records[present..])?;
         }
         Ok(())
@@ -237,6 +248,50 @@ impl FenceList {
     }
 }
 
+/// All copies, for an inspection.
+#[derive(Default)]
+pub(super) struct Fences {
+    /// The longest list, if any copy has one.
+    pub list: Option<FenceList>,
+    pub problems: Vec<LogDamage>,
+    /// Copies that lack records of the list.
+    pub short: Vec<PathBuf>,
+}
+
+pub(super) fn survey(io: &dyn Io, options: &LogOptions) -> Fences {
+    let mut fences = Fences::default();
+    let mut files = Vec::new();
+    for (dir, device) in places(options) {
+        match read(io, dir) {
+            Ok(file) => files.push((file, dir, device)),
+            Err(damage) => fences.problems.push(damage),
+        }
+    }
+    let Some((longest, ..)) = files.iter().max_by_key(|(file, ..)| file.records.len()) else { return fences };
+    if longest.records.is_empty() {
+        fences.problems.push(LogDamage::Absent { path: options.dirs[0].clone() });
+        return fences;
+    }
+    let present = files.iter().map(|(file, ..)| file.records.len()).collect();
+    let list = FenceList { records: longest.records.clone(), present };
+    for (file, dir, device) in &files {
+        if let Err(damage) = list.check(file, dir, *device) {
+            fences.problems.push(damage);
+        } else if file.reach > file.records.len() {
+            let offset = (file.records.len() * BLOCK_BYTES) as u64;
+            fences.problems.push(LogDamage::FenceDamaged { path: file.path.clone(), offset });
+        } else if file.records.len() < list.records.len() {
+            fences.short.push(file.path.clone());
+        }
+    }
+    let (expected, given) = (list.newest().devices as usize, options.dirs.len());
+    if expected != given {
+        fences.problems.push(LogDamage::DeviceCount { expected, given });
+    }
+    fences.list = Some(list);
+    fences
+}
+
 fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecord]) -> Result<(), LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
@@ -246,7 +301,8 @@ fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecor
         let at = if planted::is(Bug::OverwriteFence) { 0 } else { at };
         let offset = ((at + i) * BLOCK_BYTES) as u64;
         file.write_at(&record.encode(device), offset).map_err(|error| damage("write", error))?;
+        // One by one: a power cut must not keep a record and lose the one before it.
+        file.sync().map_err(|error| damage("sync", error))?;
     }
-    file.sync().map_err(|error| damage("sync", error))?;
     io.sync_dir(dir).map_err(|error| damage("sync the directory of", error))
 }

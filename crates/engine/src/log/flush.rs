@@ -33,7 +33,7 @@ use crate::planted::{self, Bug};
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
 use super::open::Beginning;
-use super::segment::{self, FileError, Preparer, Segments};
+use super::segment::{self, FileError, Owner, Preparer, Segments};
 use super::stage::{self, LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
 use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
 use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
@@ -105,7 +105,7 @@ pub struct Log {
 pub(super) struct Device {
     id: DeviceId,
     dir: PathBuf,
-    direct: bool,
+    direct: AtomicBool,
     /// Bytes reserved or staged and not sealed, with frame prefixes.
     pub unsealed: AtomicU64,
     /// Of them, per live epoch, what large transactions staged ahead of their commits.
@@ -289,7 +289,7 @@ impl Log {
 
     /// Whether direct I/O was granted on every device.
     pub fn is_direct(&self) -> bool {
-        self.devices.iter().all(|device| device.direct)
+        self.devices.iter().all(|device| device.direct.load(Ordering::Relaxed))
     }
 
     /// Memory of buffers: staged, waiting to be written, kept for the next. What is being written at this moment is not seen.
@@ -320,6 +320,12 @@ impl Log {
     /// Bytes of segments that hold groups not recycled yet; a checkpoint is worth it long before the capacity.
     pub fn used_bytes(&self) -> u64 {
         self.devices.iter().map(|device| device.segments.lock().used_bytes()).sum()
+    }
+
+    /// Whether some device is more than half full. Each by itself: what one cannot take, the others' room does not help.
+    pub fn is_half_full(&self) -> bool {
+        let each = self.capacity_bytes() / self.devices.len() as u64;
+        self.devices.iter().any(|device| device.segments.lock().used_bytes() > each / 2)
     }
 
     pub fn stats(&self) -> LogStats {
@@ -932,23 +938,14 @@ enum Close {
 }
 
 impl Device {
-    pub fn new(
-        io: &dyn Io,
-        id: DeviceId,
-        dir: &Path,
-        options: &LogOptions,
-        segments: Segments,
-    ) -> Result<Device, LogError> {
+    pub fn new(owner: Owner, dir: &Path, options: &LogOptions, segments: Segments) -> Device {
+        let direct = segments.is_direct().unwrap_or(options.direct_io);
+        let preparer = Preparer::new(dir.to_path_buf(), owner, options.direct_io, options.segment_bytes);
         let segments = Mutex::new(segments);
-        let mut preparer = Preparer::new(dir.to_path_buf(), options.direct_io, options.segment_bytes);
-        // One spare at once, so that the first reservation need not wait. A recovered log may be full: then a
-        // checkpoint comes first.
-        while segments.lock().spares() == 0 && segment::prepare(io, &segments, &mut preparer, PREPARE_BYTES_MAX)? {}
-        let direct = segments.lock().is_direct().unwrap_or(options.direct_io);
         let device = Device {
-            id,
+            id: owner.device,
             dir: dir.to_path_buf(),
-            direct,
+            direct: AtomicBool::new(direct),
             unsealed: AtomicU64::new(0),
             bulk: Default::default(),
             spares: AtomicUsize::new(0),
@@ -962,13 +959,27 @@ impl Device {
             buffers: Mutex::new(Vec::new()),
         };
         device.note_spares();
-        Ok(device)
+        device
+    }
+
+    /// The first spare of a new log at once, so that the first reservation need not wait.
+    pub fn prepare_first(&self, io: &dyn Io) -> Result<(), FileError> {
+        let mut preparer = self.preparer.lock();
+        while self.segments.lock().spares() == 0
+            && segment::prepare(io, &self.segments, &mut preparer, PREPARE_BYTES_MAX)?
+        {}
+        drop(preparer);
+        self.note_spares();
+        Ok(())
     }
 
     /// Makes the number of spares known; true if it grew.
     fn note_spares(&self) -> bool {
         // Under the lock, so that two of these cannot store in the wrong order.
         let segments = self.segments.lock();
+        if let Some(direct) = segments.is_direct() {
+            self.direct.store(direct, Ordering::Relaxed);
+        }
         self.spares.swap(segments.spares(), Ordering::SeqCst) < segments.spares()
     }
 

@@ -15,7 +15,8 @@
 //!
 //! Reading order: [`group`] the bytes of a group; [`fence`] the bytes of the fence; `segment` the files of a device;
 //! [`epoch`] the clock and the announcements; `stage` where workers leave their frames; `wait` who is told; `flush` the
-//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads; `open` how a log begins.
+//! state machine that seals, writes, syncs and acknowledges; [`scan`] what a recovery reads; `survey` what is
+//! left of a damaged log; `open` how a log begins.
 //!
 //! The formats byte by byte and the argument for each invariant: `docs/internals/log.md`. After Silo (SOSP 2013) for
 //! epochs, P*TIME (VLDB 2004) for parallel differential streams.
@@ -43,6 +44,8 @@ mod flush;
 
 pub mod scan;
 
+pub(crate) mod survey;
+
 mod open;
 
 use std::fmt;
@@ -54,7 +57,7 @@ use crate::ids::{DeviceId, Epoch};
 
 pub use flush::{Log, LogStats, Progress};
 pub use group::{Frames, frames};
-pub use scan::{Discarded, GroupRef, LogDamage, Scan, scan};
+pub use scan::{Discarded, GroupRef, LogDamage, Look, RUN_BYTES, Scan, scan, scan_with};
 pub use stage::{Announced, Reserved, Worker};
 pub use wait::{DurableWait, StageWait};
 

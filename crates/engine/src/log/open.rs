@@ -16,7 +16,7 @@ use crate::planted::{self, Bug};
 use super::fence::{self, FenceList, FenceRecord};
 use super::flush::{Chain, Device};
 use super::scan::{DeviceScan, LogDamage, Scan};
-use super::segment::{self, FileError, InUse, Segments, Spare};
+use super::segment::{self, FileError, InUse, Owner, Segments, Spare};
 use super::stage::workers_per_device;
 use super::{DEVICES_MAX, DatabaseId, GroupNo, Incarnation, Log, LogError, LogOptions, SegmentNo};
 
@@ -70,7 +70,9 @@ impl Log {
         FenceList::found(&*io, options, record)?;
         let device = |(i, dir): (usize, &PathBuf)| {
             let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
-            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+            let device = Device::new(Owner { database, device: DeviceId(i as u16) }, dir, options, segments);
+            device.prepare_first(&*io)?;
+            Ok::<_, LogError>(device)
         };
         let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
         let beginning = Beginning {
@@ -97,25 +99,30 @@ impl Log {
     ) -> Result<Arc<Log>, LogError> {
         let files_max = validate(options)?;
         let newest = scan.fence().newest();
-        let seen = if planted::is(Bug::RepeatEpochs) { scan.chain_end() } else { scan.largest_epoch_seen() };
         let record = FenceRecord {
             database: newest.database,
             incarnation: Incarnation(newest.incarnation.0 + 1),
             horizon: scan.chain_end(),
             // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
-            first_epoch: Epoch(seen.0 + 2),
+            first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
             wall_us: clock.wall_us().max(scan.last_wall_us()),
             devices: newest.devices,
         };
         // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
         // fence then keeps their epochs from being used again.
+        if !planted::is(Bug::TrustPageCache) {
+            scan.rewrite_unproven()?;
+        }
         if !planted::is(Bug::SkipFence) {
-            scan.fence().extend(&*io, options, record)?;
+            scan.fence().extend(&*io, options, record, scan.last_incarnation())?;
         }
         let device = |(i, dir): (usize, &PathBuf)| {
             let found = &scan.devices()[i];
-            let segments = adopt(&*io, dir, options, files_max, found)?;
-            Device::new(&*io, DeviceId(i as u16), dir, options, segments)
+            let owner = Owner { database: record.database, device: DeviceId(i as u16) };
+            let segments = adopt(&*io, dir, owner, options, files_max, found)?;
+            // Without a spare the first reservation waits for one to be filled with zeros. That is not done here: who only reads,
+            // and a log that is full and must be recycled first, need none.
+            Ok::<_, LogError>(Device::new(owner, dir, options, segments))
         };
         let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
         let beginning = Beginning {
@@ -198,7 +205,7 @@ fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
         let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
         let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
         file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
-        if block.iter().any(|&byte| byte != 0) {
+        if block.iter().any(|&byte| byte != 0) && !segment::is_marker(&block) {
             return Err(LogError::Exists { path: dir.to_path_buf() });
         }
     }
@@ -208,10 +215,11 @@ fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
     io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
 }
 
-/// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers.
+/// Takes over a device's files: those with needed groups as they are, unused ones too, the others as spares under new numbers.
 fn adopt(
     io: &dyn Io,
     dir: &Path,
+    owner: Owner,
     options: &LogOptions,
     files_max: usize,
     found: &DeviceScan,
@@ -224,6 +232,7 @@ fn adopt(
         io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
     }
     let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
+    let (mut fresh, mut used, mut odd) = (0, Vec::new(), Vec::new());
     for segment in &found.segments {
         if let Some((first_group, last_epoch)) = segment.needed {
             in_use.push(InUse {
@@ -236,14 +245,36 @@ fn adopt(
             continue;
         }
         let from = dir.join(segment::file_name(segment.number));
-        if segment.bytes == options.segment_bytes && needed + spares.len() < files_max {
-            let to = dir.join(segment::file_name(next));
-            io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
-            spares.push(Spare { number: next, file: segment.file.clone() });
-            next = SegmentNo(next.0 + 1);
+        if segment.bytes == options.segment_bytes && needed + fresh + used.len() < files_max {
+            if segment.is_fresh {
+                fresh += 1;
+                spares.push(Spare { number: segment.number, file: segment.file.clone() });
+            } else {
+                used.push(segment);
+            }
         } else {
-            io.remove(&from).map_err(|error| LogError::io("remove", &from, error))?;
+            odd.push((from, segment));
         }
+    }
+    spares.sort_by_key(|spare| spare.number);
+    for segment in used {
+        let from = dir.join(segment::file_name(segment.number));
+        let to = dir.join(segment::file_name(next));
+        segment::mark_unused(&*segment.file, owner, next).map_err(|error| LogError::io("mark", &from, error))?;
+        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+        spares.push(Spare { number: next, file: segment.file.clone() });
+        next = SegmentNo(next.0 + 1);
+    }
+    // Without any segment the next recovery would take the device for a lost one: the last goes when there is another.
+    if in_use.is_empty()
+        && spares.is_empty()
+        && let Some((_, kept)) = odd.pop()
+    {
+        let (number, bytes, file) = (kept.number, kept.bytes, kept.file.clone());
+        in_use.push(InUse { number, file, bytes, first_group: GroupNo(0), last_epoch: Epoch(0) });
+    }
+    for (path, _) in odd {
+        io.remove(&path).map_err(|error| LogError::io("remove", &path, error))?;
     }
     io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
     Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))

@@ -1,4 +1,7 @@
-//! What does a recovery read, and is it all there? Every segment once, every 4 KiB where no group is recognised.
+//! What does a recovery read, and is it all there? Every used segment once, every 4 KiB where no group is recognised.
+//!
+//! The log does not look into frames, but while a body is in the cache its caller may: [`scan_with`] makes a digest of each
+//! group that checks, and gives those of the groups that count.
 //!
 //! The scan collects the groups whose header and body check, drops those that the fence voids, and follows the chain
 //! from the log's start: the next epoch must name the last one as its predecessor and have every group that it names.
@@ -12,7 +15,8 @@
 //! 4. Otherwise what lies beyond D was never acknowledged and is discarded.
 //!
 //! Everything read is synced first: after a killed process it may live in the page cache only, and what is not on disk
-//! must not become the ground of a new incarnation.
+//! must not become the ground of a new incarnation. After a failed sync even that is not enough: the kernel calls the pages clean, readers
+//! see them, and a later sync succeeds and covers nothing. So what nothing proves to be on disk is written once more ([`Scan::rewrite_unproven`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -31,11 +35,14 @@ use super::fence::FenceList;
 use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
 use super::open::lock_dirs;
-use super::segment;
+use super::segment::{self, Owner};
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
 /// Read ahead of the scan; large reads are what makes a device fast.
-const WINDOW_BYTES: u64 = 1 << 20;
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// What a caller who reads many groups should ask for at once.
+pub const RUN_BYTES: u64 = 4 << 20;
 
 /// One valid group with an epoch up to D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +62,13 @@ pub struct GroupRef {
 
 impl GroupRef {
     /// Bytes of the group in its segment.
-    fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         (u64::from(self.header_bytes) + self.body_bytes).next_multiple_of(BLOCK_BYTES as u64)
+    }
+
+    /// Whether this group lies right behind `before`, so that one read serves both.
+    pub fn follows(&self, before: &GroupRef) -> bool {
+        (self.device, self.segment, self.offset) == (before.device, before.segment, before.offset + before.bytes())
     }
 }
 
@@ -246,6 +258,8 @@ pub(super) struct SegmentScan {
     pub bytes: u64,
     /// First group and last epoch of the groups up to D and not below the log's start.
     pub needed: Option<(GroupNo, Epoch)>,
+    /// Its marker stands, and no segment with a larger number was used: it can be used under its name.
+    pub is_fresh: bool,
 }
 
 /// A judged log: what to replay, and what the next incarnation builds on.
@@ -256,7 +270,10 @@ pub struct Scan {
     chain_end: Epoch,
     largest_epoch: Epoch,
     last_wall_us: u64,
+    /// What was acknowledged, by fence and witnesses: so much is on disk.
+    proven: Epoch,
     discarded: Discarded,
+    read_bytes: u64,
     groups: Vec<GroupRef>,
     devices: Vec<DeviceScan>,
     files: HashMap<(DeviceId, SegmentNo), (Arc<dyn File>, PathBuf)>,
@@ -266,22 +283,65 @@ pub struct Scan {
 /// Reads and judges the whole log. `start` is what the caller's manifest saved (or the default), `relied_on` the largest
 /// epoch in which any image named by the manifest was taken.
 pub fn scan(io: &Arc<dyn Io>, options: &LogOptions, start: &LogStart, relied_on: Epoch) -> Result<Scan, LogDamage> {
+    let nothing = Look { digest: &|_: &[u8]| (), sized: &|_| (), read: &|_| () };
+    Ok(scan_with(io, options, start, relied_on, &nothing)?.0)
+}
+
+/// What a caller wants to know while the log is read. Several threads call these at once.
+pub struct Look<'a, D> {
+    /// Makes what the caller keeps of a group's body that checks; whether the group counts is not known yet.
+    pub digest: &'a (dyn Fn(&[u8]) -> D + Sync),
+    /// Told once how many bytes will be read.
+    pub sized: &'a (dyn Fn(u64) + Sync),
+    /// Told how many were just read.
+    pub read: &'a (dyn Fn(u64) + Sync),
+}
+
+/// As [`scan`], with the digest of each of [`Scan::groups`], in their order.
+pub fn scan_with<D: Send>(
+    io: &Arc<dyn Io>,
+    options: &LogOptions,
+    start: &LogStart,
+    relied_on: Epoch,
+    look: &Look<'_, D>,
+) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options)?;
-    let files = open_segments(&**io, options, start)?;
-    let mut found = read_segments(&files, fence.database(), options.scan_threads)?;
-    found.sort_by_key(|group| (group.header.device, group.header.segment, group.header.offset));
+    let files = open_segments(&**io, options, start, fence.database())?;
+    let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
+    read.sort_by_key(|(header, _)| (header.device, header.segment, header.offset));
+    let (found, digests): (Vec<GroupHeader>, Vec<D>) = read.into_iter().unzip();
     let judge = Judge { fence: &fence, start, files: &files, found: &found, dirs: &options.dirs };
     judge.incarnations()?;
     let (chain, chain_end) = judge.follow_chain();
     judge.horizon(chain_end, relied_on)?;
     let largest_epoch = judge.largest_epoch(relied_on);
-    let (groups, discarded) = judge.split(chain_end);
-    let last_wall_us = found.iter().map(|group| group.header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let (kept, discarded) = judge.split(chain_end);
+    let groups: Vec<GroupRef> = found.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(h, _)| group_ref(h)).collect();
+    let digests = digests.into_iter().zip(kept).filter_map(|(digest, kept)| kept.then_some(digest)).collect();
+    let last_wall_us = found.iter().map(|header| header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let witnessed = found.iter().map(|header| header.witness).max().unwrap_or_default();
+    let proven = witnessed.max(fence.newest().horizon);
+    let read_bytes = files.iter().filter(|file| file.is_read).map(|file| file.bytes).sum();
     let devices = summarise(&files, &found, &groups, start, options.dirs.len());
     let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
     let (start, locks) = (start.clone(), Arc::new(locks));
-    Ok(Scan { fence, start, chain, chain_end, largest_epoch, last_wall_us, discarded, groups, devices, files, locks })
+    let scan = Scan {
+        fence,
+        start,
+        chain,
+        chain_end,
+        largest_epoch,
+        last_wall_us,
+        proven,
+        discarded,
+        read_bytes,
+        groups,
+        devices,
+        files,
+        locks,
+    };
+    Ok((scan, digests))
 }
 
 impl Scan {
@@ -301,6 +361,11 @@ impl Scan {
 
     pub fn largest_epoch_seen(&self) -> Epoch {
         self.largest_epoch
+    }
+
+    /// Bytes of the segments that were read.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     pub fn discarded(&self) -> Discarded {
@@ -323,15 +388,57 @@ impl Scan {
     /// Reads one group and checks it again; the result is its body, for [`super::frames`]. Any number of threads, each
     /// with a buffer of its own.
     pub fn read_group<'b>(&self, group: &GroupRef, buf: &'b mut AlignedBuf) -> Result<&'b [u8], LogDamage> {
-        let (file, path) = self.files.get(&(group.device, group.segment)).expect("the group is one of this scan");
+        let (file, path) = self.file_of(group);
         buf.resize(group.bytes() as usize);
         file.read_at(buf, group.offset).map_err(|error| LogDamage::io("read", path, error))?;
+        self.body(group, buf)
+    }
+
+    /// Reads groups that [follow](GroupRef::follows) each other at once, and checks them again; the result is their bodies.
+    pub fn read_run<'b>(&self, run: &[GroupRef], buf: &'b mut AlignedBuf) -> Result<Vec<&'b [u8]>, LogDamage> {
+        let Some(first) = run.first() else { return Ok(Vec::new()) };
+        debug_assert!(run.is_sorted_by(|a, b| b.follows(a)), "a run has no gaps");
+        let (file, path) = self.file_of(first);
+        buf.resize(run.iter().map(GroupRef::bytes).sum::<u64>() as usize);
+        file.read_at(buf, first.offset).map_err(|error| LogDamage::io("read", path, error))?;
+        let body = |group: &GroupRef| self.body(group, &buf[(group.offset - first.offset) as usize..]);
+        run.iter().map(body).collect()
+    }
+
+    fn body<'b>(&self, group: &GroupRef, bytes: &'b [u8]) -> Result<&'b [u8], LogDamage> {
         let start = group.header_bytes as usize;
-        let body = &buf[start..start + group.body_bytes as usize];
+        let body = &bytes[start..start + group.body_bytes as usize];
         if crc32c::crc32c(body) != group.body_crc && !planted::is(Bug::SkipBodyCheck) {
             return Err(LogDamage::Unreadable { place: self.place(group) });
         }
         Ok(body)
+    }
+
+    /// Writes the groups again that no fence and no witness proves to be on disk, and syncs them: they are the last few. The bytes are those that
+    /// are there, so it does not matter how far a power cut lets this come.
+    pub(super) fn rewrite_unproven(&self) -> Result<(), LogDamage> {
+        let mut buf = AlignedBuf::new();
+        let mut written = BTreeSet::new();
+        for group in self.groups.iter().filter(|group| group.epoch > self.proven) {
+            self.read_group(group, &mut buf)?;
+            let (file, path) = self.file_of(group);
+            file.write_at(&buf, group.offset).map_err(|error| LogDamage::io("write", path, error))?;
+            written.insert((group.device, group.segment));
+        }
+        for place in written {
+            let (file, path) = &self.files[&place];
+            file.sync().map_err(|error| LogDamage::io("sync", path, error))?;
+        }
+        Ok(())
+    }
+
+    /// The newest incarnation that wrote any group: its fence was durable before.
+    pub(super) fn last_incarnation(&self) -> Incarnation {
+        self.groups.iter().map(|group| group.incarnation).max().unwrap_or_default()
+    }
+
+    fn file_of(&self, group: &GroupRef) -> &(Arc<dyn File>, PathBuf) {
+        self.files.get(&(group.device, group.segment)).expect("the group is one of this scan")
     }
 
     /// Names a bad frame of `group`, for the caller that iterates over [`super::frames`].
@@ -340,13 +447,7 @@ impl Scan {
     }
 
     fn place(&self, group: &GroupRef) -> Place {
-        let path = self.files.get(&(group.device, group.segment)).map(|(_, path)| path.clone());
-        Place {
-            path: path.expect("the group is one of this scan"),
-            offset: group.offset,
-            device: group.device,
-            epoch: group.epoch,
-        }
+        Place { path: self.file_of(group).1.clone(), offset: group.offset, device: group.device, epoch: group.epoch }
     }
 
     pub(super) fn fence(&self) -> &FenceList {
@@ -382,7 +483,7 @@ fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, L
     })
 }
 
-/// A segment file to read, or one below the log's start, which is not read.
+/// A segment file to read, or one that is not read: below the log's start, or unused.
 struct SegmentFile {
     device: DeviceId,
     number: SegmentNo,
@@ -390,10 +491,17 @@ struct SegmentFile {
     file: Arc<dyn File>,
     bytes: u64,
     is_read: bool,
+    is_unused: bool,
 }
 
 /// Opens and syncs every segment. Each device has at least one from its creation on.
-fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<Vec<SegmentFile>, LogDamage> {
+fn open_segments(
+    io: &dyn Io,
+    options: &LogOptions,
+    start: &LogStart,
+    database: DatabaseId,
+) -> Result<Vec<SegmentFile>, LogDamage> {
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
     let mut files = Vec::new();
     for (i, dir) in options.dirs.iter().enumerate() {
         let device = DeviceId(i as u16);
@@ -409,8 +517,13 @@ fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<
             let file = io.open(&path, open).map_err(|error| damage("open", error))?;
             file.sync().map_err(|error| damage("sync", error))?;
             let bytes = file.len().map_err(|error| damage("measure", error))?;
-            let is_read = first.is_none_or(|first| number >= first);
-            files.push(SegmentFile { device, number, path, file, bytes, is_read });
+            let is_needed = first.is_none_or(|first| number >= first);
+            let mut is_unused = false;
+            if is_needed && bytes >= BLOCK_BYTES as u64 {
+                file.read_at(&mut block, 0).map_err(|error| damage("read", error))?;
+                is_unused = segment::is_unused(&block, Owner { database, device }, number);
+            }
+            files.push(SegmentFile { device, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
         }
         if files.len() == before {
             return Err(LogDamage::MissingDevice { device, path: dir.clone() });
@@ -419,18 +532,21 @@ fn open_segments(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<
     Ok(files)
 }
 
-/// A group whose header and body check, at the place its header names.
-struct Found {
-    header: GroupHeader,
-}
-
-fn read_segments(files: &[SegmentFile], database: DatabaseId, threads: usize) -> Result<Vec<Found>, LogDamage> {
+/// Every group whose header and body check, at the place its header names, with its digest.
+fn read_segments<D: Send>(
+    files: &[SegmentFile],
+    database: DatabaseId,
+    threads: usize,
+    look: &Look<'_, D>,
+) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
+    let files: Vec<_> = files.iter().filter(|file| file.is_read).collect();
+    (look.sized)(files.iter().map(|file| file.bytes).sum());
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let failed = Mutex::new(None);
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match if file.is_read { read_segment(file, database) } else { Ok(Vec::new()) } {
+            match read_segment(file, database, look) {
                 Ok(groups) => found.lock().extend(groups),
                 Err(damage) => {
                     failed.lock().get_or_insert(damage);
@@ -466,7 +582,6 @@ impl Window<'_> {
         if offset < self.start || offset + bytes > self.start + self.buf.len() as u64 {
             let whole_blocks = self.file.bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
             let ahead = bytes.max(WINDOW_BYTES).min(whole_blocks - offset);
-            self.buf.clear();
             self.buf.resize(ahead as usize);
             self.start = offset;
             let read = self.file.file.read_at(&mut self.buf, offset);
@@ -477,11 +592,15 @@ impl Window<'_> {
     }
 }
 
-fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, LogDamage> {
+fn read_segment<D>(
+    file: &SegmentFile,
+    database: DatabaseId,
+    look: &Look<'_, D>,
+) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
     let mut found = Vec::new();
     let mut window = Window { file, buf: AlignedBuf::new(), start: 0 };
     let block = BLOCK_BYTES as u64;
-    let mut offset = 0;
+    let (mut offset, mut reported) = (0, 0);
     while offset + block <= file.bytes {
         let mut next = offset + block;
         match GroupHeader::decode(window.get(offset, block)?) {
@@ -491,13 +610,18 @@ fn read_segment(file: &SegmentFile, database: DatabaseId) -> Result<Vec<Found>, 
                 let body = &window.get(offset, bytes)?[start..start + header.body_bytes as usize];
                 if crc32c::crc32c(body) == header.body_crc || planted::is(Bug::SkipBodyCheck) {
                     next = offset + bytes;
-                    found.push(Found { header });
+                    let digest = (look.digest)(body);
+                    found.push((header, digest));
                 }
             }
             Ok(_) | Err(NoHeader::Absent | NoHeader::Damaged) => {}
             Err(NoHeader::Version(version)) => {
                 return Err(LogDamage::UnknownVersion { path: file.path.clone(), version });
             }
+        }
+        if next - reported >= WINDOW_BYTES || next + block > file.bytes {
+            (look.read)(next - reported);
+            reported = next;
         }
         offset = next;
     }
@@ -524,7 +648,7 @@ struct Judge<'a> {
     fence: &'a FenceList,
     start: &'a LogStart,
     files: &'a [SegmentFile],
-    found: &'a [Found],
+    found: &'a [GroupHeader],
     dirs: &'a [PathBuf],
 }
 
@@ -532,12 +656,11 @@ impl Judge<'_> {
     /// (3) Every group is of an incarnation that the fence knows.
     fn incarnations(&self) -> Result<(), LogDamage> {
         let newest = self.fence.newest().incarnation;
-        match self.found.iter().find(|group| group.header.incarnation > newest) {
+        match self.found.iter().find(|header| header.incarnation > newest) {
             None => Ok(()),
-            Some(group) => Err(LogDamage::UnknownIncarnation {
-                place: self.place_of(&group.header),
-                incarnation: group.header.incarnation,
-            }),
+            Some(header) => {
+                Err(LogDamage::UnknownIncarnation { place: self.place_of(header), incarnation: header.incarnation })
+            }
         }
     }
 
@@ -545,13 +668,13 @@ impl Judge<'_> {
     fn is_valid(&self, header: &GroupHeader) -> bool {
         let in_fence = self.fence.valid_epochs(header.incarnation);
         let in_fence = in_fence.is_some_and(|(first, last)| first <= header.epoch && header.epoch <= last);
-        in_fence && header.epoch >= self.start.epoch
+        in_fence && (header.epoch >= self.start.epoch || planted::is(Bug::StaleBlock))
     }
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
         let mut epochs: BTreeMap<Epoch, Vec<&GroupHeader>> = BTreeMap::new();
-        for group in self.found.iter().filter(|group| self.is_valid(&group.header)) {
-            epochs.entry(group.header.epoch).or_default().push(&group.header);
+        for header in self.found.iter().filter(|header| self.is_valid(header)) {
+            epochs.entry(header.epoch).or_default().push(header);
         }
         epochs
     }
@@ -583,7 +706,7 @@ impl Judge<'_> {
             return lost(newest.horizon, Proof::Fence);
         }
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
-        if let Some(witness) = self.found.iter().map(|group| &group.header).max_by_key(|header| header.witness)
+        if let Some(witness) = self.found.iter().max_by_key(|header| header.witness)
             && witness.witness > durable
             && !planted::is(Bug::SkipWitness)
         {
@@ -594,7 +717,7 @@ impl Judge<'_> {
         }
         // Epochs are consecutive: the first incomplete one is durable + 1, and only one more can have been submitted.
         let beyond = |header: &&GroupHeader| header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2;
-        match self.found.iter().map(|group| &group.header).find(beyond) {
+        match self.found.iter().find(beyond) {
             Some(header) => lost(Epoch(header.epoch.0 - 2), Proof::Successor(self.place_of(header))),
             None => Ok(()),
         }
@@ -602,29 +725,32 @@ impl Judge<'_> {
 
     fn largest_epoch(&self, relied_on: Epoch) -> Epoch {
         let newest = self.fence.newest();
-        let groups = self.found.iter().map(|group| group.header.epoch);
+        let groups = self.found.iter().map(|header| header.epoch);
         let known = [newest.horizon, newest.first_epoch, relied_on, self.start.epoch, self.start.prev];
         groups.chain(known).max().expect("the list is not empty")
     }
 
     /// The groups up to the chain's end, each (incarnation, device, group) once, and a summary of the others that the
-    /// newest incarnation wrote.
-    fn split(&self, end: Epoch) -> (Vec<GroupRef>, Discarded) {
+    /// newest incarnation wrote. Says of each group found whether it is one of them.
+    fn split(&self, end: Epoch) -> (Vec<bool>, Discarded) {
         let mut seen = BTreeSet::new();
-        let mut groups = Vec::new();
         let mut discarded = Discarded::default();
         let mut epochs = BTreeSet::new();
-        for header in self.found.iter().map(|group| &group.header).filter(|header| self.is_valid(header)) {
+        let counts = |header: &GroupHeader| {
+            if !self.is_valid(header) {
+                return false;
+            }
             if header.epoch > end {
                 discarded.groups += 1;
                 discarded.body_bytes += header.body_bytes;
                 epochs.insert(header.epoch);
-            } else if seen.insert((header.incarnation, header.device, header.group)) {
-                groups.push(group_ref(header));
+                return false;
             }
-        }
+            seen.insert((header.incarnation, header.device, header.group))
+        };
+        let kept = self.found.iter().map(counts).collect();
         discarded.epochs = epochs.len() as u64;
-        (groups, discarded)
+        (kept, discarded)
     }
 
     fn place_of(&self, header: &GroupHeader) -> Place {
@@ -641,17 +767,28 @@ impl Judge<'_> {
     fn place_after(&self, end: Epoch) -> Place {
         let epochs = self.epochs();
         let next = epochs.range(Epoch(end.0 + 1)..).next();
+        let of_next = next.map(|(_, groups)| groups[0]);
         let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
-        let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
-        let before = self.found.iter().map(|found| &found.header);
-        let before = before.filter(|header| header.device == device && header.group < group);
-        match before.max_by_key(|header| header.group) {
-            Some(header) => {
-                let bytes = group_bytes(header.participants.len(), header.body_bytes);
-                let place = self.place_of(header);
+        // A whole epoch of the next incarnation names the one that is missing before it, at the beginning of its own segment.
+        let named = of_next.filter(|next| next.incarnation > self.incarnation_of(end)).map(|next| {
+            let before = (next.device, GroupNo(next.group.0.saturating_sub(1)));
+            (Epoch(next.prev_epoch.0.max(end.0 + 1)), before)
+        });
+        let expected = || (Epoch(end.0 + 1), self.expected_after(end));
+        let (epoch, (device, group)) = missing.or(named).unwrap_or_else(expected);
+        let of_device = || self.found.iter().filter(|header| header.device == device);
+        let own = of_next.and_then(|next| of_device().find(|header| header.incarnation == next.incarnation));
+        let before = of_device().filter(|header| header.group < group).max_by_key(|header| header.group);
+        match (before, own) {
+            (Some(before), Some(own)) if before.incarnation < own.incarnation => {
+                Place { offset: 0, epoch, ..self.place_of(own) }
+            }
+            (Some(before), _) => {
+                let bytes = group_bytes(before.participants.len(), before.body_bytes);
+                let place = self.place_of(before);
                 Place { offset: place.offset + bytes, epoch, ..place }
             }
-            None => {
+            (None, _) => {
                 let path = self.files.iter().find(|file| file.device == device && file.is_read);
                 let dir = self.dirs[usize::from(device.0)].clone();
                 Place { path: path.map_or(dir, |file| file.path.clone()), offset: 0, device, epoch }
@@ -659,16 +796,21 @@ impl Judge<'_> {
         }
     }
 
+    fn incarnation_of(&self, epoch: Epoch) -> Incarnation {
+        let of_epoch = self.found.iter().find(|header| header.epoch == epoch && self.is_valid(header));
+        of_epoch.map_or(Incarnation(0), |header| header.incarnation)
+    }
+
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
     fn expected_after(&self, end: Epoch) -> (DeviceId, GroupNo) {
-        let last = self.found.iter().map(|found| &found.header).filter(|header| header.epoch <= end);
+        let last = self.found.iter().filter(|header| header.epoch <= end);
         let last = last.max_by_key(|header| header.epoch);
         last.map_or((DeviceId(0), GroupNo(0)), |header| (header.device, GroupNo(header.group.0 + 1)))
     }
 }
 
 /// A group that the epoch names and that is not there.
-fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
+pub(super) fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo)> {
     let first = groups[0];
     let named = first.participants.iter().find(|participant| {
         !groups.iter().any(|group| {
@@ -698,7 +840,7 @@ fn group_ref(header: &GroupHeader) -> GroupRef {
 
 fn summarise(
     files: &[SegmentFile],
-    found: &[Found],
+    found: &[GroupHeader],
     groups: &[GroupRef],
     start: &LogStart,
     devices: usize,
@@ -710,14 +852,16 @@ fn summarise(
     }
     let device = |device: DeviceId| {
         let files = files.iter().filter(|file| file.device == device);
+        let last_used = files.clone().filter(|file| file.is_read).map(|file| file.number).max();
         let segment = |file: &SegmentFile| SegmentScan {
             number: file.number,
             file: file.file.clone(),
             bytes: file.bytes,
             needed: needed.get(&(device, file.number)).copied(),
+            is_fresh: file.is_unused && last_used.is_none_or(|last| last < file.number),
         };
         let saved = start.devices.iter().find(|start| start.device == device);
-        let seen = found.iter().filter(|found| found.header.device == device).map(|found| found.header.group);
+        let seen = found.iter().filter(|header| header.device == device).map(|header| header.group);
         DeviceScan {
             last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
             last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),

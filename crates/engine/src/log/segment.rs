@@ -7,22 +7,38 @@
 //!                                         +--------------- rename to the next number --------------+
 //! ```
 //!
+//! A spare begins with a *marker*, which the first group placed in it overwrites (little-endian, the rest of the block zero):
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `FRESHNEW` |
+//! | 8 | 4 | format version of the log, 1 |
+//! | 12 | 4 | CRC32C of bytes 0..48, computed with these four bytes zero |
+//! | 16 | 16 | database id |
+//! | 32 | 8 | segment number |
+//! | 40 | 2 | device |
+//! | 42 | 6 | zero |
+//!
 //! 1. A file named `log-*.seg` has its full length, written and synced: zeros at first, stale groups later. `fallocate`
 //!    would not do: the first write into an unwritten extent makes every sync a metadata commit.
 //! 2. A spare's name is durable before the spare is used; numbers only grow, and spares are used in their order.
 //! 3. Stale groups of a recycled file carry the number it had before, so none is taken for a group of the new one.
 //! 4. Files never exceed the configured number: the log's size is bounded.
+//! 5. While the marker of its own number stands, nothing in a segment was acknowledged, nor anything after it on its device: a
+//!    device writes a group only when the one before is synced, and the first one of a segment overwrites the marker. So a recovery
+//!    need not read what lies behind it, and an unused segment costs a restart one block.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::ids::Epoch;
-use crate::io::{AlignedBuf, File, Io, OpenOptions};
+use crate::ids::{DeviceId, Epoch};
+use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
 use crate::planted::{self, Bug};
 
-use super::{GroupNo, SegmentNo};
+use super::group::{u32_at, u64_at};
+use super::{DatabaseId, GroupNo, SegmentNo};
 
 /// A file being filled with zeros; its name says nothing to a scan.
 pub const PREPARE_NAME: &str = "prepare.tmp";
@@ -38,6 +54,51 @@ pub fn parse_name(name: &str) -> Option<SegmentNo> {
     let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
     let number = digits.parse().ok()?;
     (file_name(SegmentNo(number)) == name).then_some(SegmentNo(number))
+}
+
+const MARKER_MAGIC: [u8; 8] = *b"FRESHNEW";
+const MARKER_VERSION: u32 = 1;
+const MARKER_BYTES: usize = 48;
+
+/// Whose a segment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    pub database: DatabaseId,
+    pub device: DeviceId,
+}
+
+/// The first block of an unused segment.
+fn marker(owner: Owner, number: SegmentNo) -> AlignedBuf {
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
+    block[0..8].copy_from_slice(&MARKER_MAGIC);
+    block[8..12].copy_from_slice(&MARKER_VERSION.to_le_bytes());
+    block[16..32].copy_from_slice(&owner.database.0.to_le_bytes());
+    block[32..40].copy_from_slice(&number.0.to_le_bytes());
+    block[40..42].copy_from_slice(&owner.device.0.to_le_bytes());
+    let crc = crc32c::crc32c(&block[..MARKER_BYTES]);
+    block[12..16].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+/// Whether a segment's first block says that it is this one, unused.
+pub fn is_unused(block: &[u8], owner: Owner, number: SegmentNo) -> bool {
+    block[..MARKER_BYTES] == marker(owner, number)[..MARKER_BYTES]
+}
+
+/// Whether a block is some segment's marker.
+pub fn is_marker(block: &[u8]) -> bool {
+    if block.len() < MARKER_BYTES || block[..8] != MARKER_MAGIC {
+        return false;
+    }
+    let device = DeviceId(u16::from_le_bytes([block[40], block[41]]));
+    let database = DatabaseId(u128::from(u64_at(block, 16)) | u128::from(u64_at(block, 24)) << 64);
+    u32_at(block, 8) == MARKER_VERSION && is_unused(block, Owner { database, device }, SegmentNo(u64_at(block, 32)))
+}
+
+/// Marks a segment unused, durably. What it held is below the log's start, or void.
+pub fn mark_unused(file: &dyn File, owner: Owner, number: SegmentNo) -> io::Result<()> {
+    file.write_at(&marker(owner, number), 0)?;
+    file.sync()
 }
 
 /// A segment with groups that are or were needed.
@@ -214,6 +275,7 @@ impl FileError {
 /// Makes and renames a device's files, beside the commits: used under a lock of its own, never while a group is placed.
 pub struct Preparer {
     dir: PathBuf,
+    owner: Owner,
     direct: bool,
     segment_bytes: u64,
     zeros: AlignedBuf,
@@ -221,8 +283,8 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    pub fn new(dir: PathBuf, direct: bool, segment_bytes: u64) -> Preparer {
-        Preparer { dir, direct, segment_bytes, zeros: AlignedBuf::new(), filling: None }
+    pub fn new(dir: PathBuf, owner: Owner, direct: bool, segment_bytes: u64) -> Preparer {
+        Preparer { dir, owner, direct, segment_bytes, zeros: AlignedBuf::new(), filling: None }
     }
 
     /// Whether a file is half made.
@@ -234,7 +296,7 @@ impl Preparer {
         self.zeros.capacity()
     }
 
-    /// Writes up to `bytes` of zeros; true when the file is complete and synced under its temporary name.
+    /// Writes up to `bytes` of zeros; true when the file is complete under its temporary name, though not yet synced.
     pub fn fill(&mut self, io: &dyn Io, bytes: u64) -> Result<bool, FileError> {
         let path = self.dir.join(PREPARE_NAME);
         let (file, written) = match self.filling.take() {
@@ -253,11 +315,6 @@ impl Preparer {
             return Err(self.give_up(io, FileError::new("write zeros to", &path, error)));
         }
         let written = written + chunk as u64;
-        if written == self.segment_bytes
-            && let Err(error) = file.sync()
-        {
-            return Err(self.give_up(io, FileError::new("sync", &path, error)));
-        }
         self.filling = Some((file, written));
         Ok(written == self.segment_bytes)
     }
@@ -271,10 +328,13 @@ impl Preparer {
         error
     }
 
-    /// Gives the complete file its name.
+    /// Marks and syncs the complete file, then gives it its name.
     pub fn finish(&mut self, io: &dyn Io, number: SegmentNo) -> Result<Arc<dyn File>, FileError> {
         let (file, written) = self.filling.take().expect("finish follows a complete fill");
         assert_eq!(written, self.segment_bytes, "a segment is complete before it gets its name");
+        if let Err(error) = mark_unused(&*file, self.owner, number) {
+            return Err(self.give_up(io, FileError::new("sync", &self.dir.join(PREPARE_NAME), error)));
+        }
         let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
         io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
         if !planted::is(Bug::ForgetDirectorySync) {
@@ -344,6 +404,10 @@ pub fn recycle(
         let path = preparer.dir.join(file_name(segment.number));
         io.remove(&path).map_err(|error| FileError::new("remove", &path, error))?;
     }
+    for (segment, number) in &keep {
+        let path = preparer.dir.join(file_name(segment.number));
+        mark_unused(&*segment.file, preparer.owner, *number).map_err(|error| FileError::new("mark", &path, error))?;
+    }
     preparer.renumber(io, keep.iter().map(|(segment, to)| (segment.number, *to)))?;
     let mut segments = segments.lock();
     segments.in_work -= odd.len();
@@ -357,6 +421,21 @@ pub fn recycle(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_marker_says_which_segment_is_unused_and_no_flipped_bit_passes() {
+        let owner = Owner { database: DatabaseId(77 << 64 | 3), device: DeviceId(2) };
+        let block = marker(owner, SegmentNo(9));
+        assert!(is_marker(&block) && is_unused(&block, owner, SegmentNo(9)));
+        assert!(!is_unused(&block, owner, SegmentNo(10)));
+        assert!(!is_unused(&block, Owner { device: DeviceId(1), ..owner }, SegmentNo(9)));
+        for bit in 0..MARKER_BYTES * 8 {
+            let mut flipped = block.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_marker(&flipped) && !is_unused(&flipped, owner, SegmentNo(9)), "bit {bit}");
+        }
+        assert!(!is_marker(&AlignedBuf::zeroed(BLOCK_BYTES)));
+    }
 
     #[test]
     fn names_are_parsed_strictly() {

@@ -176,7 +176,8 @@ impl Worker {
     /// As [`Worker::reserve`], for a bulk frame.
     pub fn reserve_bulk(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
         let seen = self.log.stage_waiters.changes();
-        if !self.log.has_bulk_room(self.device) {
+        // A failed log gathers nothing: its bulk room never comes back, and `reserve` says why.
+        if !self.log.has_bulk_room(self.device) && self.log.poisoned().is_none() {
             self.log.wake_if_parked();
             return Err(ReserveError::Busy(StageWait::bulk(&self.log, self.device, seen)));
         }

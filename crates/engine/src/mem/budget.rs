@@ -11,8 +11,8 @@
 //!
 //! 1. Growth of b bytes is granted iff G + b + max(F, R) <= L: rows never take the room that an update or a delete needs to end.
 //! 2. Reading of b bytes is granted iff G + b + max(F, R / 2) <= L: reads go on where growth has stopped. Finishing is granted iff G + F + b <= L; a growing statement's own versions may fill half of the reserve only.
-//! 3. What a restart holds at its peak, pages and indexes as they are now and what replay and the building of the largest
-//!    ordered index take on top, is at most L too: growth is refused before either would pass.
+//! 3. What a restart holds at its peak, pages and indexes as they are now and what replay and the sorting of keys take on
+//!    top, is at most L too: growth is refused before either would pass.
 //! 4. Whoever takes gives back exactly that: an [`Account`] at the latest when it is dropped.
 //!
 //! Counters are relaxed and shared, so takers take in pieces: pages, chunks of versions, index nodes, results by doubling. A refusal
@@ -103,7 +103,7 @@ pub(crate) struct RestartCosts {
     pub page_bytes: u64,
 }
 
-/// An ordered index is sorted before it is built: a run for each thread and what they are merged from, in index sizes.
+/// Ordered indexes are built from sorted runs, which grow by doubling: at most twice what the indexes take.
 const SORT_FACTOR: u64 = 2;
 
 /// The memory limit and what is taken of it.
@@ -115,8 +115,9 @@ pub(crate) struct Budget {
     growing: AtomicU64,
     finishing: AtomicU64,
     kinds: [AtomicU64; Kind::ALL.len()],
-    /// Bytes of the largest ordered index.
-    largest_ordered: AtomicU64,
+    /// Bytes of the ordered indexes that a restart builds at the same time, as last counted, and what all have grown by since.
+    sorted_together: AtomicU64,
+    ordered_since: AtomicU64,
 }
 
 impl Budget {
@@ -134,7 +135,8 @@ impl Budget {
             growing: AtomicU64::new(0),
             finishing: AtomicU64::new(0),
             kinds: Default::default(),
-            largest_ordered: AtomicU64::new(0),
+            sorted_together: AtomicU64::new(0),
+            ordered_since: AtomicU64::new(0),
         }
     }
 
@@ -184,19 +186,13 @@ impl Budget {
     }
 
     fn sort_bytes(&self) -> u64 {
-        self.largest_ordered.load(Relaxed) * SORT_FACTOR
+        (self.sorted_together.load(Relaxed) + self.ordered_since.load(Relaxed)) * SORT_FACTOR
     }
 
-    /// An ordered index is this large now.
-    pub fn note_ordered(&self, bytes: u64) {
-        if bytes > self.largest_ordered.load(Relaxed) {
-            self.largest_ordered.fetch_max(bytes, Relaxed);
-        }
-    }
-
-    /// After some were dropped.
-    pub fn set_largest_ordered(&self, bytes: u64) {
-        self.largest_ordered.store(bytes, Relaxed);
+    /// The most bytes of ordered indexes that a restart builds at the same time, counted now.
+    pub fn set_sorted_together(&self, bytes: u64) {
+        self.ordered_since.store(0, Relaxed);
+        self.sorted_together.store(bytes, Relaxed);
     }
 
     pub fn limit_bytes(&self) -> u64 {
@@ -238,7 +234,8 @@ impl Account {
     /// False: there is no room, and nothing was taken.
     pub fn take(&self, bytes: u64, claim: Claim) -> bool {
         if self.ordered {
-            self.budget.note_ordered(self.bytes() + bytes);
+            // Before it is asked for: it counts twice for a restart.
+            self.budget.ordered_since.fetch_add(bytes, Relaxed);
         }
         let granted = self.budget.take(self.kind, bytes, claim);
         if granted {
@@ -320,7 +317,7 @@ mod tests {
         assert!(!budget.take(Kind::Pages, 64 << 10, Claim::Growth), "the sort at a restart needs the rest");
         assert!(budget.take(Kind::Queries, MIB, Claim::Growth), "what a restart does not bring back has room");
         drop(index);
-        budget.set_largest_ordered(0);
+        budget.set_sorted_together(0);
         assert!(budget.take(Kind::Pages, MIB, Claim::Growth));
     }
 

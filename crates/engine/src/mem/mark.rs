@@ -23,6 +23,7 @@
 //!    the new life's epoch, which is above its s, and leaves a mark too low, which only keeps more log.
 //! 4. A mark that is seen after epoch d became durable is at or below every change up to d that the published image lacks.
 
+use crate::planted::{self, Bug};
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Later than every epoch.
@@ -46,7 +47,7 @@ impl PageMark {
         if self.changed_in.load(SeqCst) < epoch {
             self.changed_in.fetch_max(epoch, SeqCst);
         }
-        if self.mark.load(SeqCst) > epoch {
+        if self.mark.load(SeqCst) > epoch && !planted::is(Bug::ForgetMark) {
             self.mark.fetch_min(epoch, SeqCst);
         }
     }
@@ -63,7 +64,7 @@ impl PageMark {
     /// An image as of the end of `covered` is in force. One thread at a time.
     pub fn publish(&self, covered: u64) {
         self.mark.store(CLEAN, SeqCst);
-        if self.changed_in.load(SeqCst) > covered {
+        if self.changed_in.load(SeqCst) > covered && !planted::is(Bug::ForgetLaterChange) {
             self.mark.fetch_min(covered + 1, SeqCst);
         }
     }

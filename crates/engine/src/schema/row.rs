@@ -173,6 +173,14 @@ impl Row {
         &mut self.words
     }
 
+    /// Makes it a copy of which only the words `at` count; the others are any.
+    pub(crate) fn pick(&mut self, words: usize, at: &[usize], word: impl Fn(usize) -> u64) {
+        self.words.resize(words, 0);
+        self.heap.clear();
+        self.fetched.clear();
+        at.iter().for_each(|&at| self.words[at] = word(at));
+    }
+
     /// A stored long value of this column that is not on the heap yet: its length and row id.
     pub(crate) fn unfetched(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
         let (length, row) = self.stored(layout, column)?;
@@ -183,6 +191,15 @@ impl Row {
     pub(crate) fn stored(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
         let (length, high) = self.long_descriptor(layout, column)?;
         (high & HEAP_BIT == 0).then_some((length, RowId(high)))
+    }
+
+    /// What the column's descriptor says of a long value: its length and first bytes, and where it is stored. A descriptor that is
+    /// no row id says nowhere.
+    pub(crate) fn described(&self, layout: &Layout, column: usize) -> Option<(usize, [u8; 4], Option<RowId>)> {
+        let (length, high) = self.long_descriptor(layout, column)?;
+        let low = self.words[usize::from(layout.fields[column].word)].to_le_bytes();
+        let prefix = [low[4], low[5], low[6], low[7]];
+        Some((length, prefix, (high <= RowId::MAX.0).then_some(RowId(high))))
     }
 
     /// A long value of this column that was set and is not stored yet.

@@ -51,6 +51,16 @@ pub(crate) struct ContainerMemory {
     pub list_taken_bytes: u64,
 }
 
+/// What a recovery finds in some pages of a container.
+#[derive(Default)]
+pub(crate) struct Survey {
+    /// Slots that are not live, in their order, those never given out included.
+    free: Vec<RowId>,
+    /// One above the position of the last slot that was ever given out; 0 without one.
+    used: u64,
+    pub live: u64,
+}
+
 /// Slots of one width over a list of pages.
 pub(crate) struct Container {
     pub storage: StorageId,
@@ -181,41 +191,64 @@ impl Container {
         self.pages.read().clone()
     }
 
-    /// Recovery: takes the pages in order of ordinal and finds the free slots, which now are all that are not live. No slot's
-    /// timestamp may be above the durable `horizon`: the row that has one is the error.
-    pub fn restore(&self, pages: Vec<PageNo>, horizon: Cts) -> Result<(), (RowId, Cts)> {
-        let mut free = Vec::new();
-        let mut high_water = 0;
-        for (ordinal, &page) in pages.iter().enumerate() {
-            for slot in 0..self.slots_per_page {
+    /// Recovery: looks through pages of this container, the first of which has that ordinal. No slot's timestamp may be above the
+    /// durable `horizon`: the row that has one is the error.
+    pub fn survey(&self, pages: &[PageNo], first_ordinal: u64, horizon: Cts) -> Result<Survey, (RowId, Cts)> {
+        let mut survey = Survey::default();
+        for (&page, ordinal) in pages.iter().zip(first_ordinal..) {
+            let words = self.space.words(page, 0, PAGE_WORDS);
+            for (slot, words) in words.chunks_exact(self.slot_words).take(self.slots_per_page as usize).enumerate() {
+                let place = Slot::new(words);
                 let row = RowId::new(page, slot as u16);
-                let place = self.slot(row);
-                let cts = Cts(place.word(0).load(Ordering::Relaxed));
+                let cts = Cts(place.load(0));
                 if cts > horizon {
                     return Err((row, cts));
                 }
-                let position = ordinal as u64 * self.slots_per_page + slot;
                 if cts != Cts::ZERO {
-                    high_water = position + 1;
+                    survey.used = ordinal * self.slots_per_page + slot as u64 + 1;
                 }
-                if place.word(1).load(Ordering::Relaxed) & LIVE == 0 {
-                    free.push((position, row));
+                if place.load(1) & LIVE == 0 {
+                    survey.free.push(row);
+                } else {
+                    survey.live += 1;
                 }
             }
         }
-        free.retain(|(position, _)| *position < high_water);
-        let free: Vec<RowId> = free.into_iter().rev().map(|(_, row)| row).collect();
+        Ok(survey)
+    }
+
+    /// Recovery: takes the pages in order of ordinal, and of what was found in them, in the same order, the free slots: all that
+    /// are not live.
+    pub fn restore(&self, pages: Vec<PageNo>, surveys: Vec<Survey>) {
+        let high_water = surveys.iter().map(|survey| survey.used).max().unwrap_or(0);
+        let mut free: Vec<RowId> = surveys.into_iter().flat_map(|survey| survey.free).collect();
+        // At the end are those that were never given out (module invariant 3).
+        let never = pages.len() as u64 * self.slots_per_page - high_water;
+        free.truncate(free.len().saturating_sub(never as usize));
+        // The lowest is given out first.
+        free.reverse();
         self.account.hold(pages.len() as u64 * self.page_lists_bytes(), Claim::Forced);
         self.allocation.lock().free = free;
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);
-        Ok(())
+    }
+
+    /// Whether a page with this metadata can belong here: a damaged log must not lead outside a slot.
+    pub fn accepts(&self, meta: &PageMeta) -> bool {
+        self.slot_words == usize::from(meta.slot_words)
     }
 
     /// What a new page of this container is allocated with.
     pub fn page_request(&self) -> (StorageId, u16, u16, u32) {
         (self.storage, self.number, self.slot_words as u16, self.pages.read().len() as u32)
     }
+}
+
+/// The number of the container for a long value (or piece) of this length.
+pub(crate) fn container_for(bytes: usize) -> u16 {
+    debug_assert!(bytes <= PIECE_BYTES);
+    let slot = bytes + VALUE_HEADER_WORDS * 8;
+    VALUES + (slot.next_power_of_two().max(64).trailing_zeros() - 6) as u16
 }
 
 /// All containers of one incarnation of a table.
@@ -240,10 +273,7 @@ impl Store {
 
     /// The container for a long value (or piece) of this length.
     pub fn values_for(&self, bytes: usize) -> &Container {
-        debug_assert!(bytes <= PIECE_BYTES);
-        let slot = bytes + VALUE_HEADER_WORDS * 8;
-        let class = slot.next_power_of_two().max(64).trailing_zeros() - 6;
-        &self.values[class as usize]
+        &self.values[usize::from(container_for(bytes) - VALUES)]
     }
 
     pub fn container(&self, number: u16) -> Option<&Container> {
@@ -255,11 +285,6 @@ impl Store {
 
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         std::iter::once(&self.primary).chain(&self.values)
-    }
-
-    /// Whether a page with this metadata can belong here: a damaged log must not lead outside a slot.
-    pub fn accepts(&self, meta: &PageMeta) -> bool {
-        self.container(meta.container).is_some_and(|c| c.slot_words == usize::from(meta.slot_words))
     }
 }
 

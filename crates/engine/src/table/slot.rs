@@ -106,9 +106,10 @@ impl<'a> Slot<'a> {
         Latched { words: self.words, seen, changed: false }
     }
 
-    /// A word of the persistent part while nobody else can reach the slot (recovery).
-    pub fn word(&self, at: usize) -> &'a AtomicU64 {
-        &self.words[VOLATILE_WORDS + at]
+    /// A word of the persistent part, while nobody writes the slot (recovery).
+    #[inline]
+    pub fn load(&self, at: usize) -> u64 {
+        self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)
     }
 }
 

@@ -40,7 +40,7 @@ mod ddl;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
-pub(crate) use values::fetch_stored;
+pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};
 
 use crate::ids::Cts;

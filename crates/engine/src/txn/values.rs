@@ -11,10 +11,10 @@ use crate::schema::Row;
 use crate::table::{PIECE_BYTES, Store};
 
 /// Words of a value's persistent part before its payload.
-pub(super) const PAYLOAD: usize = 2;
+pub(crate) const PAYLOAD: usize = 2;
 
 /// Bytes of the list of pieces of a value of this length; `None` if it lies in one slot.
-pub(super) fn list_bytes(length: usize) -> Option<usize> {
+pub(crate) fn list_bytes(length: usize) -> Option<usize> {
     (length > PIECE_BYTES).then(|| length.div_ceil(PIECE_BYTES) * 8)
 }
 

@@ -11,6 +11,9 @@
 //! | `recovery` | do deltas commute |
 //! | `checkpoint` | which pages are imaged, what happens to the files |
 //! | `format` | can old files be read |
+//! | `damaged` | what do checks and salvages damage |
+//! | `inspect` | is damage found, and only damage |
+//! | `salvage` | what is saved of a damaged database |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `layering` | do the sources keep the rules of the house |
 
@@ -18,11 +21,14 @@ mod world;
 
 mod checkpoint;
 mod crash;
+mod damaged;
 mod faults;
 mod format;
+mod inspect;
 mod layering;
 mod model;
 mod races;
 mod recovery;
+mod salvage;
 mod threads;
 mod transactions;

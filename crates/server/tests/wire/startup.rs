@@ -2,10 +2,13 @@
 
 use crate::client::{Client, Reply, encoded};
 use crate::{Fixture, address, connect};
+use freshet_engine::engine::{Phase, RecoveryProgress, RecoveryReport};
 use freshet_server::listener;
-use pgwire::messages::startup::{GssEncRequest, SslRequest, Startup};
-use std::io::Read;
-use std::net::TcpStream;
+use freshet_server::recovery::Recovery;
+use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::startup::{GssEncRequest, SecretKey, SslRequest, Startup};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 #[test]
 fn drivers_read_what_they_expect() {
@@ -120,6 +123,50 @@ fn a_stopping_server_says_so() {
     let again = listener::listen(&fixture.database, listener::Options::new(address)).unwrap();
     let mut client = Client::connect(again.local_addr());
     assert_eq!(client.value("select count(*) from s"), "0", "rolled back");
+}
+
+/// All that the server sends until it closes the connection.
+fn answer(address: SocketAddr, packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address).expect("the server accepts");
+    packets.iter().for_each(|packet| socket.write_all(packet).expect("it reads"));
+    let mut told = Vec::new();
+    socket.read_to_end(&mut told).expect("it closes");
+    told
+}
+
+#[test]
+fn who_comes_during_a_recovery_is_told_how_long_it_takes() {
+    let fixture = Fixture::new(|_| {});
+    let recovery = Recovery::new(false);
+    let options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
+    let starting = listener::start(options.clone(), recovery.clone()).expect("a free port");
+    let address = starting.local_addr();
+    let mut startup = Startup::new();
+    startup.parameters.insert("user".into(), "u".into());
+    let hello = encoded(startup);
+    let phase = Phase::Load;
+    recovery.tell(&RecoveryReport { phase, done_bytes: 1, total_bytes: 4, rate_bytes: 1, left_us: 3_600_000_000 });
+    for first in [Vec::new(), encoded(SslRequest::new()), encoded(GssEncRequest::new())] {
+        let declined = if first.is_empty() { "" } else { "N" };
+        let told = answer(address, &[first, hello.clone()]);
+        let told = String::from_utf8_lossy(&told);
+        assert!(told.starts_with(&format!("{declined}E")), "{told}");
+        for part in ["FATAL", "57P03", "the database system is starting up", "replaying (25%)", "ready in about 3600 s"]
+        {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+    }
+    assert_eq!(answer(address, &[encoded(CancelRequest::new(1, SecretKey::I32(2)))]), b"");
+    let waiting = TcpStream::connect(address).expect("a client that says nothing yet");
+    let server = starting.serve(&fixture.database).expect("workers");
+    assert_eq!(server.local_addr(), address);
+    let mut client = Client::connect(address);
+    assert_eq!(client.value("select 1"), "1");
+    drop(waiting);
+    server.stop();
+    let starting = listener::start(listener::Options::new(address), recovery).expect("the port is free again");
+    drop(starting);
+    assert!(TcpStream::connect(address).is_err(), "a recovery that failed leaves no listener");
 }
 
 #[test]

@@ -155,7 +155,7 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Called for every row looked at.
+    /// Called for every row looked at, and again for every row changed.
     #[inline]
     fn row(&mut self) -> Result<(), Halt> {
         if self.interrupt.row() { self.look_around() } else { Ok(()) }

@@ -12,6 +12,7 @@
 //!
 //! Another view is another module here and a line in [`VIEWS`].
 
+mod checkpoint;
 mod log;
 mod memory;
 
@@ -21,7 +22,7 @@ use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 
 /// Every view, by name.
-pub const VIEWS: &[&dyn SystemView] = &[&log::LogView, &memory::MemoryView];
+pub const VIEWS: &[&dyn SystemView] = &[&checkpoint::CheckpointView, &log::LogView, &memory::MemoryView];
 
 /// A row of a view: one value per column.
 pub type Cells = Vec<Datum>;

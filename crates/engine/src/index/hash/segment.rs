@@ -305,6 +305,15 @@ impl Segment {
         // Pieces used before: whoever reads what we are about to store must see that their segment has retired.
         fence(Release);
         pieces.iter().for_each(Piece::clear);
+        Segment::of(depth, prefix, pieces)
+    }
+
+    /// An open, empty segment of pieces that are all zeros: no bucket is touched, so that memory comes with the entries.
+    pub fn of_zeroed(depth: u32, prefix: u64, pieces: &[Piece]) -> Segment {
+        Segment::of(depth, prefix, pieces)
+    }
+
+    fn of(depth: u32, prefix: u64, pieces: &[Piece]) -> Segment {
         let mut slots = [None; PIECES_MAX];
         for (slot, &piece) in slots.iter_mut().zip(pieces) {
             *slot = Some(piece);

@@ -1,0 +1,267 @@
+//! What is left of a damaged database? Every row in the last version that can be proven whole, and a list of what cannot.
+//!
+//! 1. Where the image in force is lost, an older one of the same generation serves. It loses nothing if the needed log begins at or below it.
+//! 2. A group counts if it is valid and acknowledged, or its epoch is whole: so a tail that was never acknowledged counts as in a recovery.
+//! 3. A row whose chain breaks keeps the version before the break, if its beginning is known.
+//! 4. What no longer exists as a whole is a loss, told with whatever is known of it; so is what may have existed in an epoch that is gone.
+
+use super::check::{Evidence, gather, is_there, lock};
+use super::contents::{self, Contents, Defined, row_of};
+use super::finding::{Finding, Findings};
+use super::history::{self, History};
+use super::pages::{self, Base, Page, PageSet};
+use super::{InspectError, Subject, Watch};
+use crate::catalog::SYSTEM_STORAGE;
+use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
+use crate::io::{Io, ReadOnly};
+use crate::schema::{Row, Value};
+use crate::table::PRIMARY;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What became of something that the database had.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fate {
+    /// Nothing of it is left, or nothing that can be proven.
+    Lost,
+    /// A row is there as it was once; later changes of it are lost.
+    Older,
+}
+
+impl Fate {
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Lost => "lost",
+            Fate::Older => "older version",
+        }
+    }
+}
+
+/// Something that could not be saved, or not as it was last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loss {
+    pub fate: Fate,
+    pub table: Option<String>,
+    pub row: Option<RowId>,
+    /// The columns of the primary key, or of another unique index.
+    pub key: Option<String>,
+    pub reason: String,
+}
+
+impl Loss {
+    fn of(table: Option<String>, reason: impl Into<String>) -> Loss {
+        Loss { fate: Fate::Lost, table, row: None, key: None, reason: reason.into() }
+    }
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.fate.name())?;
+        if let Some(table) = &self.table {
+            write!(f, ", table {table}")?;
+        }
+        if let Some(row) = self.row {
+            write!(f, ", row {row:?}")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, " ({key})")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// Everything that is left, ready to be read out.
+pub(crate) struct Remains {
+    set: PageSet,
+    history: History,
+    contents: Contents,
+    /// What is wrong with the source.
+    pub findings: Vec<Finding>,
+    /// Losses that are no single row of a known table.
+    pub losses: Vec<Loss>,
+    /// Commits of which only a part is left.
+    pub halves: Vec<Cts>,
+}
+
+/// Looks at all of a database that nobody has open.
+pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Remains, InspectError> {
+    is_there(io, subject)?;
+    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let mut findings = Findings::default();
+    lock(&io, subject)?;
+    let evidence = gather(&io, subject, &mut findings, watch);
+    let needed = evidence.manifest.as_ref().map(|m| m.log_start.epoch);
+    let mut losses = evidence.lost_epochs();
+    let mut set = match &evidence.manifest {
+        Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
+        None => PageSet::default(),
+    };
+    let dirs = subject.fence_dirs(evidence.manifest.as_ref());
+    let stale = pages::rummage(&io, &dirs, &mut set, needed);
+    let whole = evidence.survey.epochs(Epoch(0));
+    let counts = |epoch: Epoch| epoch <= evidence.acknowledged || whole.get(&epoch) == Some(&true);
+    let groups: Vec<_> = evidence.valid_groups().filter(|group| counts(group.header.epoch)).collect();
+    let mut history = history::replay(&groups, &mut set, &mut findings, &mut |_| {});
+    losses.extend(history.lost_transactions.drain(..).map(|reason| Loss::of(None, reason)));
+    let contents = contents::catalog(&set, &mut findings);
+    let halves = std::mem::take(&mut history.halves).into_iter().collect();
+    let mut remains = Remains { set, history, contents, findings: Vec::new(), losses, halves };
+    let (pages, definitions) = (remains.lost_pages(&stale), remains.lost_definitions());
+    remains.losses.extend(pages.into_iter().chain(definitions));
+    remains.findings = findings.list;
+    Ok(remains)
+}
+
+impl Evidence {
+    /// Epochs that were acknowledged and are gone: nobody knows what was in them.
+    fn lost_epochs(&self) -> Vec<Loss> {
+        if self.durable.is_some_and(|durable| durable >= self.acknowledged) {
+            return Vec::new();
+        }
+        let gaps = self.survey.gaps(self.start.epoch, self.start.prev, self.acknowledged);
+        gaps.into_iter().map(|gap| Loss::of(None, format!("{}: {}", gap.place, gap.reason))).collect()
+    }
+}
+
+impl Remains {
+    /// Tables in the order in which they were created.
+    pub fn tables(&self) -> Vec<&Defined> {
+        let mut tables: Vec<&Defined> = self.contents.tables.iter().collect();
+        tables.sort_by_key(|table| table.id);
+        tables
+    }
+
+    /// Pages whose image is lost, and those for which an older one serves.
+    fn lost_pages(&self, stale: &BTreeMap<PageNo, Cts>) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        for (number, page) in self.set.pages.iter().filter(|(_, page)| page.meta.container == PRIMARY) {
+            let table = self.contents.name_of(page.meta.storage);
+            if page.base == Base::Lost {
+                let saved = (0..page.slots()).filter(|slot| page.record(*slot).is_some_and(|r| r[0] != 0)).count();
+                let missing = page.imaged_slots.saturating_sub(saved);
+                let reason = format!("page {}: its image is lost, and up to {missing} rows with it", number.0);
+                losses.push(Loss::of(table, reason));
+            } else if let Some(snapshot) = stale.get(number) {
+                let (number, snapshot) = (number.0, snapshot);
+                let reason = format!(
+                    "page {number}: its image is lost; one of {snapshot:?} serves, without later changes that left the log"
+                );
+                losses.push(Loss { fate: Fate::Older, ..Loss::of(table, reason) });
+            }
+        }
+        losses
+    }
+
+    /// Rows of storages that no definition leads to, where definitions may be lost: otherwise these are of dropped tables.
+    fn lost_definitions(&self) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        for (row, broken) in
+            self.history.broken.iter().filter(|(row, _)| self.storage_of(**row) == Some(SYSTEM_STORAGE))
+        {
+            let reason = format!("a definition: {}", broken.reason);
+            let fate = if broken.kept.is_some() { Fate::Older } else { Fate::Lost };
+            let table = self.contents.name_of(SYSTEM_STORAGE);
+            losses.push(Loss { fate, row: Some(*row), ..Loss::of(table, reason) });
+        }
+        let is_system = |page: &&Page| page.meta.storage == SYSTEM_STORAGE;
+        let system_lost = self.set.pages.values().filter(is_system).any(|page| page.base == Base::Lost);
+        if losses.is_empty() && !system_lost && self.contents.has_counters && self.contents.unreadable == 0 {
+            return losses;
+        }
+        let mut rows: BTreeMap<StorageId, usize> = BTreeMap::new();
+        for page in self.set.pages.values().filter(|page| page.meta.container == PRIMARY) {
+            let live = (0..page.slots()).filter(|slot| page.is_live(*slot)).count();
+            *rows.entry(page.meta.storage).or_default() += live;
+        }
+        for (storage, rows) in rows.into_iter().filter(|(_, rows)| *rows > 0) {
+            if self.contents.name_of(storage).is_none() {
+                let reason = format!("storage {} with {rows} rows: the definition of its table is lost", storage.0);
+                losses.push(Loss::of(None, reason));
+            }
+        }
+        losses
+    }
+
+    fn storage_of(&self, row: RowId) -> Option<StorageId> {
+        self.set.pages.get(&row.page()).map(|page| page.meta.storage)
+    }
+
+    /// Calls `each` with every row of a table that is left, and `lose` with every one that is not, or not as it was last.
+    pub fn read<E>(
+        &self,
+        table: &Defined,
+        mut each: impl FnMut(RowId, &Row) -> Result<(), E>,
+        mut lose: impl FnMut(Loss),
+    ) -> Result<(), E> {
+        let name = || Some(table.def.name.clone());
+        let mut pages: Vec<_> = self.set.pages.iter().filter(|(_, page)| page.is_of(table.storage, PRIMARY)).collect();
+        pages.sort_by_key(|(_, page)| page.meta.ordinal);
+        for (number, page) in pages {
+            if page.record(0).is_none_or(|record| record.len() != table.layout.words()) {
+                let reason = format!("page {}: its slots are not of the table's width", number.0);
+                lose(Loss::of(name(), reason));
+                continue;
+            }
+            for slot in (0..page.slots()).filter(|slot| page.is_live(*slot)) {
+                let (id, record) = (RowId::new(*number, slot as u16), page.record(slot).expect("a slot of the page"));
+                let read = row_of(&self.set, table.storage, &table.layout, record, |_| {});
+                match read.and_then(|row| contents::fits_columns(table, &row).map(|()| row)) {
+                    Ok(row) => {
+                        if let Some(broken) = self.history.broken.get(&id) {
+                            let key = key_of(table, &row);
+                            let reason = format!("{}; {} changes of it are lost", broken.reason, broken.lost.len());
+                            lose(Loss { fate: Fate::Older, row: Some(id), key, ..Loss::of(name(), reason) });
+                        }
+                        each(id, &row)?;
+                    }
+                    Err(reason) => {
+                        let key = key_of_record(table, record);
+                        lose(Loss { row: Some(id), key, ..Loss::of(name(), reason) });
+                    }
+                }
+            }
+        }
+        for (id, broken) in self.history.broken.iter().filter(|(id, _)| self.storage_of(**id) == Some(table.storage)) {
+            let page = &self.set.pages[&id.page()];
+            if page.meta.container == PRIMARY && !page.is_live(usize::from(id.slot())) {
+                lose(Loss { row: Some(*id), ..Loss::of(name(), broken.reason.as_str()) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row's primary key, or that of another unique index, as far as it can be told.
+pub(crate) fn key_of(table: &Defined, row: &Row) -> Option<String> {
+    let index = table.indexes.iter().find(|i| i.primary).or_else(|| table.indexes.iter().find(|i| i.unique))?;
+    let parts = index.columns.iter().map(|column| {
+        let at = usize::from(column.column);
+        format!("{} = {}", table.def.columns[at].name, text_of(row.get(&table.layout, at)))
+    });
+    Some(parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The same where the row's long values could not be read: only if the key has none.
+fn key_of_record(table: &Defined, record: &[u64]) -> Option<String> {
+    let mut row = Row::default();
+    row.start_copy(record.len()).copy_from_slice(record);
+    let index = table.indexes.iter().find(|i| i.primary).or_else(|| table.indexes.iter().find(|i| i.unique))?;
+    let is_long = |column: u16| row.described(&table.layout, usize::from(column)).is_some();
+    if index.columns.iter().any(|c| is_long(c.column)) { None } else { key_of(table, &row) }
+}
+
+/// A value as the engine knows it: days, microseconds and unscaled decimals are numbers here.
+fn text_of(value: Value<'_>) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(v) => v.to_string(),
+        Value::Int(v) => v.to_string(),
+        Value::Float(v) => v.to_string(),
+        Value::Decimal(v) => v.to_string(),
+        Value::Uuid(v) => format!("{v:032x}"),
+        Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => format!("{text:?}"),
+            Err(_) => bytes.iter().map(|b| format!("{b:02x}")).collect(),
+        },
+    }
+}

@@ -1,0 +1,234 @@
+//! What can be saved of a damaged database? Everything that can be proven whole, in a new one, and a list of the rest.
+//!
+//! 1. The source is only read.
+//! 2. The new database is an ordinary one: its tables are created, its rows inserted and committed, so that every constraint that the
+//!    engine knows is checked again. A row that breaks one is a loss.
+//! 3. Rows are saved each in the last version that can be proven, not as of one moment: commits of which only a part could be saved are told.
+
+use crate::engine::Engine;
+use crate::ids::{Cts, RowId};
+use crate::inspect::{self, Defined, Fate, Finding, InspectError, Loss, Remains, Subject, Watch};
+use crate::io::Io;
+use crate::schema::{Layout, Row, Value};
+use crate::txn::{Error, Isolation, Session, Stop};
+use std::fmt;
+use std::sync::Arc;
+
+/// Rows inserted by one commit.
+const BATCH_ROWS: usize = 500;
+
+/// One table of the new database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Saved {
+    pub table: String,
+    pub rows: u64,
+    /// Of them in a version that is not the last.
+    pub older: u64,
+    pub lost: u64,
+}
+
+/// What was saved, and what was not.
+#[derive(Clone, Debug, Default)]
+pub struct Salvaged {
+    pub tables: Vec<Saved>,
+    pub losses: Vec<Loss>,
+    /// Commits of which only a part could be saved.
+    pub halves: Vec<Cts>,
+    /// What is wrong with the source.
+    pub findings: Vec<Finding>,
+}
+
+impl Salvaged {
+    /// Whether all that the source held is in the new database.
+    pub fn is_complete(&self) -> bool {
+        self.losses.is_empty() && self.halves.is_empty()
+    }
+}
+
+/// Why nothing more could be saved.
+#[derive(Debug)]
+pub enum SalvageError {
+    Source(InspectError),
+    /// The new database refused.
+    Target(Error),
+}
+
+impl fmt::Display for SalvageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SalvageError::Source(error) => write!(f, "{error}"),
+            SalvageError::Target(error) => write!(f, "the new database refused: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SalvageError {}
+
+impl From<InspectError> for SalvageError {
+    fn from(error: InspectError) -> SalvageError {
+        SalvageError::Source(error)
+    }
+}
+
+impl From<Error> for SalvageError {
+    fn from(error: Error) -> SalvageError {
+        SalvageError::Target(error)
+    }
+}
+
+/// Saves what can be saved into `target`, a new and empty database. What it returns is durable there.
+pub fn salvage(
+    io: &Arc<dyn Io>,
+    subject: &Subject,
+    target: &Engine,
+    watch: Watch<'_>,
+) -> Result<Salvaged, SalvageError> {
+    let mut remains = inspect::remains(io, subject, watch)?;
+    let mut salvaged = Salvaged {
+        losses: std::mem::take(&mut remains.losses),
+        halves: std::mem::take(&mut remains.halves),
+        findings: std::mem::take(&mut remains.findings),
+        ..Salvaged::default()
+    };
+    let mut writer = Writer { target, session: target.connect()?, last: Cts::ZERO };
+    for table in remains.tables() {
+        let saved = writer.save(table, &remains, &mut salvaged.losses)?;
+        salvaged.tables.push(saved);
+    }
+    target.wait_durable(writer.last).wait()?;
+    Ok(salvaged)
+}
+
+/// Writes into the new database.
+struct Writer<'a> {
+    target: &'a Engine,
+    session: Session,
+    last: Cts,
+}
+
+impl Writer<'_> {
+    fn save(&mut self, table: &Defined, remains: &Remains, losses: &mut Vec<Loss>) -> Result<Saved, SalvageError> {
+        self.transaction(|s| s.create_table(table.def.clone(), table.indexes.clone()))?;
+        let mut saved = Saved { table: table.def.name.clone(), rows: 0, older: 0, lost: 0 };
+        let before = losses.len();
+        let mut batch: Vec<(RowId, Row)> = Vec::new();
+        let mut refused = Vec::new();
+        remains.read(
+            table,
+            |id, row| {
+                batch.push((id, copy_of(&table.layout, row)));
+                if batch.len() == BATCH_ROWS {
+                    saved.rows += self.insert(table, &mut batch, &mut refused)?;
+                }
+                Ok::<(), SalvageError>(())
+            },
+            |loss| losses.push(loss),
+        )?;
+        saved.rows += self.insert(table, &mut batch, &mut refused)?;
+        losses.append(&mut refused);
+        let of_fate = |fate| losses[before..].iter().filter(|loss| loss.fate == fate).count() as u64;
+        (saved.older, saved.lost) = (of_fate(Fate::Older), of_fate(Fate::Lost));
+        Ok(saved)
+    }
+
+    /// Inserts rows, each a statement of its own, so that one that a unique index refuses leaves the others.
+    fn insert(
+        &mut self,
+        table: &Defined,
+        batch: &mut Vec<(RowId, Row)>,
+        refused: &mut Vec<Loss>,
+    ) -> Result<u64, SalvageError> {
+        self.session.begin(Isolation::ReadCommitted, false);
+        let mut rows = 0;
+        for (id, row) in batch.drain(..) {
+            let name = &table.def.name;
+            let inserted = self.statement(|session| {
+                let table = session.schema().table(name).expect("this session created it").clone();
+                session.insert(&table, &mut row.clone()).map(drop)
+            });
+            match inserted {
+                Ok(()) => rows += 1,
+                Err(error @ Error::UniqueViolation { .. }) => {
+                    let (fate, key) = (Fate::Lost, inspect::key_of(table, &row));
+                    refused.push(Loss {
+                        fate,
+                        table: Some(name.clone()),
+                        row: Some(id),
+                        key,
+                        reason: error.to_string(),
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.commit()?;
+        Ok(rows)
+    }
+
+    fn transaction(&mut self, work: impl FnMut(&mut Session) -> Result<(), Stop>) -> Result<(), Error> {
+        self.session.begin(Isolation::ReadCommitted, false);
+        self.statement(work)?;
+        self.commit()
+    }
+
+    /// Runs until it need not wait. A refused one is undone.
+    fn statement(&mut self, mut work: impl FnMut(&mut Session) -> Result<(), Stop>) -> Result<(), Error> {
+        loop {
+            self.session.begin_statement();
+            match work(&mut self.session) {
+                Ok(()) => return Ok(()),
+                Err(stop) => {
+                    self.session.rollback_statement();
+                    match stop {
+                        Stop::Wait(mut token) => self.target.wait_for(&mut token),
+                        Stop::Error(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        loop {
+            match self.session.commit() {
+                Ok(committed) => {
+                    self.last = self.last.max(committed.cts);
+                    return Ok(());
+                }
+                Err(Stop::Wait(mut token)) => self.target.wait_for(&mut token),
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The row's values without where they were stored.
+fn copy_of(layout: &Layout, row: &Row) -> Row {
+    let mut copy = Row::new(layout);
+    for column in 0..layout.columns() {
+        match row.get(layout, column) {
+            Value::Null => {}
+            value => copy.set(layout, column, &value),
+        }
+    }
+    copy
+}
+
+impl fmt::Display for Salvaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        for loss in &self.losses {
+            writeln!(f, "{loss}")?;
+        }
+        for cts in &self.halves {
+            writeln!(f, "half saved: the commit {cts:?}")?;
+        }
+        for saved in &self.tables {
+            let Saved { table, rows, older, lost } = saved;
+            writeln!(f, "table {table}: {rows} rows saved, {older} of them in an older version, {lost} losses")?;
+        }
+        f.write_str(if self.is_complete() { "everything was saved" } else { "not everything could be saved" })
+    }
+}
