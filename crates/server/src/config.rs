@@ -175,7 +175,7 @@ pub struct Layer {
     /// Address to listen on, loopback only [default: 127.0.0.1:5433]
     #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Memory for pages, versions and indexes [default: 80 % of the cgroup or machine]
+    /// Memory for everything, a restart included [default: 80 % of the cgroup or machine]
     #[arg(long, env = "FRESHET_MEMORY_LIMIT", value_name = "SIZE")]
     memory_limit: Option<Size>,
     /// Space for the log on all devices together
@@ -241,7 +241,7 @@ impl Layer {
             backup: self.backup.unwrap_or_default(),
             checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
-            memory_limit: self.memory_limit.unwrap_or_else(|| Size(default_memory_limit(engine.memory_limit_bytes))),
+            memory_limit: self.memory_limit.unwrap_or(Size(engine.memory_limit_bytes)),
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
             segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
@@ -296,6 +296,7 @@ impl Config {
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
             sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
+            program_bytes: freshet_db::resident_bytes(),
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
             recovery_target: self.recovery_target.0,
@@ -314,39 +315,6 @@ impl Config {
             message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
         }
     }
-}
-
-// ---- memory
-
-/// 80 % of what this process may use, in whole MiB; `unknown` where the system does not tell.
-fn default_memory_limit(unknown: u64) -> u64 {
-    let machine = machine_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let cgroup = cgroup_bytes(Path::new("/sys/fs/cgroup"), &membership);
-    match machine.into_iter().chain(cgroup).min() {
-        Some(bytes) => (bytes / 10 * 8) >> 20 << 20,
-        None => unknown,
-    }
-}
-
-/// `MemTotal` of /proc/meminfo.
-fn machine_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
-}
-
-/// The lowest limit of this process's cgroup and those above it; version 2, then version 1.
-fn cgroup_bytes(root: &Path, membership: &str) -> Option<u64> {
-    let read = |file: PathBuf| -> Option<u64> {
-        let text = fs::read_to_string(file).ok()?;
-        text.trim().parse().ok()
-    };
-    let path = |prefix: &str| membership.lines().find_map(|l| l.strip_prefix(prefix));
-    let unified = path("0::/").unwrap_or_default();
-    let limits = Path::new(unified).ancestors().filter_map(|group| read(root.join(group).join("memory.max")));
-    let first_version = read(root.join("memory/memory.limit_in_bytes"));
-    limits.chain(first_version).min()
 }
 
 #[cfg(test)]
@@ -418,19 +386,5 @@ mod tests {
         let error = Layer::read(Path::new("/no/such/file")).unwrap_err();
         assert!(error.0.contains("/no/such/file"), "{error}");
         assert!(Layer::default().with_defaults().database().is_err());
-    }
-
-    #[test]
-    fn the_tightest_memory_limit_counts() {
-        assert_eq!(machine_bytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("a/b")).unwrap();
-        fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();
-        fs::write(root.path().join("a/b/memory.max"), "max\n").unwrap();
-        assert_eq!(cgroup_bytes(root.path(), "0::/a/b\n"), Some(1000));
-        assert_eq!(cgroup_bytes(root.path(), "0::/c\n"), None);
-        fs::create_dir(root.path().join("memory")).unwrap();
-        fs::write(root.path().join("memory/memory.limit_in_bytes"), "77").unwrap();
-        assert_eq!(cgroup_bytes(root.path(), "3:memory:/x\n"), Some(77));
     }
 }

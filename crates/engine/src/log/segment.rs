@@ -292,6 +292,10 @@ impl Preparer {
         self.filling.is_some()
     }
 
+    pub fn buffer_bytes(&self) -> usize {
+        self.zeros.capacity()
+    }
+
     /// Writes up to `bytes` of zeros; true when the file is complete under its temporary name, though not yet synced.
     pub fn fill(&mut self, io: &dyn Io, bytes: u64) -> Result<bool, FileError> {
         let path = self.dir.join(PREPARE_NAME);
