@@ -3,6 +3,8 @@
 //! Everything that goes on in the background is a `step`: the log (`Log::step`), garbage collection, the checkpoint. [`Engine::open`]
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
+mod restart;
+
 use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
@@ -12,6 +14,7 @@ use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 use crate::mem::{Arena, Budget, Pages};
+use crate::promise::{Opened, Promise};
 use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
@@ -58,11 +61,16 @@ pub struct Options {
     pub create: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
+    /// How long a restart may take: checkpoints are paced to hold it, and a target that none can hold is told. Zero: off.
+    pub recovery_target: Duration,
     /// Not zero: recovery takes its pieces of work in an order drawn from it. The result is the same; simulations show it.
     pub recovery_seed: u64,
     /// Who is told how far a recovery is.
     pub progress: Option<Arc<dyn RecoveryProgress>>,
 }
+
+/// Ten seconds: what a client's patience and a load balancer's health check bear.
+pub const RECOVERY_TARGET: Duration = Duration::from_secs(10);
 
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Options {
@@ -83,6 +91,7 @@ impl Options {
             direct_io: true,
             create: true,
             recovery_threads: 0,
+            recovery_target: RECOVERY_TARGET,
             recovery_seed: 0,
             progress: None,
         }
@@ -101,6 +110,7 @@ impl Options {
             checkpoint_bytes_per_s: 0,
             image_segment_bytes: 1 << 20,
             recovery_threads: 1,
+            recovery_target: Duration::ZERO,
             ..Options::new(data_dir)
         }
     }
@@ -205,6 +215,7 @@ struct Inner {
     core: Arc<Core>,
     options: Options,
     checkpointer: Checkpointer,
+    promise: Promise,
     index_bytes: AtomicU64,
     recovery: RecoveryStats,
     closing: AtomicBool,
@@ -303,6 +314,7 @@ impl Engine {
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
+        self.inner.0.look_at_promise();
         self.inner.0.checkpointer.step() || logged || collected
     }
 
@@ -467,6 +479,7 @@ impl Drop for Handle {
             // A background thread that panicked has already said so; closing goes on.
             let _ = thread.join();
         }
+        inner.close_promise();
         if inner.has_threads {
             // A failure was told to everyone who waited; nobody is left to tell.
             let _ = inner.core.log.finish();
@@ -533,12 +546,21 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     stats.threads = options.threads();
     stats.scratch_bytes = meter.scratch_most();
     stats.total_us = meter.elapsed_us();
+    let opened = Opened {
+        recovery: stats,
+        entries: restart::entries(&core.schema.load()),
+        log_start: manifest.log_start.epoch,
+        durable: horizon.epoch(),
+        log_dir: options.log_options().dirs.swap_remove(0),
+    };
+    let promise = Promise::new(&io, &clock, &options.data_dir, options.recovery_target, opened);
     let core = Arc::new(core);
     let checkpointer = Checkpointer::new(core.clone(), io, clock, settings, manifest).map_err(refuse)?;
     Ok(Inner {
         core,
         options,
         checkpointer,
+        promise,
         index_bytes: AtomicU64::new(0),
         recovery: stats,
         closing: AtomicBool::new(false),
@@ -696,6 +718,7 @@ impl Inner {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
             self.account_indexes();
+            self.look_at_promise();
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));
             }

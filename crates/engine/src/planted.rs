@@ -29,6 +29,8 @@ pub enum Bug {
     RetryFlush,
     /// A write that ended early is taken for a whole one.
     IgnoreShortWrite,
+    /// What a failed sync left in the page cache is taken for durable after a restart.
+    TrustPageCache,
     /// A new incarnation begins without its fence.
     SkipFence,
     /// The fence's record replaces the list instead of extending it.
@@ -92,6 +94,7 @@ impl Bug {
         Bug::StampTwice,
         Bug::RetryFlush,
         Bug::IgnoreShortWrite,
+        Bug::TrustPageCache,
         Bug::SkipFence,
         Bug::OverwriteFence,
         Bug::ReviveDiscarded,

@@ -7,6 +7,8 @@ use crate::model::{Model, Own, TABLES, Tables};
 use crate::plan::{Act, CLIENTS, Kind, Plan};
 use freshet_engine::engine::{DurableWait, Engine, Options, Part};
 use freshet_engine::ids::{Cts, DeviceId, Epoch};
+use freshet_engine::inspect::{self, Subject};
+use freshet_engine::io::Io;
 use freshet_engine::io::mem::{Call, Fault, MemClock, MemIo};
 use freshet_engine::log::group::GroupHeader;
 use freshet_engine::planted::Point;
@@ -369,11 +371,12 @@ impl World {
     // ---- trouble
 
     fn plan_fault(&mut self, dice: &mut Dice) {
-        let (call, fault) = match dice.below(6) {
+        let (call, fault) = match dice.below(7) {
             0 | 1 => (Call::Sync, Fault::Eio),
             2 => (Call::Sync, Fault::Enospc),
             3 => (Call::Write, Fault::Eio),
             4 => (Call::Write, Fault::Enospc),
+            5 => (Call::Name, Fault::Eio),
             _ => (Call::Write, Fault::Short(dice.below(6000) as usize)),
         };
         let nth = dice.below(20);
@@ -431,23 +434,26 @@ impl World {
             if !dice.one_in(4) {
                 break;
             }
-            self.io.cut_power_after(self.io.operations() + dice.below(30));
-            let opened = self.open(&self.io, 1).map(drop);
-            let seed = dice.next_u64();
-            if let (Err(reason), false) = (&opened, self.io.is_dark()) {
-                return Err(Wrong(format!("the database does not open: {reason}")));
-            }
-            self.say(|| "the power fails during a recovery".into());
-            self.io = self.io.crash(seed);
             self.tally.cut_recoveries += 1;
+            if dice.one_in(3) {
+                self.meet_fault(dice);
+            } else {
+                self.cut_recovery(dice)?;
+            }
         }
-        let other = dice.one_in(3).then(|| (self.io.fork(), 2 + dice.below(2) as usize));
-        let engine = self.open(&self.io, 1).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
+        let other = dice.one_in(3).then(|| (self.io.fork(), 1 + dice.below(3) as usize, 1 + dice.below(1 << 32)));
+        let inspected = dice.one_in(3).then(|| self.io.fork());
+        let engine = self.open(&self.io, 1, 0).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
         let seen = look_at(&engine)?;
-        if let Some((io, threads)) = other {
-            let other = self.open(&io, threads).map_err(|e| Wrong(format!("{threads} threads cannot open it: {e}")))?;
+        if let Some((io, threads, order)) = other {
+            let other =
+                self.open(&io, threads, order).map_err(|e| Wrong(format!("{threads} threads cannot open it: {e}")))?;
             let differing = look_at(&other)?;
             demand!(differing == seen, "{threads} threads recover {differing:?}, one {seen:?}");
+        }
+        if let Some(io) = inspected.filter(|_| self.model.acknowledged > Cts::ZERO) {
+            let found = self.inspect(io);
+            demand!(found.is_empty(), "a check finds damage in what opens: {found}");
         }
         self.engine = Some(engine);
         let oldest = self.model.index_at(self.model.acknowledged);
@@ -461,6 +467,30 @@ impl World {
         self.connect_all()
     }
 
+    fn cut_recovery(&mut self, dice: &mut Dice) -> Verdict {
+        self.io.cut_power_after(self.io.operations() + dice.below(30));
+        let opened = self.open(&self.io, 1, 0).map(drop);
+        let seed = dice.next_u64();
+        if let (Err(reason), false) = (&opened, self.io.is_dark()) {
+            return Err(Wrong(format!("the database does not open: {reason}")));
+        }
+        self.say(|| "the power fails during a recovery".into());
+        self.io = self.io.crash(seed);
+        Ok(())
+    }
+
+    /// A recovery meets a device's error, and the process ends; what it wrote stays in the page cache, until the power fails too.
+    fn meet_fault(&mut self, dice: &mut Dice) {
+        let call = [Call::Sync, Call::Write, Call::Read, Call::Name][dice.below(4) as usize];
+        self.io.plan_fault(call, dice.below(12), Fault::Eio);
+        let opened = self.open(&self.io, 1, 0).map(drop);
+        self.io.clear_faults();
+        self.say(|| format!("a recovery meets an error of {call:?}: {opened:?}"));
+        if dice.one_in(2) {
+            self.io = self.io.crash(dice.next_u64());
+        }
+    }
+
     fn connect_all(&mut self) -> Verdict {
         self.clients = (0..CLIENTS).map(|_| Ok(Client::new(self.connect()?))).collect::<Verdict<_>>()?;
         let session = self.connect()?;
@@ -469,8 +499,20 @@ impl World {
         Ok(())
     }
 
-    fn open(&self, io: &MemIo, threads: usize) -> Result<Engine, String> {
-        let options = Options { recovery_threads: threads, ..self.plan.options(self.life) };
+    /// What an offline check calls damage; nothing if all is well.
+    fn inspect(&self, io: MemIo) -> String {
+        let options = self.plan.options(self.life);
+        let subject = Subject { data_dir: options.data_dir, log_dirs: options.log_dirs, backup_dirs: Vec::new() };
+        let io: Arc<dyn Io> = Arc::new(io);
+        match inspect::check(&io, &subject, &mut |_| {}) {
+            Ok(report) if !report.is_damaged() => String::new(),
+            Ok(report) => format!("{:?}", report.findings),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn open(&self, io: &MemIo, threads: usize, order: u64) -> Result<Engine, String> {
+        let options = Options { recovery_threads: threads, recovery_seed: order, ..self.plan.options(self.life) };
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 
@@ -513,8 +555,12 @@ impl World {
         // Beyond the file's end the flip changes nothing.
         io.flip_bit(&path, offset, dice.below(8) as u32).map_err(|e| Wrong(format!("no file to damage: {e}")))?;
         let witnessed = largest_witness(&io, self.plan.devices);
-        match self.open(&io, 1) {
-            Err(_) => self.tally.flips_refused += 1,
+        match self.open(&io, 1, 0) {
+            Err(reason) => {
+                self.tally.flips_refused += 1;
+                let is_told = !self.inspect(io).is_empty();
+                demand!(is_told, "a check finds nothing at {offset} of {}, an open: {reason}", path.display());
+            }
             Ok(engine) => {
                 self.tally.flips_harmless += 1;
                 let acknowledged = self.model.acknowledged.epoch();

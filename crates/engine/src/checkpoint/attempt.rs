@@ -170,12 +170,12 @@ impl Lane {
         self.attempt == attempt.number && self.is_done
     }
 
-    fn begin(&mut self, attempt: &Attempt) {
+    fn begin(&mut self, io: &Arc<dyn Io>, attempt: &Attempt) {
         if self.attempt == attempt.number {
             return;
         }
         if self.attempt != attempt.after {
-            self.appender.abandon();
+            self.appender.abandon(io);
         }
         let named = |number| attempt.manifest.segments.iter().any(|s| s.number == number);
         self.appender.keep_if(|number| named(number) && !attempt.emptied.contains(&number));
@@ -185,7 +185,7 @@ impl Lane {
 
     /// Images some pages, or syncs what it has written and is done. Gives the bytes copied.
     pub fn step(&mut self, around: &Surroundings<'_>, attempt: &Attempt) -> Result<u64, Failure> {
-        self.begin(attempt);
+        self.begin(around.io, attempt);
         let pages = attempt.take(around.grain.pages);
         let mut copied = 0;
         if pages.is_empty() {
@@ -249,8 +249,8 @@ impl Lane {
         self.appender.take_written()
     }
 
-    pub fn abandon(&mut self) {
-        self.appender.abandon();
+    pub fn abandon(&mut self, io: &Arc<dyn Io>) {
+        self.appender.abandon(io);
     }
 }
 

@@ -188,6 +188,10 @@ impl Checkpointer {
         for dir in &settings.backup_dirs {
             next_segment = next_segment.max(segment::next_number(&io, dir)?);
         }
+        for dir in &settings.backup_dirs {
+            // What an attempt of an earlier run left. Nothing depends on its removal but space.
+            let _ = segment::remove_unneeded(&io, dir, |number| manifest.segments.iter().any(|s| s.number == number));
+        }
         let lane = |at: usize| {
             let dir = at % settings.backup_dirs.len();
             let path = settings.backup_dirs[dir].clone();
@@ -253,6 +257,11 @@ impl Checkpointer {
     fn save(&self, manifest: &Manifest) -> Result<(), Failure> {
         let dir = &self.settings.data_dir;
         manifest.save(&self.io, dir).map_err(|e| Failure::new("write", &dir.join(super::manifest::NAME), e))
+    }
+
+    /// Whether a checkpoint begun now would free more of the log than the last one did.
+    pub fn could_free(&self) -> bool {
+        attempt::could_free(&self.core, &self.manifest())
     }
 
     // ---- asking
@@ -392,7 +401,8 @@ impl Checkpointer {
             }
         }
         let Some(mut lane) = self.lanes[lane].try_lock() else { return Turn::Idle };
-        if lane.is_done(attempt) {
+        // Looked up under the lock: the lane may already work for the next attempt, whose images it would throw away.
+        if lane.is_done(attempt) || !self.is_running(attempt) {
             return Turn::Idle;
         }
         let around = Surroundings {
@@ -403,7 +413,7 @@ impl Checkpointer {
         };
         match lane.step(&around, attempt) {
             Err(failure) => {
-                lane.abandon();
+                lane.abandon(&self.io);
                 drop(lane);
                 self.fail(attempt, &failure);
             }
@@ -412,12 +422,16 @@ impl Checkpointer {
                     drop(lane);
                     self.advance(attempt, Stage::Publishing);
                 } else if let Some(pace) = pace {
-                    let from_us = attempt.next_step_us.load(Ordering::Relaxed).max(self.clock.monotonic_us());
-                    attempt.next_step_us.store(from_us + copied * 1_000_000 / pace, Ordering::Relaxed);
+                    attempt.next_step_us.fetch_max(self.clock.monotonic_us(), Ordering::Relaxed);
+                    attempt.next_step_us.fetch_add(copied * 1_000_000 / pace, Ordering::Relaxed);
                 }
             }
         }
         Turn::Worked
+    }
+
+    fn is_running(&self, attempt: &Attempt) -> bool {
+        self.state.lock().running.as_ref().is_some_and(|r| r.attempt.number == attempt.number)
     }
 
     /// Bytes per second; `None`: as fast as it goes.
@@ -487,7 +501,13 @@ impl Checkpointer {
         let next_segment = ImageSegmentNo(self.next_segment.load(Ordering::Relaxed));
         let dirs = self.recorded_dirs();
         let manifest = attempt::next_manifest(&self.core, &attempt.manifest, written, &dirs, next_segment);
-        self.save(&manifest)?;
+        let data_dir = &self.settings.data_dir;
+        let failed = |e| Failure::new("write", &data_dir.join(super::manifest::NAME), e);
+        manifest.stage(&self.io, data_dir).map_err(|e| {
+            written.iter_mut().for_each(|w| w.discard(&self.io));
+            failed(e)
+        })?;
+        Manifest::switch(&self.io, data_dir).map_err(failed)?;
         attempt::raise_marks(&self.core, &manifest, written);
         written.clear();
         let mut state = self.state.lock();

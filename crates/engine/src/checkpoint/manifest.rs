@@ -194,6 +194,12 @@ impl Manifest {
 
     /// Replaces the manifest; it is durable when this returns.
     pub fn save(&self, io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
+        self.stage(io, dir)?;
+        Manifest::switch(io, dir)
+    }
+
+    /// Writes it under its temporary name: it means nothing yet, whether this succeeds or not.
+    pub fn stage(&self, io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
         assert!(self.whole.is_none(), "invariant: images of format version 1 are adopted before a manifest is written");
         let temporary = dir.join(TEMPORARY_NAME);
         if io.exists(&temporary)? {
@@ -201,8 +207,12 @@ impl Manifest {
         }
         let file = io.open(&temporary, OpenOptions { create: true, direct: false })?;
         file.write_at(&self.encode(), 0)?;
-        file.sync()?;
-        io.rename(&temporary, &dir.join(NAME))?;
+        file.sync()
+    }
+
+    /// Puts the staged one in force. If this fails, either may be.
+    pub fn switch(io: &Arc<dyn Io>, dir: &Path) -> io::Result<()> {
+        io.rename(&dir.join(TEMPORARY_NAME), &dir.join(NAME))?;
         io.sync_dir(dir)
     }
 }

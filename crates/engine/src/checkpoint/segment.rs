@@ -59,6 +59,19 @@ pub(super) struct Written {
     pub segments: Vec<SegmentEntry>,
     /// Where a file was created whose name has to be made durable.
     pub new_names_in: Option<PathBuf>,
+    /// Every file written to, with its length before.
+    files: Vec<(PathBuf, Arc<dyn File>, u64)>,
+}
+
+impl Written {
+    /// Gives back the space of what no manifest names or ever named: a full disk is not kept full by it. What cannot be given back now is
+    /// removed by the next checkpoint, or the next open.
+    pub fn discard(&mut self, io: &Arc<dyn Io>) {
+        for (path, file, length) in self.files.drain(..) {
+            let _ = if length == 0 { io.remove(&path) } else { file.set_len(length) };
+        }
+        *self = Written::default();
+    }
 }
 
 impl Appender {
@@ -67,11 +80,11 @@ impl Appender {
         Appender { dir, path, direct, segment_bytes, open, buffer, written: Written::default() }
     }
 
-    /// Forgets what was written, and the segment it was written to (invariant 2).
-    pub fn abandon(&mut self) {
+    /// Gives up what was written and not yet handed over, and the segment it was written to (invariant 2).
+    pub fn abandon(&mut self, io: &Arc<dyn Io>) {
         self.open = None;
         self.buffer = AlignedBuf::new();
-        self.written = Written::default();
+        self.written.discard(io);
     }
 
     /// Goes on with its segment only if that stays.
@@ -97,7 +110,9 @@ impl Appender {
         let open = self.open.as_mut().expect("invariant: a lane opens a segment before it takes an image");
         let offset = open.bytes + self.buffer.len() as u64;
         let payload_crc = image::put(&mut self.buffer, &head, payload);
-        open.is_dirty = true;
+        if !std::mem::replace(&mut open.is_dirty, true) {
+            self.written.files.push((open.path.clone(), open.file.clone(), open.bytes));
+        }
         self.written.images.push(ImagePlace { head, segment: open.number, offset, payload_crc });
     }
 

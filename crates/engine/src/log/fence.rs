@@ -372,7 +372,8 @@ fn append(io: &dyn Io, dir: &Path, at: usize, records: &[(FenceRecord, u16)]) ->
         let at = if planted::is(Bug::OverwriteFence) { 0 } else { at };
         let offset = ((at + i) * BLOCK_BYTES) as u64;
         file.write_at(&record.encode(*device), offset).map_err(|error| damage("write", error))?;
+        // One by one: a power cut must not keep a record and lose the one before it.
+        file.sync().map_err(|error| damage("sync", error))?;
     }
-    file.sync().map_err(|error| damage("sync", error))?;
     io.sync_dir(dir).map_err(|error| damage("sync the directory of", error))
 }

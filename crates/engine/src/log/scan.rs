@@ -795,16 +795,29 @@ impl Judge<'_> {
     fn place_after(&self, end: Epoch) -> Place {
         let epochs = self.epochs();
         let next = epochs.range(Epoch(end.0 + 1)..).next();
+        let of_next = next.map(|(_, groups)| groups[0]);
         let missing = next.and_then(|(epoch, groups)| Some((*epoch, missing_from(groups)?)));
-        let (epoch, (device, group)) = missing.unwrap_or((Epoch(end.0 + 1), self.expected_after(end)));
-        let before = self.found.iter().filter(|f| f.header.device == device && f.header.group < group);
-        match before.max_by_key(|found| (found.header.incarnation, found.header.group)) {
-            Some(found) => {
-                let bytes = group_bytes(found.header.participants.len(), found.header.body_bytes);
-                let place = self.place_of(found);
+        // A whole epoch of the next incarnation names the one that is missing before it, at the beginning of its own segment.
+        let named = of_next.filter(|next| next.incarnation > self.incarnation_of(end)).map(|next| {
+            let before = (next.device, GroupNo(next.group.0.saturating_sub(1)));
+            (Epoch(next.prev_epoch.0.max(end.0 + 1)), before)
+        });
+        let expected = || (Epoch(end.0 + 1), self.expected_after(end));
+        let (epoch, (device, group)) = missing.or(named).unwrap_or_else(expected);
+        let of_device = || self.found.iter().filter(|found| found.header.device == device);
+        let own = of_next.and_then(|next| of_device().find(|found| found.header.incarnation == next.incarnation));
+        let before = of_device().filter(|found| found.header.group < group);
+        let before = before.max_by_key(|found| (found.header.incarnation, found.header.group));
+        match (before, own) {
+            (Some(before), Some(own)) if before.header.incarnation < own.header.incarnation => {
+                Place { offset: 0, epoch, ..self.place_of(own) }
+            }
+            (Some(before), _) => {
+                let bytes = group_bytes(before.header.participants.len(), before.header.body_bytes);
+                let place = self.place_of(before);
                 Place { offset: place.offset + bytes, epoch, ..place }
             }
-            None => {
+            (None, _) => {
                 let newest = self.fence.newest().incarnation;
                 let dir = (0..self.dirs.len()).find(|&dir| self.fence.device_of(dir, newest) == Some(device));
                 let path = dir.map(|dir| self.dirs[dir].clone()).unwrap_or_default();
@@ -812,6 +825,11 @@ impl Judge<'_> {
                 Place { path: file.map_or(path, |file| file.path.clone()), offset: 0, device, epoch }
             }
         }
+    }
+
+    fn incarnation_of(&self, epoch: Epoch) -> Incarnation {
+        let of_epoch = self.headers().find(|header| header.epoch == epoch && self.is_valid(header));
+        of_epoch.map_or(Incarnation(0), |header| header.incarnation)
     }
 
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.

@@ -21,7 +21,7 @@ mod space;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
+pub(crate) use pages::{PAGE_BYTES, PAGE_WORDS, PageMeta, Pages};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -35,7 +35,7 @@ impl SpaceWaiters {
         self.hopeful.load(Ordering::SeqCst).then(|| {
             let signal = Arc::new(Signal::default());
             signals.push(signal.clone());
-            WaitToken::signal(signal)
+            WaitToken::space(signal)
         })
     }
 

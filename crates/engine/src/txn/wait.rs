@@ -46,7 +46,9 @@ impl Signal {
 #[derive(Debug)]
 enum On {
     Nothing,
-    Signal(Arc<Signal>),
+    Lock(Arc<Signal>),
+    /// A checkpoint that frees log.
+    Space(Arc<Signal>),
     Stage(StageWait),
 }
 
@@ -61,7 +63,11 @@ impl WaitToken {
     }
 
     pub(super) fn signal(signal: Arc<Signal>) -> WaitToken {
-        WaitToken(On::Signal(signal))
+        WaitToken(On::Lock(signal))
+    }
+
+    pub(super) fn space(signal: Arc<Signal>) -> WaitToken {
+        WaitToken(On::Space(signal))
     }
 
     pub(super) fn stage(wait: StageWait) -> WaitToken {
@@ -70,7 +76,7 @@ impl WaitToken {
 
     /// Whether it waits for another transaction, not for room in the log.
     pub fn is_lock(&self) -> bool {
-        matches!(self.0, On::Signal(_))
+        matches!(self.0, On::Lock(_))
     }
 
     /// Waits on the calling thread; false if `limit` passed first.
@@ -85,7 +91,7 @@ impl Future for WaitToken {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
             On::Nothing => Poll::Ready(()),
-            On::Signal(signal) => signal.poll(context),
+            On::Lock(signal) | On::Space(signal) => signal.poll(context),
             On::Stage(wait) => Pin::new(wait).poll(context),
         }
     }

@@ -25,7 +25,7 @@ const SECTOR: usize = 512;
 /// One file of images in the data directory; segments of images in two backup directories, some pages imaged again.
 const FIXTURES: [&[u8]; 2] = [include_bytes!("../fixtures/v1.pack"), include_bytes!("../fixtures/v2.pack")];
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options {
         log_dirs: vec![PathBuf::from("/log0"), PathBuf::from("/log1")],
         backup_dirs: vec![PathBuf::from("/backup0"), PathBuf::from("/backup1")],
@@ -257,12 +257,16 @@ fn unpack(mut packed: &[u8]) -> MemIo {
     io
 }
 
+pub fn fixtures() -> [MemIo; 2] {
+    FIXTURES.map(unpack)
+}
+
 #[test]
 fn a_database_of_any_format_version_opens_and_reads_right() {
     if let Ok(path) = std::env::var("FRESHET_WRITE_FIXTURE") {
         std::fs::write(path, pack(&write())).expect("writes the fixture");
     }
-    for io in FIXTURES.map(unpack).into_iter().chain([write()]) {
+    for io in fixtures().into_iter().chain([write()]) {
         check(&open(&io).expect("opens"));
         let io = io.crash(1);
         let engine = open(&io).expect("opens again");

@@ -15,6 +15,7 @@
 //! | `inspect` | is damage found, and only damage |
 //! | `salvage` | what is saved of a damaged database |
 //! | `races` | do the orders hold that protocols get wrong |
+//! | `promise` | does the engine hold the time that a restart may take |
 //! | `layering` | do the sources keep the rules of the house |
 
 mod world;
@@ -27,6 +28,7 @@ mod format;
 mod inspect;
 mod layering;
 mod model;
+mod promise;
 mod races;
 mod recovery;
 mod salvage;

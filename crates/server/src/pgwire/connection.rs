@@ -178,18 +178,22 @@ impl Connection {
         let mut conversation = self.conversation.take().expect("invariant: one statement at a time");
         let cancelled = conversation.session().cancel_flag();
         let mut running = tokio::task::spawn_blocking(move || {
-            conversation.run_elsewhere();
-            conversation
+            let is_over = conversation.run_elsewhere();
+            (conversation, is_over)
         });
         let landed = poll_fn(|cx| {
             self.poll_end(&cancelled, cx);
             Pin::new(&mut running).poll(cx)
         });
-        match landed.await {
-            Ok(conversation) => self.conversation = Some(conversation),
+        let (conversation, is_over) = match landed.await {
+            Ok(landed) => landed,
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
+        };
+        self.conversation = Some(conversation);
+        if is_over {
+            // One that waits may not have looked at its flag: then the request ends the wait.
+            self.membership.signal.clear(Request::Cancel);
         }
-        self.membership.signal.clear(Request::Cancel);
     }
 
     /// Tells the statement that runs elsewhere that nobody wants its end any more.

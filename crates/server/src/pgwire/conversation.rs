@@ -254,9 +254,13 @@ impl Conversation {
         }
     }
 
-    /// Runs the statement that is too long for a thread with other sessions; [`Conversation::run`] goes on with what came of it.
-    pub fn run_elsewhere(&mut self) {
-        self.landed = Some(self.session.resume_elsewhere(&mut self.rows));
+    /// Runs the statement that is too long for a thread with other sessions; [`Conversation::run`] goes on with what came of it. False if it
+    /// waits: then it is not over.
+    pub fn run_elsewhere(&mut self) -> bool {
+        let landed = self.session.resume_elsewhere(&mut self.rows);
+        let is_over = !matches!(landed, Ok(Step::Wait(_)));
+        self.landed = Some(landed);
+        is_over
     }
 
     /// Ends the statement that waits with an error.

@@ -99,6 +99,25 @@ fn a_long_statement_ends_with_its_time_or_its_client() {
     assert_eq!(connect().query("insert into limit_gone values (1)")[0], Reply::Complete("INSERT 0 1".into()));
 }
 
+/// Whether it is found while rows are changed or in the wait that follows.
+#[test]
+fn a_cancel_request_during_a_long_change_ends_the_wait_behind_it() {
+    let mut holder = connect();
+    holder.query("create table limit_late(id int primary key, v int)");
+    holder.query("insert into limit_late select x, 0 from generate_series(1, 100000) as t(x)");
+    holder.query("begin");
+    holder.query("update limit_late set v = 1 where id = 100000");
+    let mut witness = connect();
+    witness.query("set lock_timeout = '1ms'");
+    let mut long = connect();
+    long.send(&query("update limit_late set v = v + 1"));
+    while witness.query("update limit_late set v = v where id = 1")[0] == Reply::Complete("UPDATE 1".into()) {}
+    long.cancel();
+    assert_eq!(sqlstate(&long.until_ready()), "57014");
+    holder.query("rollback");
+    assert_eq!(long.value("select count(*) from limit_late where v = 0"), "100000");
+}
+
 #[test]
 fn a_wrong_secret_cancels_nothing() {
     let mut client = connect();

@@ -198,6 +198,7 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
 
 /// Inserts the scratch's `changed` row.
 fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    run.interrupt.row()?;
     check_nulls(table, &plan.not_null, run)?;
     if let Err(stop) = run.engine.insert(table, &mut run.scratch.changed) {
         return Err(named(stop, table, run));
@@ -220,6 +221,7 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 
 /// Updates a locked row, which stands in the scratch's row 0.
 pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    run.interrupt.row()?;
     let table = only_table(&plan.search.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
@@ -255,6 +257,7 @@ pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 
 /// Deletes a locked row, which stands in the scratch's row 0.
 pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    run.interrupt.row()?;
     let table = only_table(&plan.search.tables);
     if let Some(returning) = &plan.returning {
         give(returning, &plan.search.tables, run, rows)?;

@@ -117,7 +117,7 @@ impl Interrupt {
         self.inline_until = None;
     }
 
-    /// Called for every row looked at.
+    /// Called for every row looked at, and again for every row changed.
     #[inline]
     fn row(&mut self) -> Result<(), Halt> {
         self.rows = self.rows.wrapping_add(1);
