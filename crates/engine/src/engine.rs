@@ -38,6 +38,9 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Log directories of former runs: read as far as they are still needed, not written. They may be left out once a checkpoint was
+    /// taken after the first open without them in `log_dirs`.
+    pub retired_log_dirs: Vec<PathBuf>,
     /// Where checkpoints write images. Empty: `data_dir`.
     pub backup_dirs: Vec<PathBuf>,
     /// Threads of a checkpoint for each backup directory. 0: one per core, at most two.
@@ -78,6 +81,7 @@ impl Options {
         Options {
             data_dir: data_dir.into(),
             log_dirs: Vec::new(),
+            retired_log_dirs: Vec::new(),
             backup_dirs: Vec::new(),
             checkpoint_threads: 0,
             checkpoint_bytes_per_s: 64 << 20,
@@ -119,6 +123,7 @@ impl Options {
     fn log_options(&self) -> LogOptions {
         let dirs = if self.log_dirs.is_empty() { vec![self.data_dir.join("log")] } else { self.log_dirs.clone() };
         LogOptions {
+            retired_dirs: self.retired_log_dirs.clone(),
             fence_dirs: self.fence_dirs(),
             segment_bytes: self.segment_bytes,
             log_size_bytes: self.log_size_bytes,

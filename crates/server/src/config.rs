@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `--data DIR` | `FRESHET_DATA` | `data` | none: it must be given |
 //! | `--log DIR`, repeated | `FRESHET_LOG`, separated by `:` | `log = [..]` | `log` in the data directory |
+//! | `--log-retired DIR`, repeated | `FRESHET_LOG_RETIRED`, separated by `:` | `log_retired = [..]` | none |
 //! | `--backup DIR`, repeated | `FRESHET_BACKUP`, separated by `:` | `backup = [..]` | the data directory |
 //! | `--checkpoint-rate SIZE` | `FRESHET_CHECKPOINT_RATE` | `checkpoint_rate` | the engine's; 0: nothing is paced |
 //! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
@@ -160,6 +161,15 @@ pub struct Layer {
         action = clap::ArgAction::Append
     )]
     log: Option<Vec<PathBuf>>,
+    /// Former log directory: read as far as it is still needed, not written
+    #[arg(
+        long,
+        env = "FRESHET_LOG_RETIRED",
+        value_name = "DIR",
+        value_delimiter = ':',
+        action = clap::ArgAction::Append
+    )]
+    log_retired: Option<Vec<PathBuf>>,
     /// Directory for checkpoints, one or several [default: the data directory]
     #[arg(
         long,
@@ -217,6 +227,7 @@ impl Layer {
         Layer {
             data: self.data.or(lower.data),
             log: self.log.or(lower.log),
+            log_retired: self.log_retired.or(lower.log_retired),
             backup: self.backup.or(lower.backup),
             checkpoint_rate: self.checkpoint_rate.or(lower.checkpoint_rate),
             listen: self.listen.or(lower.listen),
@@ -238,6 +249,7 @@ impl Layer {
         Config {
             data: self.data,
             log: self.log.unwrap_or_default(),
+            log_retired: self.log_retired.unwrap_or_default(),
             backup: self.backup.unwrap_or_default(),
             checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
@@ -260,6 +272,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     pub log: Vec<PathBuf>,
+    pub log_retired: Vec<PathBuf>,
     pub backup: Vec<PathBuf>,
     pub checkpoint_rate: Size,
     pub listen: SocketAddr,
@@ -291,6 +304,7 @@ impl Config {
         let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
         Ok(Options {
             log_dirs: self.log.clone(),
+            retired_log_dirs: self.log_retired.clone(),
             backup_dirs: self.backup.clone(),
             checkpoint_bytes_per_s: self.checkpoint_rate.0,
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
@@ -354,7 +368,7 @@ mod tests {
     fn the_higher_layer_wins() {
         let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
         let file: Layer = toml::from_str(
-            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nbackup = ['/c']\ncheckpoint_rate = 0",
+            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nlog_retired = ['/e']\nbackup = ['/c']\ncheckpoint_rate = 0",
         )
         .unwrap();
         let config = flags.over(file).with_defaults();
@@ -365,7 +379,7 @@ mod tests {
         assert_eq!(config.max_connections, 1000);
         let options = config.database().unwrap();
         assert_eq!(options.data_dir, Path::new("/d"));
-        assert_eq!(options.log_dirs.len(), 2);
+        assert_eq!((options.log_dirs.len(), options.retired_log_dirs), (2, vec![PathBuf::from("/e")]));
         assert_eq!((options.backup_dirs.len(), options.checkpoint_bytes_per_s), (1, 0));
     }
 
