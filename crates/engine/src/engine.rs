@@ -151,6 +151,19 @@ impl Options {
         std::iter::once(&self.data_dir).chain(beside).cloned().collect()
     }
 
+    /// A backup directory is none of the log's, and is given once.
+    fn check_backup_dirs(&self) -> Result<(), OpenError> {
+        let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let mut taken: Vec<PathBuf> = self.log_options().dirs.iter().map(absolute).collect();
+        for dir in &self.backup_dirs {
+            if taken.contains(&absolute(dir)) {
+                return Err(refuse(format!("{} is given twice, as backup or log directory", dir.display())));
+            }
+            taken.push(absolute(dir));
+        }
+        Ok(())
+    }
+
     fn checkpoint_settings(&self) -> Settings {
         let threads = match self.checkpoint_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
@@ -599,6 +612,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
         return Err(refuse(format!("the staging limit must be at least {STAGE_LIMIT_BYTES_MIN} bytes")));
     }
+    options.check_backup_dirs()?;
     if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
         return Err(refuse(format!("{} holds no database", dir.display())));
     }
