@@ -285,13 +285,14 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps.
+    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps. A recovery leaves it
+    /// more than that, which it gives back or uses again.
     fn note_program(&self) {
         let known = self.inner.0.options.program_bytes;
         if known > 0 {
             let accounted: u64 = self.memory().iter().map(|u| u.bytes).sum();
             let more = resident_bytes().saturating_sub(accounted);
-            self.core().budget.take(Kind::Program, more, Claim::Forced);
+            self.core().budget.take(Kind::Program, more.min(PROGRAM_GROWTH_BYTES), Claim::Forced);
         }
     }
 
@@ -653,6 +654,8 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     })
 }
 
+/// What a program grows by when a database is opened in it.
+const PROGRAM_GROWTH_BYTES: u64 = 8 << 20;
 /// Growth and reserve that the smallest database gets beyond what is fixed.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
