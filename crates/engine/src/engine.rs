@@ -412,7 +412,7 @@ impl Engine {
         };
         let schema = self.schema();
         let mut listed = 0;
-        let (mut lists, mut lists_taken) = (0, 0);
+        let (mut lists, mut lists_taken, mut indexes) = (0, 0, 0);
         let system = std::iter::once(("system tables", &core.system));
         for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
             let primary = table.store.primary.memory();
@@ -427,9 +427,11 @@ impl Engine {
             of(name, "free slots".into(), primary.free_slot_bytes + value_free);
             for index in &table.indexes {
                 of(name, format!("index {}", index.def.name), index.memory_bytes());
+                indexes += index.memory_bytes();
             }
         }
         of("dropped tables", "records".into(), core.pages.used_bytes().saturating_sub(listed));
+        of("dropped tables", "indexes".into(), core.budget.used_for(Kind::Indexes).saturating_sub(indexes));
         for kind in Kind::ALL {
             match kind {
                 Kind::Pages | Kind::Indexes => {}
