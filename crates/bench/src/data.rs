@@ -31,7 +31,7 @@ const SUBSCRIBERS_PER_REGISTRATION: u64 = 4;
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -40,7 +40,7 @@ impl Random {
 
     /// Below `end`, evenly enough.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Due {
     RateAtLeast(f64),
     RatioAtLeast(f64),
     RatioAtMost(f64),
+    /// Of the ratio from one, to either side.
+    RatioWithin(f64),
 }
 
 /// One measured thing.
@@ -78,6 +80,7 @@ impl Figure {
             Due::RateAtLeast(rate) => self.rate_per_s >= rate,
             Due::RatioAtLeast(ratio) => self.ratio_to_limit.is_some_and(|r| r >= ratio),
             Due::RatioAtMost(ratio) => self.ratio_to_limit.is_some_and(|r| r <= ratio),
+            Due::RatioWithin(share) => self.ratio_to_limit.is_some_and(|r| (r - 1.0).abs() <= share),
         });
         self.due = Some(due);
         self
@@ -102,6 +105,7 @@ impl Figure {
                     Due::RateAtLeast(rate) => (">=", format!("{} /s", short(rate))),
                     Due::RatioAtLeast(ratio) => (">=", format!("{ratio} x")),
                     Due::RatioAtMost(ratio) => ("<=", format!("{ratio} x")),
+                    Due::RatioWithin(share) => ("1 +-", format!("{share}")),
                 };
                 format!("{sign} {value} {}", if self.met == Some(true) { "met" } else { "MISSED" })
             }

@@ -6,12 +6,12 @@
 use crate::data::{Shape, Spec};
 use crate::error::{BenchError, on};
 use clap::Args;
-use freshet_engine::engine::{Engine, Options};
+use freshet_engine::engine::{Engine, Options, PhaseStats, RecoveryStats};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Args, Clone, Debug)]
 pub struct ReopenArgs {
@@ -24,6 +24,9 @@ pub struct ReopenArgs {
     pub memory_bytes: u64,
     #[arg(long)]
     pub log_bytes: u64,
+    /// Recovery target in milliseconds, with which costs are measured and kept; 0: off
+    #[arg(long, default_value_t = 0)]
+    pub target_ms: u64,
     /// The table to check
     #[arg(long)]
     pub shape: Option<Shape>,
@@ -31,10 +34,19 @@ pub struct ReopenArgs {
     pub rows: u64,
 }
 
+impl ReopenArgs {
+    fn target(&self) -> Duration {
+        Duration::from_millis(self.target_ms)
+    }
+}
+
 /// One restart.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub struct Reopened {
     pub open_seconds: f64,
+    /// What the engine foretold before this restart, where it did.
+    pub predicted_seconds: Option<f64>,
+    pub recovery: Recovery,
     pub check_seconds: f64,
     pub rows: u64,
     pub sum: i64,
@@ -43,6 +55,48 @@ pub struct Reopened {
     pub page_bytes: u64,
     /// The most memory that the process ever had (VmHWM).
     pub peak_bytes: u64,
+}
+
+/// One part of a recovery.
+#[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
+pub struct Part {
+    pub seconds: f64,
+    pub bytes: u64,
+    pub items: u64,
+}
+
+impl Part {
+    fn of(stats: &PhaseStats) -> Part {
+        Part { seconds: stats.elapsed_us as f64 / 1e6, bytes: stats.bytes, items: stats.items }
+    }
+}
+
+/// The engine's own account of its recovery.
+#[derive(Clone, Copy, Default, Serialize, Deserialize, Debug)]
+pub struct Recovery {
+    /// Log read and judged; groups.
+    pub scan: Part,
+    pub images: Part,
+    /// Log applied; deltas.
+    pub replay: Part,
+    /// Pages looked through; slots.
+    pub restore: Part,
+    /// Indexes; entries.
+    pub rebuild: Part,
+    pub scratch_bytes: u64,
+}
+
+impl Recovery {
+    fn of(stats: &RecoveryStats) -> Recovery {
+        Recovery {
+            scan: Part::of(&stats.scan),
+            images: Part::of(&stats.images),
+            replay: Part::of(&stats.replay),
+            restore: Part::of(&stats.restore),
+            rebuild: Part::of(&stats.rebuild),
+            scratch_bytes: stats.scratch_bytes,
+        }
+    }
 }
 
 /// Opens, measures and checks, in this process.
@@ -59,6 +113,8 @@ pub fn reopen(args: &ReopenArgs) -> Result<Reopened, BenchError> {
     let schema = engine.schema();
     Ok(Reopened {
         open_seconds,
+        predicted_seconds: engine.restart_forecast().last.predicted_seconds,
+        recovery: Recovery::of(engine.recovery()),
         check_seconds: start.elapsed().as_secs_f64(),
         rows: content.map_or(0, |c| c.rows),
         sum: content.map_or(0, |c| c.sum),
@@ -75,6 +131,7 @@ fn options(args: &ReopenArgs) -> Options {
         memory_limit_bytes: args.memory_bytes,
         log_size_bytes: args.log_bytes,
         recovery_threads: args.threads,
+        recovery_target: args.target(),
         ..Options::new(&args.data)
     }
 }
@@ -101,6 +158,7 @@ pub fn in_fresh_process(args: &ReopenArgs) -> Result<Reopened, BenchError> {
         ("--memory-bytes", args.memory_bytes),
         ("--log-bytes", args.log_bytes),
         ("--rows", args.rows),
+        ("--target-ms", args.target_ms),
     ];
     command.args(numbers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.to_string()]));
     if let Some(shape) = args.shape {
@@ -136,12 +194,14 @@ mod tests {
             threads: 1,
             memory_bytes: 64 << 20,
             log_bytes: 1 << 30,
+            target_ms: 0,
             shape: Some(spec.shape),
             rows: spec.rows,
         };
         let reopened = reopen(&args).expect("reopens");
         assert_eq!((reopened.rows, reopened.sum, reopened.tables), (777, 1000, 1));
         assert_eq!(reopened.index_entries, 3 * 777);
+        assert_eq!((reopened.recovery.rebuild.items, reopened.recovery.replay.items), (3 * 777, 1000));
         assert!(reopen(&ReopenArgs { data: dir.path().join("nothing"), ..args }).is_err());
     }
 }

@@ -17,7 +17,7 @@ mod cases;
 mod scratch;
 
 use crate::error::{BenchError, on};
-use crate::figure::{self, Figure, Setting};
+use crate::figure::{self, Due, Figure, Setting};
 use crate::machine::Machine;
 use crate::progress::{during, say};
 use clap::{Args, ValueEnum};
@@ -61,6 +61,7 @@ pub enum Case {
     Tables,
     Checkpoint,
     Paced,
+    Prediction,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -84,6 +85,15 @@ impl Run<'_> {
 
     fn updates(&self, rows: u64) -> u64 {
         self.args.updates.unwrap_or(rows / 8 * 10)
+    }
+
+    /// The sizes are the cases' own: what is due of them is judged.
+    fn is_full(&self) -> bool {
+        self.args.rows.is_none()
+    }
+
+    fn due(&self, figure: Figure, due: Due) -> Figure {
+        if self.is_full() { figure.due(due) } else { figure }
     }
 
     fn scratch(&self, case: &str) -> Result<Scratch, BenchError> {

@@ -3,6 +3,8 @@
 //! Everything that goes on in the background is a `step`: the log (`Log::step`), garbage collection, the checkpoint. [`Engine::open`]
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
+mod restart;
+
 use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
@@ -13,6 +15,7 @@ use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 pub use crate::mem::{Account, Claim, Kind};
 use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
+use crate::promise::{Opened, Promise};
 use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
@@ -35,6 +38,9 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Log directories of former runs: read as far as they are still needed, not written. They may be left out once a checkpoint was
+    /// taken after the first open without them in `log_dirs`.
+    pub retired_log_dirs: Vec<PathBuf>,
     /// Where checkpoints write images. Empty: `data_dir`.
     pub backup_dirs: Vec<PathBuf>,
     /// Threads of a checkpoint for each backup directory. 0: one per core, at most two.
@@ -59,17 +65,23 @@ pub struct Options {
     pub create: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
+    /// How long a restart may take: checkpoints are paced to hold it, and a target that none can hold is told. Zero: off.
+    pub recovery_target: Duration,
     /// Not zero: recovery takes its pieces of work in an order drawn from it. The result is the same; simulations show it.
     pub recovery_seed: u64,
     /// Who is told how far a recovery is.
     pub progress: Option<Arc<dyn RecoveryProgress>>,
 }
 
+/// Ten seconds: what a client's patience and a load balancer's health check bear.
+pub const RECOVERY_TARGET: Duration = Duration::from_secs(10);
+
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Options {
         Options {
             data_dir: data_dir.into(),
             log_dirs: Vec::new(),
+            retired_log_dirs: Vec::new(),
             backup_dirs: Vec::new(),
             checkpoint_threads: 0,
             checkpoint_bytes_per_s: 64 << 20,
@@ -84,6 +96,7 @@ impl Options {
             direct_io: true,
             create: true,
             recovery_threads: 0,
+            recovery_target: RECOVERY_TARGET,
             recovery_seed: 0,
             progress: None,
         }
@@ -102,6 +115,7 @@ impl Options {
             checkpoint_bytes_per_s: 0,
             image_segment_bytes: 1 << 20,
             recovery_threads: 1,
+            recovery_target: Duration::ZERO,
             ..Options::new(data_dir)
         }
     }
@@ -109,6 +123,7 @@ impl Options {
     fn log_options(&self) -> LogOptions {
         let dirs = if self.log_dirs.is_empty() { vec![self.data_dir.join("log")] } else { self.log_dirs.clone() };
         LogOptions {
+            retired_dirs: self.retired_log_dirs.clone(),
             fence_dirs: self.fence_dirs(),
             segment_bytes: self.segment_bytes,
             log_size_bytes: self.log_size_bytes,
@@ -223,6 +238,7 @@ struct Inner {
     core: Arc<Core>,
     options: Options,
     checkpointer: Checkpointer,
+    promise: Promise,
     recovery: RecoveryStats,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -332,6 +348,7 @@ impl Engine {
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
+        self.inner.0.look_at_promise();
         self.inner.0.note_sorted_together();
         self.inner.0.checkpointer.step() || logged || collected
     }
@@ -559,6 +576,7 @@ impl Drop for Handle {
             // A background thread that panicked has already said so; closing goes on.
             let _ = thread.join();
         }
+        inner.close_promise();
         if inner.has_threads {
             // A failure was told to everyone who waited; nobody is left to tell.
             let _ = inner.core.log.finish();
@@ -642,12 +660,21 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
             options.memory_limit_bytes >> 20
         )));
     }
+    let opened = Opened {
+        recovery: stats,
+        entries: restart::entries(&core.schema.load()),
+        log_start: manifest.log_start.epoch,
+        durable: horizon.epoch(),
+        log_dir: options.log_options().dirs.swap_remove(0),
+    };
+    let promise = Promise::new(&io, &clock, &options.data_dir, options.recovery_target, opened);
     let core = Arc::new(core);
     let checkpointer = Checkpointer::new(core.clone(), io, clock, settings, manifest).map_err(refuse)?;
     Ok(Inner {
         core,
         options,
         checkpointer,
+        promise,
         recovery: stats,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
@@ -838,6 +865,7 @@ impl Inner {
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
+            self.look_at_promise();
             self.note_sorted_together();
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));

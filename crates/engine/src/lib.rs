@@ -18,6 +18,7 @@
 //! | `checkpoint` | what replaces the log |
 //! | `replay` | how does memory come back |
 //! | [`inspect`] | is a database whole |
+//! | [`promise`] | how long would a restart take |
 //! | [`engine`] | how does it stand together |
 //! | [`salvage`] | what can be saved of a damaged database |
 //!
@@ -49,6 +50,8 @@ mod checkpoint;
 mod replay;
 #[cfg(not(any(loom, shuttle)))]
 pub mod inspect;
+#[cfg(not(any(loom, shuttle)))]
+pub mod promise;
 #[cfg(not(any(loom, shuttle)))]
 pub mod engine;
 #[cfg(not(any(loom, shuttle)))]

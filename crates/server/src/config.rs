@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `--data DIR` | `FRESHET_DATA` | `data` | none: it must be given |
 //! | `--log DIR`, repeated | `FRESHET_LOG`, separated by `:` | `log = [..]` | `log` in the data directory |
+//! | `--log-retired DIR`, repeated | `FRESHET_LOG_RETIRED`, separated by `:` | `log_retired = [..]` | none |
 //! | `--backup DIR`, repeated | `FRESHET_BACKUP`, separated by `:` | `backup = [..]` | the data directory |
 //! | `--checkpoint-rate SIZE` | `FRESHET_CHECKPOINT_RATE` | `checkpoint_rate` | the engine's; 0: nothing is paced |
 //! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
@@ -13,6 +14,7 @@
 //! | `--workers N` | `FRESHET_WORKERS` | `workers` | one per core |
 //! | `--max-connections N` | `FRESHET_MAX_CONNECTIONS` | `max_connections` | 1000 |
 //! | `--max-message SIZE` | `FRESHET_MAX_MESSAGE` | `max_message` | 256MiB |
+//! | `--recovery-target TIME` | `FRESHET_RECOVERY_TARGET` | `recovery_target` | 10s; 0: off |
 //! | `--huge-pages BOOL` | `FRESHET_HUGE_PAGES` | `huge_pages` | true |
 //! | `--direct-io BOOL` | `FRESHET_DIRECT_IO` | `direct_io` | true |
 
@@ -25,6 +27,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A configuration that cannot be used: one clear line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,6 +105,46 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// A time, written as `10s`, `500ms`, `2min` or plain milliseconds, as SET takes it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Time, ConfigError> {
+        let time = freshet_db::sql::settings::time(text);
+        time.map(Time).ok_or_else(|| ConfigError(format!("\"{text}\" is no time; write it as in 10s or 500ms")))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&freshet_db::sql::settings::show_time(self.0))
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Milliseconds(u32),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Milliseconds(ms) => Ok(Time(Duration::from_millis(ms.into()))),
+            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
 /// What one source says: the command line with the environment, or a file.
 #[derive(clap::Args, Deserialize, Clone, Default, Debug)]
 #[serde(deny_unknown_fields)]
@@ -118,6 +161,15 @@ pub struct Layer {
         action = clap::ArgAction::Append
     )]
     log: Option<Vec<PathBuf>>,
+    /// Former log directory: read as far as it is still needed, not written
+    #[arg(
+        long,
+        env = "FRESHET_LOG_RETIRED",
+        value_name = "DIR",
+        value_delimiter = ':',
+        action = clap::ArgAction::Append
+    )]
+    log_retired: Option<Vec<PathBuf>>,
     /// Directory for checkpoints, one or several [default: the data directory]
     #[arg(
         long,
@@ -151,6 +203,9 @@ pub struct Layer {
     /// Longest message of a client [default: 256MiB]
     #[arg(long, env = "FRESHET_MAX_MESSAGE", value_name = "SIZE")]
     max_message: Option<Size>,
+    /// How long a restart may take: checkpoints are paced to hold it; 0: off [default: 10s]
+    #[arg(long, env = "FRESHET_RECOVERY_TARGET", value_name = "TIME")]
+    recovery_target: Option<Time>,
     /// Ask for huge pages [default: true]
     #[arg(long, env = "FRESHET_HUGE_PAGES", value_name = "BOOL")]
     huge_pages: Option<bool>,
@@ -172,6 +227,7 @@ impl Layer {
         Layer {
             data: self.data.or(lower.data),
             log: self.log.or(lower.log),
+            log_retired: self.log_retired.or(lower.log_retired),
             backup: self.backup.or(lower.backup),
             checkpoint_rate: self.checkpoint_rate.or(lower.checkpoint_rate),
             listen: self.listen.or(lower.listen),
@@ -181,6 +237,7 @@ impl Layer {
             workers: self.workers.or(lower.workers),
             max_connections: self.max_connections.or(lower.max_connections),
             max_message: self.max_message.or(lower.max_message),
+            recovery_target: self.recovery_target.or(lower.recovery_target),
             huge_pages: self.huge_pages.or(lower.huge_pages),
             direct_io: self.direct_io.or(lower.direct_io),
         }
@@ -192,6 +249,7 @@ impl Layer {
         Config {
             data: self.data,
             log: self.log.unwrap_or_default(),
+            log_retired: self.log_retired.unwrap_or_default(),
             backup: self.backup.unwrap_or_default(),
             checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
@@ -201,6 +259,7 @@ impl Layer {
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
             max_connections: self.max_connections.map_or(listener.connections_max, NonZeroUsize::get),
             max_message: self.max_message.unwrap_or(Size(listener.message_bytes_max as u64)),
+            recovery_target: self.recovery_target.unwrap_or(Time(engine.recovery_target)),
             huge_pages: self.huge_pages.unwrap_or(engine.huge_pages),
             direct_io: self.direct_io.unwrap_or(engine.direct_io),
         }
@@ -213,6 +272,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     pub log: Vec<PathBuf>,
+    pub log_retired: Vec<PathBuf>,
     pub backup: Vec<PathBuf>,
     pub checkpoint_rate: Size,
     pub listen: SocketAddr,
@@ -222,6 +282,7 @@ pub struct Config {
     pub workers: usize,
     pub max_connections: usize,
     pub max_message: Size,
+    pub recovery_target: Time,
     pub huge_pages: bool,
     pub direct_io: bool,
 }
@@ -243,6 +304,7 @@ impl Config {
         let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
         Ok(Options {
             log_dirs: self.log.clone(),
+            retired_log_dirs: self.log_retired.clone(),
             backup_dirs: self.backup.clone(),
             checkpoint_bytes_per_s: self.checkpoint_rate.0,
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
@@ -251,6 +313,7 @@ impl Config {
             program_bytes: freshet_db::resident_bytes(),
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
+            recovery_target: self.recovery_target.0,
             huge_pages: self.huge_pages,
             direct_io: self.direct_io,
             ..usual
@@ -287,10 +350,25 @@ mod tests {
     }
 
     #[test]
+    fn times_are_read_and_written() {
+        for (text, ms) in [("10s", 10_000), ("500ms", 500), ("2min", 120_000), ("1500", 1500), ("0", 0)] {
+            let time: Time = text.parse().expect(text);
+            assert_eq!(time, Time(Duration::from_millis(ms)), "{text}");
+            assert_eq!(time.to_string().parse(), Ok(time));
+        }
+        for text in ["", "soon", "-1s", "10 parsecs"] {
+            assert!(text.parse::<Time>().is_err(), "{text}");
+        }
+        let file: Layer = toml::from_str("recovery_target = '30s'").unwrap();
+        let options = Layer { data: Some("/d".into()), ..file }.with_defaults().database().unwrap();
+        assert_eq!(options.recovery_target, Duration::from_secs(30));
+    }
+
+    #[test]
     fn the_higher_layer_wins() {
         let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
         let file: Layer = toml::from_str(
-            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nbackup = ['/c']\ncheckpoint_rate = 0",
+            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nlog_retired = ['/e']\nbackup = ['/c']\ncheckpoint_rate = 0",
         )
         .unwrap();
         let config = flags.over(file).with_defaults();
@@ -301,7 +379,7 @@ mod tests {
         assert_eq!(config.max_connections, 1000);
         let options = config.database().unwrap();
         assert_eq!(options.data_dir, Path::new("/d"));
-        assert_eq!(options.log_dirs.len(), 2);
+        assert_eq!((options.log_dirs.len(), options.retired_log_dirs), (2, vec![PathBuf::from("/e")]));
         assert_eq!((options.backup_dirs.len(), options.checkpoint_bytes_per_s), (1, 0));
     }
 

@@ -12,6 +12,7 @@ use crate::listener;
 use crate::recovery::Recovery;
 use crate::watch::{Level, Watch};
 use freshet_db::{Database, Options};
+use freshet_engine::promise::State;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +21,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
+/// The prediction of a restart is looked at once in so many of these checks.
+const PROMISE_ROUNDS: u32 = 10;
+/// Looks at a better state before it is told: a minute.
+const BETTER_ROUNDS: u32 = 60;
 
 /// How often checkpoints and the log's space are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -147,6 +152,37 @@ enum Why {
     LogFailed(String),
 }
 
+/// The promise of a restart: what is worse is told at once, what is better once it has been so for a while.
+#[derive(Default)]
+struct Promise {
+    told: Option<State>,
+    rounds: u32,
+    better_rounds: u32,
+}
+
+impl Promise {
+    fn tell_changes(&mut self, database: &Database) {
+        self.rounds += 1;
+        if !self.rounds.is_multiple_of(PROMISE_ROUNDS) {
+            return;
+        }
+        let forecast = database.engine().restart_forecast();
+        let told = self.told.unwrap_or(State::Off);
+        self.better_rounds = if forecast.state < told { self.better_rounds + 1 } else { 0 };
+        if forecast.state == told || (forecast.state < told && self.better_rounds < BETTER_ROUNDS) {
+            return;
+        }
+        self.told = Some(forecast.state);
+        match (forecast.warning(), forecast.predicted_seconds) {
+            (Some(warning), _) => tracing::warn!("{warning}"),
+            (None, Some(seconds)) if forecast.state == State::Held => {
+                tracing::info!("a restart now would take {seconds:.1} s, within recovery_target");
+            }
+            _ => {}
+        }
+    }
+}
+
 /// What ends the server.
 struct Ending {
     runtime: tokio::runtime::Runtime,
@@ -167,10 +203,12 @@ impl Ending {
     fn wait(self, database: &Database) -> Why {
         let Ending { runtime, mut interrupt, mut terminate } = self;
         let failed = async {
+            let mut promise = Promise::default();
             loop {
                 if let Some(reason) = database.engine().failure() {
                     return reason;
                 }
+                promise.tell_changes(database);
                 tokio::time::sleep(FAILURE_CHECK).await;
             }
         };

@@ -63,6 +63,7 @@ pub enum Plan {
     Show(String),
     ShowAll,
     Explain(Vec<String>),
+    ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
     Other(Arc<dyn Planned>),
@@ -98,6 +99,9 @@ pub fn route(
     match parse(sql)? {
         Parsed::Empty => Ok(plain(Plan::Empty)),
         Parsed::Checkpoint => Ok(plain(Plan::Checkpoint)),
+        Parsed::ExplainRestart => {
+            Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
+        }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
         Parsed::Abort => Ok(plain(Plan::Rollback)),

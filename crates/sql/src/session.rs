@@ -26,6 +26,7 @@ use crate::road::{Progress, RoadContext, Running};
 use crate::route::{Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
+use crate::settings::{self, RECOVERY_TARGET};
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Schema;
@@ -411,6 +412,7 @@ impl Session {
     }
 
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)
@@ -420,7 +422,6 @@ impl Session {
             | Plan::Other(_) => {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
-                self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
                 self.enter_transaction(&statement.plan);
                 if statement.uses_clock {
                     self.read_clock();
@@ -455,6 +456,7 @@ impl Session {
             }
             Plan::ShowAll => {
                 for (name, value) in self.env.settings.all() {
+                    let value = self.setting_of_database(name).unwrap_or(value);
                     give_text(rows, &[name, &value, ""])?;
                 }
                 Ok(done("SHOW", None, None))
@@ -462,6 +464,13 @@ impl Session {
             Plan::Explain(lines) => {
                 for line in lines {
                     give_text(rows, &[line])?;
+                }
+                Ok(done("EXPLAIN", None, None))
+            }
+            Plan::ExplainRestart => {
+                for row in crate::view::rows(&crate::view::RESTART, Some(&self.engine))? {
+                    row.iter().for_each(|cell| rows.push(&cell.as_value()));
+                    rows.finish_row()?;
                 }
                 Ok(done("EXPLAIN", None, None))
             }
@@ -828,6 +837,7 @@ impl Session {
         if self.block != Block::Implicit {
             return Ok(done("", None, None));
         }
+        self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         if !self.inner.in_transaction() {
             self.leave_block(true);
             return Ok(done("", None, None));
@@ -864,8 +874,14 @@ impl Session {
         match name.to_ascii_lowercase().as_str() {
             "transaction_isolation" => self.env.settings.get("default_transaction_isolation"),
             "transaction_read_only" => self.env.settings.get("default_transaction_read_only"),
-            _ => self.env.settings.get(name),
+            name => self.setting_of_database(name).or_else(|| self.env.settings.get(name)),
         }
+    }
+
+    /// A setting that is the database's, not the session's.
+    fn setting_of_database(&self, name: &str) -> Option<String> {
+        let of_database = name.eq_ignore_ascii_case(RECOVERY_TARGET);
+        of_database.then(|| settings::show_time(self.engine.recovery_target().unwrap_or_default()))
     }
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
@@ -880,6 +896,9 @@ impl Session {
     ) -> Result<Option<(&'static str, String)>, SqlError> {
         if matches!(name, "transaction_isolation" | "transaction_read_only") {
             return self.set_of_transaction(name, value.unwrap_or_default());
+        }
+        if name.eq_ignore_ascii_case(RECOVERY_TARGET) {
+            return self.set_recovery_target(value, local);
         }
         if local && self.block == Block::None {
             let warning = "SET LOCAL can only be used in transaction blocks";
@@ -915,6 +934,23 @@ impl Session {
             Step::Done(outcome) => Ok(outcome.warning),
             Step::Wait(_) => unreachable!("invariant: SET TRANSACTION waits for nothing"),
         }
+    }
+
+    /// The whole database's, at once and not undone by a rollback: so not where a rollback could be meant to. Warns where it cannot be held.
+    fn set_recovery_target(
+        &mut self,
+        value: Option<&str>,
+        local: bool,
+    ) -> Result<Option<(&'static str, String)>, SqlError> {
+        if local || self.block == Block::Explicit {
+            let message = format!("SET {RECOVERY_TARGET} cannot run inside a transaction block");
+            return Err(SqlError::new("25001", message).with_hint("It sets the whole database, at once."));
+        }
+        match value {
+            Some(value) => self.engine.set_recovery_target(settings::time_of(RECOVERY_TARGET, value)?),
+            None => self.engine.reset_recovery_target(),
+        }
+        Ok(self.engine.restart_forecast().warning().map(|warning| ("01000", warning)))
     }
 
     fn restore_settings(&mut self, committed: bool) {
@@ -968,6 +1004,11 @@ impl Session {
 
     pub fn statement_timeout(&self) -> Option<Duration> {
         self.env.settings.fast.statement_timeout
+    }
+
+    /// Until `statement_timeout` ends the statement that was begun last.
+    pub fn statement_time_left(&self) -> Option<Duration> {
+        self.interrupt.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     // ---- parameters

@@ -44,6 +44,8 @@ const fn reported(name: &'static str, display: &'static str, default: &'static s
 
 const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read"]);
 
+pub(crate) const RECOVERY_TARGET: &str = "recovery_target";
+
 /// The default of `freshet.query_memory_mb`.
 const QUERY_MEMORY_MB: usize = 1024;
 
@@ -76,6 +78,8 @@ static KNOWN: &[Known] = &[
     known("lc_time", "C", Kind::OneOf(&["C"])),
     known("lock_timeout", "0", Kind::Milliseconds),
     known("max_identifier_length", "63", Kind::Fixed),
+    // The database's, not the session's: the engine holds it.
+    known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
     known("row_security", "on", Kind::Bool),
     known("search_path", "\"$user\", public", Kind::Text),
     reported("server_encoding", "server_encoding", "UTF8", Kind::Fixed),
@@ -321,6 +325,25 @@ fn parse_milliseconds(value: &str) -> Option<i64> {
         _ => return None,
     };
     (ms <= i64::from(i32::MAX)).then_some(ms)
+}
+
+/// A time with its unit, or in milliseconds.
+pub fn time(text: &str) -> Option<Duration> {
+    parse_milliseconds(text).map(|ms| Duration::from_millis(ms.unsigned_abs()))
+}
+
+/// A time as the setting of this name takes it.
+pub(crate) fn time_of(name: &str, value: &str) -> Result<Duration, SqlError> {
+    let known = find(name).ok_or_else(|| unknown(name))?;
+    Ok(time(&normalize(known, value)?).unwrap_or_default())
+}
+
+/// A time as SHOW writes it.
+pub fn show_time(time: Duration) -> String {
+    match i64::try_from(time.as_millis()).unwrap_or(i64::MAX) {
+        0 => "0".to_owned(),
+        ms => show_milliseconds(ms),
+    }
 }
 
 fn show_milliseconds(ms: i64) -> String {

@@ -259,6 +259,11 @@ impl Checkpointer {
         manifest.save(&self.io, dir).map_err(|e| Failure::new("write", &dir.join(super::manifest::NAME), e))
     }
 
+    /// Whether a checkpoint begun now would free more of the log than the last one did.
+    pub fn could_free(&self) -> bool {
+        attempt::could_free(&self.core, &self.manifest())
+    }
+
     // ---- asking
 
     /// Bytes of images per second that a paced checkpoint does at least, from now on.

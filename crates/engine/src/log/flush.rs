@@ -98,7 +98,7 @@ pub struct Log {
     parking: Parking,
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
-    _locks: Arc<Vec<Box<dyn Lock>>>,
+    _locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
 }
 
 /// One device: who may write where.
@@ -344,7 +344,7 @@ impl Log {
             DeviceStart { device: device.id, segment, group }
         };
         let devices = self.devices.iter().zip(&sealer.next_group).map(device).collect();
-        LogStart { epoch, prev: sealer.chain.before(epoch), devices }
+        LogStart { epoch, prev: sealer.chain.before(epoch), incarnation: self.incarnation, devices }
     }
 
     /// Recycles the segments below `start`, which the caller has saved durably.

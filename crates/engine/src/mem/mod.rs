@@ -30,7 +30,7 @@ pub use machine::{available_bytes, resident_bytes};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
 
-const PAGE_BYTES: usize = 64 << 10;
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
 
 /// The bytes of a word slice. The machine is little-endian (asserted below), so memory order is layout order.
 pub fn bytes_of(words: &[u64]) -> &[u8] {

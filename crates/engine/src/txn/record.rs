@@ -43,7 +43,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends one operation. `delta` holds the XOR of the persistent part, its cts word ignored.
-pub(super) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, delta: &[u64]) {
+pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, delta: &[u64]) {
     out.extend_from_slice(&row.0.to_le_bytes()[..5]);
     put_varint(out, u64::from(generation));
     put_varint(out, behind);

@@ -599,7 +599,7 @@ impl Session {
         announced.leave();
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
-        core.sessions.place(self.no).count_commit(self.last_record_bytes);
+        core.sessions.place(self.no).count_commit(self.last_record_bytes, self.held.len() as u64);
         self.met = self.met.max(cts);
         if let Some(first) = self.fragments.as_ref().map(|f| f.first_epoch) {
             core.fragmented.lock().push((first, cts));

@@ -6,7 +6,7 @@
 //! | phase | the transaction's number, whether a statement reads at its snapshot, whether the snapshot was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
-//! | commit records, bytes | what its commits logged; only the session writes them |
+//! | commit records, bytes, deltas | what its commits logged; only the session writes them |
 //! | tables | tables written by the transaction, for DDL to wait for |
 //! | garbage | what its commits left behind, oldest first |
 //!
@@ -65,6 +65,7 @@ pub(crate) struct SessionPlace {
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
     commit_record_bytes: AtomicU64,
+    committed_deltas: AtomicU64,
     pub(super) end_waited: AtomicBool,
     pub(super) tables: Mutex<Vec<TableId>>,
     pub(super) garbage: Mutex<GarbageQueue>,
@@ -79,6 +80,7 @@ impl SessionPlace {
             first_fragment: AtomicU64::new(NONE),
             commit_records: AtomicU64::new(0),
             commit_record_bytes: AtomicU64::new(0),
+            committed_deltas: AtomicU64::new(0),
             end_waited: AtomicBool::new(false),
             tables: Mutex::default(),
             garbage: Mutex::new(GarbageQueue::new(budget)),
@@ -163,7 +165,9 @@ impl SessionPlace {
         self.end_waited.swap(false, Ordering::SeqCst)
     }
 
-    pub fn count_commit(&self, record_bytes: u64) {
+    pub fn count_commit(&self, record_bytes: u64, deltas: u64) {
+        let deltas = self.committed_deltas.load(Ordering::Relaxed) + deltas;
+        self.committed_deltas.store(deltas, Ordering::Relaxed);
         self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let bytes = self.commit_record_bytes.load(Ordering::Relaxed) + record_bytes;
         self.commit_record_bytes.store(bytes, Ordering::Relaxed);
@@ -265,6 +269,11 @@ impl Sessions {
             let more = p.commit_record_bytes.load(Ordering::Relaxed);
             (records + p.commit_records.load(Ordering::Relaxed), bytes + more)
         })
+    }
+
+    /// Rows that the commits of all sessions logged a delta of.
+    pub fn committed_deltas(&self) -> u64 {
+        self.all().map(|(_, p)| p.committed_deltas.load(Ordering::Relaxed)).sum()
     }
 
     /// The oldest epoch with fragments of a commit that images may lack.

@@ -16,6 +16,7 @@
 //! | `salvage` | what is saved of a damaged database |
 //! | `memory` | what does the memory limit refuse, and what goes on |
 //! | `races` | do the orders hold that protocols get wrong |
+//! | `promise` | does the engine hold the time that a restart may take |
 //! | `layering` | do the sources keep the rules of the house |
 
 mod world;
@@ -29,6 +30,7 @@ mod inspect;
 mod layering;
 mod memory;
 mod model;
+mod promise;
 mod races;
 mod recovery;
 mod salvage;

@@ -26,6 +26,8 @@ pub enum Parsed {
     Empty,
     Sql(Box<Statement>),
     Checkpoint,
+    /// EXPLAIN RESTART: the engine's own restart, foretold.
+    ExplainRestart,
     /// VACUUM and ANALYZE have nothing to do here; their tag.
     NoOperation(&'static str),
     Abort,
@@ -112,6 +114,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     };
     if is(0, "checkpoint") {
         return ends_at(1, Parsed::Checkpoint);
+    }
+    if is(0, "explain") && is(1, "restart") {
+        return ends_at(2, Parsed::ExplainRestart);
     }
     if is(0, "vacuum") {
         return Ok(Some(Parsed::NoOperation("VACUUM")));

@@ -15,14 +15,20 @@
 mod checkpoint;
 mod log;
 mod memory;
+mod restart;
 
 use crate::error::SqlError;
+use crate::rows::Column;
 use crate::value::Datum;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
+use std::sync::Arc;
 
 /// Every view, by name.
-pub const VIEWS: &[&dyn SystemView] = &[&checkpoint::CheckpointView, &log::LogView, &memory::MemoryView];
+pub const VIEWS: &[&dyn SystemView] = &[&checkpoint::CheckpointView, &log::LogView, &memory::MemoryView, &RESTART];
+
+/// What EXPLAIN RESTART shows too.
+pub(crate) const RESTART: restart::RestartView = restart::RestartView;
 
 /// A row of a view: one value per column.
 pub type Cells = Vec<Datum>;
@@ -43,6 +49,12 @@ impl std::fmt::Debug for dyn SystemView {
 /// The view of this name.
 pub fn named(name: &str) -> Option<&'static dyn SystemView> {
     VIEWS.iter().copied().find(|view| view.name() == name)
+}
+
+/// A view's columns as those of a result.
+pub(crate) fn columns(view: &dyn SystemView) -> Arc<[Column]> {
+    let columns = view.columns().iter();
+    columns.map(|&(name, ty)| Column { name: name.to_owned(), ty, origin: None }).collect()
 }
 
 /// A view's rows; none where a plan is only looked at and there is no database behind it.

@@ -1,0 +1,324 @@
+//! What does a unit of work cost here? Seconds a unit by kind, from recoveries of this database; kept in a file that only advises.
+//!
+//! The file `restart` of the data directory is text, one fact a line, closed by the CRC32C of all before:
+//!
+//! ```text
+//! freshet restart 1
+//! threads 2
+//! total 3.012345
+//! rest 0.081000
+//! predicted 2.900000
+//! measured image load 1468006400 0.912300
+//! calibrated btree index rebuild 65536 0.010000
+//! crc 89abcdef
+//! ```
+//!
+//! It is replaced by rename and never synced: after a power cut an old one, none, or one that does not check is as good.
+
+use super::Entries;
+use super::work::{Work, Workload};
+use crate::io::{Io, OpenOptions};
+use crate::replay::{PhaseStats, RecoveryStats};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) const NAME: &str = "restart";
+const HEAD: &str = "freshet restart 1";
+/// A longer file is none of ours.
+const BYTES_MAX: u64 = 64 << 10;
+/// Work that took less says little about what more of it would take.
+const SECONDS_MIN: f64 = 0.005;
+/// Deltas have at least the rest of a replay's time.
+const REREAD_SHARE_MAX: f64 = 0.7;
+/// How much what earlier recoveries measured still weighs after the next one.
+const KEPT_SHARE: f64 = 0.25;
+/// A calibration weighs as if it had taken this long in a recovery.
+const CALIBRATED_SECONDS: f64 = 0.02;
+
+/// An amount of one kind of work and the time it took.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Sample {
+    pub amount: f64,
+    pub seconds: f64,
+}
+
+impl Sample {
+    fn scaled(self, by: f64) -> Sample {
+        Sample { amount: self.amount * by, seconds: self.seconds * by }
+    }
+
+    fn plus(self, other: Sample) -> Sample {
+        Sample { amount: self.amount + other.amount, seconds: self.seconds + other.seconds }
+    }
+}
+
+/// The last real restart.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct LastRestart {
+    pub seconds: f64,
+    /// What was predicted before it, where something was.
+    pub predicted_seconds: Option<f64>,
+}
+
+/// What one recovery took.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Measured {
+    pub work: Workload,
+    /// By the wall clock; a kind that goes side by side with others has its share. Indexes of all kinds stand in `index_seconds`.
+    pub seconds: [f64; Work::COUNT],
+    pub index_seconds: f64,
+    pub total_seconds: f64,
+    pub threads: usize,
+}
+
+impl Measured {
+    /// Replay reads the log again: what its bytes cost in the scan is the log's share of it, the rest is the deltas'.
+    pub fn of(stats: &RecoveryStats, entries: Entries) -> Measured {
+        let seconds_of = |phase: &PhaseStats| phase.elapsed_us as f64 / 1e6;
+        let (scan, replay) = (seconds_of(&stats.scan), seconds_of(&stats.replay));
+        let reread = (scan * stats.replay.bytes as f64 / stats.scan.bytes.max(1) as f64).min(replay * REREAD_SHARE_MAX);
+        let parts = [
+            (Work::Log, stats.scan.bytes, scan + reread),
+            (Work::Images, stats.images.bytes, seconds_of(&stats.images)),
+            (Work::Deltas, stats.replay.items, replay - reread),
+            (Work::Slots, stats.restore.items, seconds_of(&stats.restore)),
+            (Work::HashEntries, entries.hash, 0.0),
+            (Work::TreeEntries, entries.tree, 0.0),
+        ];
+        let mut measured = Measured {
+            index_seconds: seconds_of(&stats.rebuild),
+            total_seconds: stats.total_us as f64 / 1e6,
+            threads: stats.threads,
+            ..Measured::default()
+        };
+        for (work, amount, seconds) in parts {
+            measured.work[work] = amount;
+            measured.seconds[work as usize] = seconds;
+        }
+        measured
+    }
+}
+
+/// Seconds a unit, by kind of work.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Costs {
+    measured: [Sample; Work::COUNT],
+    calibrated: [Sample; Work::COUNT],
+    /// What a restart takes whatever it reads.
+    pub rest_seconds: f64,
+    threads: usize,
+    /// What was predicted when the file was last written.
+    pub predicted_seconds: Option<f64>,
+}
+
+impl Costs {
+    /// With what another recovery measured.
+    pub fn after(mut self, recovery: &Measured) -> Costs {
+        // Work of another number of threads took another time.
+        let threads = match self.threads {
+            0 => 1.0,
+            before => before as f64 / recovery.threads.max(1) as f64,
+        };
+        self.threads = recovery.threads.max(1);
+        for work in Work::ALL {
+            self.measured[work as usize].seconds *= threads;
+            self.calibrated[work as usize].seconds *= threads;
+        }
+        let mut rest = recovery.total_seconds;
+        let seconds = self.seconds_by_kind(recovery);
+        for work in Work::ALL {
+            let (sample, measured) = (seconds[work as usize], &mut self.measured[work as usize]);
+            if recovery.work[work] >= work.worth_measuring() && sample >= SECONDS_MIN {
+                let sample = Sample { amount: recovery.work[work] as f64, seconds: sample };
+                *measured = measured.scaled(KEPT_SHARE).plus(sample);
+                rest -= sample.seconds;
+            }
+        }
+        self.rest_seconds = rest.max(0.0);
+        self
+    }
+
+    /// A recovery's times with that of the indexes shared out by what each kind's entries cost so far.
+    fn seconds_by_kind(&self, recovery: &Measured) -> [f64; Work::COUNT] {
+        let mut seconds = recovery.seconds;
+        let expected = |work: Work| self.per_unit(work).unwrap_or(1e-7) * recovery.work[work] as f64;
+        let (hash, tree) = (expected(Work::HashEntries), expected(Work::TreeEntries));
+        let all = hash + tree;
+        if all > 0.0 {
+            seconds[Work::HashEntries as usize] = recovery.index_seconds * hash / all;
+            seconds[Work::TreeEntries as usize] = recovery.index_seconds * tree / all;
+        }
+        seconds
+    }
+
+    pub fn calibrate(&mut self, work: Work, amount: f64, seconds: f64) {
+        self.calibrated[work as usize] = Sample { amount, seconds };
+    }
+
+    /// No recovery has measured this kind for long enough to need nothing else.
+    pub fn lacks(&self, work: Work) -> bool {
+        self.measured[work as usize].seconds < CALIBRATED_SECONDS && self.calibrated[work as usize].amount == 0.0
+    }
+
+    /// Seconds a unit; `None` where nothing is known.
+    pub fn per_unit(&self, work: Work) -> Option<f64> {
+        let (measured, calibrated) = (self.measured[work as usize], self.calibrated[work as usize]);
+        let weighed = match calibrated.seconds > 0.0 {
+            true => calibrated.scaled(CALIBRATED_SECONDS / calibrated.seconds),
+            false => Sample::default(),
+        };
+        let all = measured.plus(weighed);
+        (all.amount > 0.0).then(|| all.seconds / all.amount)
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("{HEAD}\nthreads {}\nrest {:.6}\n", self.threads, self.rest_seconds);
+        let written = self.predicted_seconds.map(|s| writeln!(text, "predicted {s:.6}"));
+        debug_assert!(!matches!(written, Some(Err(_))), "a String takes every write");
+        for (kind, samples) in [("measured", &self.measured), ("calibrated", &self.calibrated)] {
+            for work in Work::ALL {
+                let Sample { amount, seconds } = samples[work as usize];
+                if amount > 0.0 {
+                    text.push_str(&format!("{kind} {} {amount:.0} {seconds:.9}\n", work.name()));
+                }
+            }
+        }
+        let crc = crc32c::crc32c(text.as_bytes());
+        text.push_str(&format!("crc {crc:08x}\n"));
+        text
+    }
+
+    fn of_text(text: &str) -> Option<Costs> {
+        let (body, crc) = text.trim_end().rsplit_once("crc ")?;
+        if u32::from_str_radix(crc, 16).ok()? != crc32c::crc32c(body.as_bytes()) {
+            return None;
+        }
+        let mut lines = body.lines();
+        if lines.next()? != HEAD {
+            return None;
+        }
+        let mut costs = Costs::default();
+        for line in lines {
+            let (name, value) = line.split_once(' ')?;
+            match name {
+                "threads" => costs.threads = value.parse().ok()?,
+                "rest" => costs.rest_seconds = seconds_of(value)?,
+                "predicted" => costs.predicted_seconds = Some(seconds_of(value)?),
+                "measured" => put(&mut costs.measured, value)?,
+                "calibrated" => put(&mut costs.calibrated, value)?,
+                // What a later version may add.
+                _ => {}
+            }
+        }
+        Some(costs)
+    }
+
+    /// `None`: there is no such file, or none that can be used.
+    pub fn load(io: &Arc<dyn Io>, path: &Path) -> Option<Costs> {
+        let file = io.open(path, OpenOptions::default()).ok()?;
+        let bytes = file.len().ok().filter(|&n| n <= BYTES_MAX)?;
+        let mut text = vec![0; bytes as usize];
+        file.read_at(&mut text, 0).ok()?;
+        Costs::of_text(std::str::from_utf8(&text).ok()?)
+    }
+
+    pub fn save(&self, io: &Arc<dyn Io>, path: &Path) -> io::Result<()> {
+        let temporary = path.with_extension("new");
+        if io.exists(&temporary)? {
+            io.remove(&temporary)?;
+        }
+        let file = io.open(&temporary, OpenOptions { create: true, direct: false })?;
+        file.write_at(self.to_text().as_bytes(), 0)?;
+        io.rename(&temporary, path)
+    }
+}
+
+fn seconds_of(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|s: &f64| s.is_finite() && *s >= 0.0)
+}
+
+/// `<name of the work> <amount> <seconds>`. Work of an unknown name is passed over.
+fn put(samples: &mut [Sample; Work::COUNT], line: &str) -> Option<()> {
+    let (line, seconds) = line.rsplit_once(' ')?;
+    let (name, amount) = line.rsplit_once(' ')?;
+    let sample = Sample { amount: seconds_of(amount)?, seconds: seconds_of(seconds)? };
+    if let Some(work) = Work::ALL.into_iter().find(|work| work.name() == name) {
+        samples[work as usize] = sample;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recovery(bytes: u64, seconds: f64) -> Measured {
+        let mut measured = Measured { total_seconds: seconds + 0.5, threads: 2, ..Measured::default() };
+        measured.work[Work::Images] = bytes;
+        measured.seconds[Work::Images as usize] = seconds;
+        measured
+    }
+
+    #[test]
+    fn what_a_recovery_measured_outweighs_what_was_calibrated() {
+        let mut costs = Costs::default();
+        costs.calibrate(Work::Images, 1e6, 0.001);
+        assert_eq!(costs.per_unit(Work::Images), Some(1e-9));
+        assert_eq!(costs.per_unit(Work::Log), None);
+        let costs = costs.after(&recovery(1_000_000_000, 2.0));
+        let cost = costs.per_unit(Work::Images).expect("measured");
+        assert!((1.9e-9..2.1e-9).contains(&cost), "{cost}");
+        assert!((costs.rest_seconds - 0.5).abs() < 1e-9);
+        assert!(!costs.lacks(Work::Images) && costs.lacks(Work::Log));
+    }
+
+    #[test]
+    fn an_instant_recovery_or_one_of_nothing_says_nothing() {
+        for measured in [recovery(1_000_000_000, 0.000_001), recovery(100, 5.0)] {
+            assert_eq!(Costs::default().after(&measured).per_unit(Work::Images), None);
+        }
+    }
+
+    #[test]
+    fn the_newest_recovery_weighs_most_and_threads_share_the_work() {
+        let slow = Costs::default().after(&recovery(1_000_000_000, 4.0));
+        let costs = slow.clone().after(&recovery(1_000_000_000, 1.0));
+        let cost = costs.per_unit(Work::Images).expect("measured");
+        assert!((1.0e-9..2.0e-9).contains(&cost), "{cost}");
+        let mut by_one = recovery(0, 0.0);
+        by_one.threads = 1;
+        let cost = slow.after(&by_one).per_unit(Work::Images).expect("measured");
+        assert!((cost - 8e-9).abs() < 1e-12, "{cost}");
+    }
+
+    #[test]
+    fn the_time_of_all_indexes_is_shared_by_what_their_kinds_cost() {
+        let mut costs = Costs::default();
+        costs.calibrate(Work::HashEntries, 1e6, 0.02);
+        costs.calibrate(Work::TreeEntries, 1e6, 0.06);
+        let mut measured = Measured { index_seconds: 8.0, total_seconds: 8.0, threads: 1, ..Measured::default() };
+        measured.work[Work::HashEntries] = 100_000_000;
+        measured.work[Work::TreeEntries] = 100_000_000;
+        let costs = costs.after(&measured);
+        let [hash, tree] = [Work::HashEntries, Work::TreeEntries].map(|w| costs.per_unit(w).expect("measured") * 1e8);
+        assert!((hash - 2.0).abs() < 0.1 && (tree - 6.0).abs() < 0.1, "{hash} {tree}");
+        assert_eq!(costs.rest_seconds, 0.0);
+    }
+
+    #[test]
+    fn the_file_reads_back_and_no_flipped_byte_passes() {
+        let mut costs = Costs::default().after(&recovery(77 << 20, 2.0));
+        costs.calibrate(Work::TreeEntries, 1000.0, 0.25);
+        costs.predicted_seconds = Some(3.5);
+        let text = costs.to_text();
+        assert_eq!(Costs::of_text(&text), Some(costs));
+        for at in 0..text.len() - 1 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let read = String::from_utf8(bytes).ok().and_then(|t| Costs::of_text(&t));
+            assert_eq!(read, None, "byte {at}");
+        }
+    }
+}
