@@ -174,10 +174,10 @@ fn restart_figures(case: &str, made: &Made, reopened: &Reopened, run: &Run<'_>) 
 
 fn total_figure(case: &str, made: &Made, reopened: &Reopened) -> Figure {
     let note = format!(
-        "{} rows, {} updates, {} index entries; peak {:.2} x pages",
-        reopened.rows,
+        "{} updates, {} index entries; {:.2} s of processor; peak {:.2} x pages",
         made.updates,
         reopened.index_entries,
+        reopened.processor_seconds,
         reopened.peak_bytes as f64 / reopened.page_bytes.max(1) as f64
     );
     Figure::new(case, "total restart", reopened.rows as f64, "rows", reopened.open_seconds).note(note)

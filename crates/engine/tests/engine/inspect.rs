@@ -12,7 +12,7 @@ use freshet_engine::engine::{Engine, Options};
 use freshet_engine::inspect::{Finding, InspectError, Report, Severity, Subject, check};
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 fn subject(options: &Options) -> Subject {
