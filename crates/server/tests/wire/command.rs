@@ -220,3 +220,62 @@ fn wrong_usage_has_its_own_code() {
     assert_eq!(code(&["dance"]), Some(2));
     assert_eq!(code(&["--help"]), Some(0));
 }
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    (output.status.code(), text)
+}
+
+/// Changes a byte of the last group but one, which the witness behind it guards; says where the group is.
+fn damage(segment: &Path) -> usize {
+    let mut bytes = std::fs::read(segment).expect("the first segment");
+    let groups = (0..bytes.len()).step_by(4096).filter(|at| bytes[*at..].starts_with(b"FRESHGRP"));
+    let offset = groups.rev().nth(1).expect("two groups");
+    bytes[offset + 150] ^= 1;
+    std::fs::write(segment, bytes).expect("the first segment");
+    offset
+}
+
+#[test]
+fn a_damaged_database_is_checked_refused_and_salvaged() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a readable path").to_string();
+    let (data, saved) = (path("data"), path("saved"));
+    let run = |arguments: &[&str]| told(&freshet(arguments).output().expect("the binary runs"));
+    assert_eq!(run(&["check", "--data", &data]).0, Some(2), "there is nothing");
+    let server = Running::start(Path::new(&data));
+    let mut client = Client::connect(server.address);
+    client.query("create table t(id int primary key, note text)");
+    client.query("insert into t values (1, 'a note that is longer than its descriptor')");
+    client.query("checkpoint");
+    for id in 2..5 {
+        client.query(&format!("insert into t values ({id}, null)"));
+    }
+    let (code, said) = run(&["check", "--data", &data]);
+    assert!(code == Some(2) && said.contains("in use"), "{said}");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+
+    let (code, said) = run(&["check", "--data", &data]);
+    assert!(code == Some(0) && said.starts_with("whole; "), "{said}");
+    assert_eq!(run(&["salvage", "--data", &data, "--to", &data]).0, Some(2), "it is not empty");
+    let file = format!("{data}/log/log-000000000001.seg");
+    let offset = damage(Path::new(&file));
+    let (code, said) = run(&["check", "--data", &data, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((code, &report["damaged"]), (Some(1), &serde_json::Value::Bool(true)), "{said}");
+    let findings = report["findings"].as_array().expect("a list");
+    let placed = findings.iter().find(|f| f["file"] == file.as_str() && f["offset"] == offset);
+    assert!(placed.is_some_and(|f| f["device"] == 0 && f["epoch"].is_u64()), "{said}");
+    let refusal = refused(&serve(Path::new(&data), "127.0.0.1:0").output().expect("the binary runs"));
+    assert!(refusal.contains("acknowledged epochs are behind the damage"), "{refusal}");
+
+    let (code, said) = run(&["salvage", "--data", &data, "--to", &saved]);
+    assert!(code == Some(1) && said.contains("table t: "), "{said}");
+    let server = Running::start(Path::new(&saved));
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.value("select note from t where id = 1"), "a note that is longer than its descriptor");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    assert_eq!(run(&["check", "--data", &saved]).0, Some(0));
+}
