@@ -65,6 +65,14 @@ pub enum Bug {
     ForgetLaterChange,
     /// Images that the manifest names are removed with the others.
     RemoveNeeded,
+    /// A batch of deltas is applied twice.
+    RepeatDelta,
+    /// Deltas that an image has are applied to it.
+    ForgetImageTime,
+    /// Deltas of a page's former life are applied to its present one.
+    ReplayFormerLife,
+    /// What a recovery applied does not make its pages dirty.
+    ForgetReplayedMark,
     /// A deleted row's slot is given out while a snapshot sees the row.
     ReuseRowEarly,
     /// Garbage collection does not ask for the snapshots.
@@ -112,6 +120,10 @@ impl Bug {
         Bug::ForgetMark,
         Bug::ForgetLaterChange,
         Bug::RemoveNeeded,
+        Bug::RepeatDelta,
+        Bug::ForgetImageTime,
+        Bug::ReplayFormerLife,
+        Bug::ForgetReplayedMark,
         Bug::ReuseRowEarly,
         Bug::CutUnderSnapshot,
         Bug::DropChainNode,

@@ -23,6 +23,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
 /// The prediction of a restart is looked at once in so many of these checks.
 const PROMISE_ROUNDS: u32 = 10;
+/// Looks at a better state before it is told: a minute.
+const BETTER_ROUNDS: u32 = 60;
 
 /// How often checkpoints and the log's space are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -150,11 +152,12 @@ enum Why {
     LogFailed(String),
 }
 
-/// The promise of a restart, told once per change.
+/// The promise of a restart: what is worse is told at once, what is better once it has been so for a while.
 #[derive(Default)]
 struct Promise {
     told: Option<State>,
     rounds: u32,
+    better_rounds: u32,
 }
 
 impl Promise {
@@ -164,9 +167,12 @@ impl Promise {
             return;
         }
         let forecast = database.engine().restart_forecast();
-        if self.told.replace(forecast.state) == Some(forecast.state) {
+        let told = self.told.unwrap_or(State::Off);
+        self.better_rounds = if forecast.state < told { self.better_rounds + 1 } else { 0 };
+        if forecast.state == told || (forecast.state < told && self.better_rounds < BETTER_ROUNDS) {
             return;
         }
+        self.told = Some(forecast.state);
         match (forecast.warning(), forecast.predicted_seconds) {
             (Some(warning), _) => tracing::warn!("{warning}"),
             (None, Some(seconds)) if forecast.state == State::Held => {

@@ -362,6 +362,7 @@ impl Session {
     }
 
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)
@@ -371,7 +372,6 @@ impl Session {
             | Plan::Other(_) => {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
-                self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
                 self.enter_transaction(&statement.plan);
                 if statement.uses_clock {
                     self.read_clock();
@@ -783,6 +783,7 @@ impl Session {
         if self.block != Block::Implicit {
             return Ok(done("", None, None));
         }
+        self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         if !self.inner.in_transaction() {
             self.leave_block(true);
             return Ok(done("", None, None));
@@ -949,6 +950,11 @@ impl Session {
 
     pub fn statement_timeout(&self) -> Option<Duration> {
         self.env.settings.fast.statement_timeout
+    }
+
+    /// Until `statement_timeout` ends the statement that was begun last.
+    pub fn statement_time_left(&self) -> Option<Duration> {
+        self.interrupt.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     // ---- parameters

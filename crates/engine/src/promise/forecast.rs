@@ -14,8 +14,8 @@ pub struct Phase {
     pub seconds: f64,
 }
 
-/// Where the promise stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where the promise stands, the better the lower.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
     /// No target is set.
     Off,

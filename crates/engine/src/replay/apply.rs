@@ -13,6 +13,7 @@ use crate::index::prefetch;
 use crate::io::AlignedBuf;
 use crate::log::{GroupRef, Scan, frames};
 use crate::mem::{PAGE_WORDS, Pages};
+use crate::planted::{self, Bug};
 use crate::sync::Spin;
 use crate::table::VOLATILE_WORDS;
 use crate::txn::record::{self, BadRecord, Frame, Reader};
@@ -83,6 +84,8 @@ struct Batch {
     operations: Vec<Pending>,
     /// Positions in the page, and what is XORed there.
     words: Vec<(u16, u64)>,
+    #[cfg(feature = "planted")]
+    is_repeated: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -205,7 +208,9 @@ impl<'a> Target<'a> {
                 return Err(BadRecord("an operation on a page generation that was never allocated"));
             }
             // A page freed before the images were taken has none, and its last generation is not wanted.
-            let wanted = slot.slot_words != 0 && slot.generation == operation.generation && cts > slot.snapshot;
+            let is_alive = slot.generation == operation.generation || planted::is(Bug::ReplayFormerLife);
+            let is_missing = cts > slot.snapshot || planted::is(Bug::ForgetImageTime);
+            let wanted = slot.slot_words != 0 && is_alive && is_missing;
             if !wanted {
                 record::read_delta(&mut operations, |_, _| {})?;
                 continue;
@@ -255,6 +260,10 @@ impl<'a> Target<'a> {
             first.store(first.load(Relaxed).min(operation.logged.0), Relaxed);
             last.store(last.load(Relaxed).max(operation.committed.0), Relaxed);
             from = to;
+        }
+        #[cfg(feature = "planted")]
+        if planted::is(Bug::RepeatDelta) && !std::mem::replace(&mut batch.is_repeated, true) {
+            return self.flush(batch);
         }
         batch.operations.clear();
         batch.words.clear();

@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// Lets a long statement run on a thread of its own, to its end or its next wait. Replies of statements before it leave with its own.
+    /// Lets a long statement run on a thread of its own, to its end or its next wait. Replies of statements before it leave meanwhile.
     async fn elsewhere(&mut self) {
         let mut conversation = self.conversation.take().expect("invariant: one statement at a time");
         let cancelled = conversation.session().cancel_flag();
@@ -201,6 +201,7 @@ impl Connection {
         let signal = &self.membership.signal;
         signal.register(cx.waker());
         let mut is_over = signal.is_set(Request::Cancel) || signal.is_set(Request::Terminate);
+        is_over |= self.poll_output(cx).is_err();
         while !is_over && self.input.len() < READ_AHEAD_BYTES {
             match self.poll_input(cx) {
                 Poll::Ready(event) => is_over = matches!(event, Event::Gone),
@@ -291,7 +292,7 @@ impl Connection {
         let number = conversation.statements_begun();
         let session = conversation.session();
         let lock_limit = session.lock_timeout().filter(|_| wait.is_lock()).map(sleep);
-        let statement_limit = session.statement_timeout();
+        let statement_limit = session.statement_time_left();
         if self.statement_limit.as_ref().is_none_or(|(limited, _)| *limited != number) {
             self.statement_limit = statement_limit.map(|limit| (number, sleep(limit)));
         }

@@ -99,6 +99,16 @@ fn a_long_statement_ends_with_its_time_or_its_client() {
     assert_eq!(connect().query("insert into limit_gone values (1)")[0], Reply::Complete("INSERT 0 1".into()));
 }
 
+#[test]
+fn replies_do_not_wait_for_the_long_statement_behind_them() {
+    let mut client = connect();
+    client.query("create table limit_before(id int primary key)");
+    client.send(&[query("insert into limit_before values (1)"), query(ENDLESS)].concat());
+    assert_eq!(client.until_ready(), [Reply::Complete("INSERT 0 1".into()), Reply::Ready('I')]);
+    client.cancel();
+    assert_eq!(sqlstate(&client.until_ready()), "57014");
+}
+
 /// Whether it is found while rows are changed or in the wait that follows.
 #[test]
 fn a_cancel_request_during_a_long_change_ends_the_wait_behind_it() {
