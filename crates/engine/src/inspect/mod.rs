@@ -27,8 +27,8 @@ mod history;
 mod pages;
 mod remains;
 
-pub(crate) use check::affected;
 pub use check::{Report, check, is_there};
+pub(crate) use check::{affected, affected_by};
 pub(crate) use contents::Defined;
 pub use finding::{Finding, Severity};
 pub use remains::{Fate, Loss};
