@@ -39,6 +39,7 @@ pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::ids::Cts;
+pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};

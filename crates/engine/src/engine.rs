@@ -13,11 +13,13 @@ use crate::inspect::{self, Subject};
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
-use crate::mem::{Arena, Budget, Pages};
+pub use crate::mem::{Account, Claim, Kind};
+use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
 use crate::promise::{Opened, Promise};
 use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
+use crate::table::{Container, ContainerMemory};
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
@@ -25,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,6 +38,9 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Log directories of former runs: read as far as they are still needed, not written. They may be left out once a checkpoint was
+    /// taken after the first open without them in `log_dirs`.
+    pub retired_log_dirs: Vec<PathBuf>,
     /// Where checkpoints write images. Empty: `data_dir`.
     pub backup_dirs: Vec<PathBuf>,
     /// Threads of a checkpoint for each backup directory. 0: one per core, at most two.
@@ -44,8 +49,10 @@ pub struct Options {
     pub checkpoint_bytes_per_s: u64,
     /// Images go to files of about this length.
     pub image_segment_bytes: u64,
-    /// The most memory that pages, versions and indexes may take.
+    /// The most memory that the database may take, a restart included. By default four fifths of what the cgroup or the machine gives.
     pub memory_limit_bytes: u64,
+    /// What the process took before, and the limit covers: 0 where the database is not the whole process.
+    pub program_bytes: u64,
     /// The most space the log may take on all devices together.
     pub log_size_bytes: u64,
     pub segment_bytes: u64,
@@ -74,11 +81,13 @@ impl Options {
         Options {
             data_dir: data_dir.into(),
             log_dirs: Vec::new(),
+            retired_log_dirs: Vec::new(),
             backup_dirs: Vec::new(),
             checkpoint_threads: 0,
             checkpoint_bytes_per_s: 64 << 20,
             image_segment_bytes: 256 << 20,
-            memory_limit_bytes: 8 << 30,
+            memory_limit_bytes: available_bytes().map_or(8 << 30, |bytes| (bytes / 10 * 8) >> 20 << 20),
+            program_bytes: 0,
             log_size_bytes: 4 << 30,
             segment_bytes: 64 << 20,
             stage_limit_bytes: 16 << 20,
@@ -114,6 +123,7 @@ impl Options {
     fn log_options(&self) -> LogOptions {
         let dirs = if self.log_dirs.is_empty() { vec![self.data_dir.join("log")] } else { self.log_dirs.clone() };
         LogOptions {
+            retired_dirs: self.retired_log_dirs.clone(),
             fence_dirs: self.fence_dirs(),
             segment_bytes: self.segment_bytes,
             log_size_bytes: self.log_size_bytes,
@@ -142,9 +152,12 @@ impl Options {
     }
 
     fn subject(&self) -> Subject {
-        let (data_dir, log_dirs, backup_dirs) =
-            (self.data_dir.clone(), self.log_dirs.clone(), self.backup_dirs.clone());
-        Subject { data_dir, log_dirs, backup_dirs }
+        Subject {
+            data_dir: self.data_dir.clone(),
+            log_dirs: self.log_dirs.clone(),
+            retired_log_dirs: self.retired_log_dirs.clone(),
+            backup_dirs: self.backup_dirs.clone(),
+        }
     }
 
     fn checkpoint_settings(&self) -> Settings {
@@ -178,6 +191,24 @@ impl std::error::Error for OpenError {}
 
 fn refuse(what: impl std::fmt::Display) -> OpenError {
     OpenError(what.to_string())
+}
+
+/// Memory taken for one purpose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryUse {
+    /// A table, or what belongs to none.
+    pub object: String,
+    pub kind: String,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    pub limit_bytes: u64,
+    /// Of the limit, what only versions of updates and deletes may take.
+    pub reserve_bytes: u64,
+    pub used_bytes: u64,
+    pub restart_bytes: u64,
 }
 
 /// What the engine tells about itself.
@@ -217,7 +248,6 @@ struct Inner {
     options: Options,
     checkpointer: Checkpointer,
     promise: Promise,
-    index_bytes: AtomicU64,
     recovery: RecoveryStats,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -276,7 +306,18 @@ impl Engine {
             engine.spawn_threads();
         }
         engine.create_catalog()?;
+        engine.note_program();
         Ok(engine)
+    }
+
+    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps.
+    fn note_program(&self) {
+        let known = self.inner.0.options.program_bytes;
+        if known > 0 {
+            let accounted: u64 = self.memory().iter().map(|u| u.bytes).sum();
+            let more = resident_bytes().saturating_sub(accounted);
+            self.core().budget.take(Kind::Program, more, Claim::Forced);
+        }
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -316,6 +357,7 @@ impl Engine {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
         self.inner.0.look_at_promise();
+        self.inner.0.note_sorted_together();
         self.inner.0.checkpointer.step() || logged || collected
     }
 
@@ -382,6 +424,66 @@ impl Engine {
     /// A digest of everything that a recovery must bring back, for whoever compares recoveries. Nobody may write meanwhile.
     pub fn persistent_digest(&self) -> u64 {
         replay::persistent_digest(&self.core().pages)
+    }
+
+    /// What memory is taken for, by object and kind.
+    pub fn memory(&self) -> Vec<MemoryUse> {
+        let core = self.core();
+        let mut uses = Vec::new();
+        let mut of = |object: &str, kind: String, bytes: u64| {
+            if bytes > 0 {
+                uses.push(MemoryUse { object: object.to_owned(), kind, bytes });
+            }
+        };
+        let schema = self.schema();
+        let mut listed = 0;
+        let (mut lists, mut lists_taken) = (0, 0);
+        let system = std::iter::once(("system tables", &core.system));
+        for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
+            let primary = table.store.primary.memory();
+            let values: Vec<_> = table.store.containers().skip(1).map(Container::memory).collect();
+            let of_values = |what: fn(&ContainerMemory) -> u64| values.iter().map(what).sum::<u64>();
+            let (value_pages, value_free) = (of_values(|m| m.page_bytes), of_values(|m| m.free_slot_bytes));
+            listed += primary.page_bytes + value_pages;
+            lists += primary.list_bytes + of_values(|m| m.list_bytes);
+            lists_taken += primary.list_taken_bytes + of_values(|m| m.list_taken_bytes);
+            of(name, "records".into(), primary.page_bytes - primary.free_slot_bytes);
+            of(name, "long values".into(), value_pages - value_free);
+            of(name, "free slots".into(), primary.free_slot_bytes + value_free);
+            for index in &table.indexes {
+                of(name, format!("index {}", index.def.name), index.memory_bytes());
+            }
+        }
+        of("dropped tables", "records".into(), core.pages.used_bytes().saturating_sub(listed));
+        for kind in Kind::ALL {
+            match kind {
+                Kind::Pages | Kind::Indexes => {}
+                // The budget holds what they may become.
+                Kind::LogBuffers => of("database", kind.name().into(), core.log.buffer_bytes()),
+                Kind::Tables => {
+                    let taken = core.budget.used_for(kind).saturating_sub(lists_taken);
+                    of("database", kind.name().into(), taken + lists);
+                }
+                kind => of("database", kind.name().into(), core.budget.used_for(kind)),
+            }
+        }
+        uses
+    }
+
+    /// The memory limit, what is taken of it, and what a restart would take at its peak.
+    pub fn memory_limit(&self) -> MemoryLimit {
+        let budget = &self.core().budget;
+        MemoryLimit {
+            limit_bytes: budget.limit_bytes(),
+            reserve_bytes: budget.reserve_bytes(),
+            used_bytes: budget.used_bytes(),
+            restart_bytes: budget.restart_bytes(),
+        }
+    }
+
+    /// An account for memory that is taken outside of the engine.
+    pub fn account(&self, kind: Kind) -> Account {
+        Account::new(&self.core().budget, kind)
     }
 
     fn index_bytes(&self) -> u64 {
@@ -493,8 +595,14 @@ const STAGE_LIMIT_BYTES_MIN: u64 = 4 * (FIELD_BYTES_MAX as u64 + (8 << 10));
 /// Image threads of one directory: beyond, they only wait for it.
 const CHECKPOINT_THREADS_MAX: usize = 16;
 
+/// Of the memory limit, what is staged on a device is at most one part in so many.
+const STAGE_SHARE: u64 = 32;
+
 /// Memory, log and recovery: everything but the threads.
-fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_threads: bool) -> Result<Inner, OpenError> {
+    // A small database does not spend its memory on the log's buffers.
+    let stage_most = (options.memory_limit_bytes / STAGE_SHARE).max(STAGE_LIMIT_BYTES_MIN);
+    options.stage_limit_bytes = options.stage_limit_bytes.min(stage_most);
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
@@ -521,7 +629,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
             manifest
         }
     };
-    let budget = Arc::new(Budget::new(options.memory_limit_bytes));
+    let budget = Arc::new(budget(&options).map_err(refuse)?);
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let pages = Arc::new(pages);
@@ -547,6 +655,17 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
     stats.threads = options.threads();
     stats.scratch_bytes = meter.scratch_most();
     stats.total_us = meter.elapsed_us();
+    for table in core.schema.load().tables() {
+        table.indexes.iter().for_each(|index| index.charge_to(&core.budget));
+    }
+    take_fixed(&core, &options);
+    if core.budget.used_bytes() > options.memory_limit_bytes {
+        return Err(refuse(format!(
+            "the database takes {} MiB, and the memory limit is {} MiB",
+            core.budget.used_bytes().div_ceil(1 << 20),
+            options.memory_limit_bytes >> 20
+        )));
+    }
     let opened = Opened {
         recovery: stats,
         entries: restart::entries(&core.schema.load()),
@@ -562,13 +681,45 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, has_threads: b
         options,
         checkpointer,
         promise,
-        index_bytes: AtomicU64::new(0),
         recovery: stats,
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
         _locks: locks,
     })
+}
+
+/// Growth and reserve that the smallest database gets beyond what is fixed.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
+
+/// What the log may hold in memory: what is staged, two groups in flight, and zeros for a segment.
+fn log_buffer_bytes(options: &Options) -> u64 {
+    const GROUPS: u64 = 2;
+    let devices = options.log_dirs.len().max(1) as u64;
+    devices * (options.stage_limit_bytes * (1 + GROUPS) + (1 << 20).min(options.segment_bytes))
+}
+
+/// The budget of a database with these options, or why there can be none.
+fn budget(options: &Options) -> Result<Budget, String> {
+    let restart = replay::costs(options.threads(), options.segment_bytes.max(options.image_segment_bytes));
+    let fixed = options.program_bytes + log_buffer_bytes(options).max(restart.fixed_bytes);
+    let least = (fixed + ROOM_BYTES_MIN) / 7 * 8;
+    if options.memory_limit_bytes < least {
+        return Err(format!(
+            "a memory limit of {} KiB is too low: the process and its log buffers alone need {} KiB",
+            options.memory_limit_bytes >> 10,
+            least.div_ceil(1 << 10)
+        ));
+    }
+    Ok(Budget::with_restart(options.memory_limit_bytes, restart))
+}
+
+/// What does not depend on the data is taken once.
+fn take_fixed(core: &Core, options: &Options) {
+    let tables = core.pages.metadata_bytes() + core.arena.metadata_bytes() + core.sessions.metadata_bytes();
+    core.budget.take(Kind::Tables, tables, Claim::Forced);
+    core.budget.take(Kind::Program, options.program_bytes, Claim::Forced);
+    core.budget.take(Kind::LogBuffers, log_buffer_bytes(options), Claim::Forced);
 }
 
 /// One process per directory that it writes to.
@@ -723,13 +874,13 @@ impl Inner {
         }
     }
 
-    /// Garbage, and the memory that indexes take.
+    /// Garbage, and what a restart would take.
     fn drive_upkeep(&self) {
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
-            self.account_indexes();
             self.look_at_promise();
+            self.note_sorted_together();
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));
             }
@@ -749,9 +900,9 @@ impl Inner {
         }
     }
 
-    fn account_indexes(&self) {
-        let now = self.core.schema.load().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum();
-        let before = self.index_bytes.swap(now, Ordering::Relaxed);
-        self.core.budget.adjust(before, now);
+    /// What a restart would sort.
+    fn note_sorted_together(&self) {
+        let schema = self.core.schema.load();
+        self.core.budget.set_sorted_together(replay::sorted_together(schema.tables()));
     }
 }

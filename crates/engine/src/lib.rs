@@ -30,7 +30,6 @@ pub mod planted;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
-#[cfg_attr(any(loom, shuttle), allow(dead_code))]
 pub mod mem;
 
 pub mod index;

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `--data DIR` | `FRESHET_DATA` | `data` | none: it must be given |
 //! | `--log DIR`, repeated | `FRESHET_LOG`, separated by `:` | `log = [..]` | `log` in the data directory |
+//! | `--log-retired DIR`, repeated | `FRESHET_LOG_RETIRED`, separated by `:` | `log_retired = [..]` | none |
 //! | `--backup DIR`, repeated | `FRESHET_BACKUP`, separated by `:` | `backup = [..]` | the data directory |
 //! | `--checkpoint-rate SIZE` | `FRESHET_CHECKPOINT_RATE` | `checkpoint_rate` | the engine's; 0: nothing is paced |
 //! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
@@ -160,6 +161,15 @@ pub struct Layer {
         action = clap::ArgAction::Append
     )]
     log: Option<Vec<PathBuf>>,
+    /// Former log directory: read as far as it is still needed, not written
+    #[arg(
+        long,
+        env = "FRESHET_LOG_RETIRED",
+        value_name = "DIR",
+        value_delimiter = ':',
+        action = clap::ArgAction::Append
+    )]
+    log_retired: Option<Vec<PathBuf>>,
     /// Directory for checkpoints, one or several [default: the data directory]
     #[arg(
         long,
@@ -175,7 +185,7 @@ pub struct Layer {
     /// Address to listen on, loopback only [default: 127.0.0.1:5433]
     #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Memory for pages, versions and indexes [default: 80 % of the cgroup or machine]
+    /// Memory for everything, a restart included [default: 80 % of the cgroup or machine]
     #[arg(long, env = "FRESHET_MEMORY_LIMIT", value_name = "SIZE")]
     memory_limit: Option<Size>,
     /// Space for the log on all devices together
@@ -217,6 +227,7 @@ impl Layer {
         Layer {
             data: self.data.or(lower.data),
             log: self.log.or(lower.log),
+            log_retired: self.log_retired.or(lower.log_retired),
             backup: self.backup.or(lower.backup),
             checkpoint_rate: self.checkpoint_rate.or(lower.checkpoint_rate),
             listen: self.listen.or(lower.listen),
@@ -238,10 +249,11 @@ impl Layer {
         Config {
             data: self.data,
             log: self.log.unwrap_or_default(),
+            log_retired: self.log_retired.unwrap_or_default(),
             backup: self.backup.unwrap_or_default(),
             checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
-            memory_limit: self.memory_limit.unwrap_or_else(|| Size(default_memory_limit(engine.memory_limit_bytes))),
+            memory_limit: self.memory_limit.unwrap_or(Size(engine.memory_limit_bytes)),
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
             segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
@@ -260,6 +272,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     pub log: Vec<PathBuf>,
+    pub log_retired: Vec<PathBuf>,
     pub backup: Vec<PathBuf>,
     pub checkpoint_rate: Size,
     pub listen: SocketAddr,
@@ -291,11 +304,13 @@ impl Config {
         let sessions = u32::try_from(self.max_connections).unwrap_or(u32::MAX).saturating_add(64);
         Ok(Options {
             log_dirs: self.log.clone(),
+            retired_log_dirs: self.log_retired.clone(),
             backup_dirs: self.backup.clone(),
             checkpoint_bytes_per_s: self.checkpoint_rate.0,
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
             sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
+            program_bytes: freshet_db::resident_bytes(),
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
             recovery_target: self.recovery_target.0,
@@ -314,39 +329,6 @@ impl Config {
             message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
         }
     }
-}
-
-// ---- memory
-
-/// 80 % of what this process may use, in whole MiB; `unknown` where the system does not tell.
-fn default_memory_limit(unknown: u64) -> u64 {
-    let machine = machine_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let cgroup = cgroup_bytes(Path::new("/sys/fs/cgroup"), &membership);
-    match machine.into_iter().chain(cgroup).min() {
-        Some(bytes) => (bytes / 10 * 8) >> 20 << 20,
-        None => unknown,
-    }
-}
-
-/// `MemTotal` of /proc/meminfo.
-fn machine_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
-}
-
-/// The lowest limit of this process's cgroup and those above it; version 2, then version 1.
-fn cgroup_bytes(root: &Path, membership: &str) -> Option<u64> {
-    let read = |file: PathBuf| -> Option<u64> {
-        let text = fs::read_to_string(file).ok()?;
-        text.trim().parse().ok()
-    };
-    let path = |prefix: &str| membership.lines().find_map(|l| l.strip_prefix(prefix));
-    let unified = path("0::/").unwrap_or_default();
-    let limits = Path::new(unified).ancestors().filter_map(|group| read(root.join(group).join("memory.max")));
-    let first_version = read(root.join("memory/memory.limit_in_bytes"));
-    limits.chain(first_version).min()
 }
 
 #[cfg(test)]
@@ -386,7 +368,7 @@ mod tests {
     fn the_higher_layer_wins() {
         let flags = Layer { listen: Some("127.0.0.1:1".parse().unwrap()), ..Layer::default() };
         let file: Layer = toml::from_str(
-            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nbackup = ['/c']\ncheckpoint_rate = 0",
+            "data = '/d'\nlisten = '127.0.0.1:2'\nworkers = 3\nmemory_limit = '1GiB'\nlog_size = 4096\nlog = ['/a', '/b']\nlog_retired = ['/e']\nbackup = ['/c']\ncheckpoint_rate = 0",
         )
         .unwrap();
         let config = flags.over(file).with_defaults();
@@ -397,7 +379,7 @@ mod tests {
         assert_eq!(config.max_connections, 1000);
         let options = config.database().unwrap();
         assert_eq!(options.data_dir, Path::new("/d"));
-        assert_eq!(options.log_dirs.len(), 2);
+        assert_eq!((options.log_dirs.len(), options.retired_log_dirs), (2, vec![PathBuf::from("/e")]));
         assert_eq!((options.backup_dirs.len(), options.checkpoint_bytes_per_s), (1, 0));
     }
 
@@ -418,19 +400,5 @@ mod tests {
         let error = Layer::read(Path::new("/no/such/file")).unwrap_err();
         assert!(error.0.contains("/no/such/file"), "{error}");
         assert!(Layer::default().with_defaults().database().is_err());
-    }
-
-    #[test]
-    fn the_tightest_memory_limit_counts() {
-        assert_eq!(machine_bytes("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("a/b")).unwrap();
-        fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();
-        fs::write(root.path().join("a/b/memory.max"), "max\n").unwrap();
-        assert_eq!(cgroup_bytes(root.path(), "0::/a/b\n"), Some(1000));
-        assert_eq!(cgroup_bytes(root.path(), "0::/c\n"), None);
-        fs::create_dir(root.path().join("memory")).unwrap();
-        fs::write(root.path().join("memory/memory.limit_in_bytes"), "77").unwrap();
-        assert_eq!(cgroup_bytes(root.path(), "3:memory:/x\n"), Some(77));
     }
 }

@@ -7,6 +7,7 @@ use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::{check, listener, salvage, serve};
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -31,7 +32,25 @@ enum Command {
     Bench(BenchArgs),
 }
 
+/// What the allocator has to know before the first allocation: it would commit a gigabyte at once, and the kernel would give it
+/// huge pages of which most bytes are never used: tens of MiB that no account knows.
+const ALLOCATOR_SETTING: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
+
+/// Starts the program anew, in the same process, where the allocator's setting is missing.
+fn settle_allocator() {
+    let (name, value) = ALLOCATOR_SETTING;
+    if std::env::var_os(name).is_some() {
+        return;
+    }
+    let mut args = std::env::args_os();
+    if let (Ok(program), Some(own_name)) = (std::env::current_exe(), args.next()) {
+        // It returns only if it fails: then the program runs as it is.
+        let _ = std::process::Command::new(program).arg0(own_name).args(args).env(name, value).exec();
+    }
+}
+
 fn main() -> ExitCode {
+    settle_allocator();
     let cli = Cli::parse();
     log_to_stderr(&cli.command);
     match cli.command {

@@ -79,6 +79,7 @@ struct Answer {
 /// Somebody who looks at the database while another commits.
 #[derive(Default)]
 pub struct Watcher {
+    #[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "turns inside a commit come with the feature"))]
     engine: Option<Engine>,
     session: Option<Session>,
     /// What its open transaction sees.
@@ -92,6 +93,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// A turn inside a commit: the background works, or the watcher reads.
+    #[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "turns inside a commit come with the feature"))]
     fn turn(&mut self, point: Point) {
         let (Some(mut dice), Some(engine)) = (self.dice.take(), self.engine.clone()) else { return };
         if self.may_read && dice.one_in(2) {

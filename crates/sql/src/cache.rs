@@ -6,6 +6,7 @@
 use crate::route::Plan;
 use crate::rows::Column;
 use freshet_engine::catalog::Schema;
+use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ pub struct Prepared {
     pub(crate) schema: Arc<Schema>,
     pub(crate) plan: Plan,
     pub(crate) uses_clock: bool,
+    /// Counts until the last user is gone.
+    pub(crate) _charge: Account,
 }
 
 impl Prepared {
@@ -53,6 +56,8 @@ type Generation = HashMap<Box<str>, Vec<Arc<Prepared>>>;
 struct Generations {
     young: Generation,
     old: Generation,
+    /// What all of them are planned for.
+    schema: Option<Arc<Schema>>,
 }
 
 /// Prepared statements by their text and declared parameter types.
@@ -74,14 +79,29 @@ impl StatementCache {
         Some(found)
     }
 
+    /// Keeps a statement that was planned for the committed schema.
     pub(crate) fn insert(&self, prepared: &Arc<Prepared>) {
-        if prepared.sql.len() <= TEXT_BYTES_MAX {
-            self.generations.lock().insert(prepared);
+        if prepared.sql.len() > TEXT_BYTES_MAX {
+            return;
+        }
+        let mut generations = self.generations.lock();
+        generations.move_to(&prepared.schema);
+        if generations.schema.as_ref().is_some_and(|schema| Arc::ptr_eq(schema, &prepared.schema)) {
+            generations.insert(prepared);
         }
     }
 }
 
 impl Generations {
+    /// Plans for another schema are of no use, and would keep the indexes of dropped tables in memory. An older schema, of a session
+    /// that has not seen the change yet, moves nothing.
+    fn move_to(&mut self, schema: &Arc<Schema>) {
+        let known = self.schema.as_ref();
+        if known.is_none_or(|known| !Arc::ptr_eq(known, schema) && known.version <= schema.version) {
+            *self = Generations { schema: Some(schema.clone()), ..Generations::default() };
+        }
+    }
+
     fn insert(&mut self, prepared: &Arc<Prepared>) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);

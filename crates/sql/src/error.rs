@@ -60,7 +60,11 @@ impl From<Error> for SqlError {
             Error::Deadlock => SqlError::new("40P01", "deadlock detected").with_hint("Run the transaction again."),
             Error::LockNotAvailable => SqlError::new("55P03", "could not obtain lock on row: it is locked"),
             Error::OutOfMemory(what) => SqlError::new("53200", "out of memory")
-                .with_detail(format!("The memory limit leaves no room for {what}.")),
+                .with_detail(format!("The memory limit leaves no room for {what}."))
+                .with_hint("Delete rows, change fewer in one transaction, or raise memory_limit; freshet_memory tells what takes memory."),
+            Error::SnapshotTooOld => SqlError::new("72000", "snapshot too old")
+                .with_detail("Its row versions had to make room for those of newer transactions.")
+                .with_hint("Run the transaction again."),
             Error::LogFull => SqlError::new("53100", "the log has no room")
                 .with_hint("Wait for a checkpoint, or give the database a larger log."),
             Error::LogFailed(reason) => SqlError::new("58030", reason).with_hint("Restart the database."),

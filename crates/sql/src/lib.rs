@@ -7,6 +7,9 @@
 //! ```
 
 pub mod error;
+
+mod charge;
+
 pub mod rows;
 pub mod settings;
 pub mod value;

@@ -1,5 +1,8 @@
 //! A statement's result: typed rows in the statement's own buffer, never views of a slot.
 
+use crate::charge::{Charge, room_for};
+use crate::error::SqlError;
+use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
 
@@ -22,6 +25,9 @@ enum Cell {
     Bytes { start: usize, length: u32 },
 }
 
+/// A larger result's memory is not kept for the next.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Rows of one result. Reuse it across executions: it keeps its memory.
 #[derive(Clone, Default, Debug)]
 pub struct RowSet {
@@ -29,6 +35,9 @@ pub struct RowSet {
     cells: Vec<Cell>,
     heap: Vec<u8>,
     rows: usize,
+    charge: Charge,
+    /// A row had no room; it is told when the row is complete.
+    refused: Option<SqlError>,
 }
 
 impl RowSet {
@@ -48,11 +57,34 @@ impl RowSet {
         self.cells.clear();
         self.heap.clear();
         self.rows = 0;
+        self.refused = None;
+    }
+
+    /// From now on its memory counts against the engine's limit.
+    pub fn charge_to(&mut self, engine: &Engine) {
+        if !self.charge.is_known() {
+            self.charge = Charge::of_query(Some(engine));
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.cells.capacity() * size_of::<Cell>() + self.heap.capacity()
+    }
+
+    /// Gives the memory back.
+    pub fn release(&mut self) {
+        self.clear();
+        self.cells = Vec::new();
+        self.heap = Vec::new();
+        self.charge.settle(0);
     }
 
     /// Empties it and gives it columns.
     pub fn start(&mut self, columns: &Arc<[Column]>) {
         self.clear();
+        if self.memory_bytes() > KEPT_BYTES_MAX {
+            self.release();
+        }
         if !Arc::ptr_eq(&self.columns, columns) {
             self.columns = columns.clone();
         }
@@ -60,6 +92,18 @@ impl RowSet {
 
     /// Appends one cell; after as many as there are columns, the row is complete (`finish_row`).
     pub fn push(&mut self, value: &Value<'_>) {
+        let bytes = if let Value::Bytes(v) = value { v.len() } else { 0 };
+        if (self.cells.len() == self.cells.capacity() || self.heap.capacity() - self.heap.len() < bytes)
+            && let Err(error) = self.make_room(bytes)
+        {
+            // Nothing grows: what was there goes, and with it the statement.
+            self.cells.clear();
+            self.heap = Vec::new();
+            self.refused = Some(error);
+        }
+        if self.refused.is_some() {
+            return;
+        }
         let cell = match *value {
             Value::Null => Cell::Null,
             Value::Bool(v) => Cell::Bool(v),
@@ -76,9 +120,22 @@ impl RowSet {
         self.cells.push(cell);
     }
 
-    pub fn finish_row(&mut self) {
+    /// The row is complete; 53200 if there was no room for it.
+    pub fn finish_row(&mut self) -> Result<(), SqlError> {
+        if let Some(error) = self.refused.take() {
+            self.release();
+            return Err(error);
+        }
         self.rows += 1;
         debug_assert_eq!(self.cells.len(), self.rows * self.columns.len());
+        Ok(())
+    }
+
+    #[cold]
+    fn make_room(&mut self, bytes: usize) -> Result<(), SqlError> {
+        room_for(&mut self.cells, 1, self.heap.capacity() as u64, &mut self.charge)?;
+        let cells = self.cells.capacity() * size_of::<Cell>();
+        room_for(&mut self.heap, bytes, cells as u64, &mut self.charge)
     }
 
     pub fn get(&self, row: usize, column: usize) -> Value<'_> {

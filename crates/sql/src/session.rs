@@ -30,10 +30,10 @@ use crate::settings::{self, RECOVERY_TARGET};
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
 use freshet_engine::catalog::Schema;
-use freshet_engine::engine::Engine;
+use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Isolation, Stop, WaitToken};
+use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -155,6 +155,32 @@ enum Pending {
     Checkpoint(Arc<Background>),
 }
 
+/// What a plan takes for each byte of its text, and besides: a literal of two characters is an expression of 48 bytes.
+const PLAN_BYTES_PER_CHARACTER: u64 = 24;
+const PLAN_BYTES: u64 = 2048;
+/// The syntax tree stands beside the plan while it is bound.
+const PARSING_FACTOR: u64 = 4;
+
+fn plan_bytes(sql: &str) -> u64 {
+    PLAN_BYTES + sql.len() as u64 * PLAN_BYTES_PER_CHARACTER
+}
+
+/// A statement's memory while it is planned.
+struct Planning {
+    account: Account,
+    /// There is room to keep it for others.
+    keeps: bool,
+}
+
+impl Planning {
+    fn shrink(&mut self, bytes: u64) {
+        self.account.hold(bytes, Claim::Forced);
+    }
+}
+
+/// What a connection takes: its state on both sides, buffers that it keeps, small results.
+const SESSION_BYTES: u64 = 48 << 10;
+
 /// One connection's state.
 pub struct Session {
     engine: Engine,
@@ -180,6 +206,8 @@ pub struct Session {
     settings_before_local: Option<Settings>,
     /// Whether `env.now` is of the current transaction.
     clock_read: bool,
+    /// What a connection takes, busy or not.
+    _account: Account,
 }
 
 impl Session {
@@ -189,7 +217,13 @@ impl Session {
     }
 
     pub fn with_cache(engine: &Engine, cache: Arc<StatementCache>) -> Result<Session, SqlError> {
+        let account = engine.account(Kind::Sessions);
+        // Who comes to delete finds a place in the reserve.
+        if !account.take(SESSION_BYTES, Claim::Growth) && !account.take(SESSION_BYTES, Claim::Finish) {
+            return Err(Error::OutOfMemory("another session").into());
+        }
         Ok(Session {
+            _account: account,
             inner: engine.connect()?,
             engine: engine.clone(),
             cache,
@@ -276,7 +310,9 @@ impl Session {
         {
             return Ok(found);
         }
+        let mut charge = self.planning(sql)?;
         let routed = route(sql, schema, types, forced)?;
+        charge.shrink(plan_bytes(sql));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -285,11 +321,24 @@ impl Session {
             schema: schema.clone(),
             plan: routed.plan,
             uses_clock: routed.uses_clock,
+            _charge: charge.account,
         });
-        if forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
+        if charge.keeps && forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)
+    }
+
+    /// Memory for parsing and binding a statement.
+    fn planning(&self, sql: &str) -> Result<Planning, SqlError> {
+        let account = self.engine.account(Kind::Statements);
+        let bytes = plan_bytes(sql) * PARSING_FACTOR;
+        let keeps = account.take(bytes, Claim::Growth);
+        // What is needed to delete must be planned; it is not kept.
+        if !keeps && !account.take(bytes, Claim::Finish) {
+            return Err(Error::OutOfMemory("a statement's plan").into());
+        }
+        Ok(Planning { account, keeps })
     }
 
     /// Splits a simple-protocol script at its semicolons; each piece is prepared just before it runs.
@@ -307,6 +356,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         self.error_dependency = None;
+        rows.charge_to(&self.engine);
         rows.start(&statement.columns);
         if self.pending.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
@@ -391,7 +441,7 @@ impl Session {
             }
             Plan::SetConfig { name, value, local } => {
                 let warning = self.set_value(name, Some(value), *local).inspect_err(|_| self.fail())?;
-                give_text(rows, &[&self.setting(name).unwrap_or_default()]);
+                give_text(rows, &[&self.setting(name).unwrap_or_default()])?;
                 Ok(done("SELECT", None, warning))
             }
             Plan::ResetAll => {
@@ -401,26 +451,26 @@ impl Session {
             Plan::DiscardAll => self.discard_all(),
             Plan::Show(name) => {
                 let value = self.setting(name).unwrap_or_default();
-                give_text(rows, &[&value]);
+                give_text(rows, &[&value])?;
                 Ok(done("SHOW", None, None))
             }
             Plan::ShowAll => {
                 for (name, value) in self.env.settings.all() {
                     let value = self.setting_of_database(name).unwrap_or(value);
-                    give_text(rows, &[name, &value, ""]);
+                    give_text(rows, &[name, &value, ""])?;
                 }
                 Ok(done("SHOW", None, None))
             }
             Plan::Explain(lines) => {
                 for line in lines {
-                    give_text(rows, &[line]);
+                    give_text(rows, &[line])?;
                 }
                 Ok(done("EXPLAIN", None, None))
             }
             Plan::ExplainRestart => {
                 for row in crate::view::rows(&crate::view::RESTART, Some(&self.engine))? {
                     row.iter().for_each(|cell| rows.push(&cell.as_value()));
-                    rows.finish_row();
+                    rows.finish_row()?;
                 }
                 Ok(done("EXPLAIN", None, None))
             }
@@ -473,6 +523,9 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         self.inner.begin_statement();
+        if let Err(error) = self.inner.check_snapshot() {
+            return Err(self.statement_failed(error.into()));
+        }
         if !Arc::ptr_eq(self.inner.schema(), &statement.schema) {
             let statement = match self.replan(statement) {
                 Ok(statement) => statement,
@@ -611,6 +664,7 @@ impl Session {
         if self.block == Block::None {
             return self.commit(tag, warning);
         }
+        self.inner.rest();
         let durable = if statement.columns.is_empty() { None } else { self.depends_on(self.inner.dependency()) };
         Ok(Step::Done(Outcome { tag, durable, warning }))
     }
@@ -1004,11 +1058,11 @@ fn done(command: &'static str, durable: Option<Cts>, warning: Option<(&'static s
     Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable, warning })
 }
 
-fn give_text(rows: &mut RowSet, cells: &[&str]) {
+fn give_text(rows: &mut RowSet, cells: &[&str]) -> Result<(), SqlError> {
     for cell in cells {
         rows.push(&Value::Bytes(cell.as_bytes()));
     }
-    rows.finish_row();
+    rows.finish_row()
 }
 
 fn aborted() -> SqlError {

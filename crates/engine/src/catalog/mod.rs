@@ -8,6 +8,7 @@ mod objects;
 pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableObject, system_table};
 
 use crate::index::{BTreeIndex, HashIndex};
+use crate::mem::{Account, Budget, Kind};
 use crate::schema::{KeyColumn, KeySpec, Layout, Type};
 use crate::table::Store;
 use std::collections::BTreeMap;
@@ -104,6 +105,22 @@ impl Index {
             IndexKind::BTree => Tree::BTree(BTreeIndex::new(spec.words())),
         };
         Ok(Index { id, def, spec, tree })
+    }
+
+    /// What an index of so many rows takes at least, before it is made.
+    pub(crate) fn planned_bytes(def: &IndexDef, rows: u64) -> u64 {
+        match def.kind {
+            IndexKind::Hash => HashIndex::planned_bytes(rows as usize) as u64,
+            IndexKind::BTree => 0,
+        }
+    }
+
+    /// From now on the index takes its memory from the budget, what it has now included. Nobody else uses it yet.
+    pub(crate) fn charge_to(&self, budget: &Arc<Budget>) {
+        match &self.tree {
+            Tree::Hash(tree) => tree.charge_to(Arc::new(Account::new(budget, Kind::Indexes))),
+            Tree::BTree(tree) => tree.charge_to(Arc::new(Account::of_ordered(budget))),
+        }
     }
 
     /// Bytes that the structure takes.

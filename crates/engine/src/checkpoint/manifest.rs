@@ -309,6 +309,7 @@ fn decode_second(fields: &mut Fields<'_>) -> Option<Manifest> {
     manifest.next_segment = ImageSegmentNo(fields.u32()?);
     let (devices, dirs, segments) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let (images, generations) = (fields.u32()?, fields.u32()?);
+    manifest.log_start.incarnation = manifest.incarnation;
     manifest.log_start.devices = fields.list(devices, Fields::device)?;
     manifest.backup_dirs = fields.list(dirs, Fields::dir)?;
     manifest.segments = fields.list(segments, Fields::segment)?;
@@ -331,6 +332,7 @@ fn decode_first(fields: &mut Fields<'_>) -> Option<Manifest> {
     manifest.log_start.epoch = Epoch(fields.u64()?);
     manifest.log_start.prev = Epoch(fields.u64()?);
     let devices = fields.u32()?;
+    manifest.log_start.incarnation = manifest.incarnation;
     manifest.log_start.devices = fields.list(devices, Fields::device)?;
     Some(manifest)
 }

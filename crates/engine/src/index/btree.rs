@@ -27,9 +27,11 @@ use self::node::{At, Latched, Node, Nodes, Root, Shape, row_id};
 use super::tally::Tally;
 use super::{Conflict, Probe};
 use crate::ids::RowId;
+use crate::mem::{Account, Claim};
 use crate::sync::Mutex;
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, OnceLock};
 
 /// Inner nodes seen on the way down, by level. Ten levels of the narrowest nodes hold more leaves than have numbers.
 const LEVELS_MAX: usize = 16;
@@ -42,6 +44,8 @@ pub struct BTreeIndex {
     /// Taken to replace the root.
     growth: Mutex<()>,
     tally: Tally,
+    /// Who pays for growth, once it is known.
+    account: OnceLock<Arc<Account>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +76,29 @@ impl BTreeIndex {
             root: Root::new(0, first),
             growth: Mutex::new(()),
             tally: Tally::new(),
+            account: OnceLock::new(),
         }
+    }
+
+    /// From now on the index takes its memory from `account`, what it has now included.
+    pub fn charge_to(&self, account: Arc<Account>) {
+        account.take(self.memory_bytes() as u64, Claim::Forced);
+        self.draw_on(account);
+    }
+
+    /// As `charge_to`, for a part of a structure that has paid for it.
+    pub(super) fn draw_on(&self, account: Arc<Account>) {
+        self.account.set(account).expect("an index is charged once");
+    }
+
+    fn take(&self, nodes: &Nodes, claim: Claim) -> bool {
+        self.account.get().is_none_or(|account| account.take(nodes.node_bytes() as u64, claim))
+    }
+
+    /// An inner node, which the split of a leaf entails.
+    fn add_inner(&self) -> Latched<'_> {
+        self.take(&self.inners, Claim::Forced);
+        self.inners.add()
     }
 
     /// An index of entries that come in ascending order, in full leaves. Repeated entries count once.
@@ -218,19 +244,30 @@ impl BTreeIndex {
 
     /// Adds an entry; false if it was there.
     pub fn insert(&self, key: &[u64], row: RowId) -> bool {
+        self.try_insert(key, row, Claim::Forced).expect("memory is forced")
+    }
+
+    /// Adds an entry if there is memory for it; false if it was there.
+    pub fn try_insert(&self, key: &[u64], row: RowId, claim: Claim) -> Result<bool, Conflict> {
         let at = self.at(key, row);
         let mut path = [0; LEVELS_MAX];
         let id = self.descend(0, at, &mut path, None);
         let leaf = self.latch_covering(0, id, at);
-        self.place(leaf, at).finish(self, &path)
+        Ok(self.place(leaf, at, claim)?.finish(self, &path))
     }
 
     /// Adds an entry unless the `probe` objects to one of equal key; false if it was there. The probe sees every such
     /// entry but the row's own, under the latch of the key's first leaf. It must not enter this index, nor wait.
-    pub fn insert_unique(
+    pub fn insert_unique(&self, key: &[u64], row: RowId, probe: impl FnMut(RowId) -> Probe) -> Result<bool, Conflict> {
+        self.try_insert_unique(key, row, Claim::Forced, probe)
+    }
+
+    /// As `insert_unique`, if there is memory for it.
+    pub fn try_insert_unique(
         &self,
         key: &[u64],
         row: RowId,
+        claim: Claim,
         mut probe: impl FnMut(RowId) -> Probe,
     ) -> Result<bool, Conflict> {
         let at = self.at(key, row);
@@ -254,12 +291,12 @@ impl BTreeIndex {
             self.check_beyond(first.right(), key, &mut check)?;
         }
         if !first.is_below(at) {
-            return Ok(self.place(first, at).finish(self, &path));
+            return Ok(self.place(first, at, claim)?.finish(self, &path));
         }
         let leaf = self.latch_covering(0, first.right(), at);
-        let placed = self.place(leaf, at);
+        let placed = self.place(leaf, at, claim);
         drop(first);
-        Ok(placed.finish(self, &path))
+        Ok(placed?.finish(self, &path))
     }
 
     fn check_beyond(
@@ -285,20 +322,24 @@ impl BTreeIndex {
         Ok(())
     }
 
-    /// Inserts into the leaf that covers `at`, splitting it if it is full. Lets the latch go.
-    fn place(&self, mut leaf: Latched<'_>, at: At<'_>) -> Placed {
+    /// Inserts into the leaf that covers `at`, splitting it if it is full and there is memory for another. Lets the latch go.
+    fn place(&self, mut leaf: Latched<'_>, at: At<'_>, claim: Claim) -> Result<Placed, Conflict> {
         let i = leaf.lower_bound(leaf.count(), at);
         if i < leaf.count() && leaf.compare_entry(i, at) == Ordering::Equal {
-            return Placed::Present;
+            return Ok(Placed::Present);
+        }
+        if !leaf.is_full() {
+            self.tally.add(leaf.id as usize);
+            leaf.insert(i, at);
+            return Ok(Placed::Done);
+        }
+        if !self.take(&self.leaves, claim) {
+            return Err(Conflict::OutOfMemory);
         }
         self.tally.add(leaf.id as usize);
-        if !leaf.is_full() {
-            leaf.insert(i, at);
-            return Placed::Done;
-        }
         let mut new = self.leaves.add();
         let high = leaf.split_leaf(&mut new, i, at);
-        Placed::Split { high, right: new.id }
+        Ok(Placed::Split { high, right: new.id })
     }
 
     /// Tells the inner nodes of `level` that a child now ends at `high` and that `right` has the rest of it.
@@ -313,7 +354,7 @@ impl BTreeIndex {
                 node.insert_child(at, right);
                 return;
             }
-            let mut new = self.inners.add();
+            let mut new = self.add_inner();
             let split = node.split_inner(&mut new, at, right);
             right = new.id;
             drop((new, node));
@@ -334,7 +375,7 @@ impl BTreeIndex {
             drop(growth);
             return Some(self.descend(level, at, &mut [0; LEVELS_MAX], None));
         }
-        let mut new = self.inners.add();
+        let mut new = self.add_inner();
         new.append(at, Some(root));
         new.append(at, Some(right));
         let id = new.id;

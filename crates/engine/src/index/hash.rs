@@ -30,15 +30,19 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use self::segment::{FRAGMENT_BITS, Geometry, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry};
+use self::segment::{
+    FRAGMENT_BITS, Geometry, Growth as Grown, Hits, Locked, PIECES_MAX, Piece, Room, Segment, buckets_in, entry,
+};
 use super::btree::{BTreeIndex, Direction, Entries};
 use super::tally::Tally;
 use super::words::{LINE_WORDS, Words};
 use super::{Conflict, Probe};
 use crate::ids::RowId;
+use crate::mem::{Account, Claim};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use std::ops::{Bound, ControlFlow};
+use std::sync::{Arc, OnceLock};
 
 /// Hashes whose buckets are fetched together: about what a core keeps in flight, twice.
 const BATCH: usize = 32;
@@ -61,6 +65,8 @@ pub struct HashIndex {
     postings: BTreeIndex,
     /// Entries in segments; the posting tree counts its own.
     tally: Tally,
+    /// Who pays for growth, once it is known.
+    account: OnceLock<Arc<Account>>,
 }
 
 struct Directory {
@@ -85,6 +91,8 @@ struct Pool {
     free: Vec<Piece>,
     /// The first chunk of units, advised to huge pages once there is a second.
     first_chunk: Option<usize>,
+    /// Unit pieces whose memory a growth has taken from the account and that it has not fetched yet.
+    promised: usize,
     bytes: usize,
 }
 
@@ -94,17 +102,32 @@ impl Pool {
             return self.own(lines, lines)[0];
         }
         if self.free.is_empty() {
-            let at = self.owned.len();
-            self.free = self.own(lines * PIECES_MAX, lines);
-            match self.first_chunk {
-                None => self.first_chunk = Some(at),
-                Some(first) => {
-                    self.owned[first].advise_huge();
-                    self.owned[at].advise_huge();
-                }
+            self.own_chunk(lines);
+        }
+        self.promised = self.promised.saturating_sub(1);
+        self.free.pop().expect("a chunk was just cut into pieces")
+    }
+
+    /// Chunks that are missing for so many unit pieces beside those that others were promised.
+    fn chunks_for(&self, pieces: usize, lines: usize, geometry: Geometry) -> usize {
+        if lines < geometry.unit_lines {
+            return 0;
+        }
+        (self.promised + pieces).saturating_sub(self.free.len()).div_ceil(PIECES_MAX)
+    }
+
+    fn own_chunk(&mut self, lines: usize) {
+        let at = self.owned.len();
+        let mut pieces = self.own(lines * PIECES_MAX, lines);
+        pieces.append(&mut self.free);
+        self.free = pieces;
+        match self.first_chunk {
+            None => self.first_chunk = Some(at),
+            Some(first) => {
+                self.owned[first].advise_huge();
+                self.owned[at].advise_huge();
             }
         }
-        self.free.pop().expect("a chunk was just cut into pieces")
     }
 
     /// New memory in pieces, the lowest last.
@@ -148,6 +171,12 @@ impl HashIndex {
         HashIndex::with_geometry(Geometry::REAL, entries)
     }
 
+    /// What an index that takes `entries` without growing begins with.
+    pub fn planned_bytes(entries: usize) -> usize {
+        let first = Plan::first(Geometry::REAL, entries);
+        first.segments * (first.pieces * first.lines * LINE_WORDS * 8 + size_of::<Segment>())
+    }
+
     fn with_geometry(geometry: Geometry, entries: usize) -> HashIndex {
         let first = Plan::first(geometry, entries);
         let buckets = first.segments * first.pieces * buckets_in(first.lines);
@@ -162,6 +191,7 @@ impl HashIndex {
             pool: Mutex::new(Pool::default()),
             postings: BTreeIndex::new(1),
             tally: Tally::new(),
+            account: OnceLock::new(),
         };
         let segments: Vec<_> = (0..first.segments as u64)
             .map(|at| if first.depth == 0 { 0 } else { at << (64 - first.depth) })
@@ -175,6 +205,17 @@ impl HashIndex {
         growth.directories.push(directory);
         drop(growth);
         index
+    }
+
+    /// From now on the index takes its memory from `account`, what it has now included.
+    pub fn charge_to(&self, account: Arc<Account>) {
+        account.take(self.memory_bytes() as u64, Claim::Forced);
+        self.postings.draw_on(account.clone());
+        self.account.set(account).expect("an index is charged once");
+    }
+
+    fn take(&self, bytes: usize, claim: Claim) -> bool {
+        self.account.get().is_none_or(|account| account.take(bytes as u64, claim))
     }
 
     fn take_pieces(&self, plan: &Plan) -> Vec<Piece> {
@@ -268,27 +309,39 @@ impl HashIndex {
     /// Adds an entry; false if it was there.
     pub fn insert(&self, hash: u64, row: RowId) -> bool {
         // No look at entries of equal hash: many would make each of them slower.
+        self.try_insert(hash, row, Claim::Forced).expect("nothing objects without a check, and memory is forced")
+    }
+
+    /// Adds an entry if there is memory for it; false if it was there.
+    pub fn try_insert(&self, hash: u64, row: RowId, claim: Claim) -> Result<bool, Conflict> {
         let unchecked = None::<fn(RowId) -> Result<(), Conflict>>;
-        self.insert_checked(hash, row, unchecked).expect("nothing objects without a check")
+        self.insert_checked(hash, row, claim, unchecked)
     }
 
     /// Adds an entry unless the `probe` objects to one of equal hash; false if it was there. The probe sees every such
     /// entry but the row's own, under the bucket's lock; it may see them again if the bucket had to grow. It must not
     /// enter this index, nor wait.
-    pub fn insert_unique(
+    pub fn insert_unique(&self, hash: u64, row: RowId, probe: impl FnMut(RowId) -> Probe) -> Result<bool, Conflict> {
+        self.try_insert_unique(hash, row, Claim::Forced, probe)
+    }
+
+    /// As `insert_unique`, if there is memory for it.
+    pub fn try_insert_unique(
         &self,
         hash: u64,
         row: RowId,
+        claim: Claim,
         mut probe: impl FnMut(RowId) -> Probe,
     ) -> Result<bool, Conflict> {
         let check = |other| if other == row { Ok(()) } else { probe(other).verdict(other) };
-        self.insert_checked(hash, row, Some(check))
+        self.insert_checked(hash, row, claim, Some(check))
     }
 
     fn insert_checked(
         &self,
         hash: u64,
         row: RowId,
+        claim: Claim,
         mut check: Option<impl FnMut(RowId) -> Result<(), Conflict>>,
     ) -> Result<bool, Conflict> {
         let hash = hash & self.known;
@@ -311,19 +364,27 @@ impl HashIndex {
             match bucket.place(word) {
                 Room::PieceFull if may_grow => {
                     drop(bucket);
-                    may_grow = self.grow(segment) || segment.await_growth();
+                    match self.grow(segment, claim) {
+                        Grown::Done => {}
+                        // Whoever was at it may claim less than this insert may: a refusal is for each to find out.
+                        Grown::Elsewhere => may_grow = segment.await_growth() != Grown::Stuck,
+                        Grown::Stuck => may_grow = false,
+                        Grown::Refused => return Err(Conflict::OutOfMemory),
+                    }
                     continue;
                 }
                 Room::PieceFull | Room::ChainFull => {
+                    // First the entry, then the word that leads there: a refusal leaves no trace.
+                    self.postings.try_insert(&[hash], row, claim)?;
                     bucket.set_posted();
                     bucket.count_insert();
-                    self.postings.insert(&[hash], row);
                 }
                 Room::Placed => self.count(&mut bucket, hash),
                 Room::PlacedTight => {
                     self.count(&mut bucket, hash);
                     drop(bucket);
-                    self.grow(segment);
+                    // The entry has its place: a refusal is left to the insert that has none.
+                    self.grow(segment, claim);
                 }
             }
             return Ok(true);
@@ -428,15 +489,19 @@ impl HashIndex {
         }
     }
 
-    /// Replaces the segment by larger ones, unless someone else does or it cannot; true if it was done here.
-    fn grow(&self, old: &Segment) -> bool {
+    /// Replaces the segment by larger ones, unless someone else does, or it cannot, or there is no memory.
+    fn grow(&self, old: &Segment, claim: Claim) -> Grown {
         if !old.claim_growth() {
-            return false;
+            return Grown::Elsewhere;
         }
         let Some(plan) = Plan::after(old, self.geometry, self.window) else {
             old.set_stuck();
-            return false;
+            return Grown::Stuck;
         };
+        if !self.promise_pieces(&plan, claim) {
+            old.abandon_growth();
+            return Grown::Refused;
+        }
         let half = if plan.segments == 2 { 1 << (64 - plan.depth) } else { 0 };
         let new: Vec<Segment> =
             (0..plan.segments as u64).map(|side| self.new_segment(&plan, old.prefix + side * half)).collect();
@@ -456,6 +521,30 @@ impl HashIndex {
         self.publish(old, new);
         old.retire();
         self.pool.lock().give(old.pieces().copied(), self.geometry);
+        Grown::Done
+    }
+
+    /// Takes the memory of the plan's segments and of what the directory may need for them, and has the pieces ready.
+    fn promise_pieces(&self, plan: &Plan, claim: Claim) -> bool {
+        let wanted = plan.pieces * plan.segments;
+        let mut pool = self.pool.lock();
+        let mut bytes = plan.segments * size_of::<Segment>();
+        let doubles = plan.depth > self.directory().depth;
+        if doubles {
+            bytes += self.directory().segments.len() * 2 * size_of::<usize>();
+        }
+        let chunks = pool.chunks_for(wanted, plan.lines, self.geometry);
+        bytes += match plan.lines < self.geometry.unit_lines {
+            true => wanted * plan.lines * LINE_WORDS * 8,
+            false => chunks * PIECES_MAX * plan.lines * LINE_WORDS * 8,
+        };
+        if !self.take(bytes, claim) {
+            return false;
+        }
+        for _ in 0..chunks {
+            pool.own_chunk(plan.lines);
+        }
+        pool.promised += if plan.lines < self.geometry.unit_lines { 0 } else { wanted };
         true
     }
 

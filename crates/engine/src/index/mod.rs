@@ -30,6 +30,9 @@
 //! 7. Latches are taken in one order: a bucket before a tree node, a leaf before its right neighbour, a child before its
 //!    parent. Readers take none.
 //!
+//! 8. An index takes from its account before it grows, with no entry touched yet: a refused insert leaves it as it was. Only what a granted step
+//!    entails (the nodes above a leaf that has split, entries that a copied segment has no place for) is taken without asking.
+//!
 //! Sources: Cha et al., "Cache-Conscious Concurrency Control of Main-Memory Indexes" (OLFIT), VLDB 2001; Lehman and Yao,
 //! "Efficient Locking for Concurrent Operations on B-Trees", TODS 1981; Fagin et al., "Extendible Hashing", TODS 1979;
 //! Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", MSPC 2012.
@@ -70,6 +73,8 @@ pub enum Probe {
 pub enum Conflict {
     Duplicate(RowId),
     Wait(RowId),
+    /// The index would have to grow, and the memory limit leaves no room.
+    OutOfMemory,
 }
 
 impl Probe {

@@ -170,12 +170,13 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     let options = subject.log_options(manifest.as_ref());
     let total_bytes = log_bytes(io, &options.dirs);
     let mut done_bytes = 0;
-    let survey = survey::survey(&**io, &options, manifest.as_ref().map(|m| m.database), &mut |bytes| {
+    let needed = manifest.as_ref().map(|m| m.log_start.clone()).unwrap_or_default();
+    let survey = survey::survey(&**io, &options, &needed, manifest.as_ref().map(|m| m.database), &mut |bytes| {
         done_bytes += bytes;
         watch(Progress { phase: "log", done_bytes, total_bytes });
     });
     // Without a manifest the log begins where it begins.
-    let start = manifest.as_ref().map_or_else(|| survey.first(), |m| m.log_start.clone());
+    let start = manifest.as_ref().map_or_else(|| survey.first(), |_| needed);
     let relied_on = manifest.as_ref().map_or(Epoch(0), |m| m.relied_on);
     let is_created = manifest.as_ref().is_none_or(|m| m.created);
     let verdict = scan(io, &options, &start, relied_on);

@@ -90,10 +90,11 @@ impl Finding {
             | LogDamage::UnknownVersion { path, .. }
             | LogDamage::OtherDatabase { path }
             | LogDamage::FenceConflict { path } => Finding { path: Some(path.clone()), ..finding },
-            LogDamage::MissingDevice { device, path } | LogDamage::WrongDevice { path, expected: device, .. } => {
-                Finding { device: Some(*device), path: Some(path.clone()), ..finding }
+            LogDamage::MissingDevice { device, path } | LogDamage::SameDevice { path, device, .. } => {
+                let path = Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
+                Finding { device: Some(*device), path, ..finding }
             }
-            LogDamage::DeviceCount { .. } => finding,
+            LogDamage::Foreign { path } => Finding { path: Some(path.clone()), ..finding },
         }
     }
 }

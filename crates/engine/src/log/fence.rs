@@ -17,15 +17,24 @@
 //! | 48 | 8 | first epoch of this incarnation |
 //! | 56 | 8 | wall clock, us since 1970 |
 //! | 64 | 2 | number of devices |
-//! | 66 | 2 | device of this directory; 65,535 in a directory that holds no device |
+//! | 66 | 2 | device of this directory in this incarnation; 65,535 in a directory that holds none |
 //! | 68 | 4,028 | zero |
 //!
 //! A record has a block for itself, so that appending never changes a sector of a valid one. Only a tail that fails its
 //! checksum is overwritten: it was never relied on. Records that no group proves to be durable are written again, as they are: an earlier
 //! open may have ended with a failed sync, and what it left lives in the page cache only.
 //!
-//! The longest valid list wins; shorter ones must be its beginning and are completed by the next open. A directory of a
-//! device without any record is a lost device.
+//! The longest valid list wins; shorter ones must be its beginning and are completed by the next open.
+//!
+//! Each incarnation has its own device set, and its directories say in its record which device they were. So directories may be
+//! given in any order, new ones join with the next incarnation, and old ones leave:
+//!
+//! 1. The first directory of [`LogOptions::fence_dirs`] (the data directory) gets a record last. A record that it lacks is of an
+//!    incarnation that never wrote a group, for its fence was not durable everywhere.
+//! 2. Every device of every other incarnation whose valid epochs reach to the log's start must be among the directories given. One
+//!    that is not is refused by number: nothing else can tell what was acknowledged on it alone.
+//! 3. A directory without a record, that holds no segments but unused ones of this database, joins. It has a segment before the
+//!    record that names it is durable, so a device never lacks one later.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +45,7 @@ use crate::planted::{self, Bug};
 
 use super::group::{u32_at, u64_at};
 use super::scan::LogDamage;
-use super::{DatabaseId, Incarnation, LogOptions};
+use super::{DatabaseId, Incarnation, LogOptions, LogStart};
 
 pub const FILE_NAME: &str = "fence";
 const MAGIC: [u8; 8] = *b"FRESHFNC";
@@ -107,8 +116,8 @@ fn decode(block: &[u8]) -> Block {
 pub(super) struct FenceFile {
     pub path: PathBuf,
     pub records: Vec<FenceRecord>,
-    /// The device that the records give this directory; none without records or outside the device set.
-    pub device: Option<DeviceId>,
+    /// The device that each record gives this directory, if any.
+    devices: Vec<Option<DeviceId>>,
     /// Blocks up to the last valid record, which is more than `records` when one before it is damaged.
     reach: usize,
 }
@@ -116,7 +125,7 @@ pub(super) struct FenceFile {
 pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
-    let mut found = FenceFile { path: path.clone(), records: Vec::new(), device: None, reach: 0 };
+    let mut found = FenceFile { path: path.clone(), records: Vec::new(), devices: Vec::new(), reach: 0 };
     let file = match io.open(&path, OpenOptions::default()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -132,7 +141,7 @@ pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
             Block::Record(record, device) => {
                 if found.records.len() == number {
                     found.records.push(record);
-                    found.device = (device != NO_DEVICE).then_some(DeviceId(device));
+                    found.devices.push((device != NO_DEVICE).then_some(DeviceId(device)));
                 }
                 found.reach = number + 1;
             }
@@ -148,41 +157,51 @@ pub struct FenceList {
     records: Vec<FenceRecord>,
     /// Records present in each directory, in the order of `places`.
     present: Vec<usize>,
+    /// Per log directory, retired ones behind: the device that each of its records gives it.
+    claims: Vec<Vec<Option<DeviceId>>>,
+    /// Records of which it is known that they were durable everywhere: only their incarnations may have written.
+    complete: usize,
 }
 
-/// Every directory that carries the fence, with the device it holds.
+/// Every directory that gets the fence, with the device it will hold; in this order, the data directory last.
 fn places(options: &LogOptions) -> impl Iterator<Item = (&Path, u16)> {
     let devices = options.dirs.iter().enumerate().map(|(i, dir)| (dir.as_path(), i as u16));
-    devices.chain(options.fence_dirs.iter().map(|dir| (dir.as_path(), NO_DEVICE)))
+    let others = options.fence_dirs.iter().skip(1).chain(options.fence_dirs.first());
+    devices.chain(others.map(|dir| (dir.as_path(), NO_DEVICE)))
+}
+
+/// Every directory that may hold a device.
+fn held(options: &LogOptions) -> impl Iterator<Item = &Path> {
+    options.dirs.iter().chain(&options.retired_dirs).map(PathBuf::as_path)
 }
 
 impl FenceList {
-    pub(super) fn load(io: &dyn Io, options: &LogOptions) -> Result<FenceList, LogDamage> {
-        let mut files = Vec::new();
-        for (dir, _) in places(options) {
-            files.push(read(io, dir)?);
-        }
-        let longest = files.iter().max_by_key(|file| file.records.len()).expect("there is a device");
-        if longest.records.is_empty() {
+    /// `start` is the log's: what must be there from it on is checked.
+    pub(super) fn load(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Result<FenceList, LogDamage> {
+        let retired = options.retired_dirs.iter().map(|dir| read(io, dir)).collect::<Result<Vec<_>, _>>()?;
+        let files = places(options).map(|(dir, _)| read(io, dir)).collect::<Result<Vec<_>, _>>()?;
+        let Some(list) = FenceList::of(options, &files, &retired) else {
             return Err(LogDamage::Absent { path: options.dirs[0].clone() });
-        }
-        let list = FenceList {
-            records: longest.records.clone(),
-            present: files.iter().map(|file| file.records.len()).collect(),
         };
-        for (number, (file, (dir, device))) in files.iter().zip(places(options)).enumerate() {
-            list.check(file, dir, device)?;
-            debug_assert_eq!(list.present[number], file.records.len());
-        }
-        let given = options.dirs.len();
-        match list.newest().devices as usize {
-            expected if expected == given => Ok(list),
-            expected => Err(LogDamage::DeviceCount { expected, given }),
-        }
+        files.iter().chain(&retired).try_for_each(|file| list.check(file))?;
+        list.check_devices(options, start)?;
+        Ok(list)
+    }
+
+    /// `None`: there is no record anywhere.
+    fn of(options: &LogOptions, files: &[FenceFile], retired: &[FenceFile]) -> Option<FenceList> {
+        let longest = files.iter().chain(retired).max_by_key(|file| file.records.len())?;
+        let records = longest.records.clone();
+        let last = files.last().filter(|_| !options.fence_dirs.is_empty()).map_or(0, |file| file.records.len());
+        let complete = if last == 0 { records.len() } else { last };
+        let held = files.iter().take(options.dirs.len()).chain(retired);
+        let claims = held.map(|file| file.devices.clone()).collect();
+        let present = files.iter().map(|file| file.records.len()).collect();
+        (!records.is_empty()).then_some(FenceList { records, present, claims, complete })
     }
 
     /// What is wrong with one directory's copy.
-    fn check(&self, file: &FenceFile, dir: &Path, device: u16) -> Result<(), LogDamage> {
+    fn check(&self, file: &FenceFile) -> Result<(), LogDamage> {
         let path = file.path.clone();
         if file.reach > self.records.len() {
             let offset = (file.records.len() * BLOCK_BYTES) as u64;
@@ -191,18 +210,67 @@ impl FenceList {
         if file.records.iter().any(|record| record.database != self.records[0].database) {
             return Err(LogDamage::OtherDatabase { path });
         }
-        if !self.records.starts_with(&file.records) {
-            return Err(LogDamage::FenceConflict { path });
+        match self.records.starts_with(&file.records) {
+            true => Ok(()),
+            false => Err(LogDamage::FenceConflict { path }),
         }
-        if device == NO_DEVICE {
-            return Ok(());
+    }
+
+    /// (2) Every device that may have groups from the log's start on is there, once.
+    fn check_devices(&self, options: &LogOptions, start: &LogStart) -> Result<(), LogDamage> {
+        let dirs: Vec<&Path> = held(options).collect();
+        for (at, record) in self.records[..self.complete].iter().enumerate() {
+            let range = self.valid_epochs(record.incarnation);
+            if range.is_none_or(|(first, last)| last < first.max(start.epoch)) {
+                continue;
+            }
+            for device in (0..record.devices).map(DeviceId) {
+                let mut holders = (0..dirs.len()).filter(|&dir| self.claim(dir, at) == Some(device));
+                let mut certain = (0..dirs.len()).filter(|&dir| self.claims[dir].get(at) == Some(&Some(device)));
+                if let (Some(first), Some(second)) = (certain.next(), certain.next()) {
+                    let [path, other] = [first, second].map(|dir| dirs[dir].to_path_buf());
+                    return Err(LogDamage::SameDevice { path, other, device });
+                }
+                match holders.next() {
+                    Some(_) => {}
+                    None => {
+                        // The one that should be it, most likely: not mounted, or emptied.
+                        let empty = dirs.iter().zip(&self.claims).find(|(_, claims)| claims.is_empty());
+                        let path = empty.map_or_else(PathBuf::new, |(dir, _)| dir.to_path_buf());
+                        return Err(LogDamage::MissingDevice { device, path });
+                    }
+                }
+            }
         }
-        let (expected, path) = (DeviceId(device), dir.to_path_buf());
-        match file.device {
-            Some(found) if found == expected => Ok(()),
-            None if file.records.is_empty() => Err(LogDamage::MissingDevice { device: expected, path }),
-            found => Err(LogDamage::WrongDevice { path, expected, found }),
+        Ok(())
+    }
+
+    /// The device that a directory was in the incarnation of record `at`. One without that record was retired then, or the end of its
+    /// list is damaged: it was what it had been, if no other says that it was that.
+    fn claim(&self, dir: usize, at: usize) -> Option<DeviceId> {
+        if let Some(own) = self.claims[dir].get(at) {
+            return *own;
         }
+        let before = (*self.claims[dir].last()?)?;
+        let is_taken = self.claims.iter().any(|claims| claims.get(at) == Some(&Some(before)));
+        (!is_taken).then_some(before)
+    }
+
+    /// The device that a log directory was in an incarnation.
+    pub(super) fn device_of(&self, dir: usize, incarnation: Incarnation) -> Option<DeviceId> {
+        let at = self.records.iter().position(|record| record.incarnation == incarnation)?;
+        self.claim(dir, at)
+    }
+
+    /// Whether the directory has ever been this device, or has no record yet.
+    pub(super) fn may_be(&self, dir: usize, device: DeviceId) -> bool {
+        let claims = &self.claims[dir];
+        claims.is_empty() || claims.contains(&Some(device))
+    }
+
+    /// Whether a log directory has no record: it is about to join.
+    pub(super) fn is_joining(&self, dir: usize) -> bool {
+        self.claims[dir].is_empty()
     }
 
     pub fn database(&self) -> DatabaseId {
@@ -229,12 +297,14 @@ impl FenceList {
         record: FenceRecord,
         proven: Incarnation,
     ) -> Result<(), LogDamage> {
-        let mut records = self.records.clone();
-        records.push(record);
-        let unproven = records.partition_point(|record| record.incarnation <= proven);
-        for ((dir, device), &present) in places(options).zip(&self.present) {
+        let unproven = self.records.partition_point(|record| record.incarnation <= proven);
+        for (number, ((dir, device), &present)) in places(options).zip(&self.present).enumerate() {
+            let before = |at: usize| if device == NO_DEVICE { None } else { self.claim(number, at) };
             let present = present.min(unproven);
-            append(io, dir, device, present, &records[present..])?;
+            let missing =
+                (present..self.records.len()).map(|at| (self.records[at], before(at).map_or(NO_DEVICE, |d| d.0)));
+            let records: Vec<_> = missing.chain([(record, device)]).collect();
+            append(io, dir, present, &records)?;
         }
         Ok(())
     }
@@ -242,7 +312,7 @@ impl FenceList {
     /// The first record of a new database.
     pub(super) fn found(io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
         for (dir, device) in places(options) {
-            append(io, dir, device, 0, &[record])?;
+            append(io, dir, 0, &[(record, device)])?;
         }
         Ok(())
     }
@@ -258,46 +328,47 @@ pub(super) struct Fences {
     pub short: Vec<PathBuf>,
 }
 
-pub(super) fn survey(io: &dyn Io, options: &LogOptions) -> Fences {
+pub(super) fn survey(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Fences {
     let mut fences = Fences::default();
-    let mut files = Vec::new();
-    for (dir, device) in places(options) {
-        match read(io, dir) {
-            Ok(file) => files.push((file, dir, device)),
-            Err(damage) => fences.problems.push(damage),
+    let mut read_all = |dirs: &mut dyn Iterator<Item = &Path>| -> Vec<FenceFile> {
+        let mut files = Vec::new();
+        for dir in dirs {
+            files.push(read(io, dir).unwrap_or_else(|damage| {
+                fences.problems.push(damage);
+                FenceFile { path: dir.join(FILE_NAME), records: Vec::new(), devices: Vec::new(), reach: 0 }
+            }));
         }
-    }
-    let Some((longest, ..)) = files.iter().max_by_key(|(file, ..)| file.records.len()) else { return fences };
-    if longest.records.is_empty() {
+        files
+    };
+    let files = read_all(&mut places(options).map(|(dir, _)| dir));
+    let retired = read_all(&mut options.retired_dirs.iter().map(PathBuf::as_path));
+    let Some(list) = FenceList::of(options, &files, &retired) else {
         fences.problems.push(LogDamage::Absent { path: options.dirs[0].clone() });
         return fences;
-    }
-    let present = files.iter().map(|(file, ..)| file.records.len()).collect();
-    let list = FenceList { records: longest.records.clone(), present };
-    for (file, dir, device) in &files {
-        if let Err(damage) = list.check(file, dir, *device) {
+    };
+    for file in &files {
+        if let Err(damage) = list.check(file) {
             fences.problems.push(damage);
         } else if file.records.len() < list.records.len() {
             fences.short.push(file.path.clone());
         }
     }
-    let (expected, given) = (list.newest().devices as usize, options.dirs.len());
-    if expected != given {
-        fences.problems.push(LogDamage::DeviceCount { expected, given });
+    if let Err(damage) = list.check_devices(options, start) {
+        fences.problems.push(damage);
     }
     fences.list = Some(list);
     fences
 }
 
-fn append(io: &dyn Io, dir: &Path, device: u16, at: usize, records: &[FenceRecord]) -> Result<(), LogDamage> {
+fn append(io: &dyn Io, dir: &Path, at: usize, records: &[(FenceRecord, u16)]) -> Result<(), LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
     io.create_dir_all(dir).map_err(|error| damage("create the directory of", error))?;
     let file = io.open(&path, OpenOptions { create: true, direct: false }).map_err(|error| damage("open", error))?;
-    for (i, record) in records.iter().enumerate() {
+    for (i, (record, device)) in records.iter().enumerate() {
         let at = if planted::is(Bug::OverwriteFence) { 0 } else { at };
         let offset = ((at + i) * BLOCK_BYTES) as u64;
-        file.write_at(&record.encode(device), offset).map_err(|error| damage("write", error))?;
+        file.write_at(&record.encode(*device), offset).map_err(|error| damage("write", error))?;
         // One by one: a power cut must not keep a record and lose the one before it.
         file.sync().map_err(|error| damage("sync", error))?;
     }

@@ -98,7 +98,7 @@ pub struct Log {
     parking: Parking,
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
-    _locks: Arc<Vec<Box<dyn Lock>>>,
+    _locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
 }
 
 /// One device: who may write where.
@@ -292,6 +292,18 @@ impl Log {
         self.devices.iter().all(|device| device.direct.load(Ordering::Relaxed))
     }
 
+    /// Memory of buffers: staged, waiting to be written, kept for the next. What is being written at this moment is not seen.
+    pub fn buffer_bytes(&self) -> u64 {
+        let staged: u64 = self.slots.iter().map(StageSlot::buffer_bytes).sum();
+        let of_device = |device: &Device| {
+            let kept: usize = device.buffers.lock().iter().map(AlignedBuf::capacity).sum();
+            let queued: usize = device.queue.lock().iter().map(|group| group.buf.capacity()).sum();
+            let zeros = device.preparer.try_lock().map_or(0, |preparer| preparer.buffer_bytes());
+            (kept + queued + zeros) as u64
+        };
+        staged + self.devices.iter().map(of_device).sum::<u64>()
+    }
+
     pub fn frame_limit_bytes(&self) -> u64 {
         self.options.frame_limit_bytes()
     }
@@ -332,7 +344,7 @@ impl Log {
             DeviceStart { device: device.id, segment, group }
         };
         let devices = self.devices.iter().zip(&sealer.next_group).map(device).collect();
-        LogStart { epoch, prev: sealer.chain.before(epoch), devices }
+        LogStart { epoch, prev: sealer.chain.before(epoch), incarnation: self.incarnation, devices }
     }
 
     /// Recycles the segments below `start`, which the caller has saved durably.

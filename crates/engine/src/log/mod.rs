@@ -85,6 +85,8 @@ pub const DEVICES_MAX: usize = 64;
 pub struct LogOptions {
     /// One directory per device, in the order of the device ids.
     pub dirs: Vec<PathBuf>,
+    /// Directories that devices of former incarnations left: what is still needed of them is read, nothing is written.
+    pub retired_dirs: Vec<PathBuf>,
     /// Further directories that carry a copy of the fence (the backup directories).
     pub fence_dirs: Vec<PathBuf>,
     pub segment_bytes: u64,
@@ -104,6 +106,7 @@ impl LogOptions {
     pub fn new(dirs: Vec<PathBuf>) -> LogOptions {
         LogOptions {
             dirs,
+            retired_dirs: Vec::new(),
             fence_dirs: Vec::new(),
             segment_bytes: 64 << 20,
             log_size_bytes: 4 << 30,
@@ -134,6 +137,8 @@ pub struct LogStart {
     pub epoch: Epoch,
     /// The last epoch of the chain before it; zero when there is none.
     pub prev: Epoch,
+    /// The incarnation whose devices are meant.
+    pub incarnation: Incarnation,
     /// The first segment and group still needed on each device, in the order of the device ids.
     pub devices: Vec<DeviceStart>,
 }

@@ -4,6 +4,7 @@
 //!    discarded groups from the next scan, and only the fence then keeps their epochs from being used again.
 //! 2. Each incarnation begins in a fresh segment: what a torn tail left is never written over while it is in use.
 //! 3. A creation that did not finish may be repeated; one that was used may not.
+//! 4. A directory that joins has a segment before the fence names it: a device without one is a lost one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub(super) struct Beginning {
     pub wall_us: u64,
     pub next_group: Vec<GroupNo>,
     pub start_epoch: Epoch,
-    pub locks: Arc<Vec<Box<dyn Lock>>>,
+    pub locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
 }
 
 impl Log {
@@ -84,7 +85,7 @@ impl Log {
             wall_us: record.wall_us,
             next_group: vec![GroupNo(1); options.dirs.len()],
             start_epoch: Epoch(0),
-            locks: Arc::new(locks),
+            locks: vec![Arc::new(locks)],
         };
         Ok(Log::begin(io, clock, options, devices, beginning))
     }
@@ -106,17 +107,22 @@ impl Log {
             // Room of one epoch, so that no arithmetic at the border has to be right to the last one.
             first_epoch: Epoch(scan.largest_epoch_seen().0 + 2),
             wall_us: clock.wall_us().max(scan.last_wall_us()),
-            devices: newest.devices,
+            devices: options.dirs.len() as u16,
         };
         // Before anything else changes: renaming a segment hides discarded groups from the next scan, and only the
         // fence then keeps their epochs from being used again.
         if !planted::is(Bug::TrustPageCache) {
             scan.rewrite_unproven()?;
         }
+        let mut locks = vec![scan.locks()];
+        let mut joining = join(&*io, options, record.database, files_max, scan, &mut locks)?;
         if !planted::is(Bug::SkipFence) {
             scan.fence().extend(&*io, options, record, scan.last_incarnation())?;
         }
         let device = |(i, dir): (usize, &PathBuf)| {
+            if let Some(device) = joining[i].take() {
+                return Ok(device);
+            }
             let found = &scan.devices()[i];
             let owner = Owner { database: record.database, device: DeviceId(i as u16) };
             let segments = adopt(&*io, dir, owner, options, files_max, found)?;
@@ -134,7 +140,7 @@ impl Log {
             wall_us: record.wall_us,
             next_group: scan.devices().iter().map(|found| GroupNo(found.last_group.0 + 1)).collect(),
             start_epoch: scan.start().epoch,
-            locks: scan.locks(),
+            locks,
         };
         Ok(Log::begin(io, clock, options, devices, beginning))
     }
@@ -146,7 +152,7 @@ fn validate(options: &LogOptions) -> Result<usize, LogError> {
     if devices == 0 || devices > DEVICES_MAX {
         return refuse(format!("1 to {DEVICES_MAX} log directories are supported, {devices} given"));
     }
-    let all: Vec<_> = options.dirs.iter().chain(&options.fence_dirs).collect();
+    let all: Vec<_> = options.dirs.iter().chain(&options.retired_dirs).chain(&options.fence_dirs).collect();
     if let Some(twice) = (1..all.len()).find(|&i| all[..i].contains(&all[i])) {
         return refuse(format!("{} is given twice", all[twice].display()));
     }
@@ -190,6 +196,35 @@ fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
     }
 }
 
+/// Makes devices of the directories that have no segment yet: each gets one, so that no later open takes it for a lost device.
+fn join(
+    io: &dyn Io,
+    options: &LogOptions,
+    database: DatabaseId,
+    files_max: usize,
+    scan: &Scan,
+    locks: &mut Vec<Arc<Vec<Box<dyn Lock>>>>,
+) -> Result<Vec<Option<Device>>, LogError> {
+    let mut joined = Vec::new();
+    for (i, (dir, found)) in options.dirs.iter().zip(scan.devices()).enumerate() {
+        if !found.segments.is_empty() {
+            joined.push(None);
+            continue;
+        }
+        if !found.is_locked {
+            io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
+            locks.push(Arc::new(lock_dirs(io, std::slice::from_ref(dir)).map_err(lock_error)?));
+        }
+        let next = SegmentNo(found.last_segment.0 + 1);
+        let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), next);
+        let owner = Owner { database, device: DeviceId(i as u16) };
+        let device = Device::new(owner, dir, options, segments);
+        device.prepare_first(io)?;
+        joined.push(Some(device));
+    }
+    Ok(joined)
+}
+
 /// Removes what an unfinished creation left. A directory with any group, or with the fence of a second incarnation, is
 /// somebody's database.
 fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
@@ -205,7 +240,7 @@ fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
         let len = file.len().map_err(|error| LogError::io("measure", path, error))?;
         let mut block = vec![0; BLOCK_BYTES.min(len as usize)];
         file.read_at(&mut block, 0).map_err(|error| LogError::io("read", path, error))?;
-        if block.iter().any(|&byte| byte != 0) && !segment::is_marker(&block) {
+        if block.iter().any(|&byte| byte != 0) && segment::read_marker(&block).is_none() {
             return Err(LogError::Exists { path: dir.to_path_buf() });
         }
     }

@@ -35,7 +35,7 @@ use super::fence::FenceList;
 use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
 use super::open::lock_dirs;
-use super::segment::{self, Owner};
+use super::segment;
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
 /// Read ahead of the scan; large reads are what makes a device fast.
@@ -47,6 +47,9 @@ pub const RUN_BYTES: u64 = 4 << 20;
 /// One valid group with an epoch up to D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupRef {
+    /// Where it lies: a log directory, or behind them a retired one.
+    pub(super) dir: usize,
+    /// What its directory was in its incarnation.
     pub device: DeviceId,
     pub incarnation: Incarnation,
     pub group: GroupNo,
@@ -68,7 +71,7 @@ impl GroupRef {
 
     /// Whether this group lies right behind `before`, so that one read serves both.
     pub fn follows(&self, before: &GroupRef) -> bool {
-        (self.device, self.segment, self.offset) == (before.device, before.segment, before.offset + before.bytes())
+        (self.dir, self.segment, self.offset) == (before.dir, before.segment, before.offset + before.bytes())
     }
 }
 
@@ -129,20 +132,21 @@ pub enum LogDamage {
         path: PathBuf,
         version: u32,
     },
-    /// A log directory without its device: empty, not mounted, or replaced.
+    /// A device that may have what was acknowledged, and that no directory holds. The path is one that is empty, not mounted, or
+    /// replaced; empty itself if there is none.
     MissingDevice {
         device: DeviceId,
         path: PathBuf,
     },
-    /// Directories are given in another order, or one of them twice under two names.
-    WrongDevice {
+    /// Two directories say that they are the same device: one is a copy.
+    SameDevice {
         path: PathBuf,
-        expected: DeviceId,
-        found: Option<DeviceId>,
+        other: PathBuf,
+        device: DeviceId,
     },
-    DeviceCount {
-        expected: usize,
-        given: usize,
+    /// Segments without a fence: nobody knows whose.
+    Foreign {
+        path: PathBuf,
     },
     OtherDatabase {
         path: PathBuf,
@@ -194,17 +198,17 @@ impl fmt::Display for LogDamage {
             LogDamage::UnknownVersion { path, version } => {
                 write!(f, "{} has log format version {version}, which this program does not know", path.display())
             }
+            LogDamage::MissingDevice { device, path } if path.as_os_str().is_empty() => {
+                write!(f, "log device {} is missing: none of the directories given holds it", device.0)
+            }
             LogDamage::MissingDevice { device, path } => {
                 write!(f, "log device {} is missing from {}", device.0, path.display())
             }
-            LogDamage::WrongDevice { path, expected, found: Some(found) } => {
-                write!(f, "{} holds log device {}, not {}", path.display(), found.0, expected.0)
+            LogDamage::SameDevice { path, other, device } => {
+                write!(f, "{} and {} both hold log device {}", path.display(), other.display(), device.0)
             }
-            LogDamage::WrongDevice { path, expected, found: None } => {
-                write!(f, "{} holds no log device; device {} is expected there", path.display(), expected.0)
-            }
-            LogDamage::DeviceCount { expected, given } => {
-                write!(f, "the log has {expected} devices, {given} directories are given")
+            LogDamage::Foreign { path } => {
+                write!(f, "{} holds log segments and no fence: it cannot become a log directory", path.display())
             }
             LogDamage::OtherDatabase { path } => {
                 write!(f, "{} belongs to another database", path.display())
@@ -244,8 +248,10 @@ impl fmt::Display for LogDamage {
 
 impl std::error::Error for LogDamage {}
 
-/// One device's files as the scan found them.
+/// One log directory's files as the scan found them.
 pub(super) struct DeviceScan {
+    /// The directory is there, and locked.
+    pub is_locked: bool,
     pub segments: Vec<SegmentScan>,
     /// The largest numbers seen, needed or not.
     pub last_segment: SegmentNo,
@@ -276,7 +282,7 @@ pub struct Scan {
     read_bytes: u64,
     groups: Vec<GroupRef>,
     devices: Vec<DeviceScan>,
-    files: HashMap<(DeviceId, SegmentNo), (Arc<dyn File>, PathBuf)>,
+    files: HashMap<(usize, SegmentNo), (Arc<dyn File>, PathBuf)>,
     locks: Arc<Vec<Box<dyn Lock>>>,
 }
 
@@ -306,25 +312,26 @@ pub fn scan_with<D: Send>(
     look: &Look<'_, D>,
 ) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
-    let fence = FenceList::load(&**io, options)?;
-    let files = open_segments(&**io, options, start, fence.database())?;
+    let fence = FenceList::load(&**io, options, start)?;
+    let files = open_segments(&**io, options, start, &fence)?;
     let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
-    read.sort_by_key(|(header, _)| (header.device, header.segment, header.offset));
-    let (found, digests): (Vec<GroupHeader>, Vec<D>) = read.into_iter().unzip();
+    read.sort_by_key(|(found, _)| (found.dir, found.header.segment, found.header.offset));
+    let (found, digests): (Vec<Found>, Vec<D>) = read.into_iter().unzip();
     let judge = Judge { fence: &fence, start, files: &files, found: &found, dirs: &options.dirs };
     judge.incarnations()?;
     let (chain, chain_end) = judge.follow_chain();
     judge.horizon(chain_end, relied_on)?;
     let largest_epoch = judge.largest_epoch(relied_on);
     let (kept, discarded) = judge.split(chain_end);
-    let groups: Vec<GroupRef> = found.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(h, _)| group_ref(h)).collect();
+    let groups: Vec<GroupRef> =
+        found.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(found, _)| group_ref(found)).collect();
     let digests = digests.into_iter().zip(kept).filter_map(|(digest, kept)| kept.then_some(digest)).collect();
-    let last_wall_us = found.iter().map(|header| header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
-    let witnessed = found.iter().map(|header| header.witness).max().unwrap_or_default();
+    let last_wall_us = found.iter().map(|found| found.header.wall_us).max().unwrap_or(0).max(fence.newest().wall_us);
+    let witnessed = found.iter().map(|found| found.header.witness).max().unwrap_or_default();
     let proven = witnessed.max(fence.newest().horizon);
     let read_bytes = files.iter().filter(|file| file.is_read).map(|file| file.bytes).sum();
-    let devices = summarise(&files, &found, &groups, start, options.dirs.len());
-    let files = files.into_iter().map(|f| ((f.device, f.number), (f.file, f.path))).collect();
+    let devices = summarise(&**io, options, &fence, &files, &found, &groups, start);
+    let files = files.into_iter().map(|f| ((f.dir, f.number), (f.file, f.path))).collect();
     let (start, locks) = (start.clone(), Arc::new(locks));
     let scan = Scan {
         fence,
@@ -380,7 +387,7 @@ impl Scan {
         &self.start
     }
 
-    /// Every valid group from the log's start to D, each once, ordered by device and then by group number.
+    /// Every valid group from the log's start to D, each once, ordered by directory and then as they lie there.
     pub fn groups(&self) -> &[GroupRef] {
         &self.groups
     }
@@ -423,7 +430,7 @@ impl Scan {
             self.read_group(group, &mut buf)?;
             let (file, path) = self.file_of(group);
             file.write_at(&buf, group.offset).map_err(|error| LogDamage::io("write", path, error))?;
-            written.insert((group.device, group.segment));
+            written.insert((group.dir, group.segment));
         }
         for place in written {
             let (file, path) = &self.files[&place];
@@ -438,7 +445,7 @@ impl Scan {
     }
 
     fn file_of(&self, group: &GroupRef) -> &(Arc<dyn File>, PathBuf) {
-        self.files.get(&(group.device, group.segment)).expect("the group is one of this scan")
+        self.files.get(&(group.dir, group.segment)).expect("the group is one of this scan")
     }
 
     /// Names a bad frame of `group`, for the caller that iterates over [`super::frames`].
@@ -467,17 +474,20 @@ impl Scan {
     }
 }
 
+/// Every directory that may hold groups, retired ones last.
+fn held(options: &LogOptions) -> impl Iterator<Item = &PathBuf> {
+    options.dirs.iter().chain(&options.retired_dirs)
+}
+
+/// Locks what is there. What is not may join later, or is missed when the fence is read.
 fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, LogDamage> {
-    for (i, dir) in options.dirs.iter().enumerate() {
-        if !io.exists(dir).map_err(|error| LogDamage::io("look for", dir, error))? {
-            // A directory that is not there cannot even be locked. Only the first may mean that nothing was created.
-            return Err(match i {
-                0 => LogDamage::Absent { path: dir.clone() },
-                _ => LogDamage::MissingDevice { device: DeviceId(i as u16), path: dir.clone() },
-            });
+    let mut dirs = Vec::new();
+    for dir in held(options) {
+        if io.exists(dir).map_err(|error| LogDamage::io("look for", dir, error))? {
+            dirs.push(dir.clone());
         }
     }
-    lock_dirs(io, &options.dirs).map_err(|(path, error)| match error.kind() {
+    lock_dirs(io, &dirs).map_err(|(path, error)| match error.kind() {
         io::ErrorKind::WouldBlock => LogDamage::Locked { path },
         _ => LogDamage::io("lock", &path, error),
     })
@@ -485,7 +495,7 @@ fn take_locks(io: &dyn Io, options: &LogOptions) -> Result<Vec<Box<dyn Lock>>, L
 
 /// A segment file to read, or one that is not read: below the log's start, or unused.
 struct SegmentFile {
-    device: DeviceId,
+    dir: usize,
     number: SegmentNo,
     path: PathBuf,
     file: Arc<dyn File>,
@@ -499,19 +509,22 @@ fn open_segments(
     io: &dyn Io,
     options: &LogOptions,
     start: &LogStart,
-    database: DatabaseId,
+    fence: &FenceList,
 ) -> Result<Vec<SegmentFile>, LogDamage> {
     let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
     let mut files = Vec::new();
-    for (i, dir) in options.dirs.iter().enumerate() {
-        let device = DeviceId(i as u16);
-        let damage = |action, error| LogDamage::io(action, dir, error);
-        let first = start.devices.iter().find(|start| start.device == device).map(|start| start.segment);
-        io.sync_dir(dir).map_err(|error| damage("sync", error))?;
-        let names = io.list(dir).map_err(|error| damage("list", error))?;
+    for (dir, path) in held(options).enumerate() {
+        let damage = |action, error| LogDamage::io(action, path, error);
+        if !io.exists(path).map_err(|error| damage("look for", error))? {
+            continue;
+        }
+        let device = fence.device_of(dir, start.incarnation);
+        let first = start.devices.iter().find(|start| Some(start.device) == device).map(|start| start.segment);
+        io.sync_dir(path).map_err(|error| damage("sync", error))?;
+        let names = io.list(path).map_err(|error| damage("list", error))?;
         let before = files.len();
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
-            let path = dir.join(segment::file_name(number));
+            let path = path.join(segment::file_name(number));
             let damage = |action, error| LogDamage::io(action, &path, error);
             let open = OpenOptions { create: false, direct: options.direct_io };
             let file = io.open(&path, open).map_err(|error| damage("open", error))?;
@@ -521,15 +534,27 @@ fn open_segments(
             let mut is_unused = false;
             if is_needed && bytes >= BLOCK_BYTES as u64 {
                 file.read_at(&mut block, 0).map_err(|error| damage("read", error))?;
-                is_unused = segment::is_unused(&block, Owner { database, device }, number);
+                is_unused = segment::read_marker(&block).is_some_and(|(owner, marked)| {
+                    owner.database == fence.database() && marked == number && fence.may_be(dir, owner.device)
+                });
             }
-            files.push(SegmentFile { device, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
+            files.push(SegmentFile { dir, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
         }
-        if files.len() == before {
-            return Err(LogDamage::MissingDevice { device, path: dir.clone() });
+        if files.len() > before && fence.is_joining(dir) && files[before..].iter().any(|file| !file.is_unused) {
+            return Err(LogDamage::Foreign { path: path.clone() });
+        }
+        let newest = fence.device_of(dir, fence.newest().incarnation);
+        if let Some(device) = newest.filter(|_| files.len() == before) {
+            return Err(LogDamage::MissingDevice { device, path: path.clone() });
         }
     }
     Ok(files)
+}
+
+/// A group that checks, and the directory in which it lies.
+struct Found {
+    dir: usize,
+    header: GroupHeader,
 }
 
 /// Every group whose header and body check, at the place its header names, with its digest.
@@ -538,7 +563,7 @@ fn read_segments<D: Send>(
     database: DatabaseId,
     threads: usize,
     look: &Look<'_, D>,
-) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
+) -> Result<Vec<(Found, D)>, LogDamage> {
     let files: Vec<_> = files.iter().filter(|file| file.is_read).collect();
     (look.sized)(files.iter().map(|file| file.bytes).sum());
     let next = AtomicUsize::new(0);
@@ -592,11 +617,7 @@ impl Window<'_> {
     }
 }
 
-fn read_segment<D>(
-    file: &SegmentFile,
-    database: DatabaseId,
-    look: &Look<'_, D>,
-) -> Result<Vec<(GroupHeader, D)>, LogDamage> {
+fn read_segment<D>(file: &SegmentFile, database: DatabaseId, look: &Look<'_, D>) -> Result<Vec<(Found, D)>, LogDamage> {
     let mut found = Vec::new();
     let mut window = Window { file, buf: AlignedBuf::new(), start: 0 };
     let block = BLOCK_BYTES as u64;
@@ -611,7 +632,7 @@ fn read_segment<D>(
                 if crc32c::crc32c(body) == header.body_crc || planted::is(Bug::SkipBodyCheck) {
                     next = offset + bytes;
                     let digest = (look.digest)(body);
-                    found.push((header, digest));
+                    found.push((Found { dir: file.dir, header }, digest));
                 }
             }
             Ok(_) | Err(NoHeader::Absent | NoHeader::Damaged) => {}
@@ -628,14 +649,14 @@ fn read_segment<D>(
     Ok(found)
 }
 
-/// A group belongs where its header says: this database, device, segment and offset. Anything else is a stale block of a
-/// recycled file or the inside of some row.
+/// A group belongs where its header says: this database, segment and offset. Anything else is a stale block of a recycled file
+/// or the inside of some row. Its device is what its directory was in its incarnation; in another directory it is the same group.
 fn is_at_home(header: &GroupHeader, file: &SegmentFile, database: DatabaseId, offset: u64) -> bool {
     let own = |p: &&super::group::Participant| {
         (p.device, p.group, p.body_bytes, p.body_crc)
             == (header.device, header.group, header.body_bytes, header.body_crc)
     };
-    let place = (header.device, header.segment, header.offset) == (file.device, file.number, offset);
+    let place = (header.segment, header.offset) == (file.number, offset);
     header.database == database
         && (place || planted::is(Bug::StaleBlock))
         && header.body_bytes <= file.bytes
@@ -648,7 +669,7 @@ struct Judge<'a> {
     fence: &'a FenceList,
     start: &'a LogStart,
     files: &'a [SegmentFile],
-    found: &'a [GroupHeader],
+    found: &'a [Found],
     dirs: &'a [PathBuf],
 }
 
@@ -656,11 +677,12 @@ impl Judge<'_> {
     /// (3) Every group is of an incarnation that the fence knows.
     fn incarnations(&self) -> Result<(), LogDamage> {
         let newest = self.fence.newest().incarnation;
-        match self.found.iter().find(|header| header.incarnation > newest) {
+        match self.found.iter().find(|found| found.header.incarnation > newest) {
             None => Ok(()),
-            Some(header) => {
-                Err(LogDamage::UnknownIncarnation { place: self.place_of(header), incarnation: header.incarnation })
-            }
+            Some(found) => Err(LogDamage::UnknownIncarnation {
+                place: self.place_of(found),
+                incarnation: found.header.incarnation,
+            }),
         }
     }
 
@@ -673,7 +695,7 @@ impl Judge<'_> {
 
     fn epochs(&self) -> BTreeMap<Epoch, Vec<&GroupHeader>> {
         let mut epochs: BTreeMap<Epoch, Vec<&GroupHeader>> = BTreeMap::new();
-        for header in self.found.iter().filter(|header| self.is_valid(header)) {
+        for header in self.headers().filter(|header| self.is_valid(header)) {
             epochs.entry(header.epoch).or_default().push(header);
         }
         epochs
@@ -706,26 +728,27 @@ impl Judge<'_> {
             return lost(newest.horizon, Proof::Fence);
         }
         let durable = end.max(Epoch(newest.first_epoch.0 - 1));
-        if let Some(witness) = self.found.iter().max_by_key(|header| header.witness)
-            && witness.witness > durable
+        if let Some(witness) = self.found.iter().max_by_key(|found| found.header.witness)
+            && witness.header.witness > durable
             && !planted::is(Bug::SkipWitness)
         {
-            return lost(witness.witness, Proof::Witness(self.place_of(witness)));
+            return lost(witness.header.witness, Proof::Witness(self.place_of(witness)));
         }
         if relied_on > durable {
             return lost(relied_on, Proof::Images);
         }
         // Epochs are consecutive: the first incomplete one is durable + 1, and only one more can have been submitted.
-        let beyond = |header: &&GroupHeader| header.incarnation == newest.incarnation && header.epoch.0 > durable.0 + 2;
+        let beyond =
+            |found: &&Found| found.header.incarnation == newest.incarnation && found.header.epoch.0 > durable.0 + 2;
         match self.found.iter().find(beyond) {
-            Some(header) => lost(Epoch(header.epoch.0 - 2), Proof::Successor(self.place_of(header))),
+            Some(found) => lost(Epoch(found.header.epoch.0 - 2), Proof::Successor(self.place_of(found))),
             None => Ok(()),
         }
     }
 
     fn largest_epoch(&self, relied_on: Epoch) -> Epoch {
         let newest = self.fence.newest();
-        let groups = self.found.iter().map(|header| header.epoch);
+        let groups = self.headers().map(|header| header.epoch);
         let known = [newest.horizon, newest.first_epoch, relied_on, self.start.epoch, self.start.prev];
         groups.chain(known).max().expect("the list is not empty")
     }
@@ -748,13 +771,18 @@ impl Judge<'_> {
             }
             seen.insert((header.incarnation, header.device, header.group))
         };
-        let kept = self.found.iter().map(counts).collect();
+        let kept = self.headers().map(counts).collect();
         discarded.epochs = epochs.len() as u64;
         (kept, discarded)
     }
 
-    fn place_of(&self, header: &GroupHeader) -> Place {
-        let file = self.files.iter().find(|f| (f.device, f.number) == (header.device, header.segment));
+    fn headers(&self) -> impl Iterator<Item = &GroupHeader> {
+        self.found.iter().map(|found| &found.header)
+    }
+
+    fn place_of(&self, found: &Found) -> Place {
+        let Found { dir, header } = found;
+        let file = self.files.iter().find(|f| (f.dir, f.number) == (*dir, header.segment));
         Place {
             path: file.map_or_else(PathBuf::new, |file| file.path.clone()),
             offset: header.offset,
@@ -776,34 +804,37 @@ impl Judge<'_> {
         });
         let expected = || (Epoch(end.0 + 1), self.expected_after(end));
         let (epoch, (device, group)) = missing.or(named).unwrap_or_else(expected);
-        let of_device = || self.found.iter().filter(|header| header.device == device);
-        let own = of_next.and_then(|next| of_device().find(|header| header.incarnation == next.incarnation));
-        let before = of_device().filter(|header| header.group < group).max_by_key(|header| header.group);
+        let of_device = || self.found.iter().filter(|found| found.header.device == device);
+        let own = of_next.and_then(|next| of_device().find(|found| found.header.incarnation == next.incarnation));
+        let before = of_device().filter(|found| found.header.group < group);
+        let before = before.max_by_key(|found| (found.header.incarnation, found.header.group));
         match (before, own) {
-            (Some(before), Some(own)) if before.incarnation < own.incarnation => {
+            (Some(before), Some(own)) if before.header.incarnation < own.header.incarnation => {
                 Place { offset: 0, epoch, ..self.place_of(own) }
             }
             (Some(before), _) => {
-                let bytes = group_bytes(before.participants.len(), before.body_bytes);
+                let bytes = group_bytes(before.header.participants.len(), before.header.body_bytes);
                 let place = self.place_of(before);
                 Place { offset: place.offset + bytes, epoch, ..place }
             }
             (None, _) => {
-                let path = self.files.iter().find(|file| file.device == device && file.is_read);
-                let dir = self.dirs[usize::from(device.0)].clone();
-                Place { path: path.map_or(dir, |file| file.path.clone()), offset: 0, device, epoch }
+                let newest = self.fence.newest().incarnation;
+                let dir = (0..self.dirs.len()).find(|&dir| self.fence.device_of(dir, newest) == Some(device));
+                let path = dir.map(|dir| self.dirs[dir].clone()).unwrap_or_default();
+                let file = self.files.iter().find(|file| Some(file.dir) == dir && file.is_read);
+                Place { path: file.map_or(path, |file| file.path.clone()), offset: 0, device, epoch }
             }
         }
     }
 
     fn incarnation_of(&self, epoch: Epoch) -> Incarnation {
-        let of_epoch = self.found.iter().find(|header| header.epoch == epoch && self.is_valid(header));
+        let of_epoch = self.headers().find(|header| header.epoch == epoch && self.is_valid(header));
         of_epoch.map_or(Incarnation(0), |header| header.incarnation)
     }
 
     /// Without any group of the next epoch, its first device is as good a guess as any: the one that wrote last.
     fn expected_after(&self, end: Epoch) -> (DeviceId, GroupNo) {
-        let last = self.found.iter().filter(|header| header.epoch <= end);
+        let last = self.headers().filter(|header| header.epoch <= end);
         let last = last.max_by_key(|header| header.epoch);
         last.map_or((DeviceId(0), GroupNo(0)), |header| (header.device, GroupNo(header.group.0 + 1)))
     }
@@ -823,8 +854,10 @@ pub(super) fn missing_from(groups: &[&GroupHeader]) -> Option<(DeviceId, GroupNo
     named.map(|participant| (participant.device, participant.group))
 }
 
-fn group_ref(header: &GroupHeader) -> GroupRef {
+fn group_ref(found: &Found) -> GroupRef {
+    let header = &found.header;
     GroupRef {
+        dir: found.dir,
         device: header.device,
         incarnation: header.incarnation,
         group: header.group,
@@ -838,35 +871,40 @@ fn group_ref(header: &GroupHeader) -> GroupRef {
     }
 }
 
+/// What each directory that will be a device has.
 fn summarise(
+    io: &dyn Io,
+    options: &LogOptions,
+    fence: &FenceList,
     files: &[SegmentFile],
-    found: &[GroupHeader],
+    found: &[Found],
     groups: &[GroupRef],
     start: &LogStart,
-    devices: usize,
 ) -> Vec<DeviceScan> {
-    let mut needed: HashMap<(DeviceId, SegmentNo), (GroupNo, Epoch)> = HashMap::new();
+    let mut needed: HashMap<(usize, SegmentNo), (GroupNo, Epoch)> = HashMap::new();
     for group in groups {
-        let entry = needed.entry((group.device, group.segment)).or_insert((group.group, group.epoch));
+        let entry = needed.entry((group.dir, group.segment)).or_insert((group.group, group.epoch));
         *entry = (entry.0.min(group.group), entry.1.max(group.epoch));
     }
-    let device = |device: DeviceId| {
-        let files = files.iter().filter(|file| file.device == device);
+    let device = |(dir, path): (usize, &PathBuf)| {
+        let files = files.iter().filter(|file| file.dir == dir);
         let last_used = files.clone().filter(|file| file.is_read).map(|file| file.number).max();
         let segment = |file: &SegmentFile| SegmentScan {
             number: file.number,
             file: file.file.clone(),
             bytes: file.bytes,
-            needed: needed.get(&(device, file.number)).copied(),
+            needed: needed.get(&(dir, file.number)).copied(),
             is_fresh: file.is_unused && last_used.is_none_or(|last| last < file.number),
         };
-        let saved = start.devices.iter().find(|start| start.device == device);
-        let seen = found.iter().filter(|header| header.device == device).map(|header| header.group);
+        let was = fence.device_of(dir, start.incarnation);
+        let saved = start.devices.iter().find(|start| Some(start.device) == was);
+        let seen = found.iter().filter(|found| found.dir == dir).map(|found| found.header.group);
         DeviceScan {
+            is_locked: io.exists(path).unwrap_or(false),
             last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
             last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),
             segments: files.map(segment).collect(),
         }
     };
-    (0..devices).map(|i| device(DeviceId(i as u16))).collect()
+    options.dirs.iter().enumerate().map(device).collect()
 }

@@ -80,19 +80,15 @@ fn marker(owner: Owner, number: SegmentNo) -> AlignedBuf {
     block
 }
 
-/// Whether a segment's first block says that it is this one, unused.
-pub fn is_unused(block: &[u8], owner: Owner, number: SegmentNo) -> bool {
-    block[..MARKER_BYTES] == marker(owner, number)[..MARKER_BYTES]
-}
-
-/// Whether a block is some segment's marker.
-pub fn is_marker(block: &[u8]) -> bool {
-    if block.len() < MARKER_BYTES || block[..8] != MARKER_MAGIC {
-        return false;
+/// Which unused segment a first block is of, if it is a marker.
+pub fn read_marker(block: &[u8]) -> Option<(Owner, SegmentNo)> {
+    if block.len() < MARKER_BYTES || block[..8] != MARKER_MAGIC || u32_at(block, 8) != MARKER_VERSION {
+        return None;
     }
     let device = DeviceId(u16::from_le_bytes([block[40], block[41]]));
     let database = DatabaseId(u128::from(u64_at(block, 16)) | u128::from(u64_at(block, 24)) << 64);
-    u32_at(block, 8) == MARKER_VERSION && is_unused(block, Owner { database, device }, SegmentNo(u64_at(block, 32)))
+    let (owner, number) = (Owner { database, device }, SegmentNo(u64_at(block, 32)));
+    (block[..MARKER_BYTES] == marker(owner, number)[..MARKER_BYTES]).then_some((owner, number))
 }
 
 /// Marks a segment unused, durably. What it held is below the log's start, or void.
@@ -292,6 +288,10 @@ impl Preparer {
         self.filling.is_some()
     }
 
+    pub fn buffer_bytes(&self) -> usize {
+        self.zeros.capacity()
+    }
+
     /// Writes up to `bytes` of zeros; true when the file is complete under its temporary name, though not yet synced.
     pub fn fill(&mut self, io: &dyn Io, bytes: u64) -> Result<bool, FileError> {
         let path = self.dir.join(PREPARE_NAME);
@@ -422,15 +422,13 @@ mod tests {
     fn a_marker_says_which_segment_is_unused_and_no_flipped_bit_passes() {
         let owner = Owner { database: DatabaseId(77 << 64 | 3), device: DeviceId(2) };
         let block = marker(owner, SegmentNo(9));
-        assert!(is_marker(&block) && is_unused(&block, owner, SegmentNo(9)));
-        assert!(!is_unused(&block, owner, SegmentNo(10)));
-        assert!(!is_unused(&block, Owner { device: DeviceId(1), ..owner }, SegmentNo(9)));
+        assert_eq!(read_marker(&block), Some((owner, SegmentNo(9))));
         for bit in 0..MARKER_BYTES * 8 {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(!is_marker(&flipped) && !is_unused(&flipped, owner, SegmentNo(9)), "bit {bit}");
+            assert_eq!(read_marker(&flipped), None, "bit {bit}");
         }
-        assert!(!is_marker(&AlignedBuf::zeroed(BLOCK_BYTES)));
+        assert_eq!(read_marker(&AlignedBuf::zeroed(BLOCK_BYTES)), None);
     }
 
     #[test]

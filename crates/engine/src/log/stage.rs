@@ -91,6 +91,10 @@ impl StageSlot {
         self.staged[index(epoch)].store(buffer.len() as u64, Ordering::SeqCst);
     }
 
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffers.lock().iter().map(|buffer| buffer.capacity() as u64).sum()
+    }
+
     /// Takes what was staged for `epoch`, which everyone has left.
     pub fn take(&self, epoch: Epoch) -> Vec<u8> {
         let taken = std::mem::take(&mut self.buffers.lock()[index(epoch)]);

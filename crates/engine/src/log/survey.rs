@@ -84,10 +84,11 @@ pub(crate) struct Survey {
 pub(crate) fn survey(
     io: &dyn Io,
     options: &LogOptions,
+    start: &LogStart,
     database: Option<DatabaseId>,
     read: &mut dyn FnMut(u64),
 ) -> Survey {
-    let fences = fence::survey(io, options);
+    let fences = fence::survey(io, options, start);
     let mut survey = Survey {
         fence: fences.list,
         problems: fences.problems,
@@ -96,7 +97,7 @@ pub(crate) fn survey(
         ..Survey::default()
     };
     let database = database.or_else(|| survey.fence.as_ref().map(FenceList::database));
-    for (i, dir) in options.dirs.iter().enumerate() {
+    for (i, dir) in options.dirs.iter().chain(&options.retired_dirs).enumerate() {
         survey.read_dir(io, DeviceId(i as u16), dir, database, read);
     }
     survey.found.sort_by_key(|f| (f.header.epoch, f.header.device, f.header.group));
@@ -167,6 +168,7 @@ impl Survey {
         first.map_or_else(LogStart::default, |header| LogStart {
             epoch: header.epoch,
             prev: header.prev_epoch,
+            incarnation: header.incarnation,
             devices: Vec::new(),
         })
     }

@@ -2,17 +2,28 @@
 //!
 //! A node is named by a [`NodeRef`]: its position in units of two words. Who may still read a freed node is decided by the transactions'
 //! garbage collection (`txn::garbage`), not here: a node is freed only when nobody can reach it.
+//!
+//! 1. A chunk is held by one cursor at most, and counts one for it: it is not reused while a session allocates from it.
+//! 2. Chunks with nodes, cursors' chunks and a few spare ones are taken from the budget; the others are given back with their memory.
+//!
+//! A session has a cursor while it writes, and parks it with its thread afterwards: a thousand idle sessions hold no chunk.
 
-use super::Budget;
 use super::space::Space;
+use super::{Budget, Claim, Kind};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const UNIT_WORDS: usize = 2;
-/// Holds the largest node (a whole record of 32 KiB with its bitmap) several times.
-const CHUNK_WORDS: usize = (256 << 10) / 8;
+/// Holds the largest node: a whole record of 32 KiB with its bitmap.
+const CHUNK_WORDS: usize = (64 << 10) / 8;
+const CHUNK_BYTES: u64 = CHUNK_WORDS as u64 * 8;
+/// Threads that find the chunk which they used last.
+const PARKED: usize = 32;
+/// The most free chunks that keep their memory.
+const SPARES_MAX: usize = 64;
+const NO_CURSOR: u64 = u64::MAX;
 
 /// A node's position, in units of 16 bytes; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -30,11 +41,13 @@ impl NodeRef {
 #[derive(Default)]
 pub(crate) struct ArenaCursor {
     chunk: Option<u32>,
-    next_word: usize,
+    next_word: u32,
 }
 
 struct FreeChunks {
     next: u32,
+    /// Still resident, and still taken from the budget.
+    spare: Vec<u32>,
     returned: Vec<u32>,
 }
 
@@ -44,6 +57,9 @@ pub(crate) struct Arena {
     /// Nodes of each chunk not yet freed, and one for the cursor that holds it.
     live: Box<[AtomicU32]>,
     free: Mutex<FreeChunks>,
+    spares_max: usize,
+    /// Cursors between transactions, by thread: chunk 32, next word 32.
+    parked: [AtomicU64; PARKED],
     budget: Arc<Budget>,
 }
 
@@ -53,52 +69,97 @@ impl Arena {
         let space = Space::reserve(limit, false)?;
         let chunks = space.words() / CHUNK_WORDS;
         let live = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
-        Ok(Arena { space, live, free: Mutex::new(FreeChunks { next: 0, returned: Vec::new() }), budget })
+        Ok(Arena {
+            space,
+            live,
+            free: Mutex::new(FreeChunks { next: 0, spare: Vec::new(), returned: Vec::new() }),
+            spares_max: ((budget.reserve_bytes() / 8 / CHUNK_BYTES) as usize).min(SPARES_MAX),
+            parked: std::array::from_fn(|_| AtomicU64::new(NO_CURSOR)),
+            budget,
+        })
     }
 
-    /// A node of `words` words, content undefined. `None`: the memory limit is reached.
-    pub fn allocate(&self, cursor: &mut ArenaCursor, words: usize) -> Option<NodeRef> {
+    /// A node of `words` words, content undefined. `None`: the memory limit is reached. `place` is the thread's.
+    #[inline]
+    pub fn allocate(&self, cursor: &mut ArenaCursor, place: usize, words: usize, claim: Claim) -> Option<NodeRef> {
         let words = words.next_multiple_of(UNIT_WORDS);
         assert!(words <= CHUNK_WORDS - UNIT_WORDS, "invariant: a node fits a chunk");
-        if cursor.chunk.is_none() || cursor.next_word + words > CHUNK_WORDS {
-            self.next_chunk(cursor)?;
+        if cursor.chunk.is_none() {
+            self.unpark(cursor, place);
+        }
+        if cursor.chunk.is_none() || cursor.next_word as usize + words > CHUNK_WORDS {
+            self.next_chunk(cursor, claim)?;
         }
         let chunk = cursor.chunk.expect("next_chunk gave one");
-        let word = chunk as usize * CHUNK_WORDS + cursor.next_word;
-        cursor.next_word += words;
+        let word = chunk as usize * CHUNK_WORDS + cursor.next_word as usize;
+        cursor.next_word += words as u32;
         self.live[chunk as usize].fetch_add(1, Ordering::Relaxed);
         Some(NodeRef((word / UNIT_WORDS) as u32))
     }
 
-    fn next_chunk(&self, cursor: &mut ArenaCursor) -> Option<()> {
+    fn unpark(&self, cursor: &mut ArenaCursor, place: usize) {
+        // Acquire, as in `park`: who takes a cursor over goes on where it was left.
+        let parked = self.parked[place % PARKED].swap(NO_CURSOR, Ordering::Acquire);
+        if parked != NO_CURSOR {
+            *cursor = ArenaCursor { chunk: Some((parked >> 32) as u32), next_word: parked as u32 };
+        }
+    }
+
+    /// Leaves the cursor to whoever writes next on this thread.
+    pub fn park(&self, cursor: &mut ArenaCursor, place: usize) {
+        let Some(chunk) = cursor.chunk.take() else { return };
+        let word = u64::from(chunk) << 32 | u64::from(cursor.next_word);
+        let before = self.parked[place % PARKED].swap(word, Ordering::AcqRel);
+        if before != NO_CURSOR {
+            self.drop_one((before >> 32) as u32);
+        }
+    }
+
+    fn next_chunk(&self, cursor: &mut ArenaCursor, claim: Claim) -> Option<()> {
         // Acquire, as in `drop_one`: with all its nodes freed the cursor's own chunk is as good as another, and costs nothing at the limit.
         if cursor.chunk.is_some_and(|chunk| self.live[chunk as usize].load(Ordering::Acquire) == 1) {
-            cursor.next_word = UNIT_WORDS;
+            cursor.next_word = UNIT_WORDS as u32;
             return Some(());
         }
-        let mut free = self.free.lock();
-        let chunk = match free.returned.pop() {
-            Some(chunk) => chunk,
-            None => {
-                if free.next as usize == self.live.len() || !self.budget.take((CHUNK_WORDS * 8) as u64) {
-                    return None;
-                }
-                free.next += 1;
-                free.next - 1
-            }
-        };
-        drop(free);
+        let chunk = self.take_chunk(claim)?;
         self.live[chunk as usize].store(1, Ordering::Relaxed);
         self.release(cursor);
         // The first unit of every chunk stays unused, so that no node has the name 0.
-        *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS };
+        *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS as u32 };
         Some(())
+    }
+
+    fn take_chunk(&self, claim: Claim) -> Option<u32> {
+        let mut free = self.free.lock();
+        if let Some(chunk) = free.spare.pop() {
+            return Some(chunk);
+        }
+        if free.returned.is_empty() && free.next as usize == self.live.len() {
+            return None;
+        }
+        if !self.budget.take(Kind::Versions, CHUNK_BYTES, claim) {
+            return None;
+        }
+        Some(free.returned.pop().unwrap_or_else(|| {
+            free.next += 1;
+            free.next - 1
+        }))
     }
 
     /// Lets go of the cursor's chunk.
     pub fn release(&self, cursor: &mut ArenaCursor) {
         if let Some(chunk) = cursor.chunk.take() {
             self.drop_one(chunk);
+        }
+    }
+
+    /// Lets go of the chunks of cursors that nobody uses.
+    pub fn release_parked(&self) {
+        for parked in &self.parked {
+            let cursor = parked.swap(NO_CURSOR, Ordering::Acquire);
+            if cursor != NO_CURSOR {
+                self.drop_one((cursor >> 32) as u32);
+            }
         }
     }
 
@@ -109,9 +170,19 @@ impl Arena {
 
     fn drop_one(&self, chunk: u32) {
         // AcqRel: every use of the chunk's nodes happens before its reuse.
-        if self.live[chunk as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.free.lock().returned.push(chunk);
+        if self.live[chunk as usize].fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
         }
+        {
+            let mut free = self.free.lock();
+            if free.spare.len() < self.spares_max {
+                free.spare.push(chunk);
+                return;
+            }
+        }
+        self.space.discard(chunk as usize * CHUNK_WORDS, CHUNK_WORDS);
+        self.budget.give(Kind::Versions, CHUNK_BYTES);
+        self.free.lock().returned.push(chunk);
     }
 
     /// The node's words from its `at`-th on.
@@ -120,10 +191,19 @@ impl Arena {
         self.space.slice(node.0 as usize * UNIT_WORDS + at, count)
     }
 
-    /// Bytes of chunks that hold nodes or cursors.
+    /// Bytes of chunks that hold nodes or a session's cursor.
     pub fn used_bytes(&self) -> u64 {
         let free = self.free.lock();
-        (u64::from(free.next) - free.returned.len() as u64) * (CHUNK_WORDS * 8) as u64
+        let parked = self.parked.iter().map(|p| p.load(Ordering::Acquire)).filter(|&p| p != NO_CURSOR);
+        let empty = parked.filter(|p| self.live[(p >> 32) as usize].load(Ordering::Acquire) == 1).count();
+        let free_chunks = free.returned.len() + free.spare.len() + empty;
+        // Parking goes on meanwhile.
+        u64::from(free.next).saturating_sub(free_chunks as u64) * CHUNK_BYTES
+    }
+
+    /// Bytes of what is kept of every chunk that the limit allows.
+    pub fn metadata_bytes(&self) -> u64 {
+        (self.live.len() * size_of::<AtomicU32>()) as u64
     }
 }
 
@@ -131,29 +211,55 @@ impl Arena {
 mod tests {
     use super::*;
 
+    fn arena(limit: u64) -> (Arena, Arc<Budget>) {
+        let budget = Arc::new(Budget::new(limit));
+        (Arena::new(4 << 20, budget.clone()).expect("a small reservation"), budget)
+    }
+
     #[test]
     fn a_chunk_is_reused_only_after_its_last_node_and_its_cursor() {
-        let arena = Arena::new(4 << 20, Arc::new(Budget::new(4 << 20))).expect("a small reservation");
+        let (arena, _) = arena(4 << 20);
         let mut cursor = ArenaCursor::default();
-        let nodes: Vec<NodeRef> = (0..100).map(|_| arena.allocate(&mut cursor, 7).expect("room")).collect();
+        let mut take = |arena: &Arena| arena.allocate(&mut cursor, 0, 7, Claim::Finish).expect("room");
+        let nodes: Vec<NodeRef> = (0..100).map(|_| take(&arena)).collect();
         assert!(nodes.iter().all(|n| !n.is_none()));
-        assert_eq!(arena.used_bytes(), 256 << 10);
+        assert_eq!(arena.used_bytes(), CHUNK_BYTES);
         nodes.iter().for_each(|&n| arena.free(n));
-        assert_eq!(arena.used_bytes(), 256 << 10, "the cursor still holds it");
+        assert_eq!(arena.used_bytes(), CHUNK_BYTES, "the cursor still holds it");
         arena.release(&mut cursor);
         assert_eq!(arena.used_bytes(), 0);
     }
 
     #[test]
-    fn allocation_is_refused_at_the_limit() {
-        let arena = Arena::new(4 << 20, Arc::new(Budget::new(1 << 20))).expect("a small reservation");
+    fn allocation_is_refused_at_the_limit_and_memory_comes_back() {
+        let (arena, budget) = arena(1 << 20);
         let mut cursor = ArenaCursor::default();
         let mut nodes = Vec::new();
-        while let Some(node) = arena.allocate(&mut cursor, 1000) {
+        while let Some(node) = arena.allocate(&mut cursor, 0, 1000, Claim::Finish) {
             nodes.push(node);
         }
-        assert_eq!(nodes.len(), 4 * (CHUNK_WORDS / 1000));
+        assert_eq!(nodes.len(), 16 * (CHUNK_WORDS / 1000));
         nodes.iter().for_each(|&n| arena.free(n));
-        assert!(arena.allocate(&mut cursor, 1000).is_some());
+        assert_eq!(budget.used_bytes(), CHUNK_BYTES, "a limit of 1 MiB keeps no spare chunk beside the cursor's");
+        assert!(arena.allocate(&mut cursor, 0, 1000, Claim::Finish).is_some());
+    }
+
+    #[test]
+    fn who_writes_next_on_a_thread_goes_on_in_its_chunk() {
+        let (arena, _) = arena(4 << 20);
+        let (mut a, mut b) = (ArenaCursor::default(), ArenaCursor::default());
+        let first = arena.allocate(&mut a, 3, 8, Claim::Finish).expect("room");
+        arena.park(&mut a, 3);
+        let second = arena.allocate(&mut b, 3, 8, Claim::Finish).expect("room");
+        assert_eq!(second.0, first.0 + 4);
+        assert_eq!(arena.used_bytes(), CHUNK_BYTES);
+        arena.allocate(&mut a, 3, 8, Claim::Finish).expect("room");
+        arena.park(&mut a, 3);
+        arena.park(&mut b, 3);
+        assert_eq!(arena.used_bytes(), 2 * CHUNK_BYTES, "both have nodes");
+        arena.free(first);
+        arena.free(second);
+        arena.release_parked();
+        assert_eq!(arena.used_bytes(), CHUNK_BYTES);
     }
 }

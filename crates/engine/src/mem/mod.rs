@@ -1,4 +1,4 @@
-//! Where do bytes live? One reserved range of address space for pages, one for version nodes, and the budget both draw on.
+//! Where do bytes live? One reserved range of address space for pages, one for version nodes, and the budget that everything draws on.
 //!
 //! Everything here is handed out as `&[AtomicU64]`: other modules load and store words atomically and need no `unsafe`.
 //!
@@ -12,6 +12,9 @@
 
 #[cfg(not(any(loom, shuttle)))]
 mod arena;
+mod budget;
+#[cfg(not(any(loom, shuttle)))]
+mod machine;
 mod mark;
 #[cfg(not(any(loom, shuttle)))]
 mod pages;
@@ -20,10 +23,14 @@ mod space;
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
+pub use budget::{Account, Claim, Kind};
+pub(crate) use budget::{Budget, RestartCosts};
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use pages::{PAGE_BYTES, PAGE_WORDS, PageMeta, Pages};
+pub use machine::{available_bytes, resident_bytes};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
 
 /// The bytes of a word slice. The machine is little-endian (asserted below), so memory order is layout order.
 pub fn bytes_of(words: &[u64]) -> &[u8] {
@@ -33,35 +40,3 @@ pub fn bytes_of(words: &[u64]) -> &[u8] {
 }
 
 const _: () = assert!(cfg!(target_endian = "little"), "layouts are little-endian");
-
-/// The memory limit and what is taken of it. Growth is refused before the limit is passed.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    limit_bytes: u64,
-    used_bytes: AtomicU64,
-}
-
-impl Budget {
-    pub fn new(limit_bytes: u64) -> Budget {
-        Budget { limit_bytes, used_bytes: AtomicU64::new(0) }
-    }
-
-    /// Takes `bytes`, or refuses.
-    pub fn take(&self, bytes: u64) -> bool {
-        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.limit_bytes;
-        if !fits {
-            self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
-    }
-
-    pub fn give(&self, bytes: u64) {
-        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Notes a size that is measured rather than taken (indexes): the new value replaces the old one.
-    pub fn adjust(&self, before: u64, now: u64) {
-        self.used_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-    }
-}

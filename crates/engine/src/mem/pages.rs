@@ -9,9 +9,9 @@
 //! | allocated in | the epoch whose log says so |
 //! | changed in, mark | what its published image lacks: `mark` |
 
-use super::Budget;
 use super::mark::{CLEAN, PageMark};
 use super::space::Space;
+use super::{Account, Budget, Claim, Kind, PAGE_BYTES};
 use crate::ids::{Epoch, PageNo, StorageId};
 use crate::planted::{self, Bug};
 use parking_lot::Mutex;
@@ -19,7 +19,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub(crate) const PAGE_BYTES: usize = 64 << 10;
 pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
 /// What a page is, as allocated.
@@ -83,7 +82,7 @@ impl Pages {
         slot_words: u16,
         ordinal: u32,
     ) -> Option<(PageNo, PageMeta)> {
-        if !self.budget.take(PAGE_BYTES as u64) {
+        if !self.budget.take(Kind::Pages, PAGE_BYTES as u64, Claim::Growth) {
             return None;
         }
         let mut free = self.free.lock();
@@ -94,7 +93,7 @@ impl Pages {
                 PageNo(free.next - 1)
             }
             None => {
-                self.budget.give(PAGE_BYTES as u64);
+                self.budget.give(Kind::Pages, PAGE_BYTES as u64);
                 return None;
             }
         };
@@ -113,7 +112,7 @@ impl Pages {
         self.forget(page);
         self.free.lock().returned.push(page);
         self.used.fetch_sub(1, Ordering::Relaxed);
-        self.budget.give(PAGE_BYTES as u64);
+        self.budget.give(Kind::Pages, PAGE_BYTES as u64);
     }
 
     pub fn generation(&self, page: PageNo) -> u32 {
@@ -206,12 +205,22 @@ impl Pages {
         free.returned = (0..free.next).rev().map(PageNo).filter(|&p| self.meta(p).is_none()).collect();
         let used = free.next - free.returned.len() as u32;
         self.used.store(used, Ordering::Relaxed);
-        self.budget.take(u64::from(used) * PAGE_BYTES as u64)
+        self.budget.take(Kind::Pages, u64::from(used) * PAGE_BYTES as u64, Claim::Finish)
     }
 
     /// Pages ever given out: every page in use is below this.
     pub fn high_water(&self) -> u32 {
         self.free.lock().next
+    }
+
+    /// For what is kept of pages and slots beside them.
+    pub fn account(&self) -> Account {
+        Account::new(&self.budget, Kind::Tables)
+    }
+
+    /// Bytes of metadata, for every page that the limit allows.
+    pub fn metadata_bytes(&self) -> u64 {
+        (self.meta.len() * size_of::<MetaWords>()) as u64
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -249,7 +258,7 @@ mod tests {
     fn growth_is_refused_at_the_limit_and_possible_again_after_a_free() {
         let pages = pages(2 << 20);
         let taken: Vec<_> = std::iter::from_fn(|| pages.allocate(StorageId(1), 0, 8, 0)).collect();
-        assert_eq!(taken.len(), 32);
+        assert_eq!(taken.len(), 28, "an eighth is the reserve");
         pages.free(taken[3].0);
         assert!(pages.allocate(StorageId(1), 0, 8, 0).is_some());
         assert!(pages.allocate(StorageId(1), 0, 8, 0).is_none());

@@ -32,14 +32,14 @@ pub(crate) use crew::Crew;
 pub(crate) use prescan::Digest;
 pub(crate) use progress::Meter;
 pub use progress::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
-pub(crate) use rebuild::rebuild;
+pub(crate) use rebuild::{rebuild, sorted_together};
 pub(crate) use restore::restore;
 
 use crate::catalog::BadObject;
 use crate::checkpoint::{BadImages, ImagePlace, Images};
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::log::{GroupRef, LogDamage, RUN_BYTES, Scan};
-use crate::mem::{PAGE_WORDS, Pages};
+use crate::mem::{PAGE_WORDS, Pages, RestartCosts};
 use crate::planted::{self, Bug};
 use crate::table::VOLATILE_WORDS;
 use apply::{Scratch, Target};
@@ -98,6 +98,13 @@ impl std::fmt::Display for ReplayError {
             ReplayError::MemoryLimit => f.write_str("the memory limit is smaller than the database"),
         }
     }
+}
+
+/// What a restart takes on top of the pages and indexes that it brings back, the keys that it sorts aside: a read buffer for each thread,
+/// and for each page what the pre-scan and the list of images keep of it.
+pub(crate) fn costs(threads: usize, longest_file_bytes: u64) -> RestartCosts {
+    const OF_A_PAGE: u64 = 256;
+    RestartCosts { fixed_bytes: threads as u64 * RUN_BYTES.min(longest_file_bytes), page_bytes: OF_A_PAGE }
 }
 
 /// What replay leaves beside the pages.

@@ -32,20 +32,34 @@ pub(crate) fn rebuild<'a>(tables: impl Iterator<Item = &'a Arc<Table>>, crew: Cr
     meter.expect(Phase::Rebuild, bytes);
     meter.begin(Phase::Rebuild);
     let began_us = meter.elapsed_us();
-    let mut rest = &tables[..];
+    batches(&tables, |table| table.table, |batch| fill(batch, crew, meter));
+    let items = tables.iter().flat_map(|table| &table.table.indexes).map(|index| index.entries()).sum();
+    PhaseStats { elapsed_us: meter.elapsed_us().saturating_sub(began_us), bytes, items }
+}
+
+/// Calls `each` with the tables that are worked off together.
+fn batches<'t, T>(mut rest: &'t [T], table: impl Fn(&T) -> &Table, mut each: impl FnMut(&'t [T])) {
     while !rest.is_empty() {
         let mut slots = 0;
-        let fits = rest.iter().take_while(|table| {
+        let fits = rest.iter().take_while(|item| {
             let fits = slots < BATCH_SLOTS;
-            slots += table.table.slots();
+            slots += table(item).slots();
             fits
         });
         let (batch, after) = rest.split_at(fits.count());
-        fill(batch, crew, meter);
+        each(batch);
         rest = after;
     }
-    let items = tables.iter().flat_map(|table| &table.table.indexes).map(|index| index.entries()).sum();
-    PhaseStats { elapsed_us: meter.elapsed_us().saturating_sub(began_us), bytes, items }
+}
+
+/// The most bytes of ordered indexes whose keys a rebuild would have in memory at the same time.
+pub(crate) fn sorted_together<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> u64 {
+    let ordered =
+        |table: &Table| table.indexes.iter().filter(|i| i.is_ordered()).map(|i| i.memory_bytes()).sum::<u64>();
+    let tables: Vec<&Arc<Table>> = tables.filter(|table| !table.indexes.is_empty()).collect();
+    let mut most = 0;
+    batches(&tables, |table| table, |batch| most = most.max(batch.iter().map(|t| ordered(t)).sum()));
+    most
 }
 
 /// A table whose indexes are being filled.

@@ -14,7 +14,7 @@ mod slot;
 pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
-use crate::mem::{PAGE_WORDS, PageMeta, Pages};
+use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
 use crate::schema::LIVE;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -40,6 +40,17 @@ struct Allocation {
     free: Vec<RowId>,
 }
 
+/// Where a container's memory is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ContainerMemory {
+    pub page_bytes: u64,
+    /// Of those.
+    pub free_slot_bytes: u64,
+    pub list_bytes: u64,
+    /// What the lists may come to take.
+    pub list_taken_bytes: u64,
+}
+
 /// What a recovery finds in some pages of a container.
 #[derive(Default)]
 pub(crate) struct Survey {
@@ -63,12 +74,15 @@ pub(crate) struct Container {
     /// Slots ever given out, counted from the first page's first slot.
     high_water: AtomicU64,
     space: Arc<Pages>,
+    /// The lists of pages and free slots.
+    account: Account,
 }
 
 impl Container {
     pub fn new(space: Arc<Pages>, storage: StorageId, number: u16, persistent_words: usize) -> Container {
         let slot_words = persistent_words + VOLATILE_WORDS;
         Container {
+            account: space.account(),
             storage,
             number,
             slot_words,
@@ -124,7 +138,37 @@ impl Container {
     }
 
     pub fn free_slot(&self, row: RowId) {
-        self.allocation.lock().free.push(row);
+        let free = &mut self.allocation.lock().free;
+        if free.len() == free.capacity() {
+            // By a quarter, so that it stays within what was taken with the pages.
+            free.reserve_exact((free.len() / 4).max(16));
+        }
+        free.push(row);
+    }
+
+    /// Takes the memory of the lists that another page may lengthen: who deletes its rows can no longer be refused a place for their slots.
+    pub fn take_page_lists(&self) -> bool {
+        self.account.take(self.page_lists_bytes(), Claim::Growth)
+    }
+
+    /// Gives it back, where there was no page.
+    pub fn give_page_lists(&self) {
+        self.account.give(self.page_lists_bytes());
+    }
+
+    fn page_lists_bytes(&self) -> u64 {
+        self.slots_per_page * (size_of::<RowId>() * 5 / 4) as u64 + 2 * size_of::<PageNo>() as u64
+    }
+
+    pub fn memory(&self) -> ContainerMemory {
+        let allocation = self.allocation.lock();
+        let pages = self.pages.read();
+        ContainerMemory {
+            page_bytes: pages.len() as u64 * PAGE_WORDS as u64 * 8,
+            free_slot_bytes: allocation.free.len() as u64 * self.slot_words as u64 * 8,
+            list_bytes: (allocation.free.capacity() * size_of::<RowId>()) as u64,
+            list_taken_bytes: self.account.bytes(),
+        }
     }
 
     /// Slots ever given out: a scan visits the positions below.
@@ -183,6 +227,7 @@ impl Container {
         free.truncate(free.len().saturating_sub(never as usize));
         // The lowest is given out first.
         free.reverse();
+        self.account.hold(pages.len() as u64 * self.page_lists_bytes(), Claim::Forced);
         self.allocation.lock().free = free;
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);

@@ -109,7 +109,7 @@ impl Core {
         checkpoint_lanes: u32,
         is_stepped: bool,
     ) -> Result<Core, LogError> {
-        let sessions = Sessions::new(sessions_max + checkpoint_lanes);
+        let sessions = Sessions::new(sessions_max + checkpoint_lanes, &budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         // Small segments allow fewer.
@@ -143,8 +143,13 @@ impl Core {
     /// This thread's worker. Held from announce to leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number`
     /// chooses instead: so a seed decides which device gets what, and all devices get something.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
-        let number = if self.is_stepped { number } else { THREAD.with(|t| *t) };
+        let number = self.thread(number);
         self.workers[number % self.workers.len()].lock()
+    }
+
+    /// The thread's number; where everything happens on one thread, `number`.
+    pub(super) fn thread(&self, number: usize) -> usize {
+        if self.is_stepped { number } else { THREAD.with(|t| *t) }
     }
 
     /// A slot for a new row; takes and logs a page where the container has no room.
@@ -166,7 +171,11 @@ impl Core {
         let (storage, number, slot_words, ordinal) = container.page_request();
         let mut worker = self.worker((storage.0 + ordinal) as usize);
         let reserved = worker.reserve(64).map_err(stop_of)?;
+        if !container.take_page_lists() {
+            return Err(Error::OutOfMemory("a page").into());
+        }
         let Some((page, meta)) = self.pages.allocate(storage, number, slot_words, ordinal) else {
+            container.give_page_lists();
             return Err(Error::OutOfMemory("a page").into());
         };
         let mut frame = Vec::with_capacity(32);

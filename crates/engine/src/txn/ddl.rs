@@ -12,7 +12,8 @@ use crate::catalog::{
     Counters, Gate, Index, IndexDef, IndexId, Object, Schema, Table, TableDef, TableId, TableObject, Tree, TreeKey,
 };
 use crate::ids::{RowId, StorageId};
-use crate::index::Probe;
+use crate::index::{Conflict, Probe};
+use crate::mem::{Account, Claim, Kind};
 use crate::schema::{KeyBuf, Layout, LayoutError, Row};
 use crate::table::Store;
 use std::sync::Arc;
@@ -69,7 +70,11 @@ impl Session {
         let store = self.new_store(storage, &table.layout);
         self.change_object(table.id.0, &Object::Table(TableObject { storage, def: table.def.clone() }))?;
         let seed = self.core.hash_seed;
-        let empty = |i: &Arc<Index>| Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed, 0).map(Arc::new);
+        let budget = self.core.budget.clone();
+        let empty = |i: &Arc<Index>| {
+            let index = Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed, 0);
+            index.inspect(|index| index.charge_to(&budget)).map(Arc::new)
+        };
         let indexes = table.indexes.iter().map(empty).collect::<Result<_, _>>().map_err(Error::LimitExceeded)?;
         let (def, layout) = (table.def.clone(), table.layout.clone());
         let emptied = Table::new(table.id, def, layout, indexes, store, table.gate.clone());
@@ -188,8 +193,15 @@ impl Session {
             return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
         }
         let id = IndexId(next(&mut counters.next_id));
+        // Asked for before it is made, and given back for the index to take.
+        let first = Account::new(&self.core.budget, Kind::Indexes);
+        if !first.take(Index::planned_bytes(&def, table.slots()), Claim::Growth) {
+            return Err(Error::OutOfMemory("an index").into());
+        }
         let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed, table.slots())
             .map_err(Error::LimitExceeded)?;
+        drop(first);
+        index.charge_to(&self.core.budget);
         self.put_object(id.0, &Object::Index { table: table.id, def })?;
         Ok(Arc::new(index))
     }
@@ -250,14 +262,20 @@ impl Session {
                 };
                 let entry = key_of(index, &table.layout, &version, &mut key);
                 let entered = match (&index.tree, &entry) {
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.insert_unique(*hash, id, probe),
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) => Ok(tree.insert(*hash, id)),
-                    (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.insert_unique(words, id, probe),
-                    (Tree::BTree(tree), TreeKey::Words(words)) => Ok(tree.insert(words, id)),
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
+                        tree.try_insert_unique(*hash, id, Claim::Growth, probe)
+                    }
+                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
+                    (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
+                        tree.try_insert_unique(words, id, Claim::Growth, probe)
+                    }
+                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, Claim::Growth),
                     _ => unreachable!("invariant: a key has its index's form"),
                 };
-                if entered.is_err() {
-                    return Err(Error::UniqueViolation { index: index.def.name.clone() }.into());
+                match entered {
+                    Ok(_) => {}
+                    Err(Conflict::OutOfMemory) => return Err(Error::OutOfMemory("an index").into()),
+                    Err(_) => return Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),
                 }
                 if age > 0 {
                     // The update that made this version old did not know the index: its entry is this transaction's to take out.

@@ -8,13 +8,16 @@
 //! 4. An index entry goes only under the latch of its place in the index, and only if no reachable version has its key.
 
 use super::core::Core;
+use super::session::Write;
+use super::sessions::Ended;
 use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
-use crate::mem::NodeRef;
+use crate::mem::{Account, Budget, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY};
+use crate::table::{Container, PRIMARY, SessionNo};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,12 +57,95 @@ pub(super) enum Garbage {
         cts: Cts,
         storage: StorageId,
     },
+    /// The writes of a large transaction.
+    Batch(Box<Batch>),
+}
+
+/// Writes that one transaction left behind, worked off in their order.
+pub(super) struct Batch {
+    cts: Cts,
+    undone: bool,
+    /// By the writes' table numbers.
+    storages: Box<[StorageId]>,
+    writes: Vec<Write>,
+    done: usize,
+    /// What the list takes, until it is gone.
+    _account: Account,
+}
+
+impl Batch {
+    pub fn new(cts: Cts, undone: bool, storages: Box<[StorageId]>, writes: Vec<Write>, account: Account) -> Batch {
+        Batch { cts, undone, storages, writes, done: 0, _account: account }
+    }
+}
+
+/// Items of one piece of a queue.
+const PIECE: usize = 512;
+
+/// What a session's transactions left behind, oldest first, in pieces: it never moves as a whole.
+pub(crate) struct GarbageQueue {
+    pieces: VecDeque<VecDeque<Garbage>>,
+    account: Account,
+}
+
+impl GarbageQueue {
+    pub fn new(budget: &Arc<Budget>) -> GarbageQueue {
+        GarbageQueue { pieces: VecDeque::new(), account: Account::new(budget, Kind::Transactions) }
+    }
+
+    /// The oldest item's.
+    pub fn front_cts(&self) -> Option<Cts> {
+        Some(self.pieces.front()?.front()?.cts())
+    }
+
+    fn front_is_deleted(&self) -> bool {
+        let front = self.pieces.front().and_then(VecDeque::front);
+        matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted, .. }))
+    }
+
+    pub(super) fn push_back(&mut self, item: Garbage) {
+        if self.pieces.back().is_none_or(|piece| piece.len() >= PIECE) {
+            self.pieces.push_back(VecDeque::new());
+        }
+        let piece = self.pieces.back_mut().expect("one was just pushed");
+        if piece.len() == piece.capacity() {
+            let before = piece.capacity();
+            piece.reserve_exact(before.max(4));
+            // A commit has happened: there is no refusing what it leaves behind.
+            self.account.take(((piece.capacity() - before) * size_of::<Garbage>()) as u64, Claim::Forced);
+        }
+        piece.push_back(item);
+    }
+
+    fn pop_front(&mut self) -> Option<Garbage> {
+        let piece = self.pieces.front_mut()?;
+        let item = piece.pop_front();
+        if piece.is_empty() && (self.pieces.len() > 1 || self.pieces[0].capacity() > PIECE / 8) {
+            let piece = self.pieces.pop_front().expect("just seen");
+            self.account.give((piece.capacity() * size_of::<Garbage>()) as u64);
+        }
+        item
+    }
+
+    /// What could not be done yet is the oldest again.
+    fn push_front(&mut self, item: Garbage) {
+        match self.pieces.front_mut() {
+            Some(piece) if piece.len() < piece.capacity() => piece.push_front(item),
+            _ => {
+                let mut piece = VecDeque::with_capacity(4);
+                piece.push_front(item);
+                self.account.take((piece.capacity() * size_of::<Garbage>()) as u64, Claim::Forced);
+                self.pieces.push_front(piece);
+            }
+        }
+    }
 }
 
 impl Garbage {
     fn cts(&self) -> Cts {
         match self {
             Garbage::Row { cts, .. } | Garbage::Key { cts, .. } | Garbage::Storage { cts, .. } => *cts,
+            Garbage::Batch(batch) => batch.cts,
         }
     }
 }
@@ -71,23 +157,73 @@ impl Core {
             return false;
         };
         let mut worked = false;
-        for _ in 0..most {
-            let is_early = |g: &Garbage| {
-                planted::is(Bug::ReuseRowEarly) && matches!(g, Garbage::Row { leftover: Leftover::Deleted, .. })
-            };
-            if queue.front().is_none_or(|g| g.cts() > floor && !is_early(g)) {
+        let mut left = most;
+        while left > 0 {
+            let is_early = planted::is(Bug::ReuseRowEarly) && queue.front_is_deleted();
+            if queue.front_cts().is_none_or(|cts| cts > floor && !is_early) {
                 break;
             }
-            let item = queue.pop_front().expect("just seen");
-            if let Garbage::Storage { storage, .. } = item {
-                self.free_storage(storage);
-            } else if let Some(again) = self.collect_one(item, floor) {
+            left -= 1;
+            let again = match queue.pop_front().expect("just seen") {
+                Garbage::Storage { storage, .. } => {
+                    self.free_storage(storage);
+                    None
+                }
+                Garbage::Batch(mut batch) => {
+                    let before = batch.done;
+                    self.collect_batch(&mut batch, floor, left);
+                    left -= left.min(batch.done - before);
+                    worked |= batch.done > before;
+                    (batch.done < batch.writes.len()).then_some(Garbage::Batch(batch))
+                }
+                item => self.collect_one(item, floor),
+            };
+            if let Some(again) = again {
                 // It stays in front: behind it wait the long values that its key is read from.
                 queue.push_front(again);
                 break;
             }
             worked = true;
         }
+        worked
+    }
+
+    /// Works off up to `most` writes, to the first that cannot be done yet.
+    fn collect_batch(&self, batch: &mut Batch, floor: Cts, most: usize) {
+        let end = batch.writes.len().min(batch.done.saturating_add(most));
+        while batch.done < end {
+            let item = batch.writes[batch.done].garbage(batch.cts, batch.undone, &batch.storages);
+            if self.collect_one(item, floor).is_some() {
+                break;
+            }
+            batch.done += 1;
+        }
+    }
+
+    /// Makes room for versions where the limit leaves none: collects what can be, and ends the snapshots that stand in its way, the oldest
+    /// first. False: nothing came of it. Called without latches.
+    pub(super) fn make_room(&self, me: SessionNo) -> bool {
+        let mut freed = self.collect_everything();
+        loop {
+            match self.sessions.end_oldest(&self.log, me, &self.checkpoint_readers) {
+                Some(Ended::AtOnce) => freed |= self.collect_everything(),
+                // It will be told; whoever comes later finds the room.
+                Some(Ended::WhenNoticed) | None => return freed,
+            }
+            if freed {
+                return true;
+            }
+        }
+    }
+
+    /// All garbage below the floor. True if there was any.
+    fn collect_everything(&self) -> bool {
+        let floor = self.sessions.floor(&self.log);
+        let mut worked = false;
+        for (_, place) in self.sessions.all() {
+            worked |= self.collect(place, floor, usize::MAX);
+        }
+        self.arena.release_parked();
         worked
     }
 
@@ -107,7 +243,7 @@ impl Core {
         let mut oldest = Cts::MAX;
         for (_, place) in self.sessions.all() {
             worked |= self.collect(place, floor, most_each);
-            if let Some(next) = place.garbage.try_lock().and_then(|queue| queue.front().map(Garbage::cts)) {
+            if let Some(next) = place.garbage.try_lock().and_then(|queue| queue.front_cts()) {
                 oldest = oldest.min(next);
             }
         }
@@ -158,7 +294,7 @@ impl Core {
                     remove_entry(self, &table, &index, &key, row);
                 }
             }
-            Garbage::Storage { .. } => unreachable!("freed by the caller, without the latch"),
+            Garbage::Storage { .. } | Garbage::Batch(_) => unreachable!("done by the caller, without the latch"),
         }
         None
     }

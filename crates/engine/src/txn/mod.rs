@@ -65,6 +65,8 @@ pub enum Error {
     LockNotAvailable,
     /// 53200: memory limit, with what was asked for.
     OutOfMemory(&'static str),
+    /// 72000: the snapshot was ended to make room for versions.
+    SnapshotTooOld,
     /// 53100: the log has no room.
     LogFull,
     /// 58030: the log failed; nothing is acknowledged any more.
@@ -93,6 +95,7 @@ impl std::fmt::Display for Error {
             Error::Deadlock => f.write_str("deadlock detected"),
             Error::LockNotAvailable => f.write_str("could not obtain lock on row"),
             Error::OutOfMemory(what) => write!(f, "out of memory: the memory limit leaves no room for {what}"),
+            Error::SnapshotTooOld => f.write_str("snapshot too old"),
             Error::LogFull => f.write_str("the log is full"),
             Error::LogFailed(reason) => f.write_str(reason),
             Error::DuplicateRelation(name) => write!(f, "relation \"{name}\" already exists"),

@@ -3,12 +3,13 @@
 use super::core::Core;
 use super::garbage::key_of;
 use super::locks::Want;
-use super::session::{Change, Held, KeyChange, Session, Write, container};
-use super::version::{self, NewNode, Node};
+use super::session::{Change, Held, KeyChange, Session, Write, container, room_for_one};
+use super::version::{self, NewNode, Node, Pen};
 use super::{Error, Isolation, Locked, Stop, values};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
+use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
@@ -275,6 +276,7 @@ impl Session {
     /// Takes the row's lock whatever its version; true if this transaction did not have it yet.
     pub(super) fn lock_newest(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<bool, Stop> {
         let held = Held { table: self.enter(table)?, container: PRIMARY, row: id };
+        self.room_for_lock(Claim::Finish)?;
         let primary = &table.store.primary;
         let mut latched = primary.slot(id).latch();
         let head = latched.head();
@@ -314,7 +316,7 @@ impl Session {
         let held = Held { table: number, container: PRIMARY, row: id };
         self.put_new(&table.store.primary, held, &row.words[1..])?;
         for index in &table.indexes {
-            self.add_entry(number, table, index, id, row)?;
+            self.add_entry(number, table, index, id, row, Claim::Growth)?;
         }
         Ok(id)
     }
@@ -323,6 +325,11 @@ impl Session {
     /// reach stays residue.
     fn put_new(&mut self, container: &Container, held: Held, words: &[u64]) -> Result<(), Stop> {
         let slot = container.slot(held.row);
+        let room = self.room_for_lock(Claim::Growth).and_then(|()| self.room_for_write(Claim::Growth));
+        if let Err(error) = room {
+            container.free_slot(held.row);
+            return Err(error.into());
+        }
         let mut old = std::mem::take(&mut self.old_words);
         old.resize(container.persistent_words(), 0);
         let head = slot.copy(&mut old);
@@ -332,7 +339,7 @@ impl Session {
         let fresh = old[0] == 0;
         let prev_cts = Some(Cts(old[0]));
         let node = NewNode { prev_cts, next: head.node, command: self.command, fresh, old: &old, new: &new };
-        let node = version::write(&self.core.arena, &mut self.cursor, &node);
+        let node = self.write_node(Claim::Growth, &node);
         self.old_words = old;
         let Some(node) = node else {
             container.free_slot(held.row);
@@ -383,10 +390,30 @@ impl Session {
         Ok(())
     }
 
+    fn room_for_lock(&mut self, claim: Claim) -> Result<(), Error> {
+        room_for_one(&mut self.held, &self.account, claim)
+    }
+
+    fn room_for_write(&mut self, claim: Claim) -> Result<(), Error> {
+        room_for_one(&mut self.writes, &self.account, claim)
+    }
+
+    /// A node of this session's. `None`: there is no memory for versions, and none could be made.
+    fn write_node(&mut self, claim: Claim, node: &NewNode<'_>) -> Option<NodeRef> {
+        let core = &*self.core;
+        let place = core.thread(self.no.0 as usize);
+        let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
+        if written.is_some() || !core.make_room(self.no) {
+            return written;
+        }
+        version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node)
+    }
+
     /// Makes `new` the newest version of a row whose lock this transaction holds.
     fn overwrite(&mut self, table: &Table, held: Held, new: &[u64], change: Change) -> Result<(), Stop> {
         let container = container(table, held.container);
         let slot = container.slot(held.row);
+        self.room_for_write(Claim::Finish)?;
         let mut old = std::mem::take(&mut self.old_words);
         old.resize(container.persistent_words(), 0);
         let head = slot.copy(&mut old);
@@ -398,7 +425,7 @@ impl Session {
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
         let prev_cts = (!head.is_dirty()).then_some(Cts(old[0]));
         let node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, old: &old, new };
-        let node = version::write(&self.core.arena, &mut self.cursor, &node);
+        let node = self.write_node(Claim::Finish, &node);
         let Some(node) = node else {
             self.old_words = old;
             return Err(Error::OutOfMemory("a version").into());
@@ -429,6 +456,7 @@ impl Session {
         index: &Arc<Index>,
         id: RowId,
         row: &mut Row,
+        claim: Claim,
     ) -> Result<TreeKey, Stop> {
         self.core.fetch_key_columns(table, index, row);
         let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
@@ -437,10 +465,10 @@ impl Session {
         let probe = |other: RowId| if unique { verdict(core, me, table, index, other, row) } else { Probe::Ignore };
         let key = key_of(index, &table.layout, row, &mut self.key);
         let entered = match (&index.tree, &key) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.insert_unique(*hash, id, probe),
-            (Tree::Hash(tree), TreeKey::Hash(hash)) => Ok(tree.insert(*hash, id)),
-            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.insert_unique(words, id, probe),
-            (Tree::BTree(tree), TreeKey::Words(words)) => Ok(tree.insert(words, id)),
+            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.try_insert_unique(*hash, id, claim, probe),
+            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, claim),
+            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.try_insert_unique(words, id, claim, probe),
+            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, claim),
             _ => unreachable!("invariant: a key has its index's form"),
         };
         match entered {
@@ -451,6 +479,7 @@ impl Session {
                 self.dependency = self.dependency.max(met.cts());
                 Err(Error::UniqueViolation { index: index.def.name.clone() }.into())
             }
+            Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
             Err(Conflict::Wait(other)) => {
                 let held = Held { table: number, container: PRIMARY, row: other };
                 Err(self.wait_for_row(held, Want::End))
@@ -477,7 +506,9 @@ impl Session {
                 continue;
             }
             let old_key = key_of(index, &table.layout, &before, &mut self.key);
-            match self.add_entry(number, table, index, id, new) {
+            let room = room_for_one(&mut self.key_changes, &self.account, Claim::Finish);
+            let entered = room.map_err(Stop::from);
+            match entered.and_then(|()| self.add_entry(number, table, index, id, new, Claim::Finish)) {
                 Ok(new_key) => self.key_changes.push(KeyChange {
                     table: table.clone(),
                     index: index.clone(),
@@ -560,6 +591,7 @@ impl Session {
         let values = table.store.values_for(length);
         let held = Held { table: number, container: values.number, row };
         let mut words = vec![0; values.persistent_words()];
+        self.room_for_lock(Claim::Finish)?;
         let mut latched = values.slot(row).latch();
         let head = latched.head();
         match head.owner() {

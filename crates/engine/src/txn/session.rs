@@ -9,7 +9,7 @@
 //! | leave | from now on the watermark may pass |
 
 use super::core::{Core, stop_of};
-use super::garbage::{Garbage, Leftover, remove_entry};
+use super::garbage::{Batch, Garbage, Leftover, remove_entry};
 use super::locks::{Asked, Want};
 use super::reader::Lease;
 use super::record;
@@ -19,12 +19,37 @@ use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
 use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
-use crate::mem::{ArenaCursor, NodeRef};
+use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
 use crate::table::{Container, PRIMARY, SessionNo};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Writes that garbage collection takes over as one item.
+const BATCH: usize = 256;
+/// What an idle session keeps of its lists, and of its last commit record.
+const LISTS_KEPT_BYTES: u64 = 64 << 10;
+
+/// Room for one more in a list; the account grows before the list does.
+#[inline]
+pub(super) fn room_for_one<T>(list: &mut Vec<T>, account: &Account, claim: Claim) -> Result<(), Error> {
+    if list.len() < list.capacity() { Ok(()) } else { grow(list, account, claim) }
+}
+
+#[cold]
+fn grow<T>(list: &mut Vec<T>, account: &Account, claim: Claim) -> Result<(), Error> {
+    let before = list.capacity();
+    let more = (before / 2).max(16);
+    // While it moves, both are there.
+    if !account.take(((before + before + more) * size_of::<T>()) as u64, claim) {
+        return Err(Error::OutOfMemory("a transaction's list of changes"));
+    }
+    list.reserve_exact(more);
+    // What the list took before was charged before.
+    account.give((2 * before * size_of::<T>()) as u64);
+    Ok(())
+}
 
 /// A row lock that this transaction holds.
 #[derive(Clone, Copy)]
@@ -48,6 +73,19 @@ pub(super) struct Write {
     pub node: NodeRef,
     pub command: u32,
     pub change: Change,
+}
+
+impl Write {
+    /// What the write leaves behind. `storages` are those of the transaction's tables.
+    pub(super) fn garbage(&self, cts: Cts, undone: bool, storages: &[StorageId]) -> Garbage {
+        let leftover = match self.change {
+            _ if undone => Leftover::Undone,
+            Change::Delete => Leftover::Deleted,
+            Change::Insert | Change::Update => Leftover::Node,
+        };
+        let Held { table, container, row } = self.held;
+        Garbage::Row { cts, leftover, storage: storages[usize::from(table)], container, row, node: self.node }
+    }
 }
 
 /// An update that moved a row in an index.
@@ -125,6 +163,12 @@ pub struct Session {
     /// Checkpoints this transaction has waited for.
     space_waits: u8,
     pub(super) cursor: ArenaCursor,
+    /// What the lists above take.
+    pub(super) account: Account,
+    /// Nothing reads at the snapshot until the next statement.
+    resting: bool,
+    /// The snapshot was ended: the transaction can only roll back.
+    lost: bool,
     fragments: Option<Fragments>,
     body: Vec<u8>,
     delta: Vec<u64>,
@@ -168,6 +212,9 @@ impl Session {
             waiting: false,
             space_waits: 0,
             cursor: ArenaCursor::default(),
+            account: Account::new(&core.budget, Kind::Transactions),
+            resting: false,
+            lost: false,
             fragments: None,
             body: Vec::new(),
             delta: Vec::new(),
@@ -189,6 +236,8 @@ impl Session {
     pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
+        self.place().begin_phase();
+        (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
         self.read_only = read_only;
         self.durable_read = false;
@@ -220,6 +269,8 @@ impl Session {
     #[inline]
     pub fn begin_read(&mut self) {
         let at_least = self.met.max(self.core.deferred());
+        self.place().begin_phase();
+        (self.resting, self.lost) = (false, false);
         let durable = self.place().register_durable(&self.core.log, at_least);
         let Some(snapshot) = durable else {
             return self.begin(Isolation::RepeatableRead, true);
@@ -255,6 +306,7 @@ impl Session {
         self.close_lease();
         self.settle_wait();
         self.command += 1;
+        self.wake();
         if self.ddl.schema.is_some() {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
@@ -263,6 +315,34 @@ impl Session {
         } else if !self.durable_read {
             self.refresh_schema();
         }
+    }
+
+    /// Reads at the snapshot again, if there is one that was not ended meanwhile.
+    fn wake(&mut self) {
+        if !std::mem::take(&mut self.resting) || self.place().begin_reading() {
+            return;
+        }
+        // Whoever reads without asking `check_snapshot` reads at a new one, and learns it at the commit at the latest.
+        self.lost = true;
+        self.place().unregister();
+        self.place().begin_phase();
+        self.take_snapshot();
+    }
+
+    /// The statement is over and the transaction goes on: until the next statement its snapshot may be ended, or has none.
+    pub fn rest(&mut self) {
+        self.close_lease();
+        if self.isolation == Isolation::ReadCommitted {
+            self.place().unregister();
+        } else {
+            self.place().rest();
+            self.resting = true;
+        }
+    }
+
+    /// 72000 if this transaction's snapshot was ended to make room for versions: it can only roll back. A running statement asks now and then.
+    pub fn check_snapshot(&self) -> Result<(), Error> {
+        if self.lost || self.place().is_ended() { Err(Error::SnapshotTooOld) } else { Ok(()) }
     }
 
     fn refresh_schema(&mut self) {
@@ -431,6 +511,9 @@ impl Session {
             let granted = container(&table, held.container).slot(held.row).latch().head().owner() == Some(self.no);
             let known = self.held.iter().any(|h| h.row == held.row && h.container == held.container);
             if granted && !known {
+                // The lock is ours already: there is no refusing it.
+                let room = room_for_one(&mut self.held, &self.account, Claim::Forced);
+                room.expect("a forced claim is granted");
                 held.table = match self.tables.iter().position(|t| Arc::ptr_eq(t, &table)) {
                     Some(at) => at as u16,
                     None => {
@@ -468,6 +551,10 @@ impl Session {
     pub fn commit(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
+        if self.lost {
+            self.rollback();
+            return Err(Error::SnapshotTooOld.into());
+        }
         if self.writes.is_empty() && self.ddl.schema.is_none() {
             let committed = Committed { cts: self.dependency() };
             self.release_all();
@@ -604,13 +691,9 @@ impl Session {
     }
 
     fn leave_garbage(&mut self, cts: Cts) {
-        let mut garbage = self.core.sessions.place(self.no).garbage.lock();
-        for write in self.writes.drain(..) {
-            let leftover = if write.change == Change::Delete { Leftover::Deleted } else { Leftover::Node };
-            let storage = self.tables[usize::from(write.held.table)].store.id;
-            let Held { container, row, .. } = write.held;
-            garbage.push_back(Garbage::Row { cts, leftover, storage, container, row, node: write.node });
-        }
+        self.leave_writes(cts, false);
+        let core = self.core.clone();
+        let mut garbage = core.sessions.place(self.no).garbage.lock();
         for change in self.key_changes.drain(..) {
             let KeyChange { table, index, row, old, .. } = change;
             if !planted::is(Bug::ForgetKey) {
@@ -665,6 +748,9 @@ impl Session {
         if self.fragments.take().is_some() {
             place.set_first_fragment(None);
         }
+        self.core.arena.park(&mut self.cursor, self.core.thread(self.no.0 as usize));
+        self.give_memory_back();
+        let place = self.core.sessions.place(self.no);
         if self.tables.is_empty() {
             return;
         }
@@ -677,6 +763,17 @@ impl Session {
         place.tables.lock().clear();
         if place.end() {
             self.core.locks.tell_end(self.no);
+        }
+    }
+
+    /// A large transaction's lists do not stay with an idle session.
+    fn give_memory_back(&mut self) {
+        if self.account.bytes() > LISTS_KEPT_BYTES {
+            (self.held, self.writes, self.key_changes) = Default::default();
+            self.account.hold(0, Claim::Forced);
+        }
+        if self.body.capacity() > LISTS_KEPT_BYTES as usize {
+            self.body = Vec::new();
         }
     }
 
@@ -701,19 +798,50 @@ impl Session {
         if !created.is_empty() {
             let cts = self.core.log.now();
             let mut garbage = self.core.sessions.place(self.no).garbage.lock();
-            garbage.extend(created.into_iter().map(|storage| Garbage::Storage { cts, storage }));
+            created.into_iter().for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
         }
         self.end();
     }
 
-    /// Undoes writes of the chosen commands, newest first, then takes their entries out of the indexes.
+    /// Hands this transaction's writes, committed or undone, to garbage collection: a long list as it is.
+    fn leave_writes(&mut self, cts: Cts, undone: bool) {
+        let storages = self.tables.iter().map(|t| t.store.id);
+        let mut garbage = self.core.sessions.place(self.no).garbage.lock();
+        if self.writes.len() < BATCH {
+            let storages: Vec<StorageId> = storages.collect();
+            for write in self.writes.drain(..) {
+                garbage.push_back(write.garbage(cts, undone, &storages));
+            }
+            return;
+        }
+        let bytes = (self.writes.capacity() * size_of::<Write>()) as u64;
+        let account = self.account.sibling();
+        // Moved, not grown: what one gives back the other takes.
+        self.account.give(bytes.min(self.account.bytes()));
+        account.take(bytes, Claim::Forced);
+        let writes = std::mem::take(&mut self.writes);
+        garbage.push_back(Garbage::Batch(Box::new(Batch::new(cts, undone, storages.collect(), writes, account))));
+    }
+
+    /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes.
     fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
         let mut entries: Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)> = Vec::new();
         while let Some(change) = self.key_changes.pop_if(|c| chosen(c.command)) {
             entries.push((change.table, change.index, change.new, change.row));
         }
+        // A row whose keys changed keeps its slot until those entries are gone; a long list of inserts is worked off one by one.
+        let at_once = entries.is_empty();
         let mut slots = Vec::new();
-        while let Some(write) = self.writes.pop_if(|w| chosen(w.command)) {
+        let first = self.writes.partition_point(|w| !chosen(w.command));
+        let kept = match first {
+            0 => Vec::new(),
+            _ => {
+                let undone = self.writes.split_off(first);
+                std::mem::replace(&mut self.writes, undone)
+            }
+        };
+        for at in (0..self.writes.len()).rev() {
+            let write = self.writes[at];
             let table = self.tables[usize::from(write.held.table)].clone();
             if write.change == Change::Insert && write.held.container == PRIMARY {
                 self.entries_of(&table, write.held.row, &mut entries);
@@ -722,11 +850,26 @@ impl Session {
             if write.change == Change::Insert {
                 slots.push(write.held);
             }
+            if at_once {
+                self.forget_inserted(&mut entries, &mut slots);
+            }
         }
-        for (table, index, key, row) in entries {
+        self.forget_inserted(&mut entries, &mut slots);
+        if !self.writes.is_empty() {
+            // One above the clock: a reader that still has one of the nodes registered at or below the clock.
+            let cts = Cts(self.core.log.now().0 + 1);
+            self.leave_writes(cts, true);
+        }
+        if !kept.is_empty() {
+            self.writes = kept;
+        }
+    }
+
+    fn forget_inserted(&mut self, entries: &mut Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)>, slots: &mut Vec<Held>) {
+        for (table, index, key, row) in entries.drain(..) {
             remove_entry(&self.core, &table, &index, &key, row);
         }
-        for held in slots {
+        for held in slots.drain(..) {
             self.free_inserted(held);
         }
     }
@@ -764,13 +907,6 @@ impl Session {
         }
         let dirty = node.prev_cts().is_none();
         latched.set_head(head.with_node(node.next()).with_dirty(dirty));
-        drop(latched);
-        // One above the clock: a reader that still has the node registered at or below the clock.
-        let cts = Cts(self.core.log.now().0 + 1);
-        let Held { container, row, .. } = write.held;
-        let undone =
-            Garbage::Row { cts, leftover: Leftover::Undone, storage: table.store.id, container, row, node: write.node };
-        self.core.sessions.place(self.no).garbage.lock().push_back(undone);
     }
 
     /// An undone insert's slot: nobody else ever saw a row in it.

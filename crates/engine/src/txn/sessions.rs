@@ -3,6 +3,7 @@
 //! | field | meaning |
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
+//! | phase | the transaction's number, whether a statement reads at its snapshot, whether the snapshot was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
@@ -12,22 +13,54 @@
 //! 1. A session registers by storing a lower bound, fencing, then reading the watermark or the durable horizon.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
 //!    above that horizon, and the floor is at or below every snapshot in use, now and later.
+//!
+//! # Snapshots that are too old
+//!
+//! When there is no memory for versions, the oldest snapshot that keeps collectable ones is *ended* (SQLSTATE 72000):
+//!
+//! | phase | reads at the snapshot | counts for the floor | next |
+//! |---|---|---|---|
+//! | reading | yes | yes | resting, when the statement is over; reading and ended |
+//! | resting | no | yes | reading; ended |
+//! | reading and ended | yes, until it notices | yes | ended |
+//! | ended | never again | no | over: the transaction can only roll back |
+//!
+//! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits are the transaction's number: it hits the
+//!    transaction whose snapshot was seen, or nobody.
+//! 4. A place that is ended and not reading is left out of the floor. To read again its session sets *reading* first and looks at *ended*
+//!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
+//! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
 
-use super::garbage::Garbage;
+use super::garbage::GarbageQueue;
 use crate::catalog::TableId;
 use crate::ids::{Cts, Epoch};
 use crate::log::Log;
+use crate::mem::Budget;
 use crate::planted::{self, Bug};
 use crate::table::SessionNo;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
 
+/// Bits of a phase; above them the transaction's number.
+const READING: u64 = 1;
+const ENDED: u64 = 2;
+
+/// What became of the oldest snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// The floor has passed it.
+    AtOnce,
+    /// A statement reads at it, and will be told.
+    WhenNoticed,
+}
+
 #[repr(align(128))]
 pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
+    phase: AtomicU64,
     serial: AtomicU64,
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
@@ -35,12 +68,13 @@ pub(crate) struct SessionPlace {
     committed_deltas: AtomicU64,
     pub(super) end_waited: AtomicBool,
     pub(super) tables: Mutex<Vec<TableId>>,
-    pub(super) garbage: Mutex<VecDeque<Garbage>>,
+    pub(super) garbage: Mutex<GarbageQueue>,
 }
 
 impl SessionPlace {
-    fn new() -> SessionPlace {
+    fn new(budget: &Arc<Budget>) -> SessionPlace {
         SessionPlace {
+            phase: AtomicU64::new(0),
             snapshot: AtomicU64::new(NONE),
             serial: AtomicU64::new(0),
             first_fragment: AtomicU64::new(NONE),
@@ -49,7 +83,7 @@ impl SessionPlace {
             committed_deltas: AtomicU64::new(0),
             end_waited: AtomicBool::new(false),
             tables: Mutex::default(),
-            garbage: Mutex::default(),
+            garbage: Mutex::new(GarbageQueue::new(budget)),
         }
     }
 
@@ -82,6 +116,39 @@ impl SessionPlace {
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
         Some(snapshot)
+    }
+
+    // ---- the phase of a transaction
+
+    /// A new transaction reads from now on. Only the session itself calls this, before it registers.
+    pub fn begin_phase(&self) {
+        // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that.
+        let number = (self.phase.load(Ordering::Relaxed) >> 2) + 1;
+        self.phase.store(number << 2 | READING, Ordering::Relaxed);
+    }
+
+    /// A statement is about to read at the registered snapshot; false: that was ended, and there is no reading at it any more.
+    pub fn begin_reading(&self) -> bool {
+        let is_good = self.phase.fetch_or(READING, Ordering::SeqCst) & ENDED == 0;
+        if !is_good {
+            self.rest();
+        }
+        is_good
+    }
+
+    /// Nothing reads at the snapshot until `begin_reading`.
+    pub fn rest(&self) {
+        self.phase.fetch_and(!READING, Ordering::SeqCst);
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) & ENDED != 0
+    }
+
+    /// The snapshot, if it counts for the floor.
+    fn counted(&self) -> Cts {
+        let phase = self.phase.load(Ordering::SeqCst);
+        if phase & (READING | ENDED) == ENDED { Cts::MAX } else { Cts(self.snapshot.load(Ordering::Acquire)) }
     }
 
     pub fn unregister(&self) {
@@ -119,9 +186,9 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(sessions_max: u32) -> Sessions {
+    pub fn new(sessions_max: u32, budget: &Arc<Budget>) -> Sessions {
         Sessions {
-            places: std::iter::repeat_with(SessionPlace::new).take(sessions_max as usize).collect(),
+            places: std::iter::repeat_with(|| SessionPlace::new(budget)).take(sessions_max as usize).collect(),
             high_water: AtomicU32::new(0),
             free: Mutex::default(),
         }
@@ -143,6 +210,10 @@ impl Sessions {
         self.free.lock().push(session.0);
     }
 
+    pub fn metadata_bytes(&self) -> u64 {
+        (self.places.len() * size_of::<SessionPlace>()) as u64
+    }
+
     #[inline]
     pub fn place(&self, session: SessionNo) -> &SessionPlace {
         &self.places[session.0 as usize]
@@ -157,7 +228,39 @@ impl Sessions {
     pub fn floor(&self, log: &Log) -> Cts {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
-        self.all().map(|(_, p)| Cts(p.snapshot.load(Ordering::Acquire))).fold(durable, Cts::min)
+        self.all().map(|(_, p)| p.counted()).fold(durable, Cts::min)
+    }
+
+    /// Ends the oldest snapshot, if garbage waits for it alone. Who asks and the `spared`, the checkpoint's, are not ended.
+    pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Ended> {
+        let durable = Cts::last_of(log.durable());
+        fence(Ordering::SeqCst);
+        let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
+        // The floor without the oldest.
+        let mut next = durable;
+        for (no, place) in self.all() {
+            let phase = place.phase.load(Ordering::SeqCst);
+            let snapshot = place.counted();
+            if no == me
+                || spared.contains(&no)
+                || phase & ENDED != 0
+                || oldest.as_ref().is_some_and(|(s, ..)| *s <= snapshot)
+            {
+                next = next.min(snapshot);
+            } else if let Some((before, ..)) = oldest.replace((snapshot, phase, place)) {
+                next = next.min(before);
+            }
+        }
+        let (snapshot, phase, place) = oldest.filter(|(s, ..)| *s < next)?;
+        let waits = |p: &SessionPlace| {
+            let garbage = p.garbage.try_lock();
+            garbage.and_then(|g| g.front_cts()).is_some_and(|cts| cts > snapshot && cts <= next)
+        };
+        if !self.all().any(|(_, p)| waits(p)) {
+            return None;
+        }
+        let ended = place.phase.compare_exchange(phase, phase | ENDED, Ordering::SeqCst, Ordering::SeqCst);
+        ended.ok().map(|phase| if phase & READING == 0 { Ended::AtOnce } else { Ended::WhenNoticed })
     }
 
     /// Commit records of all sessions, past ones included, and their bytes.

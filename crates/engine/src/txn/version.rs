@@ -15,7 +15,7 @@
 //!    every registered snapshot may be cut off and freed.
 
 use crate::ids::Cts;
-use crate::mem::{Arena, ArenaCursor, NodeRef};
+use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
 use crate::table::{Head, SessionNo};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,12 +46,18 @@ pub(super) struct NewNode<'a> {
     pub new: &'a [u64],
 }
 
+/// Where a session writes nodes: its cursor, and its thread's place.
+pub(super) struct Pen<'a> {
+    pub cursor: &'a mut ArenaCursor,
+    pub place: usize,
+}
+
 /// Writes a node that leads from `new` back to `old`. `None`: no memory for versions.
-pub(super) fn write(arena: &Arena, cursor: &mut ArenaCursor, node: &NewNode<'_>) -> Option<NodeRef> {
+pub(super) fn write(arena: &Arena, pen: Pen<'_>, claim: Claim, node: &NewNode<'_>) -> Option<NodeRef> {
     let bitmap_words = if node.fresh { 0 } else { node.new.len().div_ceil(64) };
     let differing = |i: usize| i > 0 && node.old[i] != node.new[i];
     let changed = if node.fresh { 0 } else { (0..node.new.len()).filter(|&i| differing(i)).count() };
-    let at = arena.allocate(cursor, HEADER_WORDS + bitmap_words + changed)?;
+    let at = arena.allocate(pen.cursor, pen.place, HEADER_WORDS + bitmap_words + changed, claim)?;
     let words = arena.words(at, 0, HEADER_WORDS + bitmap_words + changed);
     words[0].store(UNSTAMPED, Relaxed);
     words[1].store(node.prev_cts.map_or(SAME_TXN, |c| c.0), Relaxed);

@@ -211,7 +211,7 @@ fn a_full_disk_refuses_and_goes_on_when_there_is_space() {
 /// Whatever allocation the memory limit refuses, the statement is undone, the transaction commits what it had, and the database goes on.
 #[test]
 fn the_memory_limit_refuses_a_statement_and_nothing_else() {
-    for kilobytes in (2048..3072).step_by(64) {
+    for kilobytes in (4096..5120).step_by(64) {
         let io = MemIo::new();
         let options = Options { memory_limit_bytes: kilobytes << 10, ..Options::small("/db") };
         let engine = Engine::open_with(Arc::new(io.clone()), MemClock::new(), options.clone()).expect("opens");

@@ -221,7 +221,7 @@ fn a_read_that_shows_a_new_schema_depends_on_its_commit() {
 #[test]
 fn rollbacks_alone_do_not_fill_the_memory() {
     let io = MemIo::new();
-    let options = Options { memory_limit_bytes: 2 << 20, ..Options::small("/db") };
+    let options = Options { memory_limit_bytes: 4 << 20, ..Options::small("/db") };
     let engine = Engine::open_with(Arc::new(io), MemClock::new(), options).expect("opens");
     let mut session = Session::new(&engine);
     create(&mut session, IndexKind::Hash);

@@ -61,6 +61,45 @@ fn neither_order_nor_threads_change_what_is_recovered() {
     assert!(images > 0 && deltas > 0 && torn > 0, "{images} images, {deltas} deltas, {torn} groups of torn tails");
 }
 
+/// A database whose log moves from device to device while it is used, with a power cut before each move.
+#[test]
+fn log_devices_join_and_leave_between_restarts() {
+    let plan = Plan { seed: 5, devices: 2, ddl: true, checkpoints: false, note_bytes: 3000, eager: true };
+    let mut io = MemIo::new();
+    let mut model = Model::new(plan.clone(), plan.open(&io).expect("opens"));
+    let try_open = |io: &MemIo, log: &[&str], retired: &[&str]| {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let (log_dirs, retired_log_dirs) = (paths(log), paths(retired));
+        Engine::open_with(
+            Arc::new(io.clone()),
+            MemClock::new(),
+            Options { log_size_bytes: (1 << 20) * log.len() as u64, log_dirs, retired_log_dirs, ..plan.options() },
+        )
+    };
+    let sets: [(&[&str], &[&str]); 4] = [
+        (&["/log1", "/log0"], &[]),
+        (&["/log2", "/log1", "/log0"], &[]),
+        (&["/log2"], &["/log0", "/log1"]),
+        (&["/log3"], &["/log1", "/log2", "/log0"]),
+    ];
+    for (log, retired) in sets {
+        model.run(60).expect("the power is on");
+        io = io.crash(log.len() as u64);
+        let engine = try_open(&io, log, retired).unwrap_or_else(|e| panic!("{log:?}: {e}"));
+        if !retired.is_empty() {
+            // The log of the run before is still needed.
+            let refused = try_open(&io.fork(), log, &[]).err().expect("what the log needs lies in what is left out");
+            assert!(refused.to_string().contains("is missing: none of the directories"), "{refused}");
+        }
+        model.recovered(engine);
+    }
+    model.engine.checkpoint().expect("a checkpoint");
+    model.run(40).expect("the power is on");
+    io = io.crash(10);
+    model.recovered(try_open(&io, &["/log3", "/log2"], &[]).expect("images have replaced what the others held"));
+    model.check_quiet();
+}
+
 fn settle(engine: &Engine) {
     while engine.step() {}
 }

@@ -1,8 +1,8 @@
 //! What a salvage saves of a damaged database: everything that is whole, nothing that never was, and a list of the rest.
 
-use crate::damaged::{Rows, contents, written};
+use crate::damaged::{Rows, contents, subject, written};
 use freshet_engine::engine::{Engine, Options};
-use freshet_engine::inspect::{Fate, Subject};
+use freshet_engine::inspect::Fate;
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::salvage::{Salvaged, salvage};
@@ -18,9 +18,8 @@ fn save(io: &MemIo, options: &Options) -> (Salvaged, Option<Rows>) {
     let open =
         |io: &MemIo| Engine::open_with(Arc::new(io.clone()), MemClock::new(), Options::small("/new")).expect("opens");
     let engine = open(&target);
-    let (data_dir, log_dirs) = (options.data_dir.clone(), options.log_dirs.clone());
-    let subject = Subject { data_dir, log_dirs, backup_dirs: options.backup_dirs.clone() };
-    let salvaged = salvage(&source, &subject, &engine, &mut |_| {}).expect("a new database takes what is left");
+    let salvaged =
+        salvage(&source, &subject(options), &engine, &mut |_| {}).expect("a new database takes what is left");
     assert_eq!(io.operations(), operations, "the source is only read");
     drop(engine);
     let engine = open(&target.crash(1));

@@ -113,7 +113,7 @@ enum PortalProgress {
     Bound,
     /// A row limit was reached: what is left is here.
     Suspended {
-        rows: RowSet,
+        rows: Box<RowSet>,
         next: usize,
         tag: CommandTag,
     },
@@ -590,7 +590,7 @@ impl Conversation {
                 Ok(self.stepped(work, step, output))
             }
             PortalProgress::Suspended { rows, next, tag } => {
-                self.rows = rows;
+                self.rows = *rows;
                 work.stage = Stage::Sending { tag, first: next, next };
                 Ok(Turn::On)
             }
@@ -674,7 +674,7 @@ impl Conversation {
             Job::Execute { portal, .. } if work.gives_rows && rows_max > 0 && sent == rows_max => {
                 if let Some(portal) = self.portals.get_mut(portal) {
                     portal.progress = PortalProgress::Suspended {
-                        rows: std::mem::take(&mut self.rows),
+                        rows: Box::new(std::mem::take(&mut self.rows)),
                         next: *next,
                         tag: tag.clone(),
                     };
@@ -702,7 +702,7 @@ impl Conversation {
     /// A large result's memory does not stay with an idle session.
     fn forget_rows(&mut self) {
         if self.rows.len() > ROWS_KEPT_MAX {
-            self.rows = RowSet::default();
+            self.rows.release();
         }
     }
 

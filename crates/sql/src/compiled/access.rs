@@ -12,6 +12,7 @@
 //! stale entries and inexact bounds cost time and never a wrong row.
 
 use super::{Halt, Level, Run, Scratch};
+use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
@@ -461,7 +462,8 @@ pub enum Cursor {
         step: i64,
     },
     Values(usize),
-    Derived(std::vec::IntoIter<Vec<Datum>>),
+    /// Rows, and what they are charged.
+    Derived(std::vec::IntoIter<Vec<Datum>>, #[expect(dead_code, reason = "held until the rows are gone")] Charge),
 }
 
 /// One source's step, as its cursor needs it.
@@ -511,10 +513,13 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
         Access::Series(bounds) => open_series(view, bounds, run),
         Access::Values(_) => Ok(Cursor::Values(0)),
         Access::Derived(query) => {
-            let rows = super::query::materialize(query, run)?;
-            Ok(Cursor::Derived(rows.into_iter()))
+            let (rows, charge) = super::query::materialize(query, run)?;
+            Ok(Cursor::Derived(rows.into_iter(), charge))
         }
-        Access::View(view) => Ok(Cursor::Derived(crate::view::rows(*view, run.env.engine.as_ref())?.into_iter())),
+        Access::View(view) => {
+            let rows = crate::view::rows(*view, run.env.engine.as_ref())?;
+            Ok(Cursor::Derived(rows.into_iter(), Charge::default()))
+        }
     }
 }
 
@@ -710,7 +715,7 @@ fn open_series(view: &StepView<'_>, bounds: &[Expr; 3], run: &mut Run<'_>) -> Re
 
 /// Moves to the next row, which then stands in the scratch's rows or cells.
 pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Result<bool, Halt> {
-    run.interrupt.row()?;
+    run.row()?;
     let source = usize::from(view.source);
     let id = match cursor {
         Cursor::Done => return Ok(false),
@@ -758,7 +763,7 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
             return Ok(true);
         }
         Cursor::Values(at) => return next_values(view, at, run),
-        Cursor::Derived(rows) => {
+        Cursor::Derived(rows, _) => {
             let Some(row) = rows.next() else {
                 return Ok(false);
             };

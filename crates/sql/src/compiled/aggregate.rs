@@ -1,6 +1,7 @@
 //! How are rows folded? count, sum, avg, min, max and their like, by groups in a hash map.
 
 use super::{Flow, Halt, Run};
+use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate, test};
 use crate::value::Datum;
@@ -79,6 +80,13 @@ pub struct Grouping {
     pub having: Option<Expr>,
 }
 
+impl Grouping {
+    /// Whether what it keeps grows with the rows.
+    pub fn is_unbounded(&self) -> bool {
+        !self.keys.is_empty() || self.aggregates.iter().any(|a| a.distinct)
+    }
+}
+
 enum State {
     Count(i64),
     /// sum(smallint), sum(integer): bigint.
@@ -111,31 +119,36 @@ impl Accumulator {
         Accumulator { state, seen: aggregate.distinct.then(HashSet::new) }
     }
 
-    fn add(&mut self, aggregate: &Aggregate, frame: &Frame<'_>) -> Result<(), SqlError> {
+    /// Takes a row; gives the bytes that it takes from now on.
+    fn add(&mut self, aggregate: &Aggregate, frame: &Frame<'_>) -> Result<u64, SqlError> {
         if let Some(filter) = &aggregate.filter
             && !test(filter, frame)?
         {
-            return Ok(());
+            return Ok(0);
         }
         let Some((arg, ty)) = &aggregate.arg else {
             if let State::Count(n) = &mut self.state {
                 *n += 1;
             }
-            return Ok(());
+            return Ok(0);
         };
         let scalar = evaluate(arg, frame)?;
         let value = scalar.value();
+        let mut bytes = 0;
         if value.is_null() {
-            return Ok(());
+            return Ok(0);
         }
         if let Some(seen) = &mut self.seen {
             let mut key = Vec::new();
             encode_key(*ty, &value, &mut key);
+            let more = HASHED_KEY_BYTES + key.len() as u64;
             if !seen.insert(key.into()) {
-                return Ok(());
+                return Ok(0);
             }
+            bytes = more;
         }
-        self.state.add(aggregate.function, *ty, &value)
+        self.state.add(aggregate.function, *ty, &value)?;
+        Ok(bytes)
     }
 
     fn result(&self, aggregate: &Aggregate) -> Result<Datum, SqlError> {
@@ -247,11 +260,19 @@ pub struct Groups<'q> {
     places: HashMap<Box<[u8]>, usize>,
     groups: Vec<Group>,
     key: Vec<u8>,
+    bytes: u64,
+    charge: Charge,
 }
 
+/// What a hash table takes for a key beyond its bytes: its place, twice while the table grows, and its allocation.
+pub const HASHED_KEY_BYTES: u64 = 96;
+/// What a group takes beyond its keys and accumulators.
+const GROUP_BYTES: u64 = 2 * size_of::<Group>() as u64 + HASHED_KEY_BYTES + 32;
+
 impl<'q> Groups<'q> {
-    pub fn new(grouping: &'q Grouping) -> Groups<'q> {
-        let mut groups = Groups { grouping, places: HashMap::new(), groups: Vec::new(), key: Vec::new() };
+    pub fn new(grouping: &'q Grouping, charge: Charge) -> Groups<'q> {
+        let (places, groups) = (HashMap::new(), Vec::new());
+        let mut groups = Groups { grouping, places, groups, key: Vec::new(), bytes: 0, charge };
         if grouping.keys.is_empty() {
             // Without GROUP BY there is one group, rows or not.
             groups.add_group(Vec::new());
@@ -270,9 +291,9 @@ impl<'q> Groups<'q> {
         let at = if grouping.keys.is_empty() { 0 } else { self.place(frame)? };
         let group = &mut self.groups[at];
         for (accumulator, aggregate) in group.accumulators.iter_mut().zip(&grouping.aggregates) {
-            accumulator.add(aggregate, frame)?;
+            self.bytes += accumulator.add(aggregate, frame)?;
         }
-        Ok(())
+        self.charge.reach(self.bytes)
     }
 
     fn place(&mut self, frame: &Frame<'_>) -> Result<usize, SqlError> {
@@ -287,6 +308,9 @@ impl<'q> Groups<'q> {
         for (expr, _) in &self.grouping.keys {
             keys.push(evaluate(expr, frame)?.into_datum());
         }
+        self.bytes += GROUP_BYTES + self.key.len() as u64 + keys.iter().map(Datum::memory_bytes).sum::<u64>();
+        self.bytes += (self.grouping.aggregates.len() * size_of::<Accumulator>()) as u64;
+        self.charge.reach(self.bytes)?;
         let at = self.add_group(keys);
         self.places.insert(self.key.as_slice().into(), at);
         Ok(at)

@@ -8,6 +8,7 @@
 use super::access;
 use super::query::{self, Query, holds};
 use super::{Flow, Halt, Run};
+use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::rows::{Column, RowSet};
@@ -86,6 +87,7 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
         InsertSource::Query(query, casts) if streams(plan, query) => insert_stream(plan, query, casts, run, rows),
         InsertSource::Query(query, casts) => {
             let mut given = RowSet::default();
+            run.env.engine.iter().for_each(|engine| given.charge_to(engine));
             query::run(query, run, &mut given)?;
             run.scratch.make_room(1);
             for i in 0..given.len() {
@@ -198,7 +200,7 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
 
 /// Inserts the scratch's `changed` row.
 fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    run.interrupt.row()?;
+    run.row()?;
     check_nulls(table, &plan.not_null, run)?;
     if let Err(stop) = run.engine.insert(table, &mut run.scratch.changed) {
         return Err(named(stop, table, run));
@@ -221,7 +223,7 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 
 /// Updates a locked row, which stands in the scratch's row 0.
 pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    run.interrupt.row()?;
+    run.row()?;
     let table = only_table(&plan.search.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
@@ -257,7 +259,7 @@ pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 
 /// Deletes a locked row, which stands in the scratch's row 0.
 pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    run.interrupt.row()?;
+    run.row()?;
     let table = only_table(&plan.search.tables);
     if let Some(returning) = &plan.returning {
         give(returning, &plan.search.tables, run, rows)?;
@@ -265,6 +267,9 @@ pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
     run.engine.delete(table, id, &run.scratch.rows[0])?;
     Ok(())
 }
+
+/// A longer list of targets does not stay with an idle session.
+const TARGETS_KEPT_MAX: usize = 1024;
 
 /// Locks the rows that the search finds and calls `each` with those that still meet its condition; the row stands in the
 /// scratch's row 0.
@@ -279,7 +284,14 @@ fn for_each_locked(
     }
     let mut targets = std::mem::take(&mut run.scratch.targets);
     targets.clear();
+    let mut charge = Charge::default();
     let found = query::descend(search, 0, run, &mut |run: &mut Run<'_>| {
+        if targets.len() == targets.capacity() {
+            if !charge.is_known() {
+                charge = Charge::of_change(run.env.engine.as_ref());
+            }
+            room_for(&mut targets, 1, 0, &mut charge)?;
+        }
         targets.push(run.scratch.ids[0]);
         Ok(Flow::Continue)
     });
@@ -296,6 +308,9 @@ fn for_each_locked(
             }
             Ok(())
         });
+    }
+    if targets.capacity() > TARGETS_KEPT_MAX {
+        targets = Vec::new();
     }
     run.scratch.targets = targets;
     result.map(|()| count)
@@ -331,8 +346,7 @@ fn give(
     for expr in &returning.output {
         rows.push(&evaluate(expr, &frame)?.value());
     }
-    rows.finish_row();
-    Ok(())
+    Ok(rows.finish_row()?)
 }
 
 // ---- constraints

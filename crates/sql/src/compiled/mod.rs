@@ -117,11 +117,11 @@ impl Interrupt {
         self.inline_until = None;
     }
 
-    /// Called for every row looked at, and again for every row changed.
+    /// Counts a row looked at; true if it is time to look around.
     #[inline]
-    fn row(&mut self) -> Result<(), Halt> {
+    fn row(&mut self) -> bool {
         self.rows = self.rows.wrapping_add(1);
-        if self.rows.is_multiple_of(ROWS_PER_LOOK) { self.look() } else { Ok(()) }
+        self.rows.is_multiple_of(ROWS_PER_LOOK)
     }
 
     #[cold]
@@ -155,6 +155,18 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// Called for every row looked at, and again for every row changed.
+    #[inline]
+    fn row(&mut self) -> Result<(), Halt> {
+        if self.interrupt.row() { self.look_around() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_around(&mut self) -> Result<(), Halt> {
+        self.engine.check_snapshot()?;
+        self.interrupt.look()
+    }
+
     pub fn frame<'a>(&'a self, tables: &'a [Option<Arc<Table>>]) -> Frame<'a> {
         Frame {
             tables,

@@ -7,11 +7,12 @@
 //! Where the order comes from an index, a reached limit stops the loops.
 
 use super::access::{self, Access, StepView};
-use super::aggregate::{Grouping, Groups, encode_key};
+use super::aggregate::{Grouping, Groups, HASHED_KEY_BYTES, encode_key};
 use super::sort::{KeyOrder, Sorter};
 use super::{Flow, Halt, Run, Scratch};
+use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
-use crate::expr::{Expr, Frame, evaluate, test};
+use crate::expr::{Env, Expr, Frame, evaluate, test};
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use freshet_engine::catalog::Table;
@@ -105,10 +106,9 @@ pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
     if let Some(wait) = query.lock {
         return run_locking(query, wait, limits, run, rows);
     }
-    let mut output = Output::new(query, limits, rows);
+    let mut output = Output::new(query, limits, rows, run.env);
     descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
-    output.finish();
-    Ok(())
+    Ok(output.finish()?)
 }
 
 fn run_grouped(
@@ -119,17 +119,17 @@ fn run_grouped(
     run: &mut Run<'_>,
     rows: &mut RowSet,
 ) -> Result<(), Halt> {
-    let mut groups = Groups::new(grouping);
+    let engine = run.env.engine.as_ref().filter(|_| grouping.is_unbounded());
+    let mut groups = Groups::new(grouping, Charge::of_query(engine));
     if read {
         descend(query, 0, run, &mut |run: &mut Run<'_>| {
             groups.add(&run.frame(&query.tables))?;
             Ok(Flow::Continue)
         })?;
     }
-    let mut output = Output::new(query, limits, rows);
+    let mut output = Output::new(query, limits, rows, run.env);
     groups.finish(run, |frame| output.take(frame))?;
-    output.finish();
-    Ok(())
+    Ok(output.finish()?)
 }
 
 fn run_locking(
@@ -140,15 +140,14 @@ fn run_locking(
     rows: &mut RowSet,
 ) -> Result<(), Halt> {
     run.engine.set_nowait(wait != LockWait::Wait);
-    let mut output = Output::new(query, limits, rows);
+    let mut output = Output::new(query, limits, rows, run.env);
     let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_row(query, wait, run)? {
         true => Ok(output.take(&run.frame(&query.tables))?),
         false => Ok(Flow::Continue),
     });
     run.engine.set_nowait(false);
     result?;
-    output.finish();
-    Ok(())
+    Ok(output.finish()?)
 }
 
 /// Locks the row at hand; false if it is gone, no longer meets the condition, or is to be skipped.
@@ -177,8 +176,8 @@ fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Ha
     }
 }
 
-/// All rows as owned values.
-pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>, Halt> {
+/// All rows as owned values, and what they are charged.
+pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>>, Charge), Halt> {
     let mut scratch = Scratch::default();
     let mut inner = Run {
         engine: &mut *outer.engine,
@@ -188,9 +187,20 @@ pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<Vec<Vec<Datum>>
         interrupt: &mut *outer.interrupt,
     };
     let mut rows = RowSet::default();
+    let mut charge = Charge::of_query(outer.env.engine.as_ref());
+    outer.env.engine.iter().for_each(|engine| rows.charge_to(engine));
     run(query, &mut inner, &mut rows)?;
     let width = query.columns.len();
-    Ok((0..rows.len()).map(|row| (0..width).map(|column| Datum::from(rows.get(row, column))).collect()).collect())
+    let mut owned: Vec<Vec<Datum>> = Vec::new();
+    let mut bytes = 0;
+    for row in 0..rows.len() {
+        let cells: Vec<Datum> = (0..width).map(|column| Datum::from(rows.get(row, column))).collect();
+        bytes += (size_of::<Vec<Datum>>() + 16) as u64 + cells.iter().map(Datum::memory_bytes).sum::<u64>();
+        room_for(&mut owned, 1, bytes, &mut charge)?;
+        charge.reach(bytes)?;
+        owned.push(cells);
+    }
+    Ok((owned, charge))
 }
 
 /// Calls `each` with every combination of rows that meets the conditions.
@@ -285,10 +295,13 @@ struct Output<'q, 'r> {
     limits: Limits,
     seen: Option<HashSet<Box<[u8]>>>,
     sorter: Option<Sorter<'q>>,
+    /// What DISTINCT remembers.
+    charge: Charge,
+    seen_bytes: u64,
 }
 
 impl<'q, 'r> Output<'q, 'r> {
-    fn new(query: &'q Query, limits: Limits, rows: &'r mut RowSet) -> Output<'q, 'r> {
+    fn new(query: &'q Query, limits: Limits, rows: &'r mut RowSet, env: &Env) -> Output<'q, 'r> {
         let keep = (limits.left != u64::MAX).then(|| limits.left.saturating_add(limits.skip));
         let keep = keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
         let sorted = !query.sort.is_empty();
@@ -297,7 +310,13 @@ impl<'q, 'r> Output<'q, 'r> {
             rows,
             limits,
             seen: query.distinct.then(HashSet::new),
-            sorter: sorted.then(|| Sorter::new(&query.orders, query.output.len(), keep)),
+            sorter: sorted.then(|| {
+                let charge = Charge::of_query(env.engine.as_ref());
+                Sorter::new(&query.orders, query.output.len(), keep, charge)
+            }),
+            // Asked for where it is needed: it touches a counter that all sessions share.
+            charge: Charge::of_query(env.engine.as_ref().filter(|_| query.distinct)),
+            seen_bytes: 0,
         }
     }
 
@@ -312,7 +331,7 @@ impl<'q, 'r> Output<'q, 'r> {
             for expr in &self.query.output {
                 sorter.push(evaluate(expr, frame)?.into_datum());
             }
-            sorter.row_done();
+            sorter.row_done()?;
             return Ok(Flow::Continue);
         }
         if self.limits.skip > 0 {
@@ -322,7 +341,7 @@ impl<'q, 'r> Output<'q, 'r> {
         for expr in &self.query.output {
             self.rows.push(&evaluate(expr, frame)?.value());
         }
-        self.rows.finish_row();
+        self.rows.finish_row()?;
         self.limits.left -= 1;
         Ok(if self.limits.left == 0 { Flow::Stop } else { Flow::Continue })
     }
@@ -332,13 +351,17 @@ impl<'q, 'r> Output<'q, 'r> {
         for (expr, column) in self.query.output.iter().zip(self.query.columns.iter()) {
             encode_key(column.ty, &evaluate(expr, frame)?.value(), &mut key);
         }
+        self.charge.reach(self.seen_bytes + HASHED_KEY_BYTES + key.len() as u64)?;
         let seen = self.seen.as_mut().expect("the caller asks with DISTINCT only");
-        Ok(seen.insert(key.into()))
+        let bytes = HASHED_KEY_BYTES + key.len() as u64;
+        let is_new = seen.insert(key.into());
+        self.seen_bytes += if is_new { bytes } else { 0 };
+        Ok(is_new)
     }
 
-    fn finish(self) {
+    fn finish(self) -> Result<(), SqlError> {
         let Some(sorter) = self.sorter else {
-            return;
+            return Ok(());
         };
         let skip = usize::try_from(self.limits.skip).unwrap_or(usize::MAX);
         let left = usize::try_from(self.limits.left).unwrap_or(usize::MAX);
@@ -346,7 +369,8 @@ impl<'q, 'r> Output<'q, 'r> {
             for datum in &row {
                 self.rows.push(&datum.as_value());
             }
-            self.rows.finish_row();
+            self.rows.finish_row()?;
         }
+        Ok(())
     }
 }

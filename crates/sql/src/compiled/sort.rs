@@ -1,5 +1,7 @@
 //! How do rows get an order that no index gives? A sort that keeps no more than the query's LIMIT needs.
 
+use crate::charge::{Charge, room_for};
+use crate::error::SqlError;
 use crate::value::Datum;
 use freshet_engine::schema::Type;
 use std::cmp::Ordering;
@@ -19,28 +21,37 @@ pub struct Sorter<'q> {
     /// Rows that can still be among the first; `None`: all.
     keep: Option<usize>,
     cells: Vec<Datum>,
+    /// What the cells own.
+    owned_bytes: u64,
+    charge: Charge,
 }
 
 /// How many rows may gather beyond those kept before the surplus is dropped.
 const SURPLUS: usize = 1024;
 
 impl<'q> Sorter<'q> {
-    pub fn new(orders: &'q [KeyOrder], outputs: usize, keep: Option<usize>) -> Sorter<'q> {
-        Sorter { orders, width: orders.len() + outputs, keep, cells: Vec::new() }
+    pub fn new(orders: &'q [KeyOrder], outputs: usize, keep: Option<usize>, charge: Charge) -> Sorter<'q> {
+        Sorter { orders, width: orders.len() + outputs, keep, cells: Vec::new(), owned_bytes: 0, charge }
     }
 
     /// Takes a row's next cell; rows are complete every `width` cells.
     pub fn push(&mut self, datum: Datum) {
+        self.owned_bytes += datum.memory_bytes() - size_of::<Datum>() as u64;
         self.cells.push(datum);
     }
 
-    pub fn row_done(&mut self) {
+    /// The row is complete; 53200 if there is no room for another.
+    pub fn row_done(&mut self) -> Result<(), SqlError> {
         if let Some(keep) = self.keep
             && self.rows() >= keep.saturating_mul(2).saturating_add(SURPLUS)
         {
             let order = self.order(keep);
             self.take(&order);
         }
+        // The order itself is a number for each row.
+        let beside = self.owned_bytes + (self.rows() * size_of::<u32>()) as u64;
+        self.charge.reach(beside + (self.cells.capacity() * size_of::<Datum>()) as u64)?;
+        room_for(&mut self.cells, self.width, beside, &mut self.charge)
     }
 
     /// Gives the rows' outputs in order.
@@ -87,6 +98,7 @@ impl<'q> Sorter<'q> {
             let cells = &mut self.cells[start..start + self.width];
             kept.extend(cells.iter_mut().map(|cell| std::mem::replace(cell, Datum::Null)));
         }
+        self.owned_bytes = kept.iter().map(|d| d.memory_bytes() - size_of::<Datum>() as u64).sum();
         self.cells = kept;
     }
 }
@@ -115,11 +127,11 @@ mod tests {
     }
 
     fn sorted(orders: &[KeyOrder], keep: Option<usize>, rows: &[(Datum, i64)]) -> Vec<i64> {
-        let mut sorter = Sorter::new(orders, 1, keep);
+        let mut sorter = Sorter::new(orders, 1, keep, Charge::default());
         for (k, out) in rows {
             sorter.push(k.clone());
             sorter.push(Datum::Int(*out));
-            sorter.row_done();
+            sorter.row_done().expect("nothing is charged");
         }
         sorter
             .finish()

@@ -330,7 +330,7 @@ fn apply_row(
             for column in columns {
                 rows.push(&column.get(row));
             }
-            rows.finish_row();
+            rows.finish_row()?;
             return Ok(true);
         }
         Action::Insert(insert, casts) => {

@@ -34,6 +34,12 @@ pub enum Datum {
 }
 
 impl Datum {
+    /// With what it owns.
+    pub fn memory_bytes(&self) -> u64 {
+        let owned = if let Datum::Bytes(v) = self { v.len().next_multiple_of(16) } else { 0 };
+        (size_of::<Datum>() + owned) as u64
+    }
+
     pub fn as_value(&self) -> Value<'_> {
         match self {
             Datum::Null => Value::Null,

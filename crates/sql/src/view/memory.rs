@@ -1,8 +1,13 @@
-//! `freshet_memory`: where is the memory? One row per object and kind.
+//! `freshet_memory`: where is the memory? One row per object and kind; their sum is close to what the process has resident.
+//!
+//! | object | kinds |
+//! |---|---|
+//! | a table, `system tables`, `dropped tables` | records, long values, free slots, index NAME |
+//! | `database` | page metadata, versions, transactions, program, log buffers, sessions, statement cache, queries |
 
 use super::{Cells, SystemView, number, text};
 use crate::error::SqlError;
-use freshet_engine::engine::Engine;
+use freshet_engine::engine::{Engine, MemoryUse};
 use freshet_engine::schema::Type;
 
 pub struct MemoryView;
@@ -17,12 +22,7 @@ impl SystemView for MemoryView {
     }
 
     fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
-        let stats = engine.stats();
-        let row = |object: &str, kind: &str, bytes| vec![text(object), text(kind), number(bytes)];
-        Ok(vec![
-            row("database", "pages", stats.page_bytes),
-            row("database", "versions", stats.version_bytes),
-            row("database", "indexes", stats.index_bytes),
-        ])
+        let row = |of: MemoryUse| vec![text(&of.object), text(&of.kind), number(of.bytes)];
+        Ok(engine.memory().into_iter().map(row).collect())
     }
 }

@@ -481,6 +481,10 @@ impl Nodes {
         self.node(id).latch(id)
     }
 
+    pub fn node_bytes(&self) -> usize {
+        self.shape.words * 8
+    }
+
     /// Of the nodes in use; the last chunk's others are address space only, but for the rest of one huge page.
     pub fn memory_bytes(&self) -> usize {
         (self.next.load(Relaxed) as usize - 1) * self.shape.words * 8

@@ -82,6 +82,19 @@ fn nodes_in(lines: usize) -> usize {
     (lines - 1 - buckets_in(lines)) * 2
 }
 
+/// What became of a segment's growth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Growth {
+    /// Another segment stands in its place.
+    Done,
+    /// Someone else is at it.
+    Elsewhere,
+    /// It can never grow again.
+    Stuck,
+    /// There was no memory for it.
+    Refused,
+}
+
 /// Lines that some `Words` of the index's pool owns and keeps until the index is dropped.
 #[derive(Clone, Copy)]
 pub struct Piece {
@@ -409,16 +422,24 @@ impl Segment {
         self.stuck.store(true, Release);
     }
 
-    /// Waits for whoever claimed the growth: true when it has happened, false if it cannot.
-    pub fn await_growth(&self) -> bool {
+    /// Growth was claimed and there is no memory for it: whoever needs it may try again.
+    pub fn abandon_growth(&self) {
+        self.growing.store(false, Release);
+    }
+
+    /// Waits for whoever claimed the growth.
+    pub fn await_growth(&self) -> Growth {
         let mut spin = Spin::new();
         while !self.is_retired() {
             if self.stuck.load(Acquire) {
-                return false;
+                return Growth::Stuck;
+            }
+            if !self.growing.load(Acquire) {
+                return Growth::Refused;
             }
             spin.turn();
         }
-        true
+        Growth::Done
     }
 
     pub fn retire(&self) {

@@ -14,7 +14,7 @@ use crate::ids::DeviceId;
 use super::*;
 
 #[derive(Clone, Default)]
-struct History {
+pub(super) struct History {
     epochs: BTreeMap<Batch, BTreeSet<u64>>,
     next_number: u64,
     acknowledged: BTreeSet<Batch>,
@@ -71,7 +71,7 @@ impl History {
 }
 
 /// Opens what is there, or creates it; none when the power fails.
-fn begin(
+pub(super) fn begin(
     io: &MemIo,
     options: &LogOptions,
     history: &mut History,
@@ -95,7 +95,7 @@ fn begin(
 
 /// What the lives went through, so that a test can tell that it tested something.
 #[derive(Debug, Default)]
-struct Coverage {
+pub(super) struct Coverage {
     discarded: usize,
     acknowledged: usize,
     full: usize,
@@ -104,7 +104,7 @@ struct Coverage {
 }
 
 /// One life of the database: random commits, steps, idle times and checkpoints, until `events` or the power end.
-fn live(
+pub(super) fn live(
     log: &Arc<Log>,
     clock: &MemClock,
     history: &mut History,

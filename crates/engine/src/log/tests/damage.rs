@@ -128,20 +128,19 @@ fn groups_too_far_beyond_the_horizon_are_refused_without_any_witness() {
 }
 
 #[test]
-fn lost_swapped_and_foreign_directories_are_refused() {
+fn lost_copied_and_foreign_directories_are_refused() {
     let (io, options) = written(3, 2);
     let fence = |i: usize| options.dirs[i].join(fence::FILE_NAME);
 
-    let mut swapped = options.clone();
-    swapped.dirs.swap(0, 2);
-    assert!(matches!(
-        refused(&io, &swapped),
-        LogDamage::WrongDevice { expected: DeviceId(0), found: Some(DeviceId(2)), .. }
-    ));
-
     let mut fewer = options.clone();
     fewer.dirs.pop();
-    assert!(matches!(refused(&io, &fewer), LogDamage::DeviceCount { expected: 3, given: 2 }));
+    assert!(matches!(refused(&io, &fewer), LogDamage::MissingDevice { device: DeviceId(2), .. }));
+
+    let mut copied = options.clone();
+    copied.retired_dirs.push(PathBuf::from("copy"));
+    io.create_dir_all(Path::new("copy")).unwrap();
+    io.replace(Path::new("copy/fence"), &io.contents(&fence(1)).unwrap());
+    assert!(matches!(refused(&io, &copied), LogDamage::SameDevice { device: DeviceId(1), .. }));
 
     let mut elsewhere = options.clone();
     elsewhere.dirs[1] = PathBuf::from("not-mounted");

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod devices;
 mod drivers;
 mod faults;
 mod space;
@@ -22,6 +23,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 fn options(devices: usize) -> LogOptions {
     LogOptions {
         dirs: (0..devices).map(|i| PathBuf::from(format!("log{i}"))).collect(),
+        retired_dirs: Vec::new(),
         fence_dirs: vec![PathBuf::from("backup")],
         segment_bytes: SEGMENT_BYTES,
         log_size_bytes: devices as u64 * 6 * SEGMENT_BYTES,
