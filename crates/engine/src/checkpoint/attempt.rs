@@ -352,7 +352,10 @@ pub(super) fn could_free(core: &Core, manifest: &Manifest) -> bool {
     fragment.map_or(after, |epoch| epoch.min(after)) > manifest.log_start.epoch
 }
 
-/// How a directory is recorded: the data directory may move.
+/// How a directory is recorded: the data directory may move, the working directory is another each time.
 pub(super) fn recorded(dir: &Path, data_dir: &Path) -> PathBuf {
-    if dir == data_dir { PathBuf::new() } else { dir.to_path_buf() }
+    if dir == data_dir {
+        return PathBuf::new();
+    }
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())
 }
