@@ -151,6 +151,28 @@ impl Options {
         std::iter::once(&self.data_dir).chain(beside).cloned().collect()
     }
 
+    /// A backup directory is none of the log's, and is given once.
+    fn check_backup_dirs(&self) -> Result<(), OpenError> {
+        let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let mut taken: Vec<PathBuf> = self.log_options().dirs.iter().map(absolute).collect();
+        for dir in &self.backup_dirs {
+            if taken.contains(&absolute(dir)) {
+                return Err(refuse(format!("{} is given twice, as backup or log directory", dir.display())));
+            }
+            taken.push(absolute(dir));
+        }
+        Ok(())
+    }
+
+    fn subject(&self) -> Subject {
+        Subject {
+            data_dir: self.data_dir.clone(),
+            log_dirs: self.log_dirs.clone(),
+            retired_log_dirs: self.retired_log_dirs.clone(),
+            backup_dirs: self.backup_dirs.clone(),
+        }
+    }
+
     fn checkpoint_settings(&self) -> Settings {
         let threads = match self.checkpoint_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
@@ -602,6 +624,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
         return Err(refuse(format!("the staging limit must be at least {STAGE_LIMIT_BYTES_MIN} bytes")));
     }
+    options.check_backup_dirs()?;
     if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
         return Err(refuse(format!("{} holds no database", dir.display())));
     }
@@ -784,10 +807,11 @@ fn open_log(
         _ => {
             let dirs = options.checkpoint_settings().backup_dirs;
             let images = Images::open(io, &options.data_dir, &dirs, options.direct_io, manifest);
-            Some(images.map_err(|bad| refuse(replay::ReplayError::Images(bad)))?)
+            Some(images.map_err(|bad| refuse_images(io, options, replay::ReplayError::Images(bad)))?)
         }
     };
-    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter).map_err(refuse)?;
+    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter);
+    let done = done.map_err(|bad| refuse_images(io, options, bad))?;
     checkpoint::restore_marks(pages, images.as_ref(), manifest.log_start.epoch);
     if let Some(images) = &images {
         manifest.adopt(images);
@@ -807,11 +831,20 @@ fn open_log(
 
 /// Where the log is damaged, and what that is about.
 fn refuse_loss(io: &Arc<dyn Io>, options: &Options, damage: &LogDamage) -> OpenError {
-    let (data_dir, log_dirs, backup_dirs) = (&options.data_dir, &options.log_dirs, &options.backup_dirs);
-    let subject = Subject { data_dir: data_dir.clone(), log_dirs: log_dirs.clone(), backup_dirs: backup_dirs.clone() };
-    match inspect::affected(io, &subject) {
+    match inspect::affected(io, &options.subject()) {
         Some(affected) => refuse(format!("{damage}; {affected}")),
         None => refuse(damage),
+    }
+}
+
+/// The same for images.
+fn refuse_images(io: &Arc<dyn Io>, options: &Options, bad: replay::ReplayError) -> OpenError {
+    match &bad {
+        replay::ReplayError::Images(images) => match inspect::affected_by(io, &options.subject(), images) {
+            Some(affected) => refuse(format!("{bad}; {affected}")),
+            None => refuse(bad),
+        },
+        _ => refuse(bad),
     }
 }
 

@@ -23,6 +23,7 @@ mod world;
 
 mod checkpoint;
 mod crash;
+mod cuts;
 mod damaged;
 mod faults;
 mod format;
