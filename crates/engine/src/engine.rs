@@ -164,6 +164,15 @@ impl Options {
         Ok(())
     }
 
+    fn subject(&self) -> Subject {
+        Subject {
+            data_dir: self.data_dir.clone(),
+            log_dirs: self.log_dirs.clone(),
+            retired_log_dirs: self.retired_log_dirs.clone(),
+            backup_dirs: self.backup_dirs.clone(),
+        }
+    }
+
     fn checkpoint_settings(&self) -> Settings {
         let threads = match self.checkpoint_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
@@ -798,10 +807,11 @@ fn open_log(
         _ => {
             let dirs = options.checkpoint_settings().backup_dirs;
             let images = Images::open(io, &options.data_dir, &dirs, options.direct_io, manifest);
-            Some(images.map_err(|bad| refuse(replay::ReplayError::Images(bad)))?)
+            Some(images.map_err(|bad| refuse_images(io, options, replay::ReplayError::Images(bad)))?)
         }
     };
-    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter).map_err(refuse)?;
+    let done = replay::replay(pages, &scan, digests, images.as_ref(), options.crew(), meter);
+    let done = done.map_err(|bad| refuse_images(io, options, bad))?;
     checkpoint::restore_marks(pages, images.as_ref(), manifest.log_start.epoch);
     if let Some(images) = &images {
         manifest.adopt(images);
@@ -821,11 +831,20 @@ fn open_log(
 
 /// Where the log is damaged, and what that is about.
 fn refuse_loss(io: &Arc<dyn Io>, options: &Options, damage: &LogDamage) -> OpenError {
-    let (data_dir, log_dirs, backup_dirs) = (&options.data_dir, &options.log_dirs, &options.backup_dirs);
-    let subject = Subject { data_dir: data_dir.clone(), log_dirs: log_dirs.clone(), backup_dirs: backup_dirs.clone() };
-    match inspect::affected(io, &subject) {
+    match inspect::affected(io, &options.subject()) {
         Some(affected) => refuse(format!("{damage}; {affected}")),
         None => refuse(damage),
+    }
+}
+
+/// The same for images.
+fn refuse_images(io: &Arc<dyn Io>, options: &Options, bad: replay::ReplayError) -> OpenError {
+    match &bad {
+        replay::ReplayError::Images(images) => match inspect::affected_by(io, &options.subject(), images) {
+            Some(affected) => refuse(format!("{bad}; {affected}")),
+            None => refuse(bad),
+        },
+        _ => refuse(bad),
     }
 }
 

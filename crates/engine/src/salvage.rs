@@ -14,8 +14,9 @@ use crate::txn::{Error, Isolation, Session, Stop};
 use std::fmt;
 use std::sync::Arc;
 
-/// Rows inserted by one commit.
+/// What one commit inserts at most: rows, or bytes of long values.
 const BATCH_ROWS: usize = 500;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// One table of the new database.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,12 +113,15 @@ impl Writer<'_> {
         let mut saved = Saved { table: table.def.name.clone(), rows: 0, older: 0, lost: 0 };
         let before = losses.len();
         let mut batch: Vec<(RowId, Row)> = Vec::new();
+        let mut bytes = 0;
         let mut refused = Vec::new();
         remains.read(
             table,
             |id, row| {
                 batch.push((id, copy_of(&table.layout, row)));
-                if batch.len() == BATCH_ROWS {
+                bytes += row.heap.len();
+                if batch.len() == BATCH_ROWS || bytes > BATCH_BYTES {
+                    bytes = 0;
                     saved.rows += self.insert(table, &mut batch, &mut refused)?;
                 }
                 Ok::<(), SalvageError>(())

@@ -35,6 +35,9 @@ pub struct Directories {
     /// Log directory, one per device [default: log in the data directory]
     #[arg(long, env = "FRESHET_LOG", value_name = "DIR", value_delimiter = ':', action = clap::ArgAction::Append)]
     log: Vec<PathBuf>,
+    /// Log directory that is about to leave, or has left
+    #[arg(long, env = "FRESHET_LOG_RETIRED", value_name = "DIR", value_delimiter = ':', action = clap::ArgAction::Append)]
+    log_retired: Vec<PathBuf>,
     /// Directory with images that were moved there [default: where they were written]
     #[arg(long, env = "FRESHET_BACKUP", value_name = "DIR", value_delimiter = ':', action = clap::ArgAction::Append)]
     backup: Vec<PathBuf>,
@@ -42,7 +45,12 @@ pub struct Directories {
 
 impl Directories {
     pub fn subject(&self) -> Subject {
-        Subject { data_dir: self.data.clone(), log_dirs: self.log.clone(), backup_dirs: self.backup.clone() }
+        Subject {
+            data_dir: self.data.clone(),
+            log_dirs: self.log.clone(),
+            retired_log_dirs: self.log_retired.clone(),
+            backup_dirs: self.backup.clone(),
+        }
     }
 }
 

@@ -79,7 +79,6 @@ struct Answer {
 /// Somebody who looks at the database while another commits.
 #[derive(Default)]
 pub struct Watcher {
-    #[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "turns inside a commit come with the feature"))]
     engine: Option<Engine>,
     session: Option<Session>,
     /// What its open transaction sees.
@@ -120,10 +119,10 @@ impl Watcher {
         }
         session.begin_statement();
         let snapshot = self.snapshot.as_ref().expect("just set");
-        for at in 0..TABLES.len() {
+        for (at, name) in TABLES.iter().enumerate() {
             match Own::default().view(snapshot, &self.latest, at) {
                 Some(rows) => check_rows(session, at, &rows)?,
-                None => demand!(table_of(session, at).is_none(), "table {} is there", TABLES[at]),
+                None => demand!(table_of(session, at).is_none(), "table {name} is there"),
             }
         }
         Ok(())
@@ -514,7 +513,12 @@ impl World {
     /// What an offline check calls damage; nothing if all is well.
     fn inspect(&self, io: MemIo) -> String {
         let options = self.plan.options(self.life);
-        let subject = Subject { data_dir: options.data_dir, log_dirs: options.log_dirs, backup_dirs: Vec::new() };
+        let subject = Subject {
+            data_dir: options.data_dir,
+            log_dirs: options.log_dirs,
+            retired_log_dirs: Vec::new(),
+            backup_dirs: Vec::new(),
+        };
         let io: Arc<dyn Io> = Arc::new(io);
         match inspect::check(&io, &subject, &mut |_| {}) {
             Ok(report) if !report.is_damaged() => String::new(),

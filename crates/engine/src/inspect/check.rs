@@ -6,11 +6,12 @@ use super::history;
 use super::pages;
 use super::{InspectError, Progress, Subject, Watch};
 use crate::catalog::SYSTEM_STORAGE;
-use crate::checkpoint::{Manifest, ManifestError};
+use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest, ManifestError};
 use crate::ids::{Cts, Epoch};
 use crate::io::{Io, ReadOnly};
 use crate::log::survey::{self, Found, Survey};
 use crate::log::{DatabaseId, Incarnation, LogDamage, LogStart, scan};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -124,6 +125,23 @@ pub fn is_there(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError>
     }
 }
 
+/// The same for images: which tables' rows they hold.
+pub(crate) fn affected_by(io: &Arc<dyn Io>, subject: &Subject, bad: &BadImages) -> Option<String> {
+    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let mut findings = Findings::default();
+    let evidence = gather(&io, subject, &mut findings, &mut |_| {});
+    let manifest = evidence.manifest.as_ref()?;
+    let contents = evidence.catalog(&io, subject, manifest, &mut findings).1;
+    let (images, _) = Images::survey(&io, &subject.data_dir, &subject.backup_dirs, manifest);
+    let of_file = |i: &&ImagePlace| images.path(i) == bad.path || images.path(i).as_os_str().is_empty();
+    let in_file: Vec<_> = images.images.iter().filter(of_file).collect();
+    let at = in_file.iter().filter(|i| i.offset == bad.offset).copied().collect::<Vec<_>>();
+    let lost = if at.is_empty() { in_file } else { at };
+    let tables: BTreeSet<_> = lost.iter().filter_map(|i| contents.name_of(i.head.meta.storage)).collect();
+    let tables = if tables.is_empty() { "unknown tables".into() } else { Vec::from_iter(tables).join(", ") };
+    Some(format!("{} pages are affected, of {tables}", lost.len()))
+}
+
 /// Nobody else may change what is looked at.
 pub(crate) fn lock(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError> {
     for dir in subject.fence_dirs(None).into_iter().chain(subject.log_dirs()) {
@@ -141,13 +159,8 @@ pub(crate) fn affected(io: &Arc<dyn Io>, subject: &Subject) -> Option<String> {
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
     let mut findings = Findings::default();
     let evidence = gather(&io, subject, &mut findings, &mut |_| {});
-    let durable = evidence.durable?;
     let manifest = evidence.manifest.as_ref()?;
-    // The catalog is enough for the names.
-    let mut set = pages::load_images(&io, subject, manifest, Some(SYSTEM_STORAGE), &mut findings);
-    let groups = evidence.groups(|group| group.header.epoch <= durable);
-    history::replay(&groups, &mut set, &mut findings, &mut |_| {});
-    let contents = contents::catalog(&set, &mut findings);
+    let (set, contents) = evidence.catalog(&io, subject, manifest, &mut findings);
     evidence.describe_affected(&contents, &set)
 }
 
@@ -157,11 +170,13 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     let options = subject.log_options(manifest.as_ref());
     let total_bytes = log_bytes(io, &options.dirs);
     let mut done_bytes = 0;
-    let start = manifest.as_ref().map(|m| m.log_start.clone()).unwrap_or_default();
-    let survey = survey::survey(&**io, &options, &start, manifest.as_ref().map(|m| m.database), &mut |bytes| {
+    let needed = manifest.as_ref().map(|m| m.log_start.clone()).unwrap_or_default();
+    let survey = survey::survey(&**io, &options, &needed, manifest.as_ref().map(|m| m.database), &mut |bytes| {
         done_bytes += bytes;
         watch(Progress { phase: "log", done_bytes, total_bytes });
     });
+    // Without a manifest the log begins where it begins.
+    let start = manifest.as_ref().map_or_else(|| survey.first(), |_| needed);
     let relied_on = manifest.as_ref().map_or(Epoch(0), |m| m.relied_on);
     let is_created = manifest.as_ref().is_none_or(|m| m.created);
     let verdict = scan(io, &options, &start, relied_on);
@@ -169,6 +184,9 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     evidence.acknowledged = evidence.survey.witnessed().max(relied_on);
     match verdict {
         Ok(scan) => {
+            if evidence.manifest.as_ref().is_some_and(|m| m.database != scan.database()) {
+                findings.push(Finding::damage("the log belongs to another database than the manifest"));
+            }
             evidence.durable = Some(scan.durable());
             evidence.acknowledged = evidence.acknowledged.max(scan.durable());
             let discarded = scan.discarded();
@@ -229,6 +247,22 @@ impl Evidence {
         }
     }
 
+    /// The catalog alone, which is enough for names.
+    fn catalog(
+        &self,
+        io: &Arc<dyn Io>,
+        subject: &Subject,
+        manifest: &Manifest,
+        findings: &mut Findings,
+    ) -> (pages::PageSet, Contents) {
+        let end = self.durable.unwrap_or(Epoch(u64::MAX));
+        let mut set = pages::load_images(io, subject, manifest, Some(SYSTEM_STORAGE), findings);
+        let groups = self.groups(|group| group.header.epoch <= end);
+        history::replay(&groups, &mut set, findings, &mut |_| {});
+        let contents = contents::catalog(&set, findings);
+        (set, contents)
+    }
+
     /// What the verdict does not depend on.
     fn tell_problems(&self, findings: &mut Findings) {
         let known: Vec<String> = findings.list.iter().map(|f| f.reason.clone()).collect();
@@ -236,7 +270,7 @@ impl Evidence {
             findings.push(Finding::of_log(problem));
         }
         for path in &self.survey.short_fences {
-            let finding = Finding::note("a copy of the fence lacks records, which the next open adds");
+            let finding = Finding::note("a copy of the fence lacks records that others have; the next open adds them");
             findings.push(Finding { path: Some(path.clone()), ..finding });
         }
     }

@@ -27,8 +27,8 @@ mod history;
 mod pages;
 mod remains;
 
-pub(crate) use check::affected;
 pub use check::{Report, check, is_there};
+pub(crate) use check::{affected, affected_by};
 pub(crate) use contents::Defined;
 pub use finding::{Finding, Severity};
 pub use remains::{Fate, Loss};
@@ -45,6 +45,8 @@ pub struct Subject {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
+    /// Log directories that are about to leave, or have left.
+    pub retired_log_dirs: Vec<PathBuf>,
     /// Where images are, besides the directories that the manifest names: moved there, or mounted elsewhere.
     pub backup_dirs: Vec<PathBuf>,
 }
@@ -67,7 +69,8 @@ impl Subject {
 
     fn log_options(&self, manifest: Option<&Manifest>) -> LogOptions {
         let fence_dirs = self.fence_dirs(manifest);
-        LogOptions { fence_dirs, direct_io: false, ..LogOptions::new(self.log_dirs()) }
+        let retired_dirs = self.retired_log_dirs.clone();
+        LogOptions { fence_dirs, retired_dirs, direct_io: false, ..LogOptions::new(self.log_dirs()) }
     }
 }
 

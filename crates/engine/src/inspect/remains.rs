@@ -75,6 +75,8 @@ pub(crate) struct Remains {
     set: PageSet,
     history: History,
     contents: Contents,
+    /// Pages for which an older image serves, and its S.
+    stale: BTreeMap<PageNo, Cts>,
     /// What is wrong with the source.
     pub findings: Vec<Finding>,
     /// Losses that are no single row of a known table.
@@ -94,7 +96,10 @@ pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> 
     let mut losses = evidence.lost_epochs();
     let mut set = match &evidence.manifest {
         Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
-        None => PageSet::default(),
+        None => {
+            losses.push(Loss::of(None, "the manifest is lost: an image that is missing, too, cannot be told"));
+            PageSet::default()
+        }
     };
     let dirs = subject.fence_dirs(evidence.manifest.as_ref());
     let stale = pages::rummage(&io, &dirs, &mut set, needed);
@@ -105,8 +110,8 @@ pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> 
     losses.extend(history.lost_transactions.drain(..).map(|reason| Loss::of(None, reason)));
     let contents = contents::catalog(&set, &mut findings);
     let halves = std::mem::take(&mut history.halves).into_iter().collect();
-    let mut remains = Remains { set, history, contents, findings: Vec::new(), losses, halves };
-    let (pages, definitions) = (remains.lost_pages(&stale), remains.lost_definitions());
+    let mut remains = Remains { set, history, contents, stale, findings: Vec::new(), losses, halves };
+    let (pages, definitions) = (remains.lost_pages(), remains.lost_definitions());
     remains.losses.extend(pages.into_iter().chain(definitions));
     remains.findings = findings.list;
     Ok(remains)
@@ -132,7 +137,7 @@ impl Remains {
     }
 
     /// Pages whose image is lost, and those for which an older one serves.
-    fn lost_pages(&self, stale: &BTreeMap<PageNo, Cts>) -> Vec<Loss> {
+    fn lost_pages(&self) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (number, page) in self.set.pages.iter().filter(|(_, page)| page.meta.container == PRIMARY) {
             let table = self.contents.name_of(page.meta.storage);
@@ -141,7 +146,7 @@ impl Remains {
                 let missing = page.imaged_slots.saturating_sub(saved);
                 let reason = format!("page {}: its image is lost, and up to {missing} rows with it", number.0);
                 losses.push(Loss::of(table, reason));
-            } else if let Some(snapshot) = stale.get(number) {
+            } else if let Some(snapshot) = self.stale.get(number) {
                 let (number, snapshot) = (number.0, snapshot);
                 let reason = format!(
                     "page {number}: its image is lost; one of {snapshot:?} serves, without later changes that left the log"
@@ -186,37 +191,33 @@ impl Remains {
         self.set.pages.get(&row.page()).map(|page| page.meta.storage)
     }
 
-    /// Calls `each` with every row of a table that is left, and `lose` with every one that is not, or not as it was last.
+    /// Calls `each` with every row of a table that is left, and `lose` with every one that is not, or not as it was last. Rows in their
+    /// last version come first: where an older one has the key of another row, it is that one which was there longer.
     pub fn read<E>(
         &self,
         table: &Defined,
         mut each: impl FnMut(RowId, &Row) -> Result<(), E>,
         mut lose: impl FnMut(Loss),
     ) -> Result<(), E> {
-        let name = || Some(table.def.name.clone());
         let mut pages: Vec<_> = self.set.pages.iter().filter(|(_, page)| page.is_of(table.storage, PRIMARY)).collect();
         pages.sort_by_key(|(_, page)| page.meta.ordinal);
-        for (number, page) in pages {
-            if page.record(0).is_none_or(|record| record.len() != table.layout.words()) {
-                let reason = format!("page {}: its slots are not of the table's width", number.0);
-                lose(Loss::of(name(), reason));
-                continue;
-            }
-            for slot in (0..page.slots()).filter(|slot| page.is_live(*slot)) {
-                let (id, record) = (RowId::new(*number, slot as u16), page.record(slot).expect("a slot of the page"));
-                let read = row_of(&self.set, table.storage, &table.layout, record, |_| {});
-                match read.and_then(|row| contents::fits_columns(table, &row).map(|()| row)) {
-                    Ok(row) => {
-                        if let Some(broken) = self.history.broken.get(&id) {
-                            let key = key_of(table, &row);
-                            let reason = format!("{}; {} changes of it are lost", broken.reason, broken.lost.len());
-                            lose(Loss { fate: Fate::Older, row: Some(id), key, ..Loss::of(name(), reason) });
-                        }
+        let (fitting, odd): (Vec<_>, Vec<_>) = pages.into_iter().partition(|(_, page)| {
+            let width = page.record(0).map(<[u64]>::len);
+            width == Some(table.layout.words())
+        });
+        for (number, _) in odd {
+            let reason = format!("page {}: its slots are not of the table's width", number.0);
+            lose(Loss::of(Some(table.def.name.clone()), reason));
+        }
+        for older in [false, true] {
+            for &(&number, page) in &fitting {
+                for slot in (0..page.slots()).filter(|slot| page.is_live(*slot)) {
+                    let id = RowId::new(number, slot as u16);
+                    let is_older = self.stale.contains_key(&number) || self.history.broken.contains_key(&id);
+                    if is_older == older
+                        && let Some(row) = self.row(table, page, id, &mut lose)
+                    {
                         each(id, &row)?;
-                    }
-                    Err(reason) => {
-                        let key = key_of_record(table, record);
-                        lose(Loss { row: Some(id), key, ..Loss::of(name(), reason) });
                     }
                 }
             }
@@ -224,10 +225,32 @@ impl Remains {
         for (id, broken) in self.history.broken.iter().filter(|(id, _)| self.storage_of(**id) == Some(table.storage)) {
             let page = &self.set.pages[&id.page()];
             if page.meta.container == PRIMARY && !page.is_live(usize::from(id.slot())) {
-                lose(Loss { row: Some(*id), ..Loss::of(name(), broken.reason.as_str()) });
+                lose(Loss { row: Some(*id), ..Loss::of(Some(table.def.name.clone()), broken.reason.as_str()) });
             }
         }
         Ok(())
+    }
+
+    /// A live row, if it is whole.
+    fn row(&self, table: &Defined, page: &Page, id: RowId, lose: &mut impl FnMut(Loss)) -> Option<Row> {
+        let name = || Some(table.def.name.clone());
+        let record = page.record(usize::from(id.slot())).expect("a slot of the page");
+        let read = row_of(&self.set, table.storage, &table.layout, record, |_| {});
+        match read.and_then(|row| contents::fits_columns(table, &row).map(|()| row)) {
+            Ok(row) => {
+                if let Some(broken) = self.history.broken.get(&id) {
+                    let key = key_of(table, &row);
+                    let reason = format!("{}; {} changes of it are lost", broken.reason, broken.lost.len());
+                    lose(Loss { fate: Fate::Older, row: Some(id), key, ..Loss::of(name(), reason) });
+                }
+                Some(row)
+            }
+            Err(reason) => {
+                let key = key_of_record(table, record);
+                lose(Loss { row: Some(id), key, ..Loss::of(name(), reason) });
+                None
+            }
+        }
     }
 }
 

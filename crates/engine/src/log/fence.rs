@@ -349,9 +349,6 @@ pub(super) fn survey(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Fen
     for file in &files {
         if let Err(damage) = list.check(file) {
             fences.problems.push(damage);
-        } else if file.reach > file.records.len() {
-            let offset = (file.records.len() * BLOCK_BYTES) as u64;
-            fences.problems.push(LogDamage::FenceDamaged { path: file.path.clone(), offset });
         } else if file.records.len() < list.records.len() {
             fences.short.push(file.path.clone());
         }

@@ -73,7 +73,7 @@ pub(crate) struct Survey {
     pub broken: Vec<Broken>,
     /// Directories, files and copies of the fence that are not what they should be.
     pub problems: Vec<LogDamage>,
-    /// Copies of the fence that are shorter than others, or torn: the next open completes them.
+    /// Copies of the fence that lack records of the others: an extension that was cut short, or damage. The next open completes them.
     pub short_fences: Vec<PathBuf>,
     fence: Option<FenceList>,
     dirs: Vec<PathBuf>,
@@ -160,6 +160,17 @@ impl Survey {
         let later = self.found.iter().map(|f| &f.header).filter(|header| header.incarnation > incarnation);
         let next = later.min_by_key(|header| (header.incarnation, header.epoch));
         next.map_or(Epoch(u64::MAX), |header| header.prev_epoch)
+    }
+
+    /// Where the valid groups begin, for who has no manifest.
+    pub fn first(&self) -> LogStart {
+        let first = self.found.iter().map(|f| &f.header).find(|header| self.is_valid(header));
+        first.map_or_else(LogStart::default, |header| LogStart {
+            epoch: header.epoch,
+            prev: header.prev_epoch,
+            incarnation: header.incarnation,
+            devices: Vec::new(),
+        })
     }
 
     /// Epochs that are valid, from `start` on, each with whether all its groups are there.

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | kind | 1 | [`COMMIT`], [`FRAGMENT`], [`COMMIT_FRAGMENTS`], [`PAGE`] |
 //! | cts | 8 | commits: the commit timestamp |
-//! | base | varint | commits and fragments: cts (or for a fragment zero) minus the base that `prev_cts` are told against |
+//! | base | varint; 8 | commits: cts minus the base that `prev_cts` are told against; fragments, behind the transaction id: the base itself |
 //! | large | 8 + varint + 4 | fragments: transaction id; commits of fragments: transaction id, count, sum of the fragments' CRC32C |
 //! | operations | to the end | one composed delta per row |
 //!

@@ -3,6 +3,7 @@
 use crate::world::{LONG, begin, commit_insert, create, delete, set_n};
 use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::{Engine, Options};
+use freshet_engine::inspect::Subject;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{Row, Value};
 use freshet_engine::txn::{Isolation, TableCursor};
@@ -10,6 +11,15 @@ use std::sync::Arc;
 
 /// Id, number, note.
 pub type Rows = Vec<(i64, i64, Vec<u8>)>;
+
+pub fn subject(options: &Options) -> Subject {
+    Subject {
+        data_dir: options.data_dir.clone(),
+        log_dirs: options.log_dirs.clone(),
+        retired_log_dirs: options.retired_log_dirs.clone(),
+        backup_dirs: options.backup_dirs.clone(),
+    }
+}
 
 /// Two incarnations of table t, a checkpoint between, long values, deleted and reused rows, and a witness at the end.
 pub fn written() -> (MemIo, Options, Rows) {

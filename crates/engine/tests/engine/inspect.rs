@@ -6,19 +6,14 @@
 //! | a flipped byte is refused or harmless, and a check tells which | every kind of byte of a small database |
 //! | a check writes nothing and needs nobody else to be there | operations on files are counted |
 
-use crate::damaged::{contents, written};
+use crate::damaged::{contents, subject, written};
 use crate::model::{Dice, Model, Plan, seeds};
 use freshet_engine::engine::{Engine, Options};
-use freshet_engine::inspect::{Finding, InspectError, Report, Severity, Subject, check};
+use freshet_engine::inspect::{Finding, InspectError, Report, Severity, check};
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-fn subject(options: &Options) -> Subject {
-    let (data_dir, log_dirs) = (options.data_dir.clone(), options.log_dirs.clone());
-    Subject { data_dir, log_dirs, backup_dirs: options.backup_dirs.clone() }
-}
 
 fn inspect(io: &MemIo, options: &Options) -> Report {
     let io: Arc<dyn Io> = Arc::new(io.clone());

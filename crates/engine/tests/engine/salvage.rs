@@ -1,8 +1,8 @@
 //! What a salvage saves of a damaged database: everything that is whole, nothing that never was, and a list of the rest.
 
-use crate::damaged::{Rows, contents, written};
+use crate::damaged::{Rows, contents, subject, written};
 use freshet_engine::engine::{Engine, Options};
-use freshet_engine::inspect::{Fate, Subject};
+use freshet_engine::inspect::Fate;
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::salvage::{Salvaged, salvage};
@@ -18,9 +18,8 @@ fn save(io: &MemIo, options: &Options) -> (Salvaged, Option<Rows>) {
     let open =
         |io: &MemIo| Engine::open_with(Arc::new(io.clone()), MemClock::new(), Options::small("/new")).expect("opens");
     let engine = open(&target);
-    let (data_dir, log_dirs) = (options.data_dir.clone(), options.log_dirs.clone());
-    let subject = Subject { data_dir, log_dirs, backup_dirs: options.backup_dirs.clone() };
-    let salvaged = salvage(&source, &subject, &engine, &mut |_| {}).expect("a new database takes what is left");
+    let salvaged =
+        salvage(&source, &subject(options), &engine, &mut |_| {}).expect("a new database takes what is left");
     assert_eq!(io.operations(), operations, "the source is only read");
     drop(engine);
     let engine = open(&target.crash(1));
@@ -104,4 +103,37 @@ fn nothing_is_saved_that_never_was() {
         }
     }
     assert!(incomplete > 20, "{incomplete}");
+}
+
+#[test]
+fn fixtures_of_every_version_are_saved_whole() {
+    for io in crate::format::fixtures() {
+        let (salvaged, _) = save(&io, &crate::format::options());
+        assert!(salvaged.is_complete(), "{salvaged}");
+        let every = salvaged.tables.iter().find(|saved| saved.table == "every").expect("a table of every type");
+        assert_eq!((every.rows, every.older, every.lost), (20, 0, 0));
+    }
+}
+
+/// An image of rows is lost: the refusal names the table, and what the log alone knows is saved.
+#[test]
+fn a_lost_image_takes_its_rows_and_no_others() {
+    let (io, options, expected) = written();
+    let path = io.names().into_iter().rfind(|n| n.starts_with("/db/images-000001")).expect("a segment");
+    let bytes = io.contents(&path).expect("a file");
+    // The first image of records that is not the system table's.
+    let heads = (0..bytes.len()).step_by(8).filter(|at| bytes[*at..].starts_with(b"FIMG"));
+    let of_table = |at: &usize| bytes[at + 8] > 1 && bytes[at + 16] == 0;
+    let at = heads.into_iter().find(of_table).expect("an image of the table");
+    let damaged = with(&io, |io| io.flip_bit(&path, at as u64 + 100, 0).expect("the file is there"));
+    let opened = Engine::open_with(Arc::new(damaged.clone()), MemClock::new(), options.clone());
+    let Err(refused) = opened else { panic!("a damaged image is served") };
+    assert!(refused.0.contains("1 pages are affected, of t"), "{refused}");
+    let (salvaged, rows) = save(&damaged, &options);
+    let rows = rows.expect("the catalog is whole");
+    // Inserted after the checkpoint, into slots that were never used before.
+    assert!(rows.iter().any(|row| row.0 == 300) && rows.iter().all(|row| expected.contains(row)), "{salvaged}");
+    let of_page =
+        salvaged.losses.iter().any(|loss| loss.table.as_deref() == Some("t") && loss.reason.contains("image"));
+    assert!(of_page, "{salvaged}");
 }
