@@ -119,7 +119,7 @@ fn fixtures_of_every_version_are_saved_whole() {
 #[test]
 fn a_lost_image_takes_its_rows_and_no_others() {
     let (io, options, expected) = written();
-    let path = io.names().into_iter().filter(|n| n.starts_with("/db/images-000001")).next_back().expect("a segment");
+    let path = io.names().into_iter().rfind(|n| n.starts_with("/db/images-000001")).expect("a segment");
     let bytes = io.contents(&path).expect("a file");
     // The first image of records that is not the system table's.
     let heads = (0..bytes.len()).step_by(8).filter(|at| bytes[*at..].starts_with(b"FIMG"));
