@@ -25,6 +25,8 @@ const BLOCK: usize = 1 << 20;
 const READERS: u64 = 4;
 const FLUSH_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const FLUSHES: usize = 30;
+/// Above it this run is not alone.
+const LOAD_MAX: f64 = 0.7;
 
 /// What this machine can do, in the units of its figures.
 #[derive(Clone, Serialize, Debug)]
@@ -43,6 +45,8 @@ pub struct Machine {
     /// Bytes, median microseconds.
     pub flush_us: Vec<(usize, f64)>,
     pub dependent_miss_ns: f64,
+    /// Processes that wanted to run in the last minute, on average, before the run began.
+    pub load_average: f64,
 }
 
 impl Machine {
@@ -53,6 +57,7 @@ impl Machine {
 
     /// Measures in `dir`, with a file of `bytes`.
     pub fn measure(dir: &Path, bytes: u64) -> Result<Machine, BenchError> {
+        let load_average = read("/proc/loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0);
         let path = dir.join("bench.probe");
         let measured = Disk::measure(&path, bytes).map_err(on(&path));
         let removed = std::fs::remove_file(&path);
@@ -71,6 +76,7 @@ impl Machine {
             read_cached_bytes_per_s: disk.read_cached,
             flush_us: disk.flush_us,
             dependent_miss_ns: dependent_miss_ns((bytes as usize).min(256 << 20)),
+            load_average,
         })
     }
 
@@ -79,7 +85,7 @@ impl Machine {
             self.flush_us.iter().map(|(bytes, us)| format!("{} KiB {us:.0} us", bytes >> 10)).collect();
         let mega = |rate: f64| format!("{:.0} MB/s", rate / 1e6);
         let cached = if self.direct { "O_DIRECT" } else { "O_DIRECT refused" };
-        vec![
+        let mut lines = vec![
             format!(
                 "{}, {} cores, {:.1} GiB",
                 self.processor,
@@ -95,7 +101,14 @@ impl Machine {
                 flushes.join(", ")
             ),
             format!("dependent miss {:.0} ns", self.dependent_miss_ns),
-        ]
+        ];
+        if self.load_average > LOAD_MAX {
+            lines.push(format!(
+                "other work runs here (load average {:.1}): times are too long, rates too low",
+                self.load_average
+            ));
+        }
+        lines
     }
 }
 

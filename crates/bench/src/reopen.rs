@@ -44,6 +44,8 @@ impl ReopenArgs {
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub struct Reopened {
     pub open_seconds: f64,
+    /// Processor time of all threads meanwhile: it grows less than the time does beside other work.
+    pub processor_seconds: f64,
     /// What the engine foretold before this restart, where it did.
     pub predicted_seconds: Option<f64>,
     pub recovery: Recovery,
@@ -104,6 +106,7 @@ pub fn reopen(args: &ReopenArgs) -> Result<Reopened, BenchError> {
     let start = Instant::now();
     let engine = Engine::open(options(args))?;
     let open_seconds = start.elapsed().as_secs_f64();
+    let processor_seconds = processor_seconds();
     let peak_bytes = peak_bytes();
     let start = Instant::now();
     let content = match args.shape {
@@ -113,6 +116,7 @@ pub fn reopen(args: &ReopenArgs) -> Result<Reopened, BenchError> {
     let schema = engine.schema();
     Ok(Reopened {
         open_seconds,
+        processor_seconds,
         predicted_seconds: engine.restart_forecast().last.predicted_seconds,
         recovery: Recovery::of(engine.recovery()),
         check_seconds: start.elapsed().as_secs_f64(),
@@ -134,6 +138,16 @@ fn options(args: &ReopenArgs) -> Options {
         recovery_target: args.target(),
         ..Options::new(&args.data)
     }
+}
+
+/// Of this process since it began.
+fn processor_seconds() -> f64 {
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The fields after the name, which may hold blanks: user time is the 12th, system time the 13th.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<f64>().ok());
+    ticks.sum::<f64>() / TICKS_PER_S
 }
 
 fn peak_bytes() -> u64 {

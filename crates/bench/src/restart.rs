@@ -8,13 +8,21 @@
 //! | `empty`, `tables` | clean restart of a new database, and of 1,000 tables | 0.2 s, 0.5 s |
 //! | `checkpoint` | everything imaged without a pace | 0.5 of write bandwidth |
 //! | `paced` | durable updates with the paced checkpoint and without | rate 0.85, p99 1.5 x |
-//! | `prediction` | what the engine foretold against what it took, five sizes and log lengths | within 30 % |
+//! | `prediction` | what the engine foretold against what it took, seven sizes and log lengths | within 30 % |
+//! | `target` | durable updates under a recovery target a little above what images and indexes take, then a restart | within the target |
 //!
 //! Every restart is a fresh process that finds nothing of the database in the page cache, and every database is checked afterwards: a run
 //! whose data is wrong fails. Sources of the figures: P*TIME's F9, F10 and its 2002 directory (REFERENCE.md).
 
-mod cases;
 mod scratch;
+
+mod made;
+
+mod restarts;
+
+mod checkpoints;
+
+mod promise;
 
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
@@ -62,6 +70,23 @@ pub enum Case {
     Checkpoint,
     Paced,
     Prediction,
+    Target,
+}
+
+impl Case {
+    fn measure(self, run: &Run<'_>) -> Result<Vec<Figure>, BenchError> {
+        match self {
+            Case::F9 => restarts::f9(run),
+            Case::F10 => restarts::f10(run),
+            Case::Directory => restarts::directory(run),
+            Case::Empty => restarts::tables(run, "empty", 0, 0.2),
+            Case::Tables => restarts::tables(run, "tables", 1000, 0.5),
+            Case::Checkpoint => checkpoints::checkpoint(run),
+            Case::Paced => checkpoints::paced(run),
+            Case::Prediction => promise::prediction(run),
+            Case::Target => promise::target(run),
+        }
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -113,7 +138,7 @@ pub fn run(args: &RestartArgs) -> Result<(), BenchError> {
     let run = Run { args, machine: &machine, threads };
     let mut figures = Vec::new();
     for case in chosen(&args.cases) {
-        let told = cases::run(case, &run)?;
+        let told = case.measure(&run)?;
         say("");
         figure::table(&told).iter().for_each(|line| say(line));
         figures.extend(told);

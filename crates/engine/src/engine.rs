@@ -160,6 +160,19 @@ impl Options {
         }
     }
 
+    /// A backup directory is none of the log's, and is given once.
+    fn check_backup_dirs(&self) -> Result<(), OpenError> {
+        let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let mut taken: Vec<PathBuf> = self.log_options().dirs.iter().map(absolute).collect();
+        for dir in &self.backup_dirs {
+            if taken.contains(&absolute(dir)) {
+                return Err(refuse(format!("{} is given twice, as backup or log directory", dir.display())));
+            }
+            taken.push(absolute(dir));
+        }
+        Ok(())
+    }
+
     fn checkpoint_settings(&self) -> Settings {
         let threads = match self.checkpoint_threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get().min(2)),
@@ -310,13 +323,14 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps.
+    /// What opening took beside all that is accounted for: code that was paged in, stacks, what the allocator keeps. A recovery leaves it
+    /// more than that, which it gives back or uses again.
     fn note_program(&self) {
         let known = self.inner.0.options.program_bytes;
         if known > 0 {
             let accounted: u64 = self.memory().iter().map(|u| u.bytes).sum();
             let more = resident_bytes().saturating_sub(accounted);
-            self.core().budget.take(Kind::Program, more, Claim::Forced);
+            self.core().budget.take(Kind::Program, more.min(PROGRAM_GROWTH_BYTES), Claim::Forced);
         }
     }
 
@@ -437,7 +451,7 @@ impl Engine {
         };
         let schema = self.schema();
         let mut listed = 0;
-        let (mut lists, mut lists_taken) = (0, 0);
+        let (mut lists, mut lists_taken, mut indexes) = (0, 0, 0);
         let system = std::iter::once(("system tables", &core.system));
         for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
             let primary = table.store.primary.memory();
@@ -452,9 +466,11 @@ impl Engine {
             of(name, "free slots".into(), primary.free_slot_bytes + value_free);
             for index in &table.indexes {
                 of(name, format!("index {}", index.def.name), index.memory_bytes());
+                indexes += index.memory_bytes();
             }
         }
         of("dropped tables", "records".into(), core.pages.used_bytes().saturating_sub(listed));
+        of("dropped tables", "indexes".into(), core.budget.used_for(Kind::Indexes).saturating_sub(indexes));
         for kind in Kind::ALL {
             match kind {
                 Kind::Pages | Kind::Indexes => {}
@@ -608,6 +624,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
         return Err(refuse(format!("the staging limit must be at least {STAGE_LIMIT_BYTES_MIN} bytes")));
     }
+    options.check_backup_dirs()?;
     if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
         return Err(refuse(format!("{} holds no database", dir.display())));
     }
@@ -689,6 +706,8 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     })
 }
 
+/// What a program grows by when a database is opened in it.
+const PROGRAM_GROWTH_BYTES: u64 = 8 << 20;
 /// Growth and reserve that the smallest database gets beyond what is fixed.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 

@@ -383,7 +383,7 @@ impl World {
     // ---- trouble
 
     fn plan_fault(&mut self, dice: &mut Dice) {
-        let (call, fault) = match dice.below(7) {
+        let (call, fault) = match dice.below(9) {
             0 | 1 => (Call::Sync, Fault::Eio),
             2 => (Call::Sync, Fault::Enospc),
             3 => (Call::Write, Fault::Eio),

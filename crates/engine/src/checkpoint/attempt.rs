@@ -271,12 +271,16 @@ pub(super) fn next_manifest(
     images.sort_unstable_by_key(|i| i.head.page);
     let mut backup_dirs = dirs.to_vec();
     let segments = segments_in_force(base, written, &images, &mut backup_dirs);
+    // Pages that are free were freed by durable commits, and what the log has of their former life may go: so the manifest relies on those
+    // commits too. Read after everything that could show a page free.
+    let generations = (0..core.pages.high_water()).map(|p| core.pages.generation(PageNo(p))).collect();
+    let relied_on = core.log.durable();
     Manifest {
         created: base.created,
         database: base.database,
         incarnation: core.log.incarnation(),
         checkpoints: base.checkpoints + 1,
-        relied_on: images.iter().map(|i| i.head.snapshot.epoch()).max().unwrap_or_default(),
+        relied_on,
         complete_below: needed,
         log_start: core.log.log_start(log_from),
         next_segment,
@@ -284,7 +288,7 @@ pub(super) fn next_manifest(
         segments,
         images,
         // One that is too high only wastes numbers: epochs that are lost are void for ever.
-        generations: (0..core.pages.high_water()).map(|p| core.pages.generation(PageNo(p))).collect(),
+        generations,
         whole: None,
     }
 }
@@ -348,7 +352,10 @@ pub(super) fn could_free(core: &Core, manifest: &Manifest) -> bool {
     fragment.map_or(after, |epoch| epoch.min(after)) > manifest.log_start.epoch
 }
 
-/// How a directory is recorded: the data directory may move.
+/// How a directory is recorded: the data directory may move, the working directory is another each time.
 pub(super) fn recorded(dir: &Path, data_dir: &Path) -> PathBuf {
-    if dir == data_dir { PathBuf::new() } else { dir.to_path_buf() }
+    if dir == data_dir {
+        return PathBuf::new();
+    }
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())
 }

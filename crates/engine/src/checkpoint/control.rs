@@ -55,6 +55,11 @@ impl Settings {
     pub fn lanes(&self) -> u32 {
         self.threads * self.backup_dirs.len() as u32
     }
+
+    /// The directories that this process has locked. What lies in one that is no longer given is left there.
+    fn own_dirs(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.data_dir).chain(self.backup_dirs.iter().filter(|dir| **dir != self.data_dir))
+    }
 }
 
 /// Where the checkpoint stands.
@@ -185,10 +190,10 @@ impl Checkpointer {
         manifest: Manifest,
     ) -> Result<Checkpointer, Failure> {
         let mut next_segment = manifest.next_segment;
-        for dir in &settings.backup_dirs {
+        for dir in settings.own_dirs() {
             next_segment = next_segment.max(segment::next_number(&io, dir)?);
         }
-        for dir in &settings.backup_dirs {
+        for dir in settings.own_dirs() {
             // What an attempt of an earlier run left. Nothing depends on its removal but space.
             let _ = segment::remove_unneeded(&io, dir, |number| manifest.segments.iter().any(|s| s.number == number));
         }
@@ -531,7 +536,7 @@ impl Checkpointer {
         let manifest = self.manifest();
         let is_needed = |number| manifest.segments.iter().any(|s| s.number == number);
         let removed: Result<(), Failure> =
-            self.settings.backup_dirs.iter().try_for_each(|dir| segment::remove_unneeded(&self.io, dir, is_needed));
+            self.settings.own_dirs().try_for_each(|dir| segment::remove_unneeded(&self.io, dir, is_needed));
         let now_us = self.clock.monotonic_us();
         let mut state = self.state.lock();
         let logged = self.logged();

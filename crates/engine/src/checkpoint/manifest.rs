@@ -8,7 +8,7 @@
 //! | 16..32 | database id |
 //! | 32..40 | incarnation that wrote it |
 //! | 40..48 | checkpoints so far |
-//! | 48..56 | largest epoch of an image's S |
+//! | 48..56 | the durable epoch when it was written |
 //! | 56..64 | complete below: every change of an earlier epoch is in the images |
 //! | 64..72, 72..80 | log start: epoch, epoch before |
 //! | 80..84 | number of the next segment of images |

@@ -153,8 +153,10 @@ impl Budget {
                 before + bytes + kept <= self.limit_bytes
             }
             (Claim::Growth | Claim::Read, true) => {
-                let kept = (before + bytes + self.reserve_bytes / 2).max(self.reserve_bytes);
-                self.growing.load(Relaxed) + kept <= self.limit_bytes
+                // Rows may come into free slots where nothing else may grow.
+                let (now, half) = (before + bytes, self.reserve_bytes / 2);
+                let together = self.growing.load(Relaxed) + now;
+                together + half <= self.limit_bytes || now <= half && together <= self.limit_bytes
             }
             (Claim::Growth, false) => {
                 let kept = self.finishing.load(Relaxed).max(self.reserve_bytes);

@@ -5,13 +5,16 @@
 //! ```text
 //! freshet restart 1
 //! threads 2
-//! total 3.012345
-//! rest 0.081000
 //! predicted 2.900000
+//! rest 0.081000
 //! measured image load 1468006400 0.912300
+//! measured image load 1468006400 0.934100
 //! calibrated btree index rebuild 65536 0.010000
 //! crc 89abcdef
 //! ```
+//!
+//! The last five recoveries count, oldest first. Of three or more the dearest and the cheapest are left out: a recovery that ran beside
+//! other work says little about the next one.
 //!
 //! It is replaced by rename and never synced: after a power cut an old one, none, or one that does not check is as good.
 
@@ -32,16 +35,18 @@ const BYTES_MAX: u64 = 64 << 10;
 const SECONDS_MIN: f64 = 0.005;
 /// Deltas have at least the rest of a replay's time.
 const REREAD_SHARE_MAX: f64 = 0.7;
-/// How much what earlier recoveries measured still weighs after the next one.
-const KEPT_SHARE: f64 = 0.25;
+/// Recoveries that count.
+const KEPT: usize = 5;
+/// So many at least before outliers are told from them.
+const JUDGED: usize = 3;
 /// A calibration weighs as if it had taken this long in a recovery.
 const CALIBRATED_SECONDS: f64 = 0.02;
 
 /// An amount of one kind of work and the time it took.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub(crate) struct Sample {
-    pub amount: f64,
-    pub seconds: f64,
+struct Sample {
+    amount: f64,
+    seconds: f64,
 }
 
 impl Sample {
@@ -52,6 +57,26 @@ impl Sample {
     fn plus(self, other: Sample) -> Sample {
         Sample { amount: self.amount + other.amount, seconds: self.seconds + other.seconds }
     }
+
+    fn per_unit(self) -> f64 {
+        self.seconds / self.amount
+    }
+
+    /// All of them as one, without the dearest and the cheapest where there are enough.
+    fn sum(samples: &[Sample]) -> Sample {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(|a, b| a.per_unit().total_cmp(&b.per_unit()));
+        let judged = if sorted.len() >= JUDGED { &sorted[1..sorted.len() - 1] } else { &sorted[..] };
+        judged.iter().fold(Sample::default(), |sum, sample| sum.plus(*sample))
+    }
+}
+
+/// The newest stay.
+fn keep<T>(list: &mut Vec<T>, newest: T) {
+    if list.len() == KEPT {
+        list.remove(0);
+    }
+    list.push(newest);
 }
 
 /// The last real restart.
@@ -104,10 +129,11 @@ impl Measured {
 /// Seconds a unit, by kind of work.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct Costs {
-    measured: [Sample; Work::COUNT],
+    /// Of the last recoveries that had enough of the kind, oldest first.
+    measured: [Vec<Sample>; Work::COUNT],
     calibrated: [Sample; Work::COUNT],
-    /// What a restart takes whatever it reads.
-    pub rest_seconds: f64,
+    /// What the last recoveries took beside that.
+    rests: Vec<f64>,
     threads: usize,
     /// What was predicted when the file was last written.
     pub predicted_seconds: Option<f64>,
@@ -123,21 +149,27 @@ impl Costs {
         };
         self.threads = recovery.threads.max(1);
         for work in Work::ALL {
-            self.measured[work as usize].seconds *= threads;
+            self.measured[work as usize].iter_mut().for_each(|sample| sample.seconds *= threads);
             self.calibrated[work as usize].seconds *= threads;
         }
         let mut rest = recovery.total_seconds;
         let seconds = self.seconds_by_kind(recovery);
         for work in Work::ALL {
-            let (sample, measured) = (seconds[work as usize], &mut self.measured[work as usize]);
-            if recovery.work[work] >= work.worth_measuring() && sample >= SECONDS_MIN {
-                let sample = Sample { amount: recovery.work[work] as f64, seconds: sample };
-                *measured = measured.scaled(KEPT_SHARE).plus(sample);
+            let sample = Sample { amount: recovery.work[work] as f64, seconds: seconds[work as usize] };
+            if recovery.work[work] >= work.worth_measuring() && sample.seconds >= SECONDS_MIN {
+                keep(&mut self.measured[work as usize], sample);
                 rest -= sample.seconds;
             }
         }
-        self.rest_seconds = rest.max(0.0);
+        keep(&mut self.rests, rest.max(0.0));
         self
+    }
+
+    /// What a restart takes whatever it reads.
+    pub fn rest_seconds(&self) -> f64 {
+        let mut sorted = self.rests.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
     }
 
     /// A recovery's times with that of the indexes shared out by what each kind's entries cost so far.
@@ -159,29 +191,34 @@ impl Costs {
 
     /// No recovery has measured this kind for long enough to need nothing else.
     pub fn lacks(&self, work: Work) -> bool {
-        self.measured[work as usize].seconds < CALIBRATED_SECONDS && self.calibrated[work as usize].amount == 0.0
+        Sample::sum(&self.measured[work as usize]).seconds < CALIBRATED_SECONDS
+            && self.calibrated[work as usize].amount == 0.0
     }
 
     /// Seconds a unit; `None` where nothing is known.
     pub fn per_unit(&self, work: Work) -> Option<f64> {
-        let (measured, calibrated) = (self.measured[work as usize], self.calibrated[work as usize]);
+        let (measured, calibrated) = (Sample::sum(&self.measured[work as usize]), self.calibrated[work as usize]);
         let weighed = match calibrated.seconds > 0.0 {
             true => calibrated.scaled(CALIBRATED_SECONDS / calibrated.seconds),
             false => Sample::default(),
         };
         let all = measured.plus(weighed);
-        (all.amount > 0.0).then(|| all.seconds / all.amount)
+        (all.amount > 0.0).then(|| all.per_unit())
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!("{HEAD}\nthreads {}\nrest {:.6}\n", self.threads, self.rest_seconds);
-        let written = self.predicted_seconds.map(|s| writeln!(text, "predicted {s:.6}"));
-        debug_assert!(!matches!(written, Some(Err(_))), "a String takes every write");
-        for (kind, samples) in [("measured", &self.measured), ("calibrated", &self.calibrated)] {
-            for work in Work::ALL {
-                let Sample { amount, seconds } = samples[work as usize];
-                if amount > 0.0 {
-                    text.push_str(&format!("{kind} {} {amount:.0} {seconds:.9}\n", work.name()));
+        let mut text = format!("{HEAD}\nthreads {}\n", self.threads);
+        let mut put = |line: std::fmt::Arguments<'_>| text.write_fmt(line).expect("a String takes every write");
+        if let Some(seconds) = self.predicted_seconds {
+            put(format_args!("predicted {seconds:.6}\n"));
+        }
+        self.rests.iter().for_each(|seconds| put(format_args!("rest {seconds:.6}\n")));
+        for work in Work::ALL {
+            let calibrated = [self.calibrated[work as usize]];
+            let kinds = [("measured", &self.measured[work as usize][..]), ("calibrated", &calibrated)];
+            for (kind, samples) in kinds {
+                for Sample { amount, seconds } in samples.iter().filter(|sample| sample.amount > 0.0) {
+                    put(format_args!("{kind} {} {amount:.0} {seconds:.9}\n", work.name()));
                 }
             }
         }
@@ -204,10 +241,17 @@ impl Costs {
             let (name, value) = line.split_once(' ')?;
             match name {
                 "threads" => costs.threads = value.parse().ok()?,
-                "rest" => costs.rest_seconds = seconds_of(value)?,
                 "predicted" => costs.predicted_seconds = Some(seconds_of(value)?),
-                "measured" => put(&mut costs.measured, value)?,
-                "calibrated" => put(&mut costs.calibrated, value)?,
+                "rest" => keep(&mut costs.rests, seconds_of(value)?),
+                "measured" | "calibrated" => {
+                    let (work, sample) = sample_of(value)?;
+                    match work {
+                        Some(work) if name == "measured" => keep(&mut costs.measured[work as usize], sample),
+                        Some(work) => costs.calibrated[work as usize] = sample,
+                        // Of a later version.
+                        None => {}
+                    }
+                }
                 // What a later version may add.
                 _ => {}
             }
@@ -239,15 +283,13 @@ fn seconds_of(text: &str) -> Option<f64> {
     text.parse().ok().filter(|s: &f64| s.is_finite() && *s >= 0.0)
 }
 
-/// `<name of the work> <amount> <seconds>`. Work of an unknown name is passed over.
-fn put(samples: &mut [Sample; Work::COUNT], line: &str) -> Option<()> {
+/// `<name of the work> <amount> <seconds>`.
+fn sample_of(line: &str) -> Option<(Option<Work>, Sample)> {
     let (line, seconds) = line.rsplit_once(' ')?;
     let (name, amount) = line.rsplit_once(' ')?;
     let sample = Sample { amount: seconds_of(amount)?, seconds: seconds_of(seconds)? };
-    if let Some(work) = Work::ALL.into_iter().find(|work| work.name() == name) {
-        samples[work as usize] = sample;
-    }
-    Some(())
+    let work = Work::ALL.into_iter().find(|work| work.name() == name);
+    (sample.amount > 0.0).then_some((work, sample))
 }
 
 #[cfg(test)]
@@ -270,7 +312,7 @@ mod tests {
         let costs = costs.after(&recovery(1_000_000_000, 2.0));
         let cost = costs.per_unit(Work::Images).expect("measured");
         assert!((1.9e-9..2.1e-9).contains(&cost), "{cost}");
-        assert!((costs.rest_seconds - 0.5).abs() < 1e-9);
+        assert!((costs.rest_seconds() - 0.5).abs() < 1e-9);
         assert!(!costs.lacks(Work::Images) && costs.lacks(Work::Log));
     }
 
@@ -282,14 +324,22 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_recovery_weighs_most_and_threads_share_the_work() {
-        let slow = Costs::default().after(&recovery(1_000_000_000, 4.0));
-        let costs = slow.clone().after(&recovery(1_000_000_000, 1.0));
+    fn the_last_recoveries_count_without_their_outliers() {
+        let mut costs = Costs::default();
+        for seconds in [9.0, 9.0, 9.0, 2.0, 2.0, 50.0, 2.0, 0.1] {
+            costs = costs.after(&recovery(1_000_000_000, seconds));
+        }
+        assert_eq!(costs.measured[Work::Images as usize].len(), KEPT);
         let cost = costs.per_unit(Work::Images).expect("measured");
-        assert!((1.0e-9..2.0e-9).contains(&cost), "{cost}");
+        assert!((cost - 2e-9).abs() < 1e-12, "{cost}");
+    }
+
+    #[test]
+    fn threads_share_the_work() {
         let mut by_one = recovery(0, 0.0);
         by_one.threads = 1;
-        let cost = slow.after(&by_one).per_unit(Work::Images).expect("measured");
+        let costs = Costs::default().after(&recovery(1_000_000_000, 4.0)).after(&by_one);
+        let cost = costs.per_unit(Work::Images).expect("measured");
         assert!((cost - 8e-9).abs() < 1e-12, "{cost}");
     }
 
@@ -304,7 +354,7 @@ mod tests {
         let costs = costs.after(&measured);
         let [hash, tree] = [Work::HashEntries, Work::TreeEntries].map(|w| costs.per_unit(w).expect("measured") * 1e8);
         assert!((hash - 2.0).abs() < 0.1 && (tree - 6.0).abs() < 0.1, "{hash} {tree}");
-        assert_eq!(costs.rest_seconds, 0.0);
+        assert_eq!(costs.rest_seconds(), 0.0);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(super) fn sum(costs: &Costs, workload: &Workload) -> Option<f64> {
         0 => Some(0.0),
         amount => costs.per_unit(work).map(|cost| cost * amount as f64),
     };
-    Work::ALL.into_iter().map(one).sum::<Option<f64>>().map(|seconds| seconds + costs.rest_seconds)
+    Work::ALL.into_iter().map(one).sum::<Option<f64>>().map(|seconds| seconds + costs.rest_seconds())
 }
 
 pub(super) fn phases(costs: &Costs, workload: &Workload) -> Vec<Phase> {
@@ -138,12 +138,13 @@ impl Forecast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::costs::Measured;
     use super::*;
 
     #[test]
     fn a_sum_needs_a_cost_only_for_work_that_there_is() {
-        let mut costs = Costs::default();
-        costs.rest_seconds = 0.25;
+        let measured = Measured { total_seconds: 0.25, threads: 1, ..Measured::default() };
+        let mut costs = Costs::default().after(&measured);
         costs.calibrate(Work::Deltas, 1e6, 0.5);
         let mut workload = Workload::default();
         assert_eq!(sum(&costs, &workload), Some(0.25));

@@ -3,14 +3,14 @@
 //! | module | question |
 //! |---|---|
 //! | `work` | what does a restart read and make |
-//! | `costs` | what does a unit of it cost here: the last recovery's times, kept in an advisory file |
+//! | `costs` | what does a unit of it cost here: the last recoveries' times, kept in an advisory file |
 //! | `calibrate` | and before there was one |
 //! | `trail` | how much log lies behind a given epoch |
 //! | `forecast` | the sum, what dominates, what a checkpoint could change |
 //!
 //! A prediction is linear: every kind of work costs so many seconds a unit, plus what a restart costs whatever it reads. The costs are
-//! measured, never constants of some machine: those of the last recovery of this database weigh as much as they took time, and what it did
-//! not do, or in no time worth measuring, is calibrated in steps of a few milliseconds beside the work.
+//! measured, never constants of some machine: by the last recoveries of this database, and what they did not do, or in no time worth
+//! measuring, is calibrated in steps of a few milliseconds beside the work.
 //!
 //! A checkpoint replaces the log's share and nothing else. So the **floor** is a restart right after one: images of every page, the
 //! indexes, the fixed part. Between floor and target lies the **room** for the log:
@@ -212,7 +212,7 @@ impl Promise {
         let target = self.target();
         Forecast {
             phases: forecast::phases(&kept.costs, &workload),
-            fixed_seconds: kept.costs.rest_seconds,
+            fixed_seconds: kept.costs.rest_seconds(),
             predicted_seconds: sums.map(|s| s.predicted),
             floor_seconds: sums.map(|s| s.floor),
             target,

@@ -200,20 +200,18 @@ impl Core {
         }
     }
 
-    /// Makes room for versions where the limit leaves none: collects what can be, and ends the snapshots that stand in its way, the oldest
-    /// first. False: nothing came of it. Called without latches.
-    pub(super) fn make_room(&self, me: SessionNo) -> bool {
+    /// Makes room where the limit leaves none: collects what can be and, if need be, ends the snapshots that stand in its way, the oldest first.
+    /// False: nothing came of it. Called without latches.
+    pub(super) fn make_room(&self, me: SessionNo, may_end: bool) -> bool {
         let mut freed = self.collect_everything();
-        loop {
+        while may_end && !freed {
             match self.sessions.end_oldest(&self.log, me, &self.checkpoint_readers) {
                 Some(Ended::AtOnce) => freed |= self.collect_everything(),
                 // It will be told; whoever comes later finds the room.
-                Some(Ended::WhenNoticed) | None => return freed,
-            }
-            if freed {
-                return true;
+                Some(Ended::WhenNoticed) | None => break,
             }
         }
+        freed
     }
 
     /// All garbage below the floor. True if there was any.

@@ -76,7 +76,8 @@ impl Reader {
     /// Reads some rows; keep it short, for the session waits for it when it is cancelled.
     pub fn batch<T>(&self, read: impl FnOnce(&mut Batch<'_>) -> T) -> Result<T, LeaseEnded> {
         let open = self.lease.open.read();
-        if !*open {
+        // A snapshot that was ended is read no further: the session tells why.
+        if !*open || self.core.sessions.place(self.no).is_ended() {
             return Err(LeaseEnded);
         }
         let mut batch = Batch { reader: self, dependency: Cts::ZERO };

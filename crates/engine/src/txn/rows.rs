@@ -390,12 +390,33 @@ impl Session {
         Ok(())
     }
 
+    #[inline]
     fn room_for_lock(&mut self, claim: Claim) -> Result<(), Error> {
-        room_for_one(&mut self.held, &self.account, claim)
+        room_for_one(&mut self.held, &self.account, claim).or_else(|error| {
+            self.make_room(claim, error)?;
+            room_for_one(&mut self.held, &self.account, claim)
+        })
     }
 
+    #[inline]
     fn room_for_write(&mut self, claim: Claim) -> Result<(), Error> {
-        room_for_one(&mut self.writes, &self.account, claim)
+        room_for_one(&mut self.writes, &self.account, claim).or_else(|error| {
+            self.make_room(claim, error)?;
+            room_for_one(&mut self.writes, &self.account, claim)
+        })
+    }
+
+    fn room_for_key_change(&mut self) -> Result<(), Error> {
+        room_for_one(&mut self.key_changes, &self.account, Claim::Finish).or_else(|error| {
+            self.make_room(Claim::Finish, error)?;
+            room_for_one(&mut self.key_changes, &self.account, Claim::Finish)
+        })
+    }
+
+    /// Where something was refused: collects garbage, and for what has to finish ends snapshots. The error again if nothing came of it.
+    #[cold]
+    fn make_room(&self, claim: Claim, error: Error) -> Result<(), Error> {
+        if self.core.make_room(self.no, claim == Claim::Finish) { Ok(()) } else { Err(error) }
     }
 
     /// A node of this session's. `None`: there is no memory for versions, and none could be made.
@@ -403,7 +424,7 @@ impl Session {
         let core = &*self.core;
         let place = core.thread(self.no.0 as usize);
         let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
-        if written.is_some() || !core.make_room(self.no) {
+        if written.is_some() || !core.make_room(self.no, claim == Claim::Finish) {
             return written;
         }
         version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node)
@@ -450,6 +471,24 @@ impl Session {
 
     /// Enters a row that is in place into an index, after the unique check.
     fn add_entry(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        index: &Arc<Index>,
+        id: RowId,
+        row: &mut Row,
+        claim: Claim,
+    ) -> Result<TreeKey, Stop> {
+        match self.try_entry(number, table, index, id, row, claim) {
+            Err(Stop::Error(error @ Error::OutOfMemory(_))) => {
+                self.make_room(claim, error)?;
+                self.try_entry(number, table, index, id, row, claim)
+            }
+            entered => entered,
+        }
+    }
+
+    fn try_entry(
         &mut self,
         number: u16,
         table: &Arc<Table>,
@@ -506,7 +545,7 @@ impl Session {
                 continue;
             }
             let old_key = key_of(index, &table.layout, &before, &mut self.key);
-            let room = room_for_one(&mut self.key_changes, &self.account, Claim::Finish);
+            let room = self.room_for_key_change();
             let entered = room.map_err(Stop::from);
             match entered.and_then(|()| self.add_entry(number, table, index, id, new, Claim::Finish)) {
                 Ok(new_key) => self.key_changes.push(KeyChange {

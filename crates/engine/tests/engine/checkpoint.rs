@@ -210,6 +210,34 @@ fn images_go_to_all_backup_directories_and_a_missing_one_is_named() {
 }
 
 #[test]
+fn a_directory_given_twice_is_refused() {
+    let (io, clock) = (MemIo::new(), MemClock::new());
+    for backup_dirs in [vec!["/b".into(), "/b".into()], vec!["/db/log".into()]] {
+        let Err(refused) = open_as(&io, &clock, Options { backup_dirs, ..options() }) else {
+            panic!("it is there twice")
+        };
+        assert!(refused.0.contains("twice"), "{refused}");
+    }
+    open_as(&io, &clock, Options { backup_dirs: vec!["/b".into(), "/db".into()], ..options() }).expect("opens");
+}
+
+/// From version 1, or from a time without backup directories: the data directory is emptied of images too.
+#[test]
+fn images_leave_the_data_directory_when_others_are_given() {
+    let mut db = Db::new(options());
+    fill(&mut db.session(), "t", 500);
+    db.checkpoint();
+    assert!(db.images().iter().all(|p| p.starts_with("/db")));
+    db.options.backup_dirs = vec!["/b".into()];
+    db.reopen(1);
+    assert!(db.checkpoint() > 0);
+    db.settle();
+    assert!(db.images().iter().all(|p| p.starts_with("/b")), "{:?}", db.images());
+    db.reopen(2);
+    assert_eq!(rows(&mut db.session()), 500);
+}
+
+#[test]
 fn a_backup_directory_has_one_database() {
     let shared = vec![PathBuf::from("/shared")];
     let db = Db::new(Options { backup_dirs: shared.clone(), ..options() });

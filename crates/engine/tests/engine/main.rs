@@ -14,6 +14,7 @@
 //! | `damaged` | what do checks and salvages damage |
 //! | `inspect` | is damage found, and only damage |
 //! | `salvage` | what is saved of a damaged database |
+//! | `memory` | what does the memory limit refuse, and what goes on |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `promise` | does the engine hold the time that a restart may take |
 //! | `layering` | do the sources keep the rules of the house |
@@ -22,11 +23,13 @@ mod world;
 
 mod checkpoint;
 mod crash;
+mod cuts;
 mod damaged;
 mod faults;
 mod format;
 mod inspect;
 mod layering;
+mod memory;
 mod model;
 mod promise;
 mod races;

@@ -184,6 +184,78 @@ fn transfers_keep_their_sum_under_readers_checkpoints_and_garbage_collection() {
     assert_eq!(read(&mut session, |s| count_and_sum(s, "accounts")), (ACCOUNTS as u64, ACCOUNTS * 100));
 }
 
+/// Writers over many pages, tables that come, are emptied and go, paced and unthrottled checkpoints on four lanes over tiny segments: after each of
+/// several lives everything is there, and nothing else.
+#[test]
+fn lives_with_incremental_checkpoints_keep_every_row() {
+    const ROWS: i64 = 5000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let backup_dirs = [0, 1].map(|i| dir.path().join(format!("backup{i}"))).to_vec();
+    let usual = Options { backup_dirs, image_segment_bytes: 256 << 10, ..options(dir.path(), 2) };
+    let engine = Engine::open(usual.clone()).expect("opens");
+    create(&engine, "t", IndexKind::Hash, false);
+    fill(&engine, "t", ROWS, 100);
+    drop(engine);
+    for life in 0..3 {
+        let engine = Engine::open(usual.clone()).expect("opens");
+        assert_eq!(
+            engine.connect().map(|mut s| read(&mut s, |s| count_and_sum(s, "t"))),
+            Ok((ROWS as u64, ROWS * 100))
+        );
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2)
+                .map(|thread| {
+                    let engine = &engine;
+                    scope.spawn(move || {
+                        let mut session = engine.connect().expect("a place");
+                        let mut dice = Dice(life * 10 + thread);
+                        let is_enough = |round| round >= 600 && engine.stats().checkpoints >= 4;
+                        for round in (0..).take_while(|&round| !is_enough(round)) {
+                            // Now near each other, now anywhere: pages are clean for a while.
+                            let near = if round % 200 < 150 { 40 } else { ROWS as u64 };
+                            let (from, to) = (dice.below(near) as i64, dice.below(near) as i64);
+                            let moved = transact(&mut session, Isolation::ReadCommitted, |s| {
+                                add(s, "t", from, -3)?;
+                                add(s, "t", to, 3)
+                            });
+                            assert!(matches!(moved, Ok(_) | Err(Error::Deadlock)), "{moved:?}");
+                        }
+                    })
+                })
+                .collect();
+            let ddl = scope.spawn(|| {
+                for round in 0..6 {
+                    let name = format!("u{round}");
+                    create(&engine, &name, IndexKind::Hash, false);
+                    fill(&engine, &name, 400, 1);
+                    let mut session = engine.connect().expect("a place");
+                    transact(&mut session, Isolation::ReadCommitted, |s| s.truncate(&name)).expect("truncates");
+                    fill(&engine, &name, 30, 2);
+                    transact(&mut session, Isolation::ReadCommitted, |s| s.drop_table(&name)).expect("drops");
+                }
+            });
+            scope.spawn(|| {
+                for round in 0.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    engine.set_checkpoint_pace(if round % 2 == 0 { 8 << 20 } else { 0 });
+                    engine.request_checkpoint_within(Duration::from_secs(5));
+                    engine.checkpoint().expect("a checkpoint");
+                }
+            });
+            let ended: Vec<_> = writers.into_iter().chain([ddl]).map(|w| w.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|e| e.expect("a writer ends well"));
+        });
+    }
+    let engine = Engine::open(usual).expect("opens");
+    let mut session = engine.connect().expect("a place");
+    assert_eq!(read(&mut session, |s| count_and_sum(s, "t")), (ROWS as u64, ROWS * 100));
+    assert_eq!(engine.schema().tables().count(), 1);
+}
+
 #[test]
 fn increments_of_one_hot_row_are_all_counted() {
     const THREADS: i64 = 4;

@@ -200,9 +200,13 @@ pub fn read(session: &mut Session, id: i64) -> Option<(i64, String)> {
 }
 
 pub fn rows(session: &mut Session) -> usize {
+    rows_of(session, "t")
+}
+
+pub fn rows_of(session: &mut Session, name: &str) -> usize {
     session.begin(Isolation::RepeatableRead, true);
     session.begin_statement();
-    let table = table(session);
+    let table = session.schema().table(name).expect("created").clone();
     let (mut cursor, mut row, mut count) = (TableCursor::default(), Row::default(), 0);
     while session.scan_next(&table, &mut cursor, &mut row).is_some() {
         count += 1;

@@ -44,6 +44,7 @@ use crate::value::Datum;
 use change::{Action, columns_of};
 use datafusion::logical_expr::LogicalPlan;
 use freshet_engine::catalog::Schema;
+use freshet_engine::engine::Kind;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Reader;
 use plan::Planner;
@@ -193,7 +194,7 @@ impl Planned for DataFusionStatement {
         let reader = context.session.reader();
         let bound = self.bind(context.parameters, context.env, Some(reader))?;
         let memory_mb = context.env.settings.query_memory_mb();
-        let query = run::Query::start(bound.plan, memory_mb)?;
+        let query = run::Query::start(bound.plan, memory_mb, context.engine.account(Kind::Queries))?;
         Ok(Box::new(InProgress { query, action: bound.action }))
     }
 }
@@ -209,7 +210,9 @@ impl Running for InProgress {
         let Some(result) = self.query.take() else {
             return Ok(Progress::Pending(Box::pin(self.query.ready())));
         };
-        match change::apply(&self.action, &result?, context, rows) {
+        // Its reads ended when the snapshot was: the client hears why.
+        context.session.check_snapshot()?;
+        match change::apply(&self.action, &result?.batches, context, rows) {
             Ok(count) => Ok(Progress::Done(count)),
             Err(Halt::Wait(token)) => Ok(Progress::Restart(token)),
             Err(Halt::TooLong) => unreachable!("invariant: a run of this road has no limit"),

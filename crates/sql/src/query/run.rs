@@ -2,21 +2,24 @@
 //!
 //! 1. No session's thread runs a query: it gets [`Outcome`]'s `ready` to wait for and takes the batches when they are there.
 //! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
-//! 3. Nothing spills: what exceeds the limit is 53200.
+//! 3. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
 use super::fault::sql_error;
 use super::interrupt::{HideConstants, Stopped, interruptible};
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, TrackConsumersPool};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, TrackConsumersPool,
+};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
+use freshet_engine::engine::{Account, Claim};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -94,9 +97,54 @@ fn planning() -> &'static SessionState {
     })
 }
 
-fn task(memory_mb: usize) -> Result<Arc<TaskContext>> {
+/// A query's memory: within its own limit, and drawn on the database's.
+#[derive(Debug)]
+struct Pool {
+    limit_bytes: usize,
+    account: Account,
+}
+
+impl std::fmt::Display for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({} of {} bytes)", self.name(), self.account.bytes(), self.limit_bytes)
+    }
+}
+
+impl MemoryPool for Pool {
+    fn name(&self) -> &str {
+        "freshet"
+    }
+
+    fn grow(&self, _: &MemoryReservation, additional: usize) {
+        self.account.take(additional as u64, Claim::Forced);
+    }
+
+    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+        self.account.give(shrink as u64);
+    }
+
+    fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
+        let within = self.reserved().saturating_add(additional) <= self.limit_bytes;
+        if within && self.account.take(additional as u64, Claim::Read) {
+            return Ok(());
+        }
+        let of = if within { "the database's memory limit" } else { "freshet.query_memory_mb" };
+        Err(DataFusionError::ResourcesExhausted(format!("{of} leaves no room for {additional} bytes more")))
+    }
+
+    fn reserved(&self) -> usize {
+        self.account.bytes() as usize
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit_bytes)
+    }
+}
+
+fn task(memory_mb: usize, account: Account) -> Result<Arc<TaskContext>> {
     let consumers = NonZeroUsize::new(3).expect("three is not zero");
-    let pool = TrackConsumersPool::new(GreedyMemoryPool::new(memory_mb.saturating_mul(1 << 20)), consumers);
+    let pool = Pool { limit_bytes: memory_mb.saturating_mul(1 << 20), account };
+    let pool = TrackConsumersPool::new(pool, consumers);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
@@ -106,10 +154,16 @@ fn task(memory_mb: usize) -> Result<Arc<TaskContext>> {
     Ok(Arc::new(TaskContext::default().with_session_config(config).with_runtime(runtime)))
 }
 
-async fn collect(plan: LogicalPlan, memory_mb: usize, stopped: Stopped) -> Result<Vec<RecordBatch>> {
+/// A result, and what it is charged until it is used.
+pub struct Collected {
+    pub batches: Vec<RecordBatch>,
+    _held: MemoryReservation,
+}
+
+async fn collect(plan: LogicalPlan, memory_mb: usize, account: Account, stopped: Stopped) -> Result<Collected> {
     let physical = planning().create_physical_plan(&plan).await?;
     let physical = interruptible(physical, &stopped)?;
-    let task = task(memory_mb)?;
+    let task = task(memory_mb, account)?;
     let result = MemoryConsumer::new("result").register(task.memory_pool());
     let mut stream = execute_stream(physical, task)?;
     let mut batches = Vec::new();
@@ -118,17 +172,17 @@ async fn collect(plan: LogicalPlan, memory_mb: usize, stopped: Stopped) -> Resul
         result.try_grow(batch.get_array_memory_size())?;
         batches.push(batch);
     }
-    Ok(batches)
+    Ok(Collected { batches, _held: result })
 }
 
 #[derive(Default)]
 struct Shared {
-    result: Mutex<Option<Result<Vec<RecordBatch>, SqlError>>>,
+    result: Mutex<Option<Result<Collected, SqlError>>>,
     done: Notify,
 }
 
 impl Shared {
-    fn finish(&self, result: Result<Vec<RecordBatch>, SqlError>) {
+    fn finish(&self, result: Result<Collected, SqlError>) {
         self.result.lock().get_or_insert(result);
         self.done.notify_one();
     }
@@ -154,7 +208,7 @@ pub struct Query {
 }
 
 impl Query {
-    pub fn start(plan: LogicalPlan, memory_mb: usize) -> Result<Query, SqlError> {
+    pub fn start(plan: LogicalPlan, memory_mb: usize, account: Account) -> Result<Query, SqlError> {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
@@ -162,14 +216,14 @@ impl Query {
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let result = collect(plan, memory_mb, told).await.map_err(sql_error);
+            let result = collect(plan, memory_mb, account, told).await.map_err(sql_error);
             ending.0.finish(result);
         });
         Ok(Query { shared, abort: task.abort_handle(), stopped })
     }
 
     /// The result, once it is there.
-    pub fn take(&self) -> Option<Result<Vec<RecordBatch>, SqlError>> {
+    pub fn take(&self) -> Option<Result<Collected, SqlError>> {
         self.shared.result.lock().take()
     }
 

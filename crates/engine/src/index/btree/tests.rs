@@ -218,6 +218,7 @@ mod model {
 #[cfg(not(any(loom, shuttle)))]
 mod plain {
     use super::*;
+    use crate::mem::Budget;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
     use std::thread;
 
@@ -227,6 +228,35 @@ mod plain {
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ x >> 31
+    }
+
+    /// A refused insert leaves the tree as it was; unique or not, what finds room in its leaf needs nothing.
+    #[test]
+    fn a_split_is_asked_for_first() {
+        for unique in [false, true] {
+            let budget = Arc::new(Budget::new(64 << 10));
+            let tree = BTreeIndex::new(1);
+            tree.charge_to(Arc::new(Account::of_ordered(&budget)));
+            let insert = |i: u64, claim| match unique {
+                true => tree.try_insert_unique(&[scattered(i)], RowId(i), claim, |_| Probe::Ignore),
+                false => tree.try_insert(&[scattered(i)], RowId(i), claim),
+            };
+            let refused: Vec<u64> =
+                (0..20_000).filter(|&i| insert(i, Claim::Growth) == Err(Conflict::OutOfMemory)).collect();
+            // The nodes above the last leaf were forced.
+            assert!(budget.used_bytes() <= 57 << 10, "{} bytes", budget.used_bytes());
+            assert!(refused.len() > 15_000 && refused[0] > 500, "{} from {} on", refused.len(), refused[0]);
+            check_structure(&tree);
+            for i in 0..20_000 {
+                let found = rows_of(&tree, &[scattered(i)]).contains(&i);
+                assert_eq!(found, refused.binary_search(&i).is_err(), "entry {i}");
+            }
+            refused.iter().for_each(|&i| assert_eq!(insert(i, Claim::Forced), Ok(true)));
+            check_structure(&tree);
+            assert_eq!(tree.len(), 20_000);
+            drop(tree);
+            assert_eq!(budget.used_bytes(), 0);
+        }
     }
 
     #[test]

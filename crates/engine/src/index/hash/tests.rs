@@ -125,8 +125,32 @@ mod model {
 #[cfg(not(any(loom, shuttle)))]
 mod plain {
     use super::*;
+    use crate::mem::{Budget, Kind};
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
+
+    /// A refused insert leaves no trace, one that fits its bucket needs nothing, and what is forced goes on.
+    #[test]
+    fn growth_is_asked_for_first() {
+        for geometry in [SMALL, CRAMPED] {
+            let budget = Arc::new(Budget::new(64 << 10));
+            let index = HashIndex::with_geometry(geometry, 0);
+            index.charge_to(Arc::new(Account::new(&budget, Kind::Indexes)));
+            let insert = |i, claim| index.try_insert(scattered(i), RowId(i), claim);
+            let refused: Vec<u64> =
+                (0..20_000).filter(|&i| insert(i, Claim::Growth) == Err(Conflict::OutOfMemory)).collect();
+            assert!(budget.used_bytes() <= 56 << 10, "{} bytes", budget.used_bytes());
+            assert!(refused.len() > 10_000 && refused[0] > 1000, "{} from {} on", refused.len(), refused[0]);
+            assert_eq!(index.len(), 20_000 - refused.len());
+            for i in 0..20_000 {
+                assert_eq!(rows_of(&index, scattered(i)).contains(&i), refused.binary_search(&i).is_err(), "entry {i}");
+            }
+            refused.iter().for_each(|&i| assert_eq!(insert(i, Claim::Forced), Ok(true)));
+            assert_eq!(index.len(), 20_000);
+            drop(index);
+            assert_eq!(budget.used_bytes(), 0);
+        }
+    }
 
     #[test]
     fn growth_keeps_every_entry_and_a_few_bytes_for_each() {
@@ -385,8 +409,8 @@ mod loom_models {
 
     /// Copies the segment into a new one twice: the second time into the piece that the first gave back.
     fn grow_twice(index: &HashIndex) {
-        assert!(index.grow(index.segment(0)));
-        assert!(index.grow(index.segment(0)));
+        assert_eq!(index.grow(index.segment(0), Claim::Forced), Grown::Done);
+        assert_eq!(index.grow(index.segment(0), Claim::Forced), Grown::Done);
     }
 
     #[test]
@@ -410,7 +434,7 @@ mod loom_models {
             let index = index();
             let grower = {
                 let index = Arc::clone(&index);
-                thread::spawn(move || assert!(index.grow(index.segment(0))))
+                thread::spawn(move || assert_eq!(index.grow(index.segment(0), Claim::Forced), Grown::Done))
             };
             assert!(index.insert(1 << 62, RowId(1)));
             assert_eq!(rows_of(&index, 1 << 62), [1], "an inserter finds its own entry");
@@ -570,7 +594,7 @@ mod shuttle_schedules {
             };
             let grower = {
                 let index = Arc::clone(&index);
-                thread::spawn(move || index.grow(index.segment(0)))
+                thread::spawn(move || index.grow(index.segment(0), Claim::Forced))
             };
             needed.store(true, SeqCst);
             index.insert(0, RowId(1));
