@@ -151,15 +151,6 @@ impl Options {
         std::iter::once(&self.data_dir).chain(beside).cloned().collect()
     }
 
-    fn subject(&self) -> Subject {
-        Subject {
-            data_dir: self.data_dir.clone(),
-            log_dirs: self.log_dirs.clone(),
-            retired_log_dirs: self.retired_log_dirs.clone(),
-            backup_dirs: self.backup_dirs.clone(),
-        }
-    }
-
     /// A backup directory is none of the log's, and is given once.
     fn check_backup_dirs(&self) -> Result<(), OpenError> {
         let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
@@ -171,6 +162,15 @@ impl Options {
             taken.push(absolute(dir));
         }
         Ok(())
+    }
+
+    fn subject(&self) -> Subject {
+        Subject {
+            data_dir: self.data_dir.clone(),
+            log_dirs: self.log_dirs.clone(),
+            retired_log_dirs: self.retired_log_dirs.clone(),
+            backup_dirs: self.backup_dirs.clone(),
+        }
     }
 
     fn checkpoint_settings(&self) -> Settings {
@@ -720,7 +720,8 @@ fn log_buffer_bytes(options: &Options) -> u64 {
 
 /// The budget of a database with these options, or why there can be none.
 fn budget(options: &Options) -> Result<Budget, String> {
-    let restart = replay::costs(options.threads(), options.segment_bytes.max(options.image_segment_bytes));
+    let restart =
+        replay::costs(options.crew().doubled().threads, options.segment_bytes.max(options.image_segment_bytes));
     let fixed = options.program_bytes + log_buffer_bytes(options).max(restart.fixed_bytes);
     let least = (fixed + ROOM_BYTES_MIN) / 7 * 8;
     if options.memory_limit_bytes < least {

@@ -40,6 +40,7 @@ pub struct Tally {
     pub serializations: u64,
     pub deadlocks: u64,
     pub refusals: u64,
+    pub out_of_memory: u64,
     pub checkpoints: u64,
     pub log_failures: u64,
     pub recoveries: u64,
@@ -50,7 +51,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
-        let pairs: [(&mut u64, u64); 14] = [
+        let pairs: [(&mut u64, u64); 15] = [
             (&mut self.acts, other.acts),
             (&mut self.commits, other.commits),
             (&mut self.acknowledged, other.acknowledged),
@@ -59,6 +60,7 @@ impl Tally {
             (&mut self.serializations, other.serializations),
             (&mut self.deadlocks, other.deadlocks),
             (&mut self.refusals, other.refusals),
+            (&mut self.out_of_memory, other.out_of_memory),
             (&mut self.checkpoints, other.checkpoints),
             (&mut self.log_failures, other.log_failures),
             (&mut self.recoveries, other.recoveries),
@@ -79,7 +81,6 @@ struct Answer {
 /// Somebody who looks at the database while another commits.
 #[derive(Default)]
 pub struct Watcher {
-    #[cfg_attr(not(feature = "planted"), expect(dead_code, reason = "turns inside a commit come with the feature"))]
     engine: Option<Engine>,
     session: Option<Session>,
     /// What its open transaction sees.
@@ -119,11 +120,16 @@ impl Watcher {
             self.snapshot = Some(self.latest.clone());
         }
         session.begin_statement();
+        if session.check_snapshot().is_err() {
+            session.rollback();
+            self.snapshot = None;
+            return Ok(());
+        }
         let snapshot = self.snapshot.as_ref().expect("just set");
-        for at in 0..TABLES.len() {
+        for (at, name) in TABLES.iter().enumerate() {
             match Own::default().view(snapshot, &self.latest, at) {
                 Some(rows) => check_rows(session, at, &rows)?,
-                None => demand!(table_of(session, at).is_none(), "table {} is there", TABLES[at]),
+                None => demand!(table_of(session, at).is_none(), "table {name} is there"),
             }
         }
         Ok(())
@@ -131,6 +137,10 @@ impl Watcher {
 
     fn end(&mut self) -> Verdict {
         match (&mut self.session, self.snapshot.take()) {
+            (Some(session), Some(_)) if session.check_snapshot().is_err() => {
+                session.rollback();
+                Ok(())
+            }
             (Some(session), Some(_)) => end_read(session),
             _ => Ok(()),
         }
@@ -454,6 +464,9 @@ impl World {
             }
         }
         let other = dice.one_in(3).then(|| (self.io.fork(), 1 + dice.below(3) as usize, 1 + dice.below(1 << 32)));
+        // Buffers of more threads may not fit.
+        let other =
+            other.map(|(io, threads, order)| (io, if self.plan.has_little_memory() { 1 } else { threads }, order));
         let inspected = dice.one_in(3).then(|| self.io.fork());
         let engine = self.open(&self.io, 1, 0).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
         let seen = look_at(&engine)?;
@@ -514,7 +527,12 @@ impl World {
     /// What an offline check calls damage; nothing if all is well.
     fn inspect(&self, io: MemIo) -> String {
         let options = self.plan.options(self.life);
-        let subject = Subject { data_dir: options.data_dir, log_dirs: options.log_dirs, backup_dirs: Vec::new() };
+        let subject = Subject {
+            data_dir: options.data_dir,
+            log_dirs: options.log_dirs,
+            retired_log_dirs: Vec::new(),
+            backup_dirs: Vec::new(),
+        };
         let io: Arc<dyn Io> = Arc::new(io);
         match inspect::check(&io, &subject, &mut |_| {}) {
             Ok(report) if !report.is_damaged() => String::new(),
