@@ -720,7 +720,8 @@ fn log_buffer_bytes(options: &Options) -> u64 {
 
 /// The budget of a database with these options, or why there can be none.
 fn budget(options: &Options) -> Result<Budget, String> {
-    let restart = replay::costs(options.threads(), options.segment_bytes.max(options.image_segment_bytes));
+    let restart =
+        replay::costs(options.crew().doubled().threads, options.segment_bytes.max(options.image_segment_bytes));
     let fixed = options.program_bytes + log_buffer_bytes(options).max(restart.fixed_bytes);
     let least = (fixed + ROOM_BYTES_MIN) / 7 * 8;
     if options.memory_limit_bytes < least {

@@ -86,7 +86,9 @@ impl World {
         if self.clients[who].committing {
             return self.commit(who, dice);
         }
-        self.begin(who, dice);
+        if !self.begin(who, dice)? {
+            return Ok(());
+        }
         let saved = self.clients[who].own.clone();
         let mut done = Ok(());
         for _ in 0..1 + dice.below(3) {
@@ -96,7 +98,12 @@ impl World {
             }
         }
         let stop = match done {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                if dice.one_in(2) {
+                    self.clients[who].session.rest();
+                }
+                return Ok(());
+            }
             Err(Halt::Wrong(wrong)) => return Err(wrong),
             Err(Halt::Stop(stop)) => stop,
         };
@@ -114,7 +121,8 @@ impl World {
         Ok(())
     }
 
-    fn begin(&mut self, who: usize, dice: &mut Dice) {
+    /// False: its snapshot was ended to make room, and so is its transaction.
+    fn begin(&mut self, who: usize, dice: &mut Dice) -> Verdict<bool> {
         let (latest_cts, latest) = (self.model.latest_cts(), self.model.latest().clone());
         let client = &mut self.clients[who];
         let is_new = !client.active;
@@ -128,6 +136,12 @@ impl World {
         if is_new || client.isolation == Isolation::ReadCommitted {
             (client.snapshot, client.snapshot_cts) = (latest, latest_cts);
         }
+        if let Err(ended) = client.session.check_snapshot() {
+            self.tell_error(who, &Stop::Error(ended))?;
+            self.rollback(who);
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn operation(&mut self, who: usize, dice: &mut Dice) -> Done {
@@ -166,7 +180,11 @@ impl World {
             Stop::Error(Error::UniqueViolation { .. }) => self.tally.violations += 1,
             Stop::Error(Error::Serialization) => self.tally.serializations += 1,
             Stop::Error(Error::Deadlock) => self.tally.deadlocks += 1,
-            Stop::Error(Error::LogFull | Error::OutOfMemory(_)) => self.tally.refusals += 1,
+            Stop::Error(Error::LogFull) => self.tally.refusals += 1,
+            Stop::Error(error @ (Error::OutOfMemory(_) | Error::SnapshotTooOld)) => {
+                demand!(self.plan.has_little_memory(), "session {who}: {error}, and there is memory");
+                self.tally.out_of_memory += 1;
+            }
             Stop::Error(Error::LogFailed(reason)) => {
                 demand!(self.may_fail, "session {who}: {reason}, and nothing was wrong with any device");
             }

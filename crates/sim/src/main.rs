@@ -118,10 +118,14 @@ fn many(arguments: &Arguments) -> ExitCode {
         sum: Mutex::default(),
         started: Instant::now(),
     };
+    let current: Vec<Current> = (0..arguments.threads.max(1)).map(|_| Current::default()).collect();
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..arguments.threads.max(1) {
-            scope.spawn(|| work(arguments, &progress));
-        }
+        let workers: Vec<_> = current.iter().map(|c| scope.spawn(|| work(arguments, &progress, c))).collect();
+        let watcher = scope.spawn(|| watch(arguments, &current, &is_over));
+        workers.into_iter().for_each(|worker| worker.join().expect("panics of a schedule are results"));
+        is_over.store(true, Ordering::SeqCst);
+        watcher.thread().unpark();
     });
     let count = progress.next.load(Ordering::SeqCst).min(end) - arguments.from;
     let rate = count as f64 / progress.started.elapsed().as_secs_f64();
@@ -130,7 +134,27 @@ fn many(arguments: &Arguments) -> ExitCode {
     if progress.found.load(Ordering::SeqCst) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn work(arguments: &Arguments, progress: &Progress) {
+/// A schedule that takes so long hangs, and cannot be stopped from outside its thread.
+const HANGS_AFTER: Duration = Duration::from_secs(120);
+
+/// The seed that a thread runs, and since when.
+type Current = Mutex<Option<(u64, Instant)>>;
+
+/// Ends the process when a schedule hangs.
+fn watch(arguments: &Arguments, current: &[Current], is_over: &AtomicBool) {
+    while !is_over.load(Ordering::SeqCst) {
+        std::thread::park_timeout(Duration::from_secs(1));
+        for running in current {
+            let running = *running.lock().expect("no thread panicked with it");
+            if let Some((seed, _)) = running.filter(|(_, since)| since.elapsed() > HANGS_AFTER) {
+                println!("seed {seed}: hangs\n  {}", arguments.replays_with(seed));
+                std::process::exit(3);
+            }
+        }
+    }
+}
+
+fn work(arguments: &Arguments, progress: &Progress, current: &Current) {
     arguments.plant();
     let mut said = Instant::now();
     let mut tally = Tally::default();
@@ -139,6 +163,7 @@ fn work(arguments: &Arguments, progress: &Progress) {
         if seed >= progress.end || arguments.forever && progress.found.load(Ordering::SeqCst) {
             break;
         }
+        *current.lock().expect("no thread panicked with it") = Some((seed, Instant::now()));
         let outcome = run(&Plan::of(seed));
         tally.add(&outcome.tally);
         if let Some(what) = outcome.wrong {
@@ -151,6 +176,7 @@ fn work(arguments: &Arguments, progress: &Progress) {
             println!("{count} schedules, {:.0} a second", count as f64 / progress.started.elapsed().as_secs_f64());
         }
     }
+    *current.lock().expect("no thread panicked with it") = None;
     progress.sum.lock().expect("no thread panicked with it").add(&tally);
 }
 

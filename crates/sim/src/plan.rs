@@ -65,6 +65,8 @@ pub struct Plan {
     /// Answers at pre-commit: one in so many.
     pub deferred: u64,
     pub ddl: bool,
+    /// Little where it is to be refused.
+    pub memory_limit_bytes: u64,
     /// Directories for images: the data directory is the first.
     pub backups: u64,
     pub image_segment_bytes: u64,
@@ -84,6 +86,11 @@ impl Plan {
             turns: 1 + dice.below(6),
             deferred: [2, 4, 1000][dice.below(3) as usize],
             ddl: !dice.one_in(3),
+            memory_limit_bytes: if dice.one_in(4) {
+                little_memory(devices) + dice.below(3 << 20)
+            } else {
+                MEMORY_BYTES
+            },
             backups: 1 + dice.below(3),
             image_segment_bytes: [4 << 10, 100 << 10, 400 << 10][dice.below(3) as usize],
             checkpoint_bytes_per_s: [0, 0, 1 << 20][dice.below(3) as usize],
@@ -100,6 +107,10 @@ impl Plan {
         self.note_bytes > 10_000
     }
 
+    pub fn has_little_memory(&self) -> bool {
+        self.memory_limit_bytes < MEMORY_BYTES
+    }
+
     /// Tiny segments, so that the log goes round. Each life has image directories of its own choice.
     pub fn options(&self, life: u64) -> Options {
         let mut dice = Dice(self.seed ^ life.wrapping_mul(0xda94_2042_e4dd_58b5));
@@ -111,7 +122,7 @@ impl Plan {
         let device = |i: u16| PathBuf::from(format!("/log{i}"));
         Options {
             log_dirs: (0..self.devices).map(device).collect(),
-            memory_limit_bytes: 32 << 20,
+            memory_limit_bytes: self.memory_limit_bytes,
             stage_limit_bytes: 160 << 10,
             segment_bytes: SEGMENT_BYTES,
             log_size_bytes: SEGMENT_BYTES * self.segments * u64::from(self.devices),
@@ -124,6 +135,14 @@ impl Plan {
         }
     }
 }
+
+/// What an empty database needs with so many devices' buffers, and room for a few pages.
+fn little_memory(devices: u16) -> u64 {
+    (1400 << 10) + (800 << 10) * u64::from(devices)
+}
+
+/// More than any schedule takes.
+const MEMORY_BYTES: u64 = 32 << 20;
 
 /// Hardly more than the staging limit: a few workers a device.
 const SEGMENT_BYTES: u64 = 208 << 10;

@@ -40,6 +40,7 @@ pub struct Tally {
     pub serializations: u64,
     pub deadlocks: u64,
     pub refusals: u64,
+    pub out_of_memory: u64,
     pub checkpoints: u64,
     pub log_failures: u64,
     pub recoveries: u64,
@@ -50,7 +51,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
-        let pairs: [(&mut u64, u64); 14] = [
+        let pairs: [(&mut u64, u64); 15] = [
             (&mut self.acts, other.acts),
             (&mut self.commits, other.commits),
             (&mut self.acknowledged, other.acknowledged),
@@ -59,6 +60,7 @@ impl Tally {
             (&mut self.serializations, other.serializations),
             (&mut self.deadlocks, other.deadlocks),
             (&mut self.refusals, other.refusals),
+            (&mut self.out_of_memory, other.out_of_memory),
             (&mut self.checkpoints, other.checkpoints),
             (&mut self.log_failures, other.log_failures),
             (&mut self.recoveries, other.recoveries),
@@ -118,6 +120,11 @@ impl Watcher {
             self.snapshot = Some(self.latest.clone());
         }
         session.begin_statement();
+        if session.check_snapshot().is_err() {
+            session.rollback();
+            self.snapshot = None;
+            return Ok(());
+        }
         let snapshot = self.snapshot.as_ref().expect("just set");
         for (at, name) in TABLES.iter().enumerate() {
             match Own::default().view(snapshot, &self.latest, at) {
@@ -130,6 +137,10 @@ impl Watcher {
 
     fn end(&mut self) -> Verdict {
         match (&mut self.session, self.snapshot.take()) {
+            (Some(session), Some(_)) if session.check_snapshot().is_err() => {
+                session.rollback();
+                Ok(())
+            }
             (Some(session), Some(_)) => end_read(session),
             _ => Ok(()),
         }
@@ -453,6 +464,9 @@ impl World {
             }
         }
         let other = dice.one_in(3).then(|| (self.io.fork(), 1 + dice.below(3) as usize, 1 + dice.below(1 << 32)));
+        // Buffers of more threads may not fit.
+        let other =
+            other.map(|(io, threads, order)| (io, if self.plan.has_little_memory() { 1 } else { threads }, order));
         let inspected = dice.one_in(3).then(|| self.io.fork());
         let engine = self.open(&self.io, 1, 0).map_err(|e| Wrong(format!("the database does not open: {e}")))?;
         let seen = look_at(&engine)?;

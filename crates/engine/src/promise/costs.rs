@@ -99,25 +99,28 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// Images and deltas go side by side at the end of the one and the beginning of the other, so their times are cut to what both took.
     /// Replay reads the log again: what its bytes cost in the scan is the log's share of it, the rest is the deltas'.
     pub fn of(stats: &RecoveryStats, entries: Entries) -> Measured {
         let seconds_of = |phase: &PhaseStats| phase.elapsed_us as f64 / 1e6;
-        let (scan, replay) = (seconds_of(&stats.scan), seconds_of(&stats.replay));
+        let (scan, restore, rebuild) =
+            (seconds_of(&stats.scan), seconds_of(&stats.restore), seconds_of(&stats.rebuild));
+        let total_seconds = stats.total_us as f64 / 1e6;
+        let both = seconds_of(&stats.images) + seconds_of(&stats.replay);
+        let took = (total_seconds - scan - restore - rebuild).max(0.0);
+        let cut = if both > took { took / both } else { 1.0 };
+        let (images, replay) = (seconds_of(&stats.images) * cut, seconds_of(&stats.replay) * cut);
         let reread = (scan * stats.replay.bytes as f64 / stats.scan.bytes.max(1) as f64).min(replay * REREAD_SHARE_MAX);
         let parts = [
             (Work::Log, stats.scan.bytes, scan + reread),
-            (Work::Images, stats.images.bytes, seconds_of(&stats.images)),
+            (Work::Images, stats.images.bytes, images),
             (Work::Deltas, stats.replay.items, replay - reread),
-            (Work::Slots, stats.restore.items, seconds_of(&stats.restore)),
+            (Work::Slots, stats.restore.items, restore),
             (Work::HashEntries, entries.hash, 0.0),
             (Work::TreeEntries, entries.tree, 0.0),
         ];
-        let mut measured = Measured {
-            index_seconds: seconds_of(&stats.rebuild),
-            total_seconds: stats.total_us as f64 / 1e6,
-            threads: stats.threads,
-            ..Measured::default()
-        };
+        let mut measured =
+            Measured { index_seconds: rebuild, total_seconds, threads: stats.threads, ..Measured::default() };
         for (work, amount, seconds) in parts {
             measured.work[work] = amount;
             measured.seconds[work as usize] = seconds;
@@ -321,6 +324,27 @@ mod tests {
         for measured in [recovery(1_000_000_000, 0.000_001), recovery(100, 5.0)] {
             assert_eq!(Costs::default().after(&measured).per_unit(Work::Images), None);
         }
+    }
+
+    #[test]
+    fn parts_that_overlap_add_up_to_no_more_than_the_whole() {
+        let part = |elapsed_us: u64| PhaseStats { elapsed_us, bytes: 100 << 20, items: 1_000_000 };
+        let stats = RecoveryStats {
+            threads: 2,
+            total_us: 3_000_000,
+            scan: part(500_000),
+            images: part(1_500_000),
+            replay: part(1_500_000),
+            restore: part(100_000),
+            rebuild: part(400_000),
+            ..RecoveryStats::default()
+        };
+        let measured = Measured::of(&stats, Entries { hash: 1_000_000, tree: 0 });
+        let parts = measured.seconds.iter().sum::<f64>() + measured.index_seconds;
+        // The log's share of the replay is what its bytes cost in the scan.
+        assert!((parts - 3.0).abs() < 1e-9, "{parts}");
+        assert_eq!(measured.seconds[Work::Log as usize], 1.0);
+        assert_eq!(Costs::default().after(&measured).rest_seconds(), 0.0);
     }
 
     #[test]

@@ -15,9 +15,12 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Twice the threads, where work waits for a device half of the time: one waits while another computes.
+    /// Twice the threads, where work waits for a device half of the time: one waits while another computes. Eight keep a device
+    /// busy; beyond that only more cores need more.
     pub fn doubled(self) -> Crew {
-        Crew { threads: if self.threads > 1 { self.threads * 2 } else { 1 }, ..self }
+        const ENOUGH: usize = 8;
+        let threads = if self.threads > 1 { (self.threads * 2).min(ENOUGH).max(self.threads) } else { 1 };
+        Crew { threads, ..self }
     }
 
     /// Does `count` pieces of work. Each thread has a state of its own, which it hands in at its end.

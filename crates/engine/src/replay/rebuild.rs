@@ -196,6 +196,11 @@ fn sort(run: &mut Run, words: usize) {
         4 => arrays::<4>(run),
         5 => arrays::<5>(run),
         6 => arrays::<6>(run),
+        7 => arrays::<7>(run),
+        8 => arrays::<8>(run),
+        9 => arrays::<9>(run),
+        10 => arrays::<10>(run),
+        // Wider keys are sorted through references, which takes their memory twice.
         _ => {
             let mut entries: Vec<&[u64]> = run.chunks_exact(words).collect();
             entries.sort_unstable();

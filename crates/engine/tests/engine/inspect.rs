@@ -12,7 +12,7 @@ use freshet_engine::engine::{Engine, Options};
 use freshet_engine::inspect::{Finding, InspectError, Report, Severity, check};
 use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn inspect(io: &MemIo, options: &Options) -> Report {
@@ -199,6 +199,40 @@ fn used_byte(io: &MemIo, dice: &mut Dice) -> (PathBuf, u64) {
             return (path.clone(), block as u64 + dice.below(used as u64 + 1));
         }
     }
+}
+
+/// Changes a byte of a group's body and makes all checksums right again, as a bug would.
+fn forge(io: &MemIo, segment: &Path, group: usize, in_body: usize) {
+    let mut bytes = io.contents(segment).expect("a file");
+    let group = &mut bytes[group..];
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+    let (participants, length) = (number(&group[110..112]), number(&group[96..104]));
+    assert_eq!((participants, group[136 + 4]), (1, 1), "one device, and a commit's frame comes first");
+    group[136 + in_body] ^= 1;
+    let crc = crc32c::crc32c(&group[136..136 + length]).to_le_bytes();
+    group[104..108].copy_from_slice(&crc);
+    group[128..132].copy_from_slice(&crc);
+    group[12..16].fill(0);
+    let crc = crc32c::crc32c(&group[..136]).to_le_bytes();
+    group[12..16].copy_from_slice(&crc);
+    io.replace(segment, &bytes);
+}
+
+/// Every checksum is right, and a delta is for a version that the row does not have.
+#[test]
+fn a_delta_on_the_wrong_base_is_found_by_telescoping() {
+    let (io, options, _) = written();
+    let names = io.names();
+    let segment = names.iter().filter(|n| n.starts_with("/db/log") && n.extension().is_some_and(|e| e == "seg"));
+    let used = |path: &&PathBuf| io.contents(path).expect("a file")[..8] == *b"FRESHGRP";
+    let newest = segment.filter(used).max().unwrap_or_else(|| panic!("{names:?}"));
+    // Behind length, kind and timestamp: what the base is behind the timestamp.
+    forge(&io, newest, 4096, 4 + 1 + 8);
+    let report = inspect(&io, &options);
+    let told = report.to_string();
+    let broken = report.findings.iter().find(|f| f.row.is_some()).unwrap_or_else(|| panic!("{told}"));
+    assert!(report.is_damaged() && broken.reason.contains("is for the version"), "{told}");
+    assert_eq!((broken.table.as_deref(), broken.path.as_ref(), broken.offset), (Some("t"), Some(newest), Some(4096)));
 }
 
 #[test]
