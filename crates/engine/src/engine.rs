@@ -19,6 +19,7 @@ use crate::promise::{Opened, Promise};
 use crate::replay::{self, Crew, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
+use crate::sync::give_way;
 use crate::table::{Container, ContainerMemory};
 use crate::txn::core::Core;
 use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
@@ -863,7 +864,7 @@ impl Inner {
         while !self.is_closing() {
             match self.core.log.step() {
                 log::Progress::Worked => {}
-                log::Progress::Waiting => std::thread::yield_now(),
+                log::Progress::Waiting => give_way(),
                 log::Progress::Elsewhere => self.core.log.park(Duration::from_millis(1)),
                 log::Progress::Idle => self.core.log.park(Duration::from_millis(10)),
                 log::Progress::Poisoned => return,
@@ -875,7 +876,7 @@ impl Inner {
         while !self.is_closing() {
             match self.core.log.device_step(device) {
                 log::Progress::Worked => {}
-                log::Progress::Waiting => std::thread::yield_now(),
+                log::Progress::Waiting => give_way(),
                 log::Progress::Elsewhere => self.core.log.device_park(device, Duration::from_millis(1)),
                 log::Progress::Idle => self.core.log.device_park(device, Duration::from_millis(10)),
                 log::Progress::Poisoned => return,

@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use crate::ids::{Cts, DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
 use crate::planted::{self, Bug};
+use crate::sync::give_way;
 
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
@@ -526,7 +527,7 @@ impl Log {
             }
             match self.step() {
                 Progress::Worked => {}
-                Progress::Waiting => std::thread::yield_now(),
+                Progress::Waiting => give_way(),
                 Progress::Elsewhere | Progress::Idle => break Ok(self.durable() >= cts.epoch()),
                 Progress::Poisoned => break Err(self.poisoned().expect("a poisoned log says why")),
             }
@@ -584,7 +585,7 @@ impl Log {
             match self.step() {
                 Progress::Worked => {}
                 Progress::Idle => break Ok(()),
-                Progress::Waiting | Progress::Elsewhere => std::thread::yield_now(),
+                Progress::Waiting | Progress::Elsewhere => give_way(),
                 Progress::Poisoned => break Err(self.poisoned().expect("a poisoned log says why")),
             }
         };
@@ -595,7 +596,7 @@ impl Log {
     fn park_until_work(&self, device: Option<DeviceId>, timeout: Duration) {
         if self.sealer.try_lock().is_some_and(|sealer| sealer.closing) {
             // Between announce and leave is a matter of microseconds, unless its thread is preempted: let it run.
-            std::thread::yield_now();
+            give_way();
             return;
         }
         let timeout = match self.witness_due_in_us() {

@@ -871,6 +871,10 @@ fn group_ref(found: &Found) -> GroupRef {
     }
 }
 
+fn below(number: SegmentNo) -> SegmentNo {
+    SegmentNo(number.0.saturating_sub(1))
+}
+
 /// What each directory that will be a device has.
 fn summarise(
     io: &dyn Io,
@@ -888,20 +892,22 @@ fn summarise(
     }
     let device = |(dir, path): (usize, &PathBuf)| {
         let files = files.iter().filter(|file| file.dir == dir);
+        let was = fence.device_of(dir, start.incarnation);
+        let saved = start.devices.iter().find(|start| Some(start.device) == was);
+        // What is below the log's start is not read again: no group may go there.
+        let first = saved.map_or(SegmentNo(0), |start| start.segment);
         let last_used = files.clone().filter(|file| file.is_read).map(|file| file.number).max();
         let segment = |file: &SegmentFile| SegmentScan {
             number: file.number,
             file: file.file.clone(),
             bytes: file.bytes,
             needed: needed.get(&(dir, file.number)).copied(),
-            is_fresh: file.is_unused && last_used.is_none_or(|last| last < file.number),
+            is_fresh: file.is_unused && first <= file.number && last_used.is_none_or(|last| last < file.number),
         };
-        let was = fence.device_of(dir, start.incarnation);
-        let saved = start.devices.iter().find(|start| Some(start.device) == was);
         let seen = found.iter().filter(|found| found.dir == dir).map(|found| found.header.group);
         DeviceScan {
             is_locked: io.exists(path).unwrap_or(false),
-            last_segment: files.clone().map(|file| file.number).max().unwrap_or_default(),
+            last_segment: files.clone().map(|file| file.number).max().unwrap_or_default().max(below(first)),
             last_group: seen.max().unwrap_or_default().max(saved.map_or(GroupNo(0), |start| start.group)),
             segments: files.map(segment).collect(),
         }

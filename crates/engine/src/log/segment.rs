@@ -130,6 +130,8 @@ pub struct Segments {
     /// Files taken out of the lists for preparing or recycling.
     in_work: usize,
     next_number: SegmentNo,
+    /// Every segment that comes into use from now on has this number or a larger one: those in work have theirs already.
+    unused_from: SegmentNo,
 }
 
 impl Segments {
@@ -141,6 +143,7 @@ impl Segments {
         next_number: SegmentNo,
     ) -> Segments {
         debug_assert!(in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted_by_key(|s| s.number));
+        let unused_from = spares.first().map_or(next_number, |spare| spare.number);
         Segments {
             segment_bytes,
             files_max,
@@ -149,6 +152,7 @@ impl Segments {
             spares: spares.into(),
             in_work: 0,
             next_number,
+            unused_from,
         }
     }
 
@@ -194,6 +198,8 @@ impl Segments {
             Some(filled) if filled + bytes <= self.segment_bytes => filled,
             _ => {
                 let spare = self.spares.pop_front().expect("log invariant 4: a reservation holds a spare segment");
+                assert!(spare.number >= self.unused_from, "log: segments come into use in the order of their numbers");
+                self.unused_from = SegmentNo(spare.number.0 + 1);
                 self.in_use.push_back(InUse {
                     number: spare.number,
                     file: spare.file,
@@ -220,10 +226,9 @@ impl Segments {
         if let Some(needed) = self.in_use.iter().find(|segment| segment.last_epoch >= epoch) {
             return (needed.number, needed.first_group);
         }
-        // Nothing needed so far: the next group goes to the current segment or to the first spare.
+        // Nothing needed so far: the next group goes to the current segment or to one that is unused, perhaps still in work.
         let current = self.filled.and_then(|_| self.in_use.back()).map(|segment| segment.number);
-        let spare = self.spares.front().map(|spare| spare.number);
-        (current.or(spare).unwrap_or(self.next_number), next_group)
+        (current.unwrap_or(self.unused_from), next_group)
     }
 
     /// Takes the segments below `epoch` out, except the current one.
@@ -417,6 +422,15 @@ pub fn recycle(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_starts_no_later_than_with_the_segment_that_is_in_work() {
+        let mut segments = Segments::new(1 << 20, 8, Vec::new(), Vec::new(), SegmentNo(4));
+        let start = |segments: &Segments| segments.start(Epoch(9), GroupNo(7)).0;
+        assert_eq!(start(&segments), SegmentNo(4));
+        let in_work = segments.next_number();
+        assert_eq!((in_work, start(&segments)), (SegmentNo(4), SegmentNo(4)));
+    }
 
     #[test]
     fn a_marker_says_which_segment_is_unused_and_no_flipped_bit_passes() {

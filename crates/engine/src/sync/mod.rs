@@ -76,6 +76,15 @@ impl<T> Mutex<T> {
     }
 }
 
+/// Lets other threads run for some 50 us. Not by yielding: Linux 6.18 takes the rest of its slice from a thread each time it yields, and one
+/// that yields in a loop beside busy threads stands still for up to a second (seen as commits of that length: more threads than cores).
+pub fn give_way() {
+    #[cfg(any(loom, shuttle))]
+    thread::yield_now();
+    #[cfg(not(any(loom, shuttle)))]
+    std::thread::sleep(std::time::Duration::from_micros(1));
+}
+
 /// Waiting for a latch that is held for nanoseconds: spin a little, then give the processor away, because the holder
 /// may be off it.
 #[derive(Default)]
@@ -95,7 +104,7 @@ impl Spin {
     pub fn turn(&mut self) {
         // A checker must be told to run someone else at once: to it a pause is no progress.
         if cfg!(any(loom, shuttle)) || self.turns >= Self::PAUSES {
-            thread::yield_now();
+            give_way();
         } else {
             self.turns += 1;
             hint::spin_loop();
