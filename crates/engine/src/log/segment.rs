@@ -223,7 +223,9 @@ impl Segments {
         // Nothing needed so far: the next group goes to the current segment or to the first spare.
         let current = self.filled.and_then(|_| self.in_use.back()).map(|segment| segment.number);
         let spare = self.spares.front().map(|spare| spare.number);
-        (current.or(spare).unwrap_or(self.next_number), next_group)
+        // A file being made or renamed may have its number already, and become the first spare under it.
+        let coming = SegmentNo(self.next_number.0.saturating_sub(self.in_work as u64));
+        (current.or(spare).unwrap_or(coming), next_group)
     }
 
     /// Takes the segments below `epoch` out, except the current one.
@@ -429,6 +431,17 @@ mod tests {
             assert_eq!(read_marker(&flipped), None, "bit {bit}");
         }
         assert_eq!(read_marker(&AlignedBuf::zeroed(BLOCK_BYTES)), None);
+    }
+
+    /// Between taking a number and becoming a spare a file is synced and renamed, and a checkpoint may fix the log's start meanwhile.
+    #[test]
+    fn the_start_is_not_above_a_segment_that_is_being_made() {
+        let mut segments = Segments::new(1 << 16, 4, Vec::new(), Vec::new(), SegmentNo(5));
+        assert_eq!(segments.start(Epoch(9), GroupNo(3)), (SegmentNo(5), GroupNo(3)));
+        segments.in_work += 1;
+        let number = segments.next_number();
+        let (start, _) = segments.start(Epoch(9), GroupNo(3));
+        assert!(start <= number, "the group that goes to segment {} would not be read from {}", number.0, start.0);
     }
 
     #[test]

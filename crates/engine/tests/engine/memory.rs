@@ -179,6 +179,26 @@ fn a_resting_snapshot_gives_way_at_once() {
     world.reader.commit().expect("commits");
 }
 
+/// Garbage that two snapshots keep waits for both: neither protects the other.
+#[test]
+fn two_resting_snapshots_of_the_same_age_give_way() {
+    let mut world = Pinned::new();
+    let mut second = Session::new(&world.engine);
+    second.begin(Isolation::RepeatableRead, false);
+    second.begin_statement();
+    assert_eq!(all_n(&mut second), [0; 200]);
+    second.rest();
+    world.reader.rest();
+    for n in 1..400 {
+        assert!(world.update(n), "round {n}: both snapshots give way");
+    }
+    for session in [&mut world.reader, &mut second] {
+        session.begin_statement();
+        assert_eq!(session.check_snapshot(), Err(Error::SnapshotTooOld));
+        session.rollback();
+    }
+}
+
 #[test]
 fn a_reading_statement_is_told_and_reads_right_until_it_ends() {
     let mut world = Pinned::new();
