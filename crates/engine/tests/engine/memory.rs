@@ -216,6 +216,26 @@ fn a_reading_statement_is_told_and_reads_right_until_it_ends() {
     world.reader.commit().expect("commits");
 }
 
+/// READ COMMITTED takes a snapshot for each statement: the one that was ended is not the next one's.
+#[test]
+fn a_read_committed_transaction_goes_on_with_its_next_statement() {
+    let mut world = Pinned::new();
+    world.reader.rollback();
+    begin(&mut world.reader, Isolation::ReadCommitted);
+    let old = (1..100_000).find(|&n| !world.update(n)).expect("the statement pins every version") - 1;
+    assert_eq!(world.reader.check_snapshot(), Err(Error::SnapshotTooOld));
+    assert_eq!(all_n(&mut world.reader), [0; 200]);
+    world.reader.begin_statement();
+    assert_eq!(world.reader.check_snapshot(), Ok(()));
+    assert_eq!(all_n(&mut world.reader), [old; 200]);
+    world.reader.rest();
+    while world.engine.step() {}
+    for n in 1..400 {
+        assert!(world.update(n), "round {n}: nothing is kept between statements");
+    }
+    world.reader.commit().expect("commits");
+}
+
 /// The transaction's own writes are kept while it lives, so an ended one is rolled back whole.
 #[test]
 fn an_ended_writer_is_rolled_back_whole() {
