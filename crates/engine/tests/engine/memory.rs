@@ -49,7 +49,7 @@ fn fill(session: &mut Session, from: i64) -> Vec<RowId> {
 fn a_full_database_restarts_within_its_limit_and_can_be_emptied() {
     for kind in [IndexKind::Hash, IndexKind::BTree] {
         let io = MemIo::new();
-        let engine = open_within(&io, 5 << 10);
+        let engine = open_within(&io, 8 << 10);
         let mut session = Session::new(&engine);
         create(&mut session, kind);
         let places = fill(&mut session, 0);
@@ -60,7 +60,7 @@ fn a_full_database_restarts_within_its_limit_and_can_be_emptied() {
         while engine.step() {}
         drop((session, engine));
 
-        let engine = open_within(&io.crash(3), 5 << 10);
+        let engine = open_within(&io.crash(3), 8 << 10);
         keeps_its_limit(&engine);
         let mut session = Session::new(&engine);
         assert_eq!(rows(&mut session), places.len());
