@@ -195,7 +195,7 @@ fn a_directory_as_it_was_in_an_earlier_incarnation_is_refused() {
         let (log, _) = reopen(&io, &options);
         drop(log);
         let dir = options.dirs[devices - 1].clone();
-        let names: Vec<_> = io.names().into_iter().map(PathBuf::from).filter(|path| path.starts_with(&dir)).collect();
+        let names: Vec<_> = io.names().into_iter().filter(|path| path.starts_with(&dir)).collect();
         let kept: Vec<_> =
             names.into_iter().filter_map(|path| Some((path.clone(), io.contents(&path).ok()?))).collect();
         let (log, _) = reopen(&io, &options);
