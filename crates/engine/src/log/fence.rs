@@ -33,6 +33,7 @@
 //!    incarnation that never wrote a group, for its fence was not durable everywhere.
 //! 2. Every device of every other incarnation whose valid epochs reach to the log's start must be among the directories given. One
 //!    that is not is refused by number: nothing else can tell what was acknowledged on it alone.
+//!    So is one whose list ends before a record that the data directory has: it is an earlier copy of itself.
 //! 3. A directory without a record, that holds no segments but unused ones of this database, joins. It has a segment before the
 //!    record that names it is durable, so a device never lacks one later.
 
@@ -120,12 +121,14 @@ pub(super) struct FenceFile {
     devices: Vec<Option<DeviceId>>,
     /// Blocks up to the last valid record, which is more than `records` when one before it is damaged.
     reach: usize,
+    /// Blocks, valid or not.
+    blocks: usize,
 }
 
 pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
     let path = dir.join(FILE_NAME);
     let damage = |action, error| LogDamage::io(action, &path, error);
-    let mut found = FenceFile { path: path.clone(), records: Vec::new(), devices: Vec::new(), reach: 0 };
+    let mut found = FenceFile { path: path.clone(), records: Vec::new(), devices: Vec::new(), reach: 0, blocks: 0 };
     let file = match io.open(&path, OpenOptions::default()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -134,8 +137,9 @@ pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
     // What is about to be relied on may so far live in the page cache only.
     file.sync().map_err(|error| damage("sync", error))?;
     let blocks = file.len().map_err(|error| damage("measure", error))? / BLOCK_BYTES as u64;
+    found.blocks = blocks as usize;
     let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
-    for number in 0..blocks as usize {
+    for number in 0..found.blocks {
         file.read_at(&mut block, (number * BLOCK_BYTES) as u64).map_err(|error| damage("read", error))?;
         match decode(&block) {
             Block::Record(record, device) => {
@@ -159,6 +163,10 @@ pub struct FenceList {
     present: Vec<usize>,
     /// Per log directory, retired ones behind: the device that each of its records gives it.
     claims: Vec<Vec<Option<DeviceId>>>,
+    /// Of the same directories: records that each must have had, if it was a device then. It lacks one for certain where its file ends before.
+    blocks: Vec<usize>,
+    /// Records that the data directory has: every device of theirs had them before. Zero without a data directory.
+    last: usize,
     /// Records of which it is known that they were durable everywhere: only their incarnations may have written.
     complete: usize,
 }
@@ -195,9 +203,10 @@ impl FenceList {
         let last = files.last().filter(|_| !options.fence_dirs.is_empty()).map_or(0, |file| file.records.len());
         let complete = if last == 0 { records.len() } else { last };
         let held = files.iter().take(options.dirs.len()).chain(retired);
+        let blocks = held.clone().map(|file| file.blocks).collect();
         let claims = held.map(|file| file.devices.clone()).collect();
         let present = files.iter().map(|file| file.records.len()).collect();
-        (!records.is_empty()).then_some(FenceList { records, present, claims, complete })
+        (!records.is_empty()).then_some(FenceList { records, present, claims, blocks, last, complete })
     }
 
     /// What is wrong with one directory's copy.
@@ -234,9 +243,12 @@ impl FenceList {
                 match holders.next() {
                     Some(_) => {}
                     None => {
-                        // The one that should be it, most likely: not mounted, or emptied.
+                        // The one that should be it, most likely: not mounted, or emptied, or with what it held earlier.
                         let empty = dirs.iter().zip(&self.claims).find(|(_, claims)| claims.is_empty());
-                        let path = empty.map_or_else(PathBuf::new, |(dir, _)| dir.to_path_buf());
+                        let was =
+                            |(_, claims): &(_, &Vec<_>)| claims.len() <= at && claims.last() == Some(&Some(device));
+                        let earlier = || dirs.iter().zip(&self.claims).find(was);
+                        let path = empty.or_else(earlier).map_or_else(PathBuf::new, |(dir, _)| dir.to_path_buf());
                         return Err(LogDamage::MissingDevice { device, path });
                     }
                 }
@@ -246,10 +258,14 @@ impl FenceList {
     }
 
     /// The device that a directory was in the incarnation of record `at`. One without that record was retired then, or the end of its
-    /// list is damaged: it was what it had been, if no other says that it was that.
+    /// list is damaged: it was what it had been, if no other says that it was that. Where the data directory has a record and a directory's
+    /// list ends before, though, nothing is damaged there: it is the directory as it was earlier, and what was acknowledged since is elsewhere.
     fn claim(&self, dir: usize, at: usize) -> Option<DeviceId> {
         if let Some(own) = self.claims[dir].get(at) {
             return *own;
+        }
+        if at < self.last && at >= self.blocks[dir] {
+            return None;
         }
         let before = (*self.claims[dir].last()?)?;
         let is_taken = self.claims.iter().any(|claims| claims.get(at) == Some(&Some(before)));
@@ -335,7 +351,7 @@ pub(super) fn survey(io: &dyn Io, options: &LogOptions, start: &LogStart) -> Fen
         for dir in dirs {
             files.push(read(io, dir).unwrap_or_else(|damage| {
                 fences.problems.push(damage);
-                FenceFile { path: dir.join(FILE_NAME), records: Vec::new(), devices: Vec::new(), reach: 0 }
+                FenceFile { path: dir.join(FILE_NAME), records: Vec::new(), devices: Vec::new(), reach: 0, blocks: 0 }
             }));
         }
         files

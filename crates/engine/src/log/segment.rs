@@ -236,6 +236,11 @@ impl Segments {
         let current = usize::from(self.filled.is_some());
         let mut taken = Vec::new();
         while self.in_use.len() > current && self.in_use[0].last_epoch < epoch {
+            // One of another size is removed: never the device's last file, without which a recovery would take it for lost.
+            let is_last = self.in_use.len() == 1 && self.spares.is_empty();
+            if is_last && self.in_use[0].bytes != self.segment_bytes {
+                break;
+            }
             taken.extend(self.in_use.pop_front());
         }
         self.in_work += taken.len();
@@ -443,6 +448,40 @@ mod tests {
             assert_eq!(read_marker(&flipped), None, "bit {bit}");
         }
         assert_eq!(read_marker(&AlignedBuf::zeroed(BLOCK_BYTES)), None);
+    }
+
+    /// Between taking a number and becoming a spare a file is synced and renamed, and a checkpoint may fix the log's start meanwhile.
+    #[test]
+    fn the_start_is_not_above_a_segment_that_is_being_made() {
+        let mut segments = Segments::new(1 << 16, 4, Vec::new(), Vec::new(), SegmentNo(5));
+        assert_eq!(segments.start(Epoch(9), GroupNo(3)), (SegmentNo(5), GroupNo(3)));
+        segments.in_work += 1;
+        let number = segments.next_number();
+        let (start, _) = segments.start(Epoch(9), GroupNo(3));
+        assert!(start <= number, "the group that goes to segment {} would not be read from {}", number.0, start.0);
+    }
+
+    #[test]
+    fn the_last_file_of_a_device_is_not_removed() {
+        let io = crate::io::mem::MemIo::new();
+        let open = |number: u64| {
+            let path = Path::new("d").join(file_name(SegmentNo(number)));
+            let file = io.open(&path, OpenOptions { create: true, direct: false }).unwrap();
+            let (number, bytes) = (SegmentNo(number), BLOCK_BYTES as u64);
+            InUse { number, file, bytes, first_group: GroupNo(number.0), last_epoch: Epoch(number.0) }
+        };
+        io.create_dir_all(Path::new("d")).unwrap();
+        let odd = vec![open(1), open(2)];
+        let segments = parking_lot::Mutex::new(Segments::new(1 << 16, 4, odd, Vec::new(), SegmentNo(3)));
+        let owner = Owner { database: DatabaseId(7), device: DeviceId(0) };
+        let mut preparer = Preparer::new(PathBuf::from("d"), owner, false, 1 << 16);
+        assert!(recycle(&io, &segments, &mut preparer, Epoch(9)).is_ok());
+        assert_eq!(io.list(Path::new("d")).unwrap(), [file_name(SegmentNo(2))]);
+        while segments.lock().spares() == 0 {
+            assert!(prepare(&io, &segments, &mut preparer, 1 << 16).is_ok());
+        }
+        assert!(recycle(&io, &segments, &mut preparer, Epoch(9)).is_ok());
+        assert!(!io.exists(&Path::new("d").join(file_name(SegmentNo(2)))).unwrap());
     }
 
     #[test]

@@ -343,11 +343,14 @@ impl Reading<'_> {
 
     fn take(&mut self, header: GroupHeader) -> u64 {
         let offset = header.offset;
-        let bytes = group_bytes(header.participants.len(), header.body_bytes);
-        if header.body_bytes > self.bytes || offset + bytes > self.bytes {
+        // The length by itself first: any number may stand there.
+        let fits = header.body_bytes <= self.bytes
+            && offset + group_bytes(header.participants.len(), header.body_bytes) <= self.bytes;
+        if !fits {
             self.broken(offset, header.epoch, "a group is longer than its segment");
             return offset + BLOCK;
         }
+        let bytes = group_bytes(header.participants.len(), header.body_bytes);
         if let Err(error) = self.load(offset, bytes) {
             self.survey.problems.push(error);
             return offset + BLOCK;

@@ -311,6 +311,11 @@ impl Session {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
         if self.isolation == Isolation::ReadCommitted {
+            if self.place().is_ended() {
+                // Only the last statement's was: this one has a snapshot of its own.
+                self.place().unregister();
+                self.place().begin_phase();
+            }
             self.take_snapshot();
         } else if !self.durable_read {
             self.refresh_schema();

@@ -231,30 +231,27 @@ impl Sessions {
         self.all().map(|(_, p)| p.counted()).fold(durable, Cts::min)
     }
 
-    /// Ends the oldest snapshot, if garbage waits for it alone. Who asks and the `spared`, the checkpoint's, are not ended.
+    /// Ends the oldest snapshot, if garbage waits for it, though perhaps for younger ones too: whoever ends one asks again. Who asks and
+    /// the `spared`, the checkpoint's, are not ended, nor is any for what they keep as well.
     pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Ended> {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
-        // The floor without the oldest.
-        let mut next = durable;
+        // The floor without all that may be ended.
+        let mut bound = durable;
         for (no, place) in self.all() {
             let phase = place.phase.load(Ordering::SeqCst);
             let snapshot = place.counted();
-            if no == me
-                || spared.contains(&no)
-                || phase & ENDED != 0
-                || oldest.as_ref().is_some_and(|(s, ..)| *s <= snapshot)
-            {
-                next = next.min(snapshot);
-            } else if let Some((before, ..)) = oldest.replace((snapshot, phase, place)) {
-                next = next.min(before);
+            if no == me || spared.contains(&no) || phase & ENDED != 0 {
+                bound = bound.min(snapshot);
+            } else if oldest.as_ref().is_none_or(|(before, ..)| snapshot < *before) {
+                oldest = Some((snapshot, phase, place));
             }
         }
-        let (snapshot, phase, place) = oldest.filter(|(s, ..)| *s < next)?;
+        let (snapshot, phase, place) = oldest.filter(|(s, ..)| *s < bound)?;
         let waits = |p: &SessionPlace| {
             let garbage = p.garbage.try_lock();
-            garbage.and_then(|g| g.front_cts()).is_some_and(|cts| cts > snapshot && cts <= next)
+            garbage.and_then(|g| g.front_cts()).is_some_and(|cts| cts > snapshot && cts <= bound)
         };
         if !self.all().any(|(_, p)| waits(p)) {
             return None;

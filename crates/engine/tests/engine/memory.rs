@@ -179,6 +179,26 @@ fn a_resting_snapshot_gives_way_at_once() {
     world.reader.commit().expect("commits");
 }
 
+/// Garbage that two snapshots keep waits for both: neither protects the other.
+#[test]
+fn two_resting_snapshots_of_the_same_age_give_way() {
+    let mut world = Pinned::new();
+    let mut second = Session::new(&world.engine);
+    second.begin(Isolation::RepeatableRead, false);
+    second.begin_statement();
+    assert_eq!(all_n(&mut second), [0; 200]);
+    second.rest();
+    world.reader.rest();
+    for n in 1..400 {
+        assert!(world.update(n), "round {n}: both snapshots give way");
+    }
+    for session in [&mut world.reader, &mut second] {
+        session.begin_statement();
+        assert_eq!(session.check_snapshot(), Err(Error::SnapshotTooOld));
+        session.rollback();
+    }
+}
+
 #[test]
 fn a_reading_statement_is_told_and_reads_right_until_it_ends() {
     let mut world = Pinned::new();
@@ -193,6 +213,26 @@ fn a_reading_statement_is_told_and_reads_right_until_it_ends() {
     assert_eq!(world.writer.check_snapshot(), Ok(()));
     begin(&mut world.reader, Isolation::ReadCommitted);
     assert_eq!(all_n(&mut world.reader), [7; 200]);
+    world.reader.commit().expect("commits");
+}
+
+/// READ COMMITTED takes a snapshot for each statement: the one that was ended is not the next one's.
+#[test]
+fn a_read_committed_transaction_goes_on_with_its_next_statement() {
+    let mut world = Pinned::new();
+    world.reader.rollback();
+    begin(&mut world.reader, Isolation::ReadCommitted);
+    let old = (1..100_000).find(|&n| !world.update(n)).expect("the statement pins every version") - 1;
+    assert_eq!(world.reader.check_snapshot(), Err(Error::SnapshotTooOld));
+    assert_eq!(all_n(&mut world.reader), [0; 200]);
+    world.reader.begin_statement();
+    assert_eq!(world.reader.check_snapshot(), Ok(()));
+    assert_eq!(all_n(&mut world.reader), [old; 200]);
+    world.reader.rest();
+    while world.engine.step() {}
+    for n in 1..400 {
+        assert!(world.update(n), "round {n}: nothing is kept between statements");
+    }
     world.reader.commit().expect("commits");
 }
 

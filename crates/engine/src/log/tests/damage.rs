@@ -188,6 +188,34 @@ fn a_fence_that_lags_is_repaired_and_one_that_contradicts_is_refused() {
 }
 
 #[test]
+fn a_directory_as_it_was_in_an_earlier_incarnation_is_refused() {
+    for devices in 1..=2 {
+        let (io, options) = written(devices, 2);
+        // A clean end: nothing in the log itself points beyond it.
+        let (log, _) = reopen(&io, &options);
+        drop(log);
+        let dir = options.dirs[devices - 1].clone();
+        let names: Vec<_> = io.names().into_iter().filter(|path| path.starts_with(&dir)).collect();
+        let kept: Vec<_> =
+            names.into_iter().filter_map(|path| Some((path.clone(), io.contents(&path).ok()?))).collect();
+        let (log, _) = reopen(&io, &options);
+        let mut worker = log.worker().unwrap();
+        commit(&mut worker, 1_000_000);
+        drive(&log);
+        drop((worker, log));
+        for (path, bytes) in kept {
+            io.replace(&path, &bytes);
+        }
+        match refused(&io, &options) {
+            LogDamage::MissingDevice { device, path } => {
+                assert_eq!((usize::from(device.0), path), (devices - 1, dir));
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
 fn groups_newer_than_the_fence_are_refused() {
     let (io, options) = written(1, 2);
     let old: Vec<_> = [options.dirs[0].join(fence::FILE_NAME), PathBuf::from("backup/fence")]
