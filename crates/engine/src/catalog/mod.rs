@@ -7,11 +7,13 @@ mod objects;
 
 pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableObject, system_table};
 
+use crate::ids::RowId;
 use crate::index::{BTreeIndex, HashIndex};
 use crate::mem::{Account, Budget, Kind};
-use crate::schema::{KeyColumn, KeySpec, Layout, Type};
+use crate::schema::{KeyBuf, KeyColumn, KeyPart, KeySpec, Layout, Type, Value};
 use crate::table::Store;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -86,6 +88,23 @@ pub struct Index {
 }
 
 impl Index {
+    /// Calls `each` with the rows that may have this key, until it breaks. `key` is a buffer to encode it in.
+    #[inline]
+    pub(crate) fn find<'a, B>(
+        &self,
+        value: impl Fn(usize) -> Value<'a>,
+        key: &mut KeyBuf,
+        each: impl FnMut(RowId) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match &self.tree {
+            Tree::Hash(tree) => tree.lookup(self.spec.hash(&value), each),
+            Tree::BTree(tree) => {
+                self.spec.encode(key, |i| KeyPart::Value(value(i)));
+                tree.lookup(&key.words, each)
+            }
+        }
+    }
+
     /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
     pub(crate) fn new(
         id: IndexId,

@@ -429,15 +429,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_starts_no_later_than_with_the_segment_that_is_in_work() {
-        let mut segments = Segments::new(1 << 20, 8, Vec::new(), Vec::new(), SegmentNo(4));
-        let start = |segments: &Segments| segments.start(Epoch(9), GroupNo(7)).0;
-        assert_eq!(start(&segments), SegmentNo(4));
-        let in_work = segments.next_number();
-        assert_eq!((in_work, start(&segments)), (SegmentNo(4), SegmentNo(4)));
-    }
-
-    #[test]
     fn a_marker_says_which_segment_is_unused_and_no_flipped_bit_passes() {
         let owner = Owner { database: DatabaseId(77 << 64 | 3), device: DeviceId(2) };
         let block = marker(owner, SegmentNo(9));
@@ -459,6 +450,7 @@ mod tests {
         let number = segments.next_number();
         let (start, _) = segments.start(Epoch(9), GroupNo(3));
         assert!(start <= number, "the group that goes to segment {} would not be read from {}", number.0, start.0);
+        assert_eq!(start, number, "and nothing below it is needed");
     }
 
     #[test]

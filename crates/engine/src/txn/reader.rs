@@ -16,7 +16,7 @@ use super::session::Session;
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, RowId};
 use crate::index::{Cursor, Direction, Entries};
-use crate::schema::{KeyBuf, KeyPart, Row, Value};
+use crate::schema::{KeyBuf, Row, Value};
 use crate::table::SessionNo;
 use parking_lot::RwLock;
 use std::ops::{Bound, ControlFlow};
@@ -129,18 +129,10 @@ impl Batch<'_> {
 
     /// Appends rows that may have this key: read each and check its columns.
     pub fn lookup<'a>(&mut self, index: &Index, value: impl Fn(usize) -> Value<'a>, candidates: &mut Vec<RowId>) {
-        let each = |id: RowId| {
+        let _ = index.find(value, &mut KeyBuf::default(), |id| {
             candidates.push(id);
             ControlFlow::<()>::Continue(())
-        };
-        let _ = match &index.tree {
-            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), each),
-            Tree::BTree(tree) => {
-                let mut key = KeyBuf::default();
-                index.spec.encode(&mut key, |i| KeyPart::Value(value(i)));
-                tree.lookup(&key.words, each)
-            }
-        };
+        });
     }
 
     /// A range of an ordered index, both ends inclusive in words. `None`: the index has no order.

@@ -99,7 +99,7 @@ impl Session {
     ) -> Option<RowId> {
         let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
         let mut dependency = self.dependency;
-        let mut check = |id: RowId| {
+        let check = |id: RowId| {
             let live = read_version(core, me, snapshot, &table.store.primary, id, row);
             dependency = dependency.max(row.cts());
             if live {
@@ -110,13 +110,7 @@ impl Session {
             }
             ControlFlow::Continue(())
         };
-        let found = match &index.tree {
-            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), check),
-            Tree::BTree(tree) => {
-                index.spec.encode(&mut self.key, |i| crate::schema::KeyPart::Value(value(i)));
-                tree.lookup(&self.key.words, &mut check)
-            }
-        };
+        let found = index.find(&value, &mut self.key, check);
         self.dependency = dependency;
         match found {
             ControlFlow::Break(id) => Some(id),
@@ -132,17 +126,10 @@ impl Session {
         value: impl Fn(usize) -> Value<'a>,
         candidates: &mut Vec<RowId>,
     ) {
-        let each = |id: RowId| {
+        let _ = index.find(value, &mut self.key, |id| {
             candidates.push(id);
             ControlFlow::<()>::Continue(())
-        };
-        let _ = match &index.tree {
-            Tree::Hash(tree) => tree.lookup(index.spec.hash(&value), each),
-            Tree::BTree(tree) => {
-                index.spec.encode(&mut self.key, |i| crate::schema::KeyPart::Value(value(i)));
-                tree.lookup(&self.key.words, each)
-            }
-        };
+        });
     }
 
     /// A range over a B+-tree index, both ends inclusive in words (`index.spec.encode`, `pad_high` for the upper one): a
