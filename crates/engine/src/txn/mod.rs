@@ -12,6 +12,7 @@
 //! | `garbage` | what may be forgotten |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
+//! | `lookup` | rows by whole keys, one or many at once |
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema |
 //!
@@ -34,9 +35,11 @@ pub(crate) mod core;
 mod values;
 mod session;
 mod rows;
+mod lookup;
 mod reader;
 mod ddl;
 
+pub use lookup::Lookup;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
