@@ -112,6 +112,12 @@ impl Row {
         self.fetched.iter().find(|(word, _)| usize::from(*word) == at).map(|&(_, offset)| offset)
     }
 
+    /// Whether the version exists and the column at this `Layout::integer_word` has this value.
+    #[inline]
+    pub(crate) fn has_integer(&self, (word, null): (u16, u64), value: i64) -> bool {
+        self.words[1] & (LIVE | null) == LIVE && self.words[usize::from(word)] == value as u64
+    }
+
     /// Sets a column. The value must have the form of the column's type; text is given as it is to be stored.
     pub fn set(&mut self, layout: &Layout, column: usize, value: &Value<'_>) {
         let field = layout.fields[column];
