@@ -79,6 +79,8 @@ pub(crate) struct Core {
     pub(super) next_storage: AtomicU32,
     /// The commit that published the current schema: whoever looks a table up depends on it.
     pub(super) schema_cts: AtomicU64,
+    /// Grows after each publication of a schema and before its commit leaves: who finds it unchanged has the schema of its snapshot.
+    pub(super) schema_version: AtomicU64,
     /// The session places that the checkpoint's lanes read with.
     pub checkpoint_readers: Box<[SessionNo]>,
     /// The clock as garbage collection last saw it, and the last epoch that it asked for.
@@ -134,6 +136,7 @@ impl Core {
             hash_seed,
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
+            schema_version: AtomicU64::new(0),
             checkpoint_readers,
             seen_by_garbage: AtomicU64::new(0),
             requested_by_garbage: AtomicU64::new(0),

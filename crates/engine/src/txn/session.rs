@@ -146,6 +146,10 @@ pub struct Session {
     pub(super) snapshot: Cts,
     pub(super) command: u32,
     schema: Arc<Schema>,
+    /// The core's when `schema` was loaded.
+    schema_version: u64,
+    /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
+    kept: Cts,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
     /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
@@ -200,6 +204,8 @@ impl Session {
             snapshot: Cts::ZERO,
             command: 0,
             schema: core.schema.load_full(),
+            schema_version: u64::MAX,
+            kept: Cts::ZERO,
             dependency: Cts::ZERO,
             met: Cts::ZERO,
             last_record_bytes: 0,
@@ -236,6 +242,7 @@ impl Session {
     pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
+        self.unregister();
         self.place().begin_phase();
         (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
@@ -265,28 +272,51 @@ impl Session {
     }
 
     /// Starts an autocommit read: at the durable horizon where that covers what this session has seen, so that it waits
-    /// for nothing.
+    /// for nothing. The registration of the last one serves as long as horizon and schema have not moved.
     #[inline]
     pub fn begin_read(&mut self) {
         let at_least = self.met.max(self.core.deferred());
-        self.place().begin_phase();
-        (self.resting, self.lost) = (false, false);
-        let durable = self.place().register_durable(&self.core.log, at_least);
-        let Some(snapshot) = durable else {
-            return self.begin(Isolation::RepeatableRead, true);
-        };
-        self.dependency = Cts::ZERO;
-        self.refresh_schema();
-        if self.dependency > snapshot {
-            // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
-            return self.begin(Isolation::RepeatableRead, true);
+        let is_kept = at_least <= self.kept
+            && self.core.sessions.place(self.no).resume(&self.core.log, self.kept)
+            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        if !is_kept {
+            return self.begin_read_anew(at_least);
         }
+        self.dependency = Cts::ZERO;
+        self.enter_read(self.kept);
+    }
+
+    #[inline]
+    fn enter_read(&mut self, snapshot: Cts) {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
         self.isolation = Isolation::RepeatableRead;
         self.read_only = true;
         self.durable_read = true;
         self.command = 0;
         self.snapshot = snapshot;
+    }
+
+    #[cold]
+    fn begin_read_anew(&mut self, at_least: Cts) {
+        (self.resting, self.lost) = (false, false);
+        let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
+            return self.begin(Isolation::RepeatableRead, true);
+        };
+        self.kept = snapshot;
+        self.dependency = Cts::ZERO;
+        self.refresh_schema();
+        if self.dependency > snapshot {
+            // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
+            return self.begin(Isolation::RepeatableRead, true);
+        }
+        self.enter_read(snapshot);
+    }
+
+    /// No snapshot of this session's is in use any more.
+    fn unregister(&mut self) {
+        self.kept = Cts::ZERO;
+        self.place().unregister();
     }
 
     pub fn in_transaction(&self) -> bool {
@@ -313,7 +343,7 @@ impl Session {
         if self.isolation == Isolation::ReadCommitted {
             if self.place().is_ended() {
                 // Only the last statement's was: this one has a snapshot of its own.
-                self.place().unregister();
+                self.unregister();
                 self.place().begin_phase();
             }
             self.take_snapshot();
@@ -329,7 +359,7 @@ impl Session {
         }
         // Whoever reads without asking `check_snapshot` reads at a new one, and learns it at the commit at the latest.
         self.lost = true;
-        self.place().unregister();
+        self.unregister();
         self.place().begin_phase();
         self.take_snapshot();
     }
@@ -338,7 +368,7 @@ impl Session {
     pub fn rest(&mut self) {
         self.close_lease();
         if self.isolation == Isolation::ReadCommitted {
-            self.place().unregister();
+            self.unregister();
         } else {
             self.place().rest();
             self.resting = true;
@@ -353,9 +383,11 @@ impl Session {
     fn refresh_schema(&mut self) {
         // After registering: a storage that this schema names and a later one does not is kept by the registration.
         if self.ddl.schema.is_none() {
-            let current = self.core.schema.load();
-            if !Arc::ptr_eq(&current, &self.schema) {
-                self.schema = arc_swap::Guard::into_inner(current);
+            // Read before the schema, after which it grows: never newer than what is loaded.
+            let version = self.core.schema_version.load(Ordering::Acquire);
+            if version != self.schema_version {
+                self.schema = self.core.schema.load_full();
+                self.schema_version = version;
             }
             // Read after the schema, before which it is stored: never older than the schema's own.
             self.dependency = self.dependency.max(self.core.schema_cts());
@@ -553,7 +585,26 @@ impl Session {
 
     /// Commits (pre-commit: visible to others, durable later). On `Stop::Wait` call it again after the wait; on an error
     /// the transaction is rolled back.
+    #[inline]
     pub fn commit(&mut self) -> Result<Committed, Stop> {
+        if self.durable_read && self.lease.is_none() && self.kept == self.snapshot && !self.lost {
+            self.end_read();
+            return Ok(Committed { cts: Cts::ZERO });
+        }
+        self.commit_changes()
+    }
+
+    /// Ends an autocommit read at the durable horizon: it has seen nothing above that, holds nothing, and its registration stays.
+    #[inline]
+    fn end_read(&mut self) {
+        debug_assert!(self.held.is_empty() && self.tables.is_empty(), "invariant: a durable read locks nothing");
+        self.state = State::Idle;
+        self.durable_read = false;
+        self.nowait = false;
+        self.core.sessions.place(self.no).pause();
+    }
+
+    fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
         if self.lost {
@@ -748,8 +799,9 @@ impl Session {
         self.nowait = false;
         self.space_waits = 0;
         self.met = self.met.max(self.dependency);
+        self.durable_read = false;
+        self.unregister();
         let place = self.core.sessions.place(self.no);
-        place.unregister();
         if self.fragments.take().is_some() {
             place.set_first_fragment(None);
         }
@@ -938,6 +990,7 @@ impl Drop for Session {
         if self.state == State::Active {
             self.rollback();
         }
+        self.unregister();
         self.core.arena.release(&mut self.cursor);
         self.core.sessions.release(self.no);
     }
@@ -957,6 +1010,7 @@ fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Ct
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
+        core.schema_version.fetch_add(1, Ordering::SeqCst);
         *current = schema;
     }
 }

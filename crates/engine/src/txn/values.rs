@@ -63,7 +63,14 @@ impl Core {
         fetch_stored(table, row, column);
     }
 
+    #[inline]
     pub(crate) fn fetch_key_columns(&self, table: &Table, index: &Index, row: &mut Row) {
+        if index.spec.has_variable() {
+            self.fetch_variable_key_columns(table, index, row);
+        }
+    }
+
+    fn fetch_variable_key_columns(&self, table: &Table, index: &Index, row: &mut Row) {
         for column in index.spec.columns() {
             self.fetch_long(table, row, usize::from(column.column));
         }
