@@ -34,12 +34,14 @@
 //! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
 mod datum;
+mod load;
 
 pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::ids::Cts;
 pub use freshet_engine::mem::resident_bytes;
+pub use load::{Appender, BulkLoad};
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
@@ -147,6 +149,11 @@ impl Database {
 
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.engine.is_durable(ticket.0)
+    }
+
+    /// Begins a bulk load of an empty table: see [`BulkLoad`].
+    pub fn bulk_load(&self, table: &str) -> Result<BulkLoad, SqlError> {
+        BulkLoad::begin(&self.engine, table)
     }
 
     /// Writes a checkpoint; returns when it is complete and the log below it is recycled.

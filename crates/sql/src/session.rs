@@ -223,13 +223,16 @@ impl Session {
         if !account.take(SESSION_BYTES, Claim::Growth) && !account.take(SESSION_BYTES, Claim::Finish) {
             return Err(Error::OutOfMemory("another session").into());
         }
+        let interrupt = Interrupt::default();
+        let mut inner = engine.connect()?;
+        inner.cancel_with(interrupt.cancelled.clone());
         Ok(Session {
             _account: account,
-            inner: engine.connect()?,
+            inner,
             engine: engine.clone(),
             cache,
             scratch: Scratch::default(),
-            interrupt: Interrupt::default(),
+            interrupt,
             inline_limit: None,
             is_long: false,
             env: Env {
@@ -1159,7 +1162,7 @@ fn now() -> i64 {
 
 /// Whether a parameter can go into expressions and rows as it stands.
 #[inline]
-fn has_form(ty: Type, datum: &Datum) -> bool {
+pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
     match (ty, datum) {
         (_, Datum::Null) => true,
         (Type::Int8 | Type::Timestamp | Type::Timestamptz, Datum::Int(_)) => true,
@@ -1179,7 +1182,7 @@ fn has_form(ty: Type, datum: &Datum) -> bool {
 }
 
 /// A parameter in another form than its type's: text is read, numbers are cast as in an assignment.
-fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
+pub(crate) fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
     let from = match datum {
         _ if has_form(ty, datum) => return Ok(datum.clone()),
         Datum::Int(_) => Type::Int8,

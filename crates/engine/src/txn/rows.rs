@@ -54,6 +54,10 @@ pub(super) fn read_version(
 ) -> bool {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
+    if snapshot < container.visible_from() && !(head.is_dirty() && head.owner() == Some(me)) {
+        // Loaded in bulk after the snapshot.
+        return false;
+    }
     if head.is_dirty() || Cts(words[0]) > snapshot {
         version::rewind(&core.arena, words, head, Some(me), snapshot);
     }
@@ -448,7 +452,7 @@ impl Session {
         })
     }
 
-    fn room_for_key_change(&mut self) -> Result<(), Error> {
+    pub(super) fn room_for_key_change(&mut self) -> Result<(), Error> {
         room_for_one(&mut self.key_changes, &self.account, Claim::Finish).or_else(|error| {
             self.make_room(Claim::Finish, error)?;
             room_for_one(&mut self.key_changes, &self.account, Claim::Finish)
@@ -641,13 +645,7 @@ impl Session {
     fn store_piece(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
         let values = table.store.values_for(bytes.len());
         let row = self.core.take_slot(values).map_err(|stop| self.or_wait_for_space(stop))?;
-        let mut words = Vec::with_capacity(values::PAYLOAD - 1 + bytes.len().div_ceil(8));
-        words.push(LIVE);
-        words.extend(bytes.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        }));
+        let words = values::piece_words(bytes);
         self.put_new(values, Held { table: number, container: values.number, row }, &words)?;
         Ok(row)
     }

@@ -10,6 +10,7 @@
 
 use super::core::{Core, stop_of};
 use super::garbage::{Batch, Garbage, Leftover, remove_entry};
+use super::load;
 use super::locks::{Asked, Want};
 use super::reader::Lease;
 use super::record;
@@ -22,9 +23,9 @@ use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, SessionNo};
+use crate::table::{Container, PRIMARY, SessionNo, Store};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes that garbage collection takes over as one item.
 const BATCH: usize = 256;
@@ -106,6 +107,9 @@ pub(super) struct Ddl {
     pub gates: Vec<Arc<Table>>,
     pub created: Vec<StorageId>,
     pub dropped: Vec<StorageId>,
+    /// Bulk loads that were begun, and the storages of those that were finished.
+    pub loads: Vec<Arc<load::Shared>>,
+    pub loaded: Vec<Arc<Store>>,
     /// `schema`, and the length of `dropped`, as the statement found them.
     before: (Option<Arc<Schema>>, usize),
 }
@@ -118,7 +122,7 @@ struct Pending {
 
 /// Where the commit of a large transaction stands: fragments staged so far.
 #[derive(Default)]
-struct Fragments {
+pub(super) struct Fragments {
     txn: u64,
     first_epoch: Epoch,
     /// Held rows already staged.
@@ -178,6 +182,8 @@ pub struct Session {
     delta: Vec<u64>,
     pub(super) old_words: Vec<u64>,
     pub(super) key: KeyBuf,
+    /// Set by another thread to end what takes long.
+    pub(super) cancelled: Option<Arc<AtomicBool>>,
     /// Open while other threads read at this session's snapshot.
     pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
@@ -226,6 +232,7 @@ impl Session {
             delta: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
+            cancelled: None,
             lease: None,
             row_a: Row::default(),
             row_b: Row::default(),
@@ -405,6 +412,11 @@ impl Session {
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
+    }
+
+    /// Whoever sets the flag ends what takes long with 57014: the building of an index. Clearing it is the setter's.
+    pub fn cancel_with(&mut self, flag: Arc<AtomicBool>) {
+        self.cancelled = Some(flag);
     }
 
     pub fn set_nowait(&mut self, nowait: bool) {
@@ -849,6 +861,7 @@ impl Session {
     pub fn rollback(&mut self) {
         self.close_lease();
         self.settle_wait();
+        self.ddl.loads.drain(..).for_each(|load| load.close());
         self.undo(|_| true);
         self.release_all();
         let created = std::mem::take(&mut self.ddl.created);
@@ -1007,6 +1020,8 @@ pub(super) fn container(table: &Table, number: u16) -> &Container {
 }
 
 fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Cts) {
+    // Before the schema that leads there.
+    ddl.loaded.drain(..).for_each(|store| store.set_visible_from(cts));
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
@@ -1051,7 +1066,7 @@ fn stop_of_asked(asked: Asked) -> Stop {
 }
 
 /// A commit's header, on the stack: nothing allocates between announce and leave.
-struct Header {
+pub(super) struct Header {
     bytes: [u8; 48],
     length: usize,
 }
@@ -1070,12 +1085,12 @@ impl Header {
         self.push(&[value as u8]);
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) -> Header {
+pub(super) fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) -> Header {
     let mut header = Header { bytes: [0; 48], length: 0 };
     header.push(&[if fragments.is_some() { record::COMMIT_FRAGMENTS } else { record::COMMIT }]);
     header.push(&cts.0.to_le_bytes());

@@ -246,9 +246,14 @@ impl SessionPlace {
     }
 
     pub fn count_commit(&self, record_bytes: u64, deltas: u64) {
+        self.count_commits(1, record_bytes, deltas);
+    }
+
+    /// Of so many records together.
+    pub fn count_commits(&self, records: u64, record_bytes: u64, deltas: u64) {
         let deltas = self.committed_deltas.load(Ordering::Relaxed) + deltas;
         self.committed_deltas.store(deltas, Ordering::Relaxed);
-        self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         let bytes = self.commit_record_bytes.load(Ordering::Relaxed) + record_bytes;
         self.commit_record_bytes.store(bytes, Ordering::Relaxed);
     }
