@@ -7,6 +7,7 @@
 //! | [`figure`] | what came out, for a person and for a program |
 //! | [`progress`] | what does a person see meanwhile |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
+//! | [`device`] | what does the log lie on: directories, or modelled devices |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
 //! | [`restart`] | the workload `restart` with its cases |
@@ -20,6 +21,7 @@ pub mod machine;
 pub mod figure;
 pub mod progress;
 pub mod data;
+pub mod device;
 pub mod cold;
 pub mod reopen;
 pub mod restart;
