@@ -6,6 +6,10 @@
 //! | [`machine`] | what are the limits: disk, flush, memory |
 //! | [`figure`] | what came out, for a person and for a program |
 //! | [`progress`] | what does a person see meanwhile |
+//! | [`shape`] | which tables, for every system |
+//! | [`log_plan`] | where does a system write its log |
+//! | [`adapter`] | what may a workload ask of a system, and who can answer |
+//! | [`run`] | how fast does it answer: sessions, window, latencies |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`device`] | what does the log lie on: directories, or modelled devices |
 //! | [`cold`] | how does a restart find nothing in the page cache |
@@ -20,6 +24,10 @@ pub mod error;
 pub mod machine;
 pub mod figure;
 pub mod progress;
+pub mod shape;
+pub mod log_plan;
+pub mod adapter;
+pub mod run;
 pub mod data;
 pub mod device;
 pub mod cold;
