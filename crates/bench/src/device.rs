@@ -4,12 +4,9 @@
 //! |---|---|
 //! | [`model`] | when would a device with this seek, bandwidth and cache have answered |
 //! | [`files`] | real files behind such a device |
-//! | [`plan`] | what does `--log` mean, and is there room for it |
 
 pub mod model;
 pub mod files;
-pub mod plan;
 
 pub use files::ModelledIo;
 pub use model::{Cache, Model};
-pub use plan::{Laid, LogPlan};

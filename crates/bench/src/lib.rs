@@ -7,11 +7,11 @@
 //! | [`figure`] | what came out, for a person and for a program |
 //! | [`progress`] | what does a person see meanwhile |
 //! | [`shape`] | which tables, for every system |
+//! | [`device`] | how does a log device behave that this machine does not have |
 //! | [`log_plan`] | where does a system write its log |
 //! | [`adapter`] | what may a workload ask of a system, and who can answer |
 //! | [`run`] | how fast does it answer: sessions, window, latencies |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
-//! | [`device`] | what does the log lie on: directories, or modelled devices |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
 //! | [`restart`] | the workload `restart` with its cases |
@@ -25,11 +25,11 @@ pub mod machine;
 pub mod figure;
 pub mod progress;
 pub mod shape;
+pub mod device;
 pub mod log_plan;
 pub mod adapter;
 pub mod run;
 pub mod data;
-pub mod device;
 pub mod cold;
 pub mod reopen;
 pub mod restart;

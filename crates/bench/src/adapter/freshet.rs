@@ -37,7 +37,11 @@ impl From<SqlError> for BenchError {
 
 impl Embedded {
     fn open(setup: &Setup) -> Result<Embedded, BenchError> {
-        Ok(Embedded { db: Database::open(options(setup))?, tables: Vec::new() })
+        let db = match setup.log.modelled_io(&setup.dir) {
+            Some(io) => Database::open_on(io, options(setup))?,
+            None => Database::open(options(setup))?,
+        };
+        Ok(Embedded { db, tables: Vec::new() })
     }
 }
 

@@ -57,7 +57,11 @@ pub struct Native {
 
 impl Native {
     fn open(setup: &Setup) -> Result<Native, BenchError> {
-        Ok(Native { engine: Engine::open(options(setup))?, shapes: Vec::new(), tables: Vec::new() })
+        let engine = match setup.log.modelled_io(&setup.dir) {
+            Some(io) => Engine::open_on(io, options(setup))?,
+            None => Engine::open(options(setup))?,
+        };
+        Ok(Native { engine, shapes: Vec::new(), tables: Vec::new() })
     }
 }
 

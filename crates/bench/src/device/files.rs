@@ -3,7 +3,7 @@
 //! 1. The real call comes first, then the wait: what the model has answered is durable here.
 //! 2. A device is a directory; every file in it, whoever writes it, is on that device.
 //! 3. The thread that writes sleeps. It holds no lock meanwhile, so that others queue behind it in the model, as on a device.
-//! 4. Before [`ModelledIo::engage`] the files are as fast as they are: a database is made and loaded at the speed of this machine.
+//! 4. Until it is engaged the files are as fast as they are: a database is made and loaded at the speed of this machine.
 //! 5. Reading costs nothing: a log is read only by a restart.
 
 use super::model::{Medium, Model};
@@ -59,7 +59,6 @@ impl Device {
 /// The operating system's files, some directories of which are modelled devices.
 pub struct ModelledIo {
     devices: Vec<Arc<Device>>,
-    engaged: Arc<AtomicBool>,
     files: AtomicU64,
 }
 
@@ -71,9 +70,9 @@ pub struct Waited {
 }
 
 impl ModelledIo {
-    /// A device for each directory; none is slow yet.
-    pub fn new(devices: &[(PathBuf, Model)]) -> Arc<ModelledIo> {
-        let (engaged, start) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    /// A device for each directory. They take their time while `engaged` says so.
+    pub fn new(devices: &[(PathBuf, Model)], engaged: Arc<AtomicBool>) -> Arc<ModelledIo> {
+        let start = Instant::now();
         let device = |(dir, model): &(PathBuf, Model)| {
             Arc::new(Device {
                 dir: dir.clone(),
@@ -85,12 +84,7 @@ impl ModelledIo {
             })
         };
         let devices = devices.iter().map(device).collect();
-        Arc::new(ModelledIo { devices, engaged, files: AtomicU64::new(0) })
-    }
-
-    /// From now on the devices take their time; or no more.
-    pub fn engage(&self, engaged: bool) {
-        self.engaged.store(engaged, Ordering::Release);
+        Arc::new(ModelledIo { devices, files: AtomicU64::new(0) })
     }
 
     pub fn waited(&self) -> Waited {
@@ -218,13 +212,15 @@ mod tests {
         let options = Options { log_dirs: logs.clone(), ..Options::small(dir.path().join("data")) };
         let spec = crate::data::Spec { shape: crate::data::Shape::Record168, rows: 100 };
         const FLUSH: Duration = Duration::from_millis(3);
-        let io = ModelledIo::new(&logs.iter().map(|log| (log.clone(), model(FLUSH))).collect::<Vec<_>>());
+        let engaged = Arc::new(AtomicBool::new(false));
+        let devices: Vec<_> = logs.iter().map(|log| (log.clone(), model(FLUSH))).collect();
+        let io = ModelledIo::new(&devices, engaged.clone());
         {
             let engine = Engine::open_on(io.clone(), options.clone()).expect("opens");
             spec.create(&engine).expect("creates");
             spec.load(&engine, 0, 2, &AtomicU64::new(0)).expect("loads");
             assert_eq!(io.waited(), Waited::default(), "not engaged, nobody waits");
-            io.engage(true);
+            engaged.store(true, Ordering::Release);
             let start = Instant::now();
             for seed in 0..5 {
                 spec.update(&engine, 20, 1, 7 + seed, &AtomicU64::new(0)).expect("updates");
@@ -232,7 +228,7 @@ mod tests {
             assert!(start.elapsed() >= 5 * FLUSH, "{:?}", start.elapsed());
             let waited = io.waited();
             assert!(waited.syncs >= 5 && waited.waited_us >= waited.syncs * 3000, "{waited:?}");
-            io.engage(false);
+            engaged.store(false, Ordering::Release);
         }
         let engine = Engine::open(options).expect("opens without the model");
         let content = spec.check(&engine).expect("all rows are as loaded but for their counters");
@@ -243,8 +239,8 @@ mod tests {
     fn files_elsewhere_and_files_that_were_not_written_wait_for_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = dir.path().join("log");
-        let io = ModelledIo::new(&[(log.clone(), model(Duration::from_secs(3600)))]);
-        io.engage(true);
+        let engaged = Arc::new(AtomicBool::new(true));
+        let io = ModelledIo::new(&[(log.clone(), model(Duration::from_secs(3600)))], engaged);
         io.create_dir_all(&log).expect("creates");
         let create = OpenOptions { create: true, direct: false };
         let elsewhere = io.open(&dir.path().join("image"), create).expect("opens");
