@@ -5,6 +5,9 @@
 //! | [`sql`] | | statements as text, for every adapter that speaks SQL |
 //! | [`freshet`] | `freshet` | embedded, prepared SQL through the public API |
 //! | [`native`] | `freshet-native` | the engine's row API, without SQL |
+//! | [`child`], [`wire`] | | servers in processes of their own, and how they are asked |
+//! | [`freshet_wire`] | `freshet-wire` | our server over loopback, tokio-postgres |
+//! | [`postgres`] | `postgres` | PostgreSQL over loopback, tokio-postgres |
 //!
 //! A workload says *what* ([`Op`], by table, index and key); an adapter knows how its system says it. Rules that make figures comparable:
 //!
@@ -18,6 +21,10 @@
 pub mod freshet;
 pub mod native;
 pub mod sql;
+pub mod child;
+pub mod wire;
+pub mod freshet_wire;
+pub mod postgres;
 
 use crate::error::BenchError;
 use crate::log_plan::LogPlan;
@@ -34,7 +41,12 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// Sessions of all drivers together, at most.
     pub sessions_max: usize,
+    /// Connections of one driver, at most, where there are connections: sessions beyond share them.
+    pub connections: usize,
 }
+
+/// Enough that a server with a process for each is at its best.
+pub const CONNECTIONS_USUAL: usize = 32;
 
 /// One thing to do. Keys are values of the index's column.
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +202,7 @@ pub struct Kind {
 }
 
 /// Every adapter, ours first.
-pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND];
+pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND, freshet_wire::KIND, postgres::KIND];
 
 /// The adapters of these names, or those of `usual` where none is named. An unknown name is answered with all names.
 pub fn chosen(names: &[String], usual: &[&str]) -> Result<Vec<Kind>, BenchError> {
@@ -217,3 +229,6 @@ pub fn on_threads<T: Send>(
         running.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
+
+#[cfg(test)]
+mod tests;
