@@ -4,11 +4,11 @@
 
 use super::child::{Server, free_address};
 use super::native::LOAD_BATCH;
-use super::sql::{Dialect, Say, definition};
+use super::sql::{Dialect, Say, definition, index_definition};
 use super::wire::{self, Address, WireDriver, ask, ask_numbers};
 use super::{Adapter, Content, Driver, Facts, Kind, Loading, Missing, Setup, on_threads};
 use crate::error::BenchError;
-use crate::shape::TableShape;
+use crate::shape::{IndexShape, TableShape};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
@@ -100,6 +100,13 @@ impl Adapter for Wire {
     fn content(&self, table: usize) -> Result<Content, BenchError> {
         let numbers = ask_numbers(self.address, &Say::Sum { table }.text(&self.tables))?;
         Ok(Content { rows: numbers[0] as u64, sum: numbers[1] })
+    }
+
+    fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
+        let shape = &mut self.tables[table];
+        ask(self.address, &index_definition(shape, index, Dialect::Freshet))?;
+        shape.indexes.push(index.clone());
+        Ok(true)
     }
 
     fn facts(&self) -> Facts {

@@ -26,10 +26,12 @@ pub mod wire;
 pub mod freshet_wire;
 pub mod postgres;
 
+use crate::device::ModelledIo;
 use crate::error::BenchError;
 use crate::log_plan::LogPlan;
-use crate::shape::TableShape;
+use crate::shape::{IndexShape, TableShape};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// How a system is set up. Every adapter asserts that it is.
@@ -43,6 +45,15 @@ pub struct Setup {
     pub sessions_max: usize,
     /// Connections of one driver, at most, where there are connections: sessions beyond share them.
     pub connections: usize,
+    /// The files of the log's modelled devices, if it has such.
+    pub modelled_io: Option<Arc<ModelledIo>>,
+}
+
+impl Setup {
+    pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Setup {
+        let modelled_io = log.modelled_io(&dir);
+        Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, modelled_io }
+    }
 }
 
 /// Enough that a server with a process for each is at its best.
@@ -76,10 +87,22 @@ pub enum Op<'a> {
         table: usize,
         cells: &'a [i64],
     },
+    /// Inserts the table's row with this number.
+    InsertRow {
+        table: usize,
+        id: u64,
+    },
     Delete {
         table: usize,
         index: usize,
         key: i64,
+    },
+    /// The next `rows` rows in the order of a B+-tree, from this key on.
+    Traverse {
+        table: usize,
+        index: usize,
+        key: i64,
+        rows: usize,
     },
     /// All of them in one transaction, one statement after another. Not nested.
     Transaction(&'a [Op<'a>]),
@@ -178,6 +201,11 @@ pub trait Adapter: Sync {
     fn content(&self, table: usize) -> Result<Content, BenchError>;
 
     fn facts(&self) -> Facts;
+
+    /// Builds one more index over a table's rows; `false` if the system has no way to. It is the table's next one from then on.
+    fn build_index(&mut self, _table: usize, _index: &IndexShape) -> Result<bool, BenchError> {
+        Ok(false)
+    }
 
     /// What the reader should know: settings, versions.
     fn note(&self) -> String {

@@ -4,12 +4,12 @@
 //! trusts whoever comes, and is gone with its directory when the run ends.
 
 use super::child::{Server, free_address, tail};
-use super::sql::{Dialect, Say, definition};
+use super::sql::{Dialect, Say, definition, index_definition};
 use super::wire::{Address, WireDriver, ask, ask_numbers};
 use super::{Adapter, Content, Driver, Facts, Kind, Loading, Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::machine::memory_available;
-use crate::shape::{TableShape, Ty};
+use crate::shape::{IndexShape, TableShape, Ty};
 use rustix::process::Signal;
 use std::fmt::Write;
 use std::fs;
@@ -224,6 +224,13 @@ impl Adapter for Postgres {
     fn content(&self, table: usize) -> Result<Content, BenchError> {
         let numbers = ask_numbers(self.address, &Say::Sum { table }.text(&self.tables))?;
         Ok(Content { rows: numbers[0] as u64, sum: numbers[1] })
+    }
+
+    fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
+        let shape = &mut self.tables[table];
+        ask(self.address, &index_definition(shape, index, Dialect::Postgres))?;
+        shape.indexes.push(index.clone());
+        Ok(true)
     }
 
     fn facts(&self) -> Facts {

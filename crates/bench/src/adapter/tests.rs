@@ -6,7 +6,7 @@ use crate::shape::{Order, record168};
 const ROWS: u64 = 300;
 
 fn setup(dir: &std::path::Path) -> Setup {
-    Setup { dir: dir.to_owned(), log: LogPlan::default(), memory_bytes: 256 << 20, sessions_max: 64, connections: 4 }
+    Setup { connections: 4, ..Setup::new(dir.to_owned(), LogPlan::default(), 256 << 20, 64) }
 }
 
 /// Runs operations on all sessions at once and adds up what was answered.

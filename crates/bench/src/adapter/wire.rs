@@ -222,8 +222,14 @@ impl<'a> WireDriver<'a> {
             Op::Search { table, key, fetch, .. } => {
                 (vec![Cell(key)], Some(if fetch == Fetch::Row { tables[table].counter } else { 0 }))
             }
+            Op::Traverse { key, .. } => (vec![Cell(key)], Some(0)),
             Op::SearchMany { keys, .. } => (keys.iter().copied().map(Cell).collect(), Some(0)),
             Op::Update { key, add, .. } => (vec![Cell(key), Cell(add)], None),
+            Op::InsertRow { table, id } => {
+                let mut cells = Vec::with_capacity(tables[table].columns.len());
+                (tables[table].row)(id, &mut cells);
+                (cells.into_iter().map(Cell).collect(), None)
+            }
             Op::Insert { cells, .. } => (cells.iter().copied().map(Cell).collect(), None),
             Op::Delete { key, .. } => (vec![Cell(key)], None),
             Op::Sum { .. } | Op::Transaction(_) => return Err(BenchError::Usage("a sum inside a transaction".into())),

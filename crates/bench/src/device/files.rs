@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One modelled device.
+#[derive(Debug)]
 struct Device {
     dir: PathBuf,
     medium: Mutex<Medium>,
@@ -57,6 +58,7 @@ impl Device {
 }
 
 /// The operating system's files, some directories of which are modelled devices.
+#[derive(Debug)]
 pub struct ModelledIo {
     devices: Vec<Arc<Device>>,
     files: AtomicU64,
