@@ -92,6 +92,20 @@ impl<S> Measured<S> {
     }
 }
 
+impl<S> Measured<S> {
+    /// Another turn of the same work, after a pause that does not count.
+    pub fn append(&mut self, turn: Measured<S>) {
+        self.sources.extend(turn.sources);
+        self.operations += turn.operations;
+        self.seconds += turn.seconds;
+        self.latency_ns.add(&turn.latency_ns).expect("both grow as needed");
+        self.corrected_ns.add(&turn.corrected_ns).expect("both grow as needed");
+        self.slices.extend(turn.slices);
+        self.after = self.after.grown_by(&turn.before, &turn.after);
+        self.resident_after = turn.resident_after;
+    }
+}
+
 /// Sessions of one thread: as even as they can be, and at least one.
 pub fn share(sessions: usize, threads: usize, thread: usize) -> usize {
     sessions / threads + usize::from(thread < sessions % threads)

@@ -179,6 +179,23 @@ pub struct Facts {
     pub index_bytes: Option<u64>,
 }
 
+impl Facts {
+    /// With what a later stretch added to its counters; sizes are the later ones.
+    pub fn grown_by(&self, before: &Facts, after: &Facts) -> Facts {
+        let grown = |count: fn(&Facts) -> Option<u64>| {
+            let ((own, before), after) = count(self).zip(count(before)).zip(count(after))?;
+            Some(own + after.saturating_sub(before))
+        };
+        Facts {
+            log_bytes: grown(|f| f.log_bytes),
+            log_overhead_bytes: grown(|f| f.log_overhead_bytes),
+            flushes: grown(|f| f.flushes),
+            checkpoints: grown(|f| f.checkpoints),
+            ..*after
+        }
+    }
+}
+
 /// Where a load is: rows done, for the progress bar.
 pub struct Loading<'a> {
     pub table: usize,
