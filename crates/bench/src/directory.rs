@@ -144,7 +144,10 @@ impl Source for Asking {
         let (rows, is_update) = self.due[session];
         if answer.rows != rows {
             let got = answer.rows;
-            return Err(BenchError::WrongData(format!("{:?}: {rows} rows were there, {got} were answered", self.query)));
+            return Err(BenchError::WrongData(format!(
+                "{:?}: {rows} rows were there, {got} were answered",
+                self.query
+            )));
         }
         self.updated += u64::from(is_update);
         Ok(())
@@ -253,7 +256,8 @@ fn index_build(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
     // As much memory as with them.
     let mut running = suite.start(kind, &[customer(&[])], &[rows * 2], &log)?;
     suite.load(&running, 0, rows)?;
-    let built = [(0, true), SERVICE, REGISTRATION].map(|(column, unique)| IndexShape { column, unique, order: Order::Hash });
+    let built =
+        [(0, true), SERVICE, REGISTRATION].map(|(column, unique)| IndexShape { column, unique, order: Order::Hash });
     let start = Instant::now();
     let what = format!("{}: three indexes", kind.name);
     let adapter = &mut running.adapter;

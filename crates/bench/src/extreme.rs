@@ -196,9 +196,16 @@ impl Test {
         Ok(Test { running, plan, content })
     }
 
-    fn drive(&mut self, suite: &Suite, case: &str, step: Step, keys: Range<u64>) -> Result<Measured<Loops>, BenchError> {
+    fn drive(
+        &mut self,
+        suite: &Suite,
+        case: &str,
+        step: Step,
+        keys: Range<u64>,
+    ) -> Result<Measured<Loops>, BenchError> {
         let (rows, threads) = (suite.rows, self.plan.threads as u64);
-        let own = |thread: u64| keys.start + (keys.end - keys.start) / CHANGES as u64 * thread / threads * CHANGES as u64;
+        let own =
+            |thread: u64| keys.start + (keys.end - keys.start) / CHANGES as u64 * thread / threads * CHANGES as u64;
         let source = |thread: usize, _: usize| Loops {
             step,
             rows,
@@ -293,7 +300,9 @@ fn holders(name: &'static str) -> TableShape {
     let column = |(name, ty): (&str, Ty)| ColumnShape { name: name.to_owned(), ty };
     TableShape {
         name,
-        columns: [("id", Ty::Int8), ("branch", Ty::Int8), ("balance", Ty::Int8), ("filler", Ty::Char(80))].map(column).into(),
+        columns: [("id", Ty::Int8), ("branch", Ty::Int8), ("balance", Ty::Int8), ("filler", Ty::Char(80))]
+            .map(column)
+            .into(),
         indexes: vec![IndexShape { column: 0, unique: true, order: Order::Hash }],
         counter: 2,
         row: |id, cells| cells.extend([id, id / TELLERS_PER_BRANCH, 0, id * 31].map(|number| number as i64)),
@@ -305,7 +314,9 @@ fn history() -> TableShape {
     let column = |(name, ty): (&str, Ty)| ColumnShape { name: name.to_owned(), ty };
     TableShape {
         name: "account_history",
-        columns: [("id", Ty::Int8), ("account", Ty::Int8), ("delta", Ty::Int8), ("filler", Ty::Char(22))].map(column).into(),
+        columns: [("id", Ty::Int8), ("account", Ty::Int8), ("delta", Ty::Int8), ("filler", Ty::Char(22))]
+            .map(column)
+            .into(),
         indexes: vec![IndexShape { column: 0, unique: true, order: Order::Hash }],
         counter: 2,
         row: |id, cells| cells.extend([id, id / 7, 1, id].map(|number| number as i64)),
@@ -425,7 +436,11 @@ fn tell_accounts(suite: &mut Suite, running: &Running, plan: &Plan, measured: &M
 fn against_disk_engine(suite: &mut Suite) {
     let is_modelled = suite.log.is_modelled();
     for adapter in ["freshet-native", "freshet"] {
-        for (case, flash, disk) in [("insert", 29.22 / 5.69, 5.11 / 1.60), ("update", 34.60 / 16.17, 5.32 / 3.00), ("delete", 32.26 / 5.69, 5.31 / 1.50)] {
+        for (case, flash, disk) in [
+            ("insert", 29.22 / 5.69, 5.11 / 1.60),
+            ("update", 34.60 / 16.17, 5.32 / 3.00),
+            ("delete", 32.26 / 5.69, 5.31 / 1.50),
+        ] {
             let then = if is_modelled { disk } else { flash };
             ratio(suite, adapter, case, None, then);
         }

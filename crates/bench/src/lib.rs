@@ -17,6 +17,7 @@
 //! | [`source`] | what do the sessions ask for |
 //! | [`suite`] | what do workloads on adapters share |
 //! | [`ptime`] | the workload `ptime` |
+//! | [`disks`], [`directory`], [`tptbm`], [`extreme`] | the workloads of these names |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -41,6 +42,10 @@ pub mod bare;
 pub mod source;
 pub mod suite;
 pub mod ptime;
+pub mod disks;
+pub mod directory;
+pub mod tptbm;
+pub mod extreme;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -61,6 +66,10 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 enum Workload {
     Ptime(ptime::PtimeArgs),
+    Disks(disks::DisksArgs),
+    Directory(directory::DirectoryArgs),
+    Tptbm(tptbm::TptbmArgs),
+    Extreme(extreme::ExtremeArgs),
     Restart(restart::RestartArgs),
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
@@ -71,6 +80,10 @@ enum Workload {
 pub fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.workload {
         Workload::Ptime(args) => ptime::run(&args),
+        Workload::Disks(args) => disks::run(&args),
+        Workload::Directory(args) => directory::run(&args),
+        Workload::Tptbm(args) => tptbm::run(&args),
+        Workload::Extreme(args) => extreme::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
     };

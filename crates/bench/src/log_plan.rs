@@ -189,14 +189,24 @@ impl LogPlan {
         }
         Ok(())
     }
+}
 
-    /// Removes what a run left in directories that were given to it.
-    pub fn remove(&self, data: &Path) {
-        if let LogPlan::Directories(_) = self {
-            for dir in self.directories(data) {
-                // What cannot be removed lies where the user put it, under a name that says what it is.
-                let _ = std::fs::remove_dir_all(dir);
-            }
+/// What one database's log leaves in directories that were given for it, gone when this goes.
+pub struct Laid {
+    dirs: Vec<PathBuf>,
+}
+
+impl Laid {
+    pub fn at(log: LogPlan, data: &Path) -> Laid {
+        Laid { dirs: if let LogPlan::Directories(_) = log { log.directories(data) } else { Vec::new() } }
+    }
+}
+
+impl Drop for Laid {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // What cannot be removed lies where the user put it, under a name that says what it is.
+            let _ = std::fs::remove_dir_all(dir);
         }
     }
 }
@@ -320,6 +330,18 @@ mod tests {
             let error = value.parse::<LogPlan>().expect_err(value);
             assert!(error.contains(said), "{value}: {error}");
         }
+    }
+
+    #[test]
+    fn a_log_in_a_given_directory_leaves_nothing_there() {
+        let (data, log) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let plan: LogPlan = log.path().to_str().expect("is text").parse().expect("a directory");
+        let made = plan.directories(data.path());
+        let laid = Laid::at(plan, data.path());
+        std::fs::create_dir_all(&made[0]).expect("makes");
+        drop(laid);
+        assert_eq!(std::fs::read_dir(log.path()).expect("lists").count(), 0);
+        assert!(log.path().is_dir());
     }
 
     #[test]

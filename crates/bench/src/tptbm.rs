@@ -194,8 +194,9 @@ fn measure(suite: &mut Suite, kind: Kind, device: &Device) -> Result<(), BenchEr
     suite.check(&running, 0, held.content)?;
     log.engage(true);
     for (case, kinds) in [("updates", Kinds::Updates), ("mix", Kinds::Mix)] {
-        for sessions in sessions(suite).into_iter().filter(|_| suite.has(case)) {
-            let figure = sweep(suite, &running, device, case, kinds, sessions, &mut held)?;
+        let sweep = if suite.has(case) { sessions(suite) } else { Vec::new() };
+        for sessions in sweep {
+            let figure = drive(suite, &running, device, case, kinds, sessions, &mut held)?;
             suite.tell(figure, None);
         }
     }
@@ -207,7 +208,7 @@ fn sessions(suite: &Suite) -> Vec<usize> {
     if suite.args.sessions.is_empty() { SESSIONS.to_vec() } else { suite.args.sessions.clone() }
 }
 
-fn sweep(
+fn drive(
     suite: &Suite,
     running: &Running,
     device: &Device,
@@ -297,8 +298,9 @@ fn ratios(suite: &mut Suite, kind: Kind, case: &str) {
             let told = suite.told(case, kind.name).filter(|f| f.figure == names[device] && f.sessions == sessions);
             told.last().cloned()
         };
+        let found: Vec<Option<Figure>> = (0..names.len()).map(find).collect();
         for (over, under) in [(3, 0), (3, 1), (2, 0), (1, 0)] {
-            if let (Some(over_figure), Some(under_figure)) = (find(over), find(under)) {
+            if let (Some(over_figure), Some(under_figure)) = (found[over].clone(), &found[under]) {
                 let ratio = over_figure.rate_per_s / under_figure.rate_per_s;
                 let then = published[over][processes] / published[under][processes];
                 let note = if case == "updates" { format!("{then:.1} x in 2002") } else { String::new() };

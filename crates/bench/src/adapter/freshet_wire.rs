@@ -73,9 +73,9 @@ impl Wire {
 
 impl Adapter for Wire {
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
-        let statements = tables.iter().flat_map(|table| definition(table, Dialect::Freshet));
+        let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Freshet));
         self.tables = tables.to_vec();
-        statements.map(|statement| ask(self.address, &statement).map(drop)).collect()
+        statements.try_for_each(|statement| ask(self.address, &statement).map(drop))
     }
 
     fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {

@@ -205,7 +205,7 @@ pub struct Loading<'a> {
 }
 
 /// A running system with tables.
-pub trait Adapter: Sync {
+pub trait Adapter: Send + Sync {
     /// Makes the tables; called once, before all else.
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError>;
 

@@ -191,9 +191,9 @@ fn assert_durable(address: Address) -> Result<String, BenchError> {
 
 impl Adapter for Postgres {
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
-        let statements = tables.iter().flat_map(|table| definition(table, Dialect::Postgres));
+        let mut statements = tables.iter().flat_map(|table| definition(table, Dialect::Postgres));
         self.tables = tables.to_vec();
-        statements.map(|statement| ask(self.address, &statement).map(drop)).collect()
+        statements.try_for_each(|statement| ask(self.address, &statement).map(drop))
     }
 
     fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
