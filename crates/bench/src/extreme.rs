@@ -215,14 +215,12 @@ impl Test {
             ops: Vec::new(),
             done: 0,
         };
-        self.running.setup.log.engage(true);
         let plan = match step {
             // Until all keys are done.
             Step::Insert | Step::Delete => Plan { warm_up: Duration::ZERO, time: TURN_TIME_MAX, ..self.plan.clone() },
             _ => self.plan.clone(),
         };
         let measured = suite.measure(&self.running, case, &plan, source)?;
-        self.running.setup.log.engage(false);
         let done: u64 = measured.sources.iter().map(|source| source.done * CHANGES as u64).sum();
         match step {
             Step::Insert => self.content.rows += done,
@@ -400,9 +398,7 @@ fn accounts(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
             stride,
             done: [0; STATEMENTS as usize],
         };
-        running.setup.log.engage(true);
         let measured = suite.measure(&running, "accounts", &plan, source)?;
-        running.setup.log.engage(false);
         for source in &measured.sources {
             let [accounts, _, tellers, branches, history] = source.done;
             held[ACCOUNTS].sum += accounts as i64;

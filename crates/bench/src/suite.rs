@@ -286,7 +286,10 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
-        run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source)
+        running.setup.engage(true);
+        let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
+        running.setup.engage(false);
+        measured
     }
 
     /// The figure of a measurement, with how long and how much log, not yet told.

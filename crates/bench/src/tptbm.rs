@@ -192,7 +192,6 @@ fn measure(suite: &mut Suite, kind: Kind, device: &Device) -> Result<(), BenchEr
     suite.load(&running, 0, rows)?;
     let mut held = Held { content: Content { rows, sum: 0 }, next: rows };
     suite.check(&running, 0, held.content)?;
-    log.engage(true);
     for (case, kinds) in [("updates", Kinds::Updates), ("mix", Kinds::Mix)] {
         let sweep = if suite.has(case) { sessions(suite) } else { Vec::new() };
         for sessions in sweep {
@@ -200,7 +199,6 @@ fn measure(suite: &mut Suite, kind: Kind, device: &Device) -> Result<(), BenchEr
             suite.tell(figure, None);
         }
     }
-    log.engage(false);
     suite.check(&running, 0, held.content)
 }
 

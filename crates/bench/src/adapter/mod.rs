@@ -54,6 +54,15 @@ impl Setup {
         let modelled_io = log.modelled_io(&dir);
         Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, modelled_io }
     }
+
+    /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has
+    /// served for a while they are recycled.
+    pub fn engage(&self, engaged: bool) {
+        if let (Some(io), true) = (&self.modelled_io, engaged) {
+            io.settle();
+        }
+        self.log.engage(engaged);
+    }
 }
 
 /// Enough that a server with a process for each is at its best.

@@ -15,6 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Without a write for so long a device is at rest.
+const QUIET: Duration = Duration::from_millis(300);
+const SETTLE_MAX: Duration = Duration::from_secs(30);
+
 /// One modelled device.
 #[derive(Debug)]
 struct Device {
@@ -24,6 +28,8 @@ struct Device {
     engaged: Arc<AtomicBool>,
     waited_us: AtomicU64,
     syncs: AtomicU64,
+    /// Writes and syncs that have ended, engaged or not.
+    calls: AtomicU64,
 }
 
 impl Device {
@@ -44,12 +50,14 @@ impl Device {
     }
 
     fn write(&self, file: u64, offset: u64, bytes: usize) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_engaged() {
             self.take(|medium, now| medium.write(now, file, offset, bytes as u64));
         }
     }
 
     fn sync(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_engaged() {
             self.syncs.fetch_add(1, Ordering::Relaxed);
             self.take(|medium, now| medium.sync(now));
@@ -83,6 +91,7 @@ impl ModelledIo {
                 engaged: engaged.clone(),
                 waited_us: AtomicU64::new(0),
                 syncs: AtomicU64::new(0),
+                calls: AtomicU64::new(0),
             })
         };
         let devices = devices.iter().map(device).collect();
@@ -92,6 +101,20 @@ impl ModelledIo {
     pub fn waited(&self) -> Waited {
         let sum = |of: fn(&Device) -> &AtomicU64| self.devices.iter().map(|d| of(d).load(Ordering::Relaxed)).sum();
         Waited { syncs: sum(|d| &d.syncs), waited_us: sum(|d| &d.waited_us) }
+    }
+
+    /// Returns once nobody has written for a moment, or not for too long: files that are made ahead are made.
+    pub fn settle(&self) {
+        let calls = || self.devices.iter().map(|device| device.calls.load(Ordering::Relaxed)).sum::<u64>();
+        let start = Instant::now();
+        let mut seen = calls();
+        while start.elapsed() < SETTLE_MAX {
+            std::thread::sleep(QUIET);
+            match calls() {
+                now if now == seen => return,
+                now => seen = now,
+            }
+        }
     }
 
     fn device_of(&self, path: &Path) -> Option<&Arc<Device>> {
