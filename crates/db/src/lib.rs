@@ -40,6 +40,7 @@ pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::ids::Cts;
+use freshet_engine::io::Io;
 pub use freshet_engine::mem::resident_bytes;
 pub use load::{Appender, BulkLoad};
 pub use freshet_sql as sql;
@@ -107,6 +108,11 @@ impl Database {
     /// Opens a database, or creates it where there is none and the options allow it. Recovery happens here.
     pub fn open(options: Options) -> Result<Database, OpenError> {
         Ok(Database { engine: Engine::open(options)?, cache: Arc::default() })
+    }
+
+    /// The same on files from outside, which may be slower or fail.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Database, OpenError> {
+        Ok(Database { engine: Engine::open_on(io, options)?, cache: Arc::default() })
     }
 
     /// A new connection.
