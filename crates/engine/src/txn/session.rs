@@ -348,11 +348,9 @@ impl Session {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
         if self.isolation == Isolation::ReadCommitted {
-            if self.place().is_ended() {
-                // Only the last statement's was: this one has a snapshot of its own.
-                self.unregister();
-                self.place().begin_phase();
-            }
+            // Whoever is about to end the last statement's snapshot does not end this one's.
+            self.unregister();
+            self.place().begin_phase();
             self.take_snapshot();
         } else if !self.durable_read {
             self.refresh_schema();
@@ -619,11 +617,14 @@ impl Session {
     fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
-        if self.lost {
+        let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
+        // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
+        let is_ended = changes && self.isolation == Isolation::RepeatableRead && self.place().is_ended();
+        if self.lost || is_ended {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
         }
-        if self.writes.is_empty() && self.ddl.schema.is_none() {
+        if !changes {
             let committed = Committed { cts: self.dependency() };
             self.release_all();
             self.end();
