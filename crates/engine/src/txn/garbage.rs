@@ -263,16 +263,15 @@ impl<'c> Sweep<'c> {
             Garbage::Row { leftover, storage, container, row, node, .. } => {
                 self.find_store(storage);
                 // Value containers have rows of the same ids in other pages: an id names one slot of the database.
-                if leftover == Leftover::Deleted || !self.is_cut(storage, row) {
-                    if let Some(store) = &self.store {
-                        let container =
-                            store.container(container).expect("invariant: a write names a container of its storage");
-                        if !self.core.cut(container, row, node, self.floor, leftover) {
-                            return Some(item);
-                        }
-                        if leftover == Leftover::Deleted {
-                            self.core.forget_row(storage, container, row);
-                        }
+                let is_done = leftover != Leftover::Deleted && self.is_cut(storage, row);
+                if let Some(store) = self.store.as_ref().filter(|_| !is_done) {
+                    let container =
+                        store.container(container).expect("invariant: a write names a container of its storage");
+                    if !self.core.cut(container, row, node, self.floor, leftover) {
+                        return Some(item);
+                    }
+                    if leftover == Leftover::Deleted {
+                        self.core.forget_row(storage, container, row);
                     }
                 }
                 self.freed.add(node);
