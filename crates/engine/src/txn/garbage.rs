@@ -263,16 +263,15 @@ impl<'c> Sweep<'c> {
             Garbage::Row { leftover, storage, container, row, node, .. } => {
                 self.find_store(storage);
                 // Value containers have rows of the same ids in other pages: an id names one slot of the database.
-                if leftover == Leftover::Deleted || !self.is_cut(storage, row) {
-                    if let Some(store) = &self.store {
-                        let container =
-                            store.container(container).expect("invariant: a write names a container of its storage");
-                        if !self.core.cut(container, row, node, self.floor, leftover) {
-                            return Some(item);
-                        }
-                        if leftover == Leftover::Deleted {
-                            self.core.forget_row(storage, container, row);
-                        }
+                let is_done = leftover != Leftover::Deleted && self.is_cut(storage, row);
+                if let Some(store) = self.store.as_ref().filter(|_| !is_done) {
+                    let container =
+                        store.container(container).expect("invariant: a write names a container of its storage");
+                    if !self.core.cut(container, row, node, self.floor, leftover) {
+                        return Some(item);
+                    }
+                    if leftover == Leftover::Deleted {
+                        self.core.forget_row(storage, container, row);
                     }
                 }
                 self.freed.add(node);
@@ -323,7 +322,9 @@ impl<'c> Sweep<'c> {
         let mut done = 0;
         let mut at = 0;
         while at < queue.stalled.len() && done < most {
-            while let Some(item) = queue.stalled[at].pop_front() {
+            while done < most
+                && let Some(item) = queue.stalled[at].pop_front()
+            {
                 let (worked, left) = self.step(item, most - done);
                 done += worked;
                 if let Some(left) = left {

@@ -13,7 +13,7 @@ use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
 use super::locks::{Asked, Want};
 use super::reader::Lease;
-use super::record;
+use super::record::{self, Changed};
 use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
@@ -23,7 +23,7 @@ use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, SessionNo, Store};
+use crate::table::{Container, PRIMARY, SessionNo, Slot, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -153,6 +153,7 @@ pub struct Session {
     nowait: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
+    at_newest: bool,
     pub(super) snapshot: Cts,
     pub(super) command: u32,
     schema: Arc<Schema>,
@@ -190,7 +191,9 @@ pub struct Session {
     fragments: Option<Fragments>,
     body: Vec<u8>,
     delta: Vec<u64>,
-    pub(super) old_words: Vec<u64>,
+    /// Words that the write at hand changes.
+    pub(super) changed: Vec<Changed>,
+    old_words: Vec<u64>,
     pub(super) key: KeyBuf,
     /// Set by another thread to end what takes long.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
@@ -216,6 +219,7 @@ impl Session {
             read_only: false,
             nowait: false,
             durable_read: false,
+            at_newest: false,
             snapshot: Cts::ZERO,
             command: 0,
             schema: core.schema.load_full(),
@@ -241,6 +245,7 @@ impl Session {
             fragments: None,
             body: Vec::new(),
             delta: Vec::new(),
+            changed: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
             cancelled: None,
@@ -357,6 +362,7 @@ impl Session {
         if self.ddl.schema.is_some() {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
+        self.at_newest = false;
         if self.isolation == Isolation::ReadCommitted {
             // Whoever is about to end the last statement's snapshot does not end this one's.
             self.unregister();
@@ -364,6 +370,36 @@ impl Session {
             self.take_snapshot();
         } else if !self.durable_read {
             self.refresh_schema();
+        }
+    }
+
+    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only: in READ COMMITTED it needs no snapshot. That is a line that others
+    /// read and write, and a fence.
+    pub fn begin_statement_at_newest(&mut self) {
+        if self.isolation != Isolation::ReadCommitted {
+            return self.begin_statement();
+        }
+        self.close_lease();
+        self.settle_wait();
+        self.command += 1;
+        if self.ddl.schema.is_some() {
+            self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
+        }
+        self.at_newest = true;
+        self.leave_ended();
+        self.refresh_schema();
+    }
+
+    /// Whether the statement was begun by `begin_statement_at_newest`, and so has no snapshot.
+    pub fn is_at_newest(&self) -> bool {
+        self.at_newest
+    }
+
+    /// Only the last statement's snapshot was ended: the next one has its own.
+    fn leave_ended(&mut self) {
+        if self.place().is_ended() {
+            self.unregister();
+            self.place().begin_phase();
         }
     }
 
@@ -666,8 +702,7 @@ impl Session {
     }
 
     fn write_commit(&mut self) -> Result<Cts, Stop> {
-        // Every prev_cts of the write set is below: each was drawn before its row was locked.
-        let base = self.core.log.now();
+        let base = self.base();
         self.compose(base, self.core.log.bulk_frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
@@ -721,33 +756,51 @@ impl Session {
     fn put_row(&mut self, at: usize, base: Cts) {
         let held = self.held[at];
         let container = container(&self.tables[usize::from(held.table)], held.container);
-        let words = container.persistent_words();
-        let head = {
-            // This session holds the lock: only chain and waited bit may change under the copy.
-            self.old_words.resize(words, 0);
-            container.slot(held.row).copy(&mut self.old_words)
-        };
+        let slot = container.slot(held.row);
+        // This session holds the lock: only the waited bit, and the chain below its own nodes, may change meanwhile.
+        let head = slot.head();
         if !head.is_dirty() {
             return;
         }
-        self.delta.clear();
-        self.delta.resize(words, 0);
-        let mut node = Node::new(&self.core.arena, head.node);
-        let prev_cts = loop {
-            if node.is_fresh() {
-                self.delta.copy_from_slice(&self.old_words);
-            } else {
-                let delta = &mut self.delta;
-                node.each(|i, xor| delta[i] ^= xor);
-            }
-            match node.prev_cts() {
-                Some(cts) => break cts,
-                None => node = Node::new(&self.core.arena, node.next()),
-            }
-        };
-        let behind = base.0.checked_sub(prev_cts.0).expect("invariant: a locked row's version is older than the clock");
+        let node = Node::new(&self.core.arena, head.node);
         let generation = self.core.pages.generation(held.row.page());
-        record::put_operation(&mut self.body, held.row, generation, behind, &self.delta);
+        let behind = |prev_cts: Cts| {
+            let behind = base.0.checked_sub(prev_cts.0);
+            behind.expect("invariant: the base is at or above the version that each row had")
+        };
+        match node.prev_cts() {
+            Some(prev_cts) if node.is_fresh() => {
+                self.old_words.resize(container.persistent_words(), 0);
+                self.old_words.iter_mut().enumerate().for_each(|(i, word)| *word = slot.load(i));
+                record::put_new_record(&mut self.body, held.row, generation, behind(prev_cts), &self.old_words);
+            }
+            Some(prev_cts) => {
+                self.changed.clear();
+                node.each(|i, xor| self.changed.push((i as u16, xor)));
+                record::put_changed(&mut self.body, held.row, generation, behind(prev_cts), &self.changed);
+            }
+            None => {
+                self.delta.clear();
+                self.delta.resize(container.persistent_words(), 0);
+                let prev_cts = compose_chain(&self.core, slot, head.node, &mut self.delta);
+                record::put_operation(&mut self.body, held.row, generation, behind(prev_cts), &self.delta);
+            }
+        }
+    }
+
+    /// What `prev_cts` are told against: at or above each of them. A short transaction's largest; to a long one the clock serves as well.
+    fn base(&self) -> Cts {
+        const LOOKED_AT_MAX: usize = 64;
+        if self.held.len() > LOOKED_AT_MAX {
+            // Each was drawn before its row was locked.
+            return self.core.log.now();
+        }
+        let committed = |held: &Held| {
+            let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
+            // The slot's own cts changes at pre-commit only.
+            Cts(slot.load(0))
+        };
+        self.held.iter().map(committed).fold(Cts::ZERO, Cts::max)
     }
 
     /// Stages the body so far (rows up to `done`) as a fragment.
@@ -1056,6 +1109,22 @@ fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Ct
         core.schema.store(schema.clone());
         core.schema_version.fetch_add(1, Ordering::SeqCst);
         *current = schema;
+    }
+}
+
+/// Takes up what one transaction's several writes of a row come to; gives the cts of the version below.
+fn compose_chain(core: &Core, slot: Slot<'_>, newest: NodeRef, delta: &mut [u64]) -> Cts {
+    let mut node = Node::new(&core.arena, newest);
+    loop {
+        if node.is_fresh() {
+            delta.iter_mut().enumerate().for_each(|(i, word)| *word = slot.load(i));
+        } else {
+            node.each(|i, xor| delta[i] ^= xor);
+        }
+        match node.prev_cts() {
+            Some(cts) => return cts,
+            None => node = Node::new(&core.arena, node.next()),
+        }
     }
 }
 

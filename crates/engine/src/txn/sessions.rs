@@ -438,7 +438,10 @@ mod tests {
             // The counters' row has an older version from now on, which the reader keeps.
             create(&mut writer, name);
             while engine.step() {}
-            let seen = core.sessions.oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage).expect("the reader's");
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
             if rests {
                 reader.rest();
             }
@@ -447,7 +450,10 @@ mod tests {
             assert_eq!(reader.check_snapshot(), Ok(()));
             create(&mut writer, &format!("{name}2"));
             while engine.step() {}
-            let seen = core.sessions.oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage).expect("the reader's");
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
             assert_eq!(seen.end(), Some(Ended::WhenNoticed), "{name}: this one is not");
             assert!(reader.check_snapshot().is_err());
             reader.rollback();
