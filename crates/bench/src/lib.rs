@@ -14,8 +14,10 @@
 //! | [`run`] | how fast does it answer: sessions, window, latencies |
 //! | [`bare`] | what could any software reach here |
 //! | [`source`] | what do the sessions ask for |
+//! | [`report`] | what did it look like, beside 2002 to 2013 |
 //! | [`suite`] | what do workloads on adapters share |
-//! | [`ptime`] | the workload `ptime` |
+//! | [`ptime`], [`hotspot`], [`scan`] | the workloads of those names |
+//! | [`compare`] | is it faster than it was |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -37,8 +39,12 @@ pub mod adapter;
 pub mod run;
 pub mod bare;
 pub mod source;
+pub mod report;
 pub mod suite;
 pub mod ptime;
+pub mod hotspot;
+pub mod scan;
+pub mod compare;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -59,7 +65,10 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 enum Workload {
     Ptime(ptime::PtimeArgs),
+    Hotspot(hotspot::HotspotArgs),
+    Scan(scan::ScanArgs),
     Restart(restart::RestartArgs),
+    Compare(compare::CompareArgs),
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
     Reopen(reopen::ReopenArgs),
@@ -69,6 +78,9 @@ enum Workload {
 pub fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.workload {
         Workload::Ptime(args) => ptime::run(&args),
+        Workload::Hotspot(args) => hotspot::run(&args),
+        Workload::Scan(args) => scan::run(&args),
+        Workload::Compare(args) => compare::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
     };
