@@ -12,7 +12,7 @@ use clap::Args;
 const WORKLOAD: Workload = Workload {
     name: "hotspot",
     cases: &[("one-row", "every session increments the same row"), ("ten-rows", "one of ten rows")],
-    adapters: &["freshet", "freshet-native", "sqlite", "redb"],
+    adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 10_000,
     judged_rows: 0,
 };

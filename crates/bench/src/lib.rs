@@ -9,6 +9,7 @@
 //! | [`progress`] | what does a person see meanwhile |
 //! | [`scratch`] | where does a run write |
 //! | [`shape`] | which tables, for every system |
+//! | [`device`] | how does a log device behave that this machine does not have |
 //! | [`log_plan`] | where does a system write its log |
 //! | [`adapter`] | what may a workload ask of a system, and who can answer |
 //! | [`run`] | how fast does it answer: sessions, window, latencies |
@@ -18,6 +19,7 @@
 //! | [`suite`] | what do workloads on adapters share |
 //! | [`ptime`], [`hotspot`], [`scan`] | the workloads of those names |
 //! | [`compare`] | is it faster than it was |
+//! | [`disks`], [`directory`], [`tptbm`], [`extreme`] | the workloads of these names |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -34,6 +36,7 @@ pub mod figure;
 pub mod progress;
 pub mod scratch;
 pub mod shape;
+pub mod device;
 pub mod log_plan;
 pub mod adapter;
 pub mod run;
@@ -45,6 +48,10 @@ pub mod ptime;
 pub mod hotspot;
 pub mod scan;
 pub mod compare;
+pub mod disks;
+pub mod directory;
+pub mod tptbm;
+pub mod extreme;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -67,6 +74,10 @@ enum Workload {
     Ptime(ptime::PtimeArgs),
     Hotspot(hotspot::HotspotArgs),
     Scan(scan::ScanArgs),
+    Disks(disks::DisksArgs),
+    Directory(directory::DirectoryArgs),
+    Tptbm(tptbm::TptbmArgs),
+    Extreme(extreme::ExtremeArgs),
     Restart(restart::RestartArgs),
     Compare(compare::CompareArgs),
     /// One restart of a database that `restart` made, told as JSON
@@ -81,6 +92,10 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Workload::Hotspot(args) => hotspot::run(&args),
         Workload::Scan(args) => scan::run(&args),
         Workload::Compare(args) => compare::run(&args),
+        Workload::Disks(args) => disks::run(&args),
+        Workload::Directory(args) => directory::run(&args),
+        Workload::Tptbm(args) => tptbm::run(&args),
+        Workload::Extreme(args) => extreme::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
     };

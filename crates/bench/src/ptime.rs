@@ -45,7 +45,7 @@ const WORKLOAD: Workload = Workload {
         ("connections", "search and update by 1 to 4,800 sessions"),
         ("streams", "update on 1, 2 and 4 log streams"),
     ],
-    adapters: &["freshet", "freshet-native", "sqlite", "redb"],
+    adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 8_000_000,
     judged_rows: 1_000_000,
 };

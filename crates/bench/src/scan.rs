@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const WORKLOAD: Workload = Workload {
     name: "scan",
     cases: &[("sum", "count and sum over all rows, one session and one for each core")],
-    adapters: &["freshet", "freshet-native", "sqlite", "redb"],
+    adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 8_000_000,
     judged_rows: 1_000_000,
 };

@@ -3,11 +3,11 @@
 //! A workload is a list of cases. It goes through the chosen adapters one after the other, each alone: start, load, measure, check, close. What
 //! a run needs is said before it starts ([`Suite::start`]); a system that is not installed costs a line, not the run.
 
-use crate::adapter::{self, Adapter, Content, Kind, Loading, Setup};
+use crate::adapter::{self, Adapter, CONNECTIONS_USUAL, Content, Kind, Loading, Setup};
 use crate::bare::{Limits, Rates};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
-use crate::log_plan::LogPlan;
+use crate::log_plan::{Laid, LogPlan};
 use crate::machine::{self, Machine};
 use crate::progress::{during, say};
 use crate::report;
@@ -26,6 +26,8 @@ const DISK_BESIDE_BYTES: u64 = 6 << 30;
 /// Of a database that is smaller than a few log segments.
 const DISK_SMALL_BYTES: u64 = 256 << 20;
 const DISK_BESIDE_SMALL_BYTES: u64 = 1 << 30;
+/// The log of a database, at most: what our options allow by default.
+const LOG_BYTES: u64 = 4 << 30;
 /// What a database takes beside its data.
 const MEMORY_BESIDE_BYTES: u64 = 1 << 30;
 
@@ -53,7 +55,7 @@ pub struct SuiteArgs {
     /// Sessions of all threads, several for a sweep [default: 4800]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     pub sessions: Vec<usize>,
-    /// Log streams, or a log directory (repeatable)
+    /// Log streams, a log directory, or modelled devices: model:flush=8ms,bandwidth=40MB/s,... (repeatable)
     #[arg(long, value_name = "LOG")]
     pub log: Vec<LogPlan>,
     /// Operations per second of an open loop [default: closed loop]
@@ -104,6 +106,8 @@ pub struct Suite {
     pub limits: Limits,
     pub rows: u64,
     pub log: LogPlan,
+    /// Of a driver, at most, where there are connections.
+    pub connections: usize,
     kinds: Vec<Kind>,
     figures: Vec<Figure>,
     notes: BTreeMap<&'static str, String>,
@@ -116,6 +120,7 @@ pub struct Running {
     pub tables: Vec<TableShape>,
     pub setup: Setup,
     // Dropped last.
+    _laid: Laid,
     _scratch: Scratch,
 }
 
@@ -142,6 +147,7 @@ impl Suite {
             limits: Limits::default(),
             rows,
             log,
+            connections: CONNECTIONS_USUAL,
             kinds,
             figures: Vec::new(),
             notes: BTreeMap::new(),
@@ -221,14 +227,17 @@ impl Suite {
         self.need_disk(data)?;
         let scratch = Scratch::new(&self.args.data, kind.name)?;
         let most = self.session_counts().into_iter().max().unwrap_or(SESSIONS).max(SESSIONS);
-        let setup = Setup { dir: scratch.path().to_owned(), log: log.clone(), memory_bytes, sessions_max: most };
+        let laid = Laid::at(log.clone(), scratch.path());
+        log.refuse_too_small(scratch.path(), LOG_BYTES)?;
+        let mut setup = Setup::new(scratch.path().to_owned(), log.clone(), memory_bytes, most);
+        setup.connections = self.connections;
         let mut adapter = (kind.start)(&setup)?;
         adapter.create(tables)?;
         let note = adapter.note();
         if !note.is_empty() && self.notes.insert(kind.name, note.clone()).as_ref() != Some(&note) {
             say(&format!("{}: {note}", kind.name));
         }
-        Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _scratch: scratch })
+        Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _laid: laid, _scratch: scratch })
     }
 
     fn need_disk(&self, data: u64) -> Result<(), BenchError> {
@@ -281,7 +290,10 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
-        run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source)
+        running.setup.engage(true);
+        let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
+        running.setup.engage(false);
+        measured
     }
 
     /// The figure of a measurement, with how long and how much log, not yet told.

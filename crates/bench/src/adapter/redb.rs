@@ -102,7 +102,7 @@ impl Adapter for Store {
     }
 
     fn driver<'a>(&'a self, _sessions: usize, durable: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
-        Ok(Box::new(StoreDriver { store: self, durable, bytes: Vec::new() }))
+        Ok(Box::new(StoreDriver { store: self, durable, bytes: Vec::new(), cells: Vec::new() }))
     }
 
     fn content(&self, table: usize) -> Result<Content, BenchError> {
@@ -130,10 +130,25 @@ fn sum(table: &impl ReadableTable<i64, &'static [u8]>, counter: usize) -> Result
     Ok(answer)
 }
 
+fn traverse(
+    table: &impl ReadableTable<i64, &'static [u8]>,
+    key: i64,
+    rows: usize,
+    counter: usize,
+) -> Result<Answer, BenchError> {
+    let mut answer = Answer::default();
+    for row in table.range(key..).map_err(refuse)?.take(rows) {
+        let (_, bytes) = row.map_err(refuse)?;
+        answer.add(Answer { rows: 1, sum: cell(bytes.value(), counter) });
+    }
+    Ok(answer)
+}
+
 struct StoreDriver<'a> {
     store: &'a Store,
     durable: bool,
     bytes: Vec<u8>,
+    cells: Vec<i64>,
 }
 
 impl StoreDriver<'_> {
@@ -151,6 +166,10 @@ impl StoreDriver<'_> {
                     answer.add(search(&rows, key, &self.store.tables[table], Fetch::Counter)?);
                 }
             }
+            Op::Traverse { table, key, rows: count, .. } => {
+                let rows = transaction.open_table(self.store.definition(table)).map_err(refuse)?;
+                answer = traverse(&rows, key, count, self.store.tables[table].counter)?;
+            }
             Op::Sum { table } => {
                 let rows = transaction.open_table(self.store.definition(table)).map_err(refuse)?;
                 answer = sum(&rows, self.store.tables[table].counter)?;
@@ -165,8 +184,9 @@ impl StoreDriver<'_> {
         let mut answer = Answer::default();
         for op in ops {
             let number = match *op {
-                Op::Search { table, .. } | Op::SearchMany { table, .. } | Op::Sum { table } => table,
-                Op::Update { table, .. } | Op::Insert { table, .. } | Op::Delete { table, .. } => table,
+                Op::Search { table, .. } | Op::SearchMany { table, .. } | Op::Traverse { table, .. } => table,
+                Op::Update { table, .. } | Op::Delete { table, .. } | Op::Sum { table } => table,
+                Op::Insert { table, .. } | Op::InsertRow { table, .. } => table,
                 Op::Transaction(_) => return Err(BenchError::Usage("a transaction inside a transaction".into())),
             };
             let mut table = transaction.open_table(self.store.definition(number)).map_err(refuse)?;
@@ -174,6 +194,12 @@ impl StoreDriver<'_> {
         }
         transaction.commit().map_err(refuse)?;
         Ok(answer)
+    }
+
+    /// Whether the key was not there.
+    fn insert(&mut self, table: &mut Table<'_, i64, &'static [u8]>, cells: &[i64]) -> Result<bool, BenchError> {
+        encode(cells, &mut self.bytes);
+        Ok(table.insert(cells[0], self.bytes.as_slice()).map_err(refuse)?.is_none())
     }
 
     fn statement(
@@ -200,11 +226,16 @@ impl StoreDriver<'_> {
                 }
                 Ok(one(is_there))
             }
-            Op::Insert { cells, .. } => {
-                encode(cells, &mut self.bytes);
-                let before = table.insert(cells[0], self.bytes.as_slice()).map_err(refuse)?;
-                Ok(one(before.is_none()))
+            Op::Insert { cells, .. } => self.insert(table, cells).map(one),
+            Op::InsertRow { id, .. } => {
+                let mut cells = std::mem::take(&mut self.cells);
+                cells.clear();
+                (shape.row)(id, &mut cells);
+                let inserted = self.insert(table, &cells);
+                self.cells = cells;
+                inserted.map(one)
             }
+            Op::Traverse { key, rows, .. } => traverse(table, key, rows, shape.counter),
             Op::Delete { key, .. } => Ok(one(table.remove(key).map_err(refuse)?.is_some())),
             Op::Search { key, fetch, .. } => search(table, key, shape, fetch),
             Op::SearchMany { keys, .. } => {
@@ -239,7 +270,7 @@ fn search(
 impl Driver for StoreDriver<'_> {
     fn submit(&mut self, _session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
         let answer = match op {
-            Op::Search { .. } | Op::SearchMany { .. } | Op::Sum { .. } => self.read(op)?,
+            Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => self.read(op)?,
             Op::Transaction(ops) => self.write(ops)?,
             one => self.write(std::slice::from_ref(one))?,
         };

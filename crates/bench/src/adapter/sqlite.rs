@@ -3,10 +3,10 @@
 //! Its calls block, so the sessions of a thread share a connection: more would only cost memory. One connection writes at a time; they take
 //! turns at a mutex here, because SQLite's own way is to sleep a millisecond and try again.
 
-use super::sql::{Dialect, Say, definition};
+use super::sql::{Dialect, Say, definition, index_definition};
 use super::{Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted};
 use crate::error::BenchError;
-use crate::shape::{TableShape, Ty, text_of};
+use crate::shape::{IndexShape, TableShape, Ty, text_of};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, Statement};
 use std::collections::HashMap;
@@ -116,6 +116,7 @@ impl Adapter for Sqlite {
             connection: self.connect(durable)?,
             texts: HashMap::new(),
             buffer: String::new(),
+            cells: Vec::new(),
         }))
     }
 
@@ -124,6 +125,14 @@ impl Adapter for Sqlite {
         let sum = text(Say::Sum { table }, &self.tables);
         let answer = connection.query_row(&sum, [], |row| totals(row))?;
         Ok(Content { rows: answer.rows, sum: answer.sum })
+    }
+
+    fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
+        let connection = self.connect(true)?;
+        let shape = &mut self.tables[table];
+        connection.execute_batch(&index_definition(shape, index, Dialect::Sqlite))?;
+        shape.indexes.push(index.clone());
+        Ok(true)
     }
 
     fn facts(&self) -> Facts {
@@ -175,6 +184,7 @@ struct SqliteDriver<'a> {
     connection: Connection,
     texts: HashMap<Say, String>,
     buffer: String,
+    cells: Vec<i64>,
 }
 
 impl SqliteDriver<'_> {
@@ -183,7 +193,9 @@ impl SqliteDriver<'_> {
         let text = self.texts.entry(say).or_insert_with(|| text(say, tables));
         let mut statement = self.connection.prepare_cached(text)?;
         match *op {
-            Op::Search { key, .. } | Op::Delete { key, .. } => statement.raw_bind_parameter(1, key)?,
+            Op::Search { key, .. } | Op::Delete { key, .. } | Op::Traverse { key, .. } => {
+                statement.raw_bind_parameter(1, key)?;
+            }
             Op::SearchMany { keys, .. } => {
                 keys.iter().enumerate().try_for_each(|(i, &key)| statement.raw_bind_parameter(i + 1, key))?;
             }
@@ -192,11 +204,18 @@ impl SqliteDriver<'_> {
                 statement.raw_bind_parameter(2, add)?;
             }
             Op::Insert { table, cells } => bind_cells(&mut statement, &tables[table], cells, &mut self.buffer)?,
+            Op::InsertRow { table, id } => {
+                self.cells.clear();
+                (tables[table].row)(id, &mut self.cells);
+                bind_cells(&mut statement, &tables[table], &self.cells, &mut self.buffer)?;
+            }
             Op::Sum { .. } | Op::Transaction(_) => {}
         }
         match *op {
             Op::Search { table, fetch, .. } => answer(&mut statement, &tables[table], fetch),
-            Op::SearchMany { table, .. } => answer(&mut statement, &tables[table], Fetch::Counter),
+            Op::SearchMany { table, .. } | Op::Traverse { table, .. } => {
+                answer(&mut statement, &tables[table], Fetch::Counter)
+            }
             Op::Sum { .. } => {
                 let mut rows = statement.raw_query();
                 let row = rows.next()?.ok_or_else(|| BenchError::WrongData("a sum without a row".into()))?;
@@ -243,7 +262,7 @@ impl Driver for SqliteDriver<'_> {
     fn submit(&mut self, _session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
         let answer = match (op, Say::of(op)) {
             (Op::Transaction(ops), _) => self.run_all(ops)?,
-            (Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. }, Some(say)) => {
+            (Op::Update { .. } | Op::Insert { .. } | Op::InsertRow { .. } | Op::Delete { .. }, Some(say)) => {
                 let sqlite = self.sqlite;
                 let _turn = sqlite.turn();
                 self.run(op, say)?
