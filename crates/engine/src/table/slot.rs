@@ -101,12 +101,34 @@ impl<'a> Slot<'a> {
         }
     }
 
+    /// As `copy`, of these words of the persistent part only, each to its place in `out`.
+    #[inline]
+    pub fn copy_picked(&self, picked: &[u16], out: &mut [u64]) -> Head {
+        let record = &self.words[VOLATILE_WORDS..];
+        loop {
+            let seen = latch::begin_read(&self.words[0]);
+            let head = self.words[1].load(Ordering::Relaxed);
+            for &at in picked {
+                out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
+            }
+            if latch::end_read(&self.words[0], seen) {
+                return Head::unpack(head);
+            }
+        }
+    }
+
     pub fn latch(&self) -> Latched<'a> {
         let seen = latch::latch(&self.words[0]);
         Latched { words: self.words, seen, changed: false }
     }
 
-    /// A word of the persistent part, while nobody writes the slot (recovery).
+    /// Who holds the row and where its chain begins, as of now.
+    #[inline]
+    pub fn head(&self) -> Head {
+        Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// A word of the persistent part, while nobody writes the slot (recovery, and whoever has the table alone).
     #[inline]
     pub fn load(&self, at: usize) -> u64 {
         self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)
