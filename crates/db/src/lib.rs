@@ -34,16 +34,19 @@
 //! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
 mod datum;
+mod load;
 
 pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::ids::Cts;
+use freshet_engine::io::Io;
 pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
 use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
+pub use load::{Appender, BulkLoad};
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -132,6 +135,11 @@ impl Database {
         Ok(Database { engine: Engine::open(options)?, cache: Arc::default() })
     }
 
+    /// The same on files from outside, which may be slower or fail.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Database, OpenError> {
+        Ok(Database { engine: Engine::open_on(io, options)?, cache: Arc::default() })
+    }
+
     /// A new connection.
     pub fn session(&self) -> Result<Session, SqlError> {
         Ok(Session {
@@ -178,6 +186,11 @@ impl Database {
 
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.engine.is_durable(ticket.0)
+    }
+
+    /// Begins a bulk load of an empty table: see [`BulkLoad`].
+    pub fn bulk_load(&self, table: &str) -> Result<BulkLoad, SqlError> {
+        BulkLoad::begin(&self.engine, table)
     }
 
     /// Writes a checkpoint; returns when it is complete and the log below it is recycled.

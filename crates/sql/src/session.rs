@@ -224,14 +224,17 @@ impl Session {
         if !account.take(SESSION_BYTES, Claim::Growth) && !account.take(SESSION_BYTES, Claim::Finish) {
             return Err(Error::OutOfMemory("another session").into());
         }
+        let interrupt = Interrupt::default();
+        let mut inner = engine.connect()?;
+        inner.cancel_with(interrupt.cancelled.clone());
         Ok(Session {
             _account: account,
-            inner: engine.connect()?,
+            inner,
             engine: engine.clone(),
             cache,
             scratch: Scratch::default(),
             looking: PointScratch::default(),
-            interrupt: Interrupt::default(),
+            interrupt,
             inline_limit: None,
             is_long: false,
             env: Env {
@@ -608,7 +611,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        self.inner.begin_statement();
+        match statement.plan.locks_by_key() {
+            true => self.inner.begin_statement_at_newest(),
+            false => self.inner.begin_statement(),
+        }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
         }
@@ -617,6 +623,9 @@ impl Session {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
             };
+            if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
+                self.inner.begin_statement();
+            }
             return self.run(&statement, parameters, rows);
         }
         self.run(statement, parameters, rows)
@@ -1191,7 +1200,7 @@ fn now() -> i64 {
 
 /// Whether a parameter can go into expressions and rows as it stands.
 #[inline]
-fn has_form(ty: Type, datum: &Datum) -> bool {
+pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
     match (ty, datum) {
         (_, Datum::Null) => true,
         (Type::Int8 | Type::Timestamp | Type::Timestamptz, Datum::Int(_)) => true,
@@ -1211,7 +1220,7 @@ fn has_form(ty: Type, datum: &Datum) -> bool {
 }
 
 /// A parameter in another form than its type's: text is read, numbers are cast as in an assignment.
-fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
+pub(crate) fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
     let from = match datum {
         _ if has_form(ty, datum) => return Ok(datum.clone()),
         Datum::Int(_) => Type::Int8,

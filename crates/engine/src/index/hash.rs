@@ -453,6 +453,26 @@ impl HashIndex {
         }
     }
 
+    /// As `bulk_insert`, if there is memory for it; where `unique`, unless the `probe` objects to a row that it is given after
+    /// the entry's own. It must not enter this index, nor wait.
+    pub fn bulk_insert_checked(
+        &self,
+        entries: &[(u64, RowId)],
+        unique: bool,
+        mut probe: impl FnMut(RowId, RowId) -> Probe,
+    ) -> Result<(), Conflict> {
+        for batch in entries.chunks(BATCH) {
+            batch.iter().for_each(|&(hash, _)| self.prefetch(hash));
+            for &(hash, row) in batch {
+                match unique {
+                    true => self.try_insert_unique(hash, row, Claim::Growth, |met| probe(row, met))?,
+                    false => self.try_insert(hash, row, Claim::Growth)?,
+                };
+            }
+        }
+        Ok(())
+    }
+
     /// Whether two hashes have their entries in common, because what is kept of them is equal. Who decides that a row no
     /// longer needs an entry must ask this of the row's other keys, not whether their hashes are equal.
     pub fn same_entry(&self, a: u64, b: u64) -> bool {

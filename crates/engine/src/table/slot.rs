@@ -124,7 +124,13 @@ impl<'a> Slot<'a> {
         Latched { words: self.words, seen, changed: false }
     }
 
-    /// A word of the persistent part, while nobody writes the slot (recovery).
+    /// Who holds the row and where its chain begins, as of now.
+    #[inline]
+    pub fn head(&self) -> Head {
+        Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// A word of the persistent part, while nobody writes the slot (recovery, whoever has the table alone, the holder of the row's lock).
     #[inline]
     pub fn load(&self, at: usize) -> u64 {
         self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)

@@ -42,6 +42,54 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// A word that differs, and its XOR.
+pub(super) type Changed = (u16, u64);
+
+/// [`put_operation`] of a few words, ascending, the cts word not among them.
+pub(super) fn put_changed(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, changed: &[Changed]) {
+    out.extend_from_slice(&row.0.to_le_bytes()[..5]);
+    put_varint(out, u64::from(generation));
+    put_varint(out, behind);
+    let start = out.len();
+    put_varint(out, changed.len() as u64);
+    let mut last = 0;
+    for &(at, xor) in changed {
+        put_varint(out, u64::from(at - last));
+        last = at;
+        put_masked_word(out, xor);
+    }
+    let Some(&(first, _)) = changed.first() else {
+        return;
+    };
+    let words = usize::from(last - first) + 1;
+    if out.len() - start <= 6 + words * 8 {
+        return;
+    }
+    out.truncate(start);
+    put_varint(out, RAW);
+    put_varint(out, u64::from(first));
+    put_varint(out, words as u64);
+    let start = out.len();
+    out.resize(start + words * 8, 0);
+    for &(at, xor) in changed {
+        let place = start + usize::from(at - first) * 8;
+        out[place..place + 8].copy_from_slice(&xor.to_le_bytes());
+    }
+}
+
+/// A word's nonzero bytes behind a mask of them.
+#[inline]
+fn put_masked_word(out: &mut Vec<u8>, word: u64) {
+    let mut bytes = [0; 9];
+    let mut length = 1;
+    for (i, value) in word.to_le_bytes().into_iter().enumerate() {
+        bytes[length] = value;
+        bytes[0] |= u8::from(value != 0) << i;
+        length += usize::from(value != 0);
+    }
+    out.extend_from_slice(&bytes[..length]);
+}
+
 /// Appends one operation. `delta` holds the XOR of the persistent part, its cts word ignored.
 pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, delta: &[u64]) {
     out.extend_from_slice(&row.0.to_le_bytes()[..5]);
@@ -56,11 +104,38 @@ pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behi
     let raw_bytes = 6 + (last + 1 - first) * 8;
     if out.len() - start > raw_bytes {
         out.truncate(start);
-        put_varint(out, RAW);
-        put_varint(out, first as u64);
-        put_varint(out, (last + 1 - first) as u64);
-        out.extend(delta[first..=last].iter().flat_map(|w| w.to_le_bytes()));
+        put_raw(out, delta, first, last);
     }
+}
+
+/// [`put_operation`] of a record in a slot that was never used: the delta is the record. The shorter form is found by counting.
+pub(super) fn put_new_record(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, record: &[u64]) {
+    let words = || record.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
+    let Some((first, _)) = words().next() else {
+        return put_operation(out, row, generation, behind, record);
+    };
+    // A gap and a mask each; a gap beyond 127 takes a byte more, which changes the choice and not its result.
+    let masked: usize = words().map(|(_, word)| 2 + nonzero_bytes(*word)).sum();
+    let last = record.iter().rposition(|&w| w != 0).expect("there is a first");
+    if masked <= 6 + (last + 1 - first) * 8 {
+        return put_operation(out, row, generation, behind, record);
+    }
+    out.extend_from_slice(&row.0.to_le_bytes()[..5]);
+    put_varint(out, u64::from(generation));
+    put_varint(out, behind);
+    put_raw(out, record, first, last);
+}
+
+fn nonzero_bytes(word: u64) -> usize {
+    let low = 0x7f7f_7f7f_7f7f_7f7f;
+    (((word & low) + low | word) & !low).count_ones() as usize
+}
+
+fn put_raw(out: &mut Vec<u8>, delta: &[u64], first: usize, last: usize) {
+    put_varint(out, RAW);
+    put_varint(out, first as u64);
+    put_varint(out, (last + 1 - first) as u64);
+    out.extend_from_slice(crate::mem::bytes_of(&delta[first..=last]));
 }
 
 fn put_masked(out: &mut Vec<u8>, delta: &[u64]) {
@@ -70,14 +145,7 @@ fn put_masked(out: &mut Vec<u8>, delta: &[u64]) {
     for (i, &word) in delta.iter().enumerate().skip(1).filter(|(_, w)| **w != 0) {
         put_varint(out, (i - last) as u64);
         last = i;
-        let mask_at = out.len();
-        out.push(0);
-        for (byte, value) in word.to_le_bytes().into_iter().enumerate() {
-            if value != 0 {
-                out[mask_at] |= 1 << byte;
-                out.push(value);
-            }
-        }
+        put_masked_word(out, word);
     }
 }
 
@@ -240,6 +308,11 @@ mod tests {
         let mut back = vec![0; delta.len()];
         read_delta(&mut reader, |i, x| back[i] ^= x).expect("what was written");
         assert_eq!(back[1..], delta[1..]);
+        let words = delta.iter().enumerate().skip(1).filter(|(_, w)| **w != 0);
+        let changed: Vec<Changed> = words.map(|(i, &w)| (i as u16, w)).collect();
+        let mut again = Vec::new();
+        put_changed(&mut again, RowId(0x12_3456_789a), 77, 1000, &changed);
+        assert_eq!(again, out, "both writers choose the same form");
         assert!(reader.is_empty());
     }
 
@@ -257,6 +330,22 @@ mod tests {
                     let Ok(()) = read_delta(&mut operations, |_, _| {}) else { break };
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_new_record_reads_back_and_is_no_longer(delta in proptest::collection::vec(prop_oneof![2 => Just(0u64), 1 => any::<u64>(), 1 => 0u64..256], 2..200)) {
+            let (mut out, mut other) = (Vec::new(), Vec::new());
+            put_new_record(&mut out, RowId(77), 3, 0, &delta);
+            put_operation(&mut other, RowId(77), 3, 0, &delta);
+            prop_assert!(out.len() <= other.len() + 1);
+            let mut reader = Reader(&out);
+            read_operation(&mut reader, Cts(0)).expect("what was written");
+            let mut back = vec![0; delta.len()];
+            read_delta(&mut reader, |i, x| back[i] ^= x).expect("what was written");
+            prop_assert_eq!(&back[1..], &delta[1..]);
+            prop_assert!(reader.is_empty());
         }
     }
 
