@@ -24,6 +24,14 @@ pub(super) struct Field {
     pub null_bit: u8,
 }
 
+/// Where a column of eight-byte integers lies: no type needs to be looked at to read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntegerWord {
+    pub(super) word: u16,
+    /// Its null bit, in word 1.
+    pub(super) null: u64,
+}
+
 /// Offsets of every column in a record's persistent part.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -102,9 +110,10 @@ impl Layout {
     }
 
     /// Where a column of eight-byte integers lies, if it is one whose null bit is in word 1: its word, and that bit.
-    pub(crate) fn integer_word(&self, column: u16) -> Option<(u16, u64)> {
+    pub fn integer_word(&self, column: u16) -> Option<IntegerWord> {
         let field = self.fields[usize::from(column)];
-        (field.ty == Type::Int8 && field.null_word == 1).then(|| (field.word, 1 << field.null_bit))
+        let is_whole = field.ty == Type::Int8 && field.null_word == 1;
+        is_whole.then(|| IntegerWord { word: field.word, null: 1 << field.null_bit })
     }
 
     /// The record words that a column's value and null bit lie in.

@@ -12,9 +12,9 @@
 use super::core::Core;
 use super::rows::read_picked;
 use super::session::Session;
-use crate::catalog::{Index, Table};
+use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, RowId};
-use crate::schema::{Picks, Row, Value};
+use crate::schema::{IntegerWord, Picks, Row, Value};
 use crate::table::SessionNo;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Lookup {
     /// The key's columns too.
     picks: Picks,
     /// The key's one column, if it is an integer of a whole word: most are, and no type needs to be looked at for them.
-    integer: Option<(u16, u64)>,
+    integer: Option<IntegerWord>,
 }
 
 impl Lookup {
@@ -44,6 +44,11 @@ impl Lookup {
             _ => None,
         };
         Lookup { table: table.clone(), index: index.clone(), picks, integer }
+    }
+
+    /// Whether `look_up_integer` can be asked.
+    pub fn has_integer_key(&self) -> bool {
+        self.integer.is_some()
     }
 
     pub fn table(&self) -> &Arc<Table> {
@@ -77,9 +82,38 @@ impl Lookup {
 }
 
 impl Session {
+    /// As `look_up`, of an index over one column of eight-byte integers: the shortest way there is.
+    #[inline]
+    pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
+        if let (Some(at), Tree::Hash(tree)) = (lookup.integer, &lookup.index.tree)
+            && let Some(id) = tree.guess(lookup.index.spec.hash_integer(key))
+        {
+            let Lookup { table, picks, .. } = lookup;
+            read_picked(&self.core, self.no, self.snapshot, &table.store.primary, id, &picks.words, row);
+            if row.has_integer(at, key) {
+                self.dependency = self.dependency.max(row.cts());
+                picks.variable.iter().for_each(|&column| self.core.fetch_long(table, row, usize::from(column)));
+                return Some(id);
+            }
+        }
+        self.look_up_longer(lookup, key, row)
+    }
+
+    #[inline(never)]
+    fn look_up_longer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
+        self.look_up_any(lookup, |_| Value::Int(key), row)
+    }
+
     /// The visible row with this key. `value(i)` is the key's i-th column. Of the row the lookup's columns are there, and no others.
     #[inline]
     pub fn look_up<'a>(&mut self, lookup: &Lookup, value: impl Fn(usize) -> Value<'a>, row: &mut Row) -> Option<RowId> {
+        match value(0) {
+            Value::Int(key) if lookup.integer.is_some() => self.look_up_integer(lookup, key, row),
+            _ => self.look_up_any(lookup, value, row),
+        }
+    }
+
+    fn look_up_any<'a>(&mut self, lookup: &Lookup, value: impl Fn(usize) -> Value<'a>, row: &mut Row) -> Option<RowId> {
         let (core, no, snapshot, mut dependency) = (&*self.core, self.no, self.snapshot, self.dependency);
         let found = lookup.index.find_first(&value, &mut self.key, |id| {
             match lookup.read_if_key(core, no, snapshot, id, &value, row) {
