@@ -15,6 +15,7 @@
 
 use crate::index::latch;
 use crate::mem::NodeRef;
+use crate::schema::Picks;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
@@ -101,16 +102,19 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// As `copy`, of cts, flags and the `picked` words only, each to its place in `out`.
+    /// As `copy`, of cts, flags and the `picks` only, each to its place in `out`.
     #[inline]
-    pub fn copy_picked(&self, picked: &[u16], out: &mut [u64]) -> Head {
+    pub fn copy_picked(&self, picks: &Picks, out: &mut [u64]) -> Head {
         let record = &self.words[VOLATILE_WORDS..];
         loop {
             let seen = latch::begin_read(&self.words[0]);
             let head = self.words[1].load(Ordering::Relaxed);
             out[0] = record[0].load(Ordering::Relaxed);
             out[1] = record[1].load(Ordering::Relaxed);
-            for &at in picked {
+            for at in picks.few {
+                out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
+            }
+            for &at in &picks.rest {
                 out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
             }
             if latch::end_read(&self.words[0], seen) {
