@@ -148,10 +148,15 @@ impl Core {
         })
     }
 
-    /// This thread's worker. Held from announce to leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number`
-    /// chooses instead: so a seed decides which device gets what, and all devices get something.
+    /// One of this thread's workers. Held from announce to leave; nothing waits meanwhile. A thread has one for each device, and `number`, mostly
+    /// the session's, chooses among them: so all devices are used however few the threads are. Where the caller drives everything on one thread,
+    /// it chooses among all: so a seed decides which device gets what.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
-        let number = self.thread(number);
+        let number = match usize::from(self.log.devices()) {
+            1 => self.thread(number),
+            _ if self.is_stepped => number,
+            devices => self.thread(number) * devices + number % devices,
+        };
         self.workers[number % self.workers.len()].lock()
     }
 
