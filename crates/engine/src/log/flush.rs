@@ -242,7 +242,12 @@ impl Log {
 
     /// Claims a worker slot.
     pub fn worker(self: &Arc<Self>) -> Result<Worker, LogError> {
-        Worker::claim(self)
+        Worker::new(self, self.commit.claim())
+    }
+
+    /// Claims a worker slot whose frames go to this device.
+    pub fn worker_on(self: &Arc<Self>, device: DeviceId) -> Result<Worker, LogError> {
+        Worker::new(self, self.commit.claim_of(usize::from(device.0), self.devices.len()))
     }
 
     /// The last cts drawn.
@@ -269,6 +274,11 @@ impl Log {
 
     pub fn poisoned(&self) -> Option<LogError> {
         self.poison.get().cloned()
+    }
+
+    #[inline]
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
     }
 
     pub fn database(&self) -> DatabaseId {
@@ -404,8 +414,13 @@ impl Log {
 
     /// Whether the segments of `device` and the epochs in use allow another reservation.
     pub(super) fn room(&self, device: DeviceId) -> Room {
+        self.room_in(device, self.now().epoch())
+    }
+
+    /// The same, in the epoch that is current.
+    pub(super) fn room_in(&self, device: DeviceId, now: Epoch) -> Room {
         let device = self.device(device);
-        if self.now().epoch().0 > self.open_epoch().0 + 1 {
+        if now.0 > self.open_epoch().0 + 1 {
             return Room::Later;
         }
         if device.spares.load(Ordering::SeqCst) > 0 {

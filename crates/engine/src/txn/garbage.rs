@@ -322,7 +322,9 @@ impl<'c> Sweep<'c> {
         let mut done = 0;
         let mut at = 0;
         while at < queue.stalled.len() && done < most {
-            while let Some(item) = queue.stalled[at].pop_front() {
+            while done < most
+                && let Some(item) = queue.stalled[at].pop_front()
+            {
                 let (worked, left) = self.step(item, most - done);
                 done += worked;
                 if let Some(left) = left {

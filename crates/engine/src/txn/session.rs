@@ -500,10 +500,8 @@ impl Session {
             return Ok(at as u16);
         }
         self.needs_write()?;
-        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements. Both under the place's mutex
-        // or sequentially consistent, so one of the two sees the other.
-        self.place().tables.lock().push(table.id);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements.
+        self.place().announce_table(table.id);
         let exclusive = table.gate.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != self.no.0 + 1 {
             self.withdraw(table.id);
@@ -548,14 +546,9 @@ impl Session {
     /// Takes an announcement back. DDL that saw it meanwhile waits for this session: it is told to look again, before this session waits for it.
     fn withdraw(&self, table: TableId) {
         let place = self.place();
-        {
-            let mut tables = place.tables.lock();
-            if self.tables.iter().any(|t| t.id == table) {
-                return;
-            }
-            if let Some(at) = tables.iter().rposition(|&t| t == table) {
-                tables.remove(at);
-            }
+        place.withdraw_table(table);
+        if self.tables.iter().any(|t| t.id == table) {
+            return;
         }
         if place.end_waited.swap(false, Ordering::SeqCst) {
             self.core.locks.tell_end(self.no);
@@ -897,6 +890,7 @@ impl Session {
             // The next DDL may have it by now: it had only to wait for the lock that went with the stamps.
             let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
+        let tables = self.tables.len();
         if is_plain {
             // It is of this session's schema, which keeps it too.
             self.last_table = self.tables.pop();
@@ -904,8 +898,7 @@ impl Session {
             self.ddl = Ddl::default();
         }
         self.tables.clear();
-        place.tables.lock().clear();
-        if place.end() {
+        if place.end(tables) {
             self.core.locks.tell_end(self.no);
         }
     }
