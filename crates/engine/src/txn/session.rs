@@ -151,6 +151,8 @@ pub struct Session {
     isolation: Isolation,
     read_only: bool,
     nowait: bool,
+    /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
+    waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
     at_newest: bool,
@@ -218,6 +220,7 @@ impl Session {
             isolation: Isolation::ReadCommitted,
             read_only: false,
             nowait: false,
+            waits_inline: false,
             durable_read: false,
             at_newest: false,
             snapshot: Cts::ZERO,
@@ -462,6 +465,12 @@ impl Session {
         self.cancelled = Some(flag);
     }
 
+    /// Whether the caller blocks in `DurableWait::wait` after each commit. If it does not after all, the commit is durable some milliseconds
+    /// later than it could be.
+    pub fn set_waits_inline(&mut self, waits_inline: bool) {
+        self.waits_inline = waits_inline;
+    }
+
     pub fn set_nowait(&mut self, nowait: bool) {
         self.nowait = nowait;
     }
@@ -484,7 +493,11 @@ impl Session {
     }
 
     pub fn acknowledged_deferred(&mut self, cts: Cts) {
-        self.core.deferred.fetch_max(cts.0, Ordering::SeqCst);
+        // Only its epoch counts: what is durable is so to the end of one. So this word is written once in an epoch, not by every commit.
+        let end = Cts::last_of(cts.epoch());
+        if self.core.deferred() < end {
+            self.core.deferred.fetch_max(end.0, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn needs_write(&self) -> Result<(), Stop> {
@@ -707,7 +720,10 @@ impl Session {
         publish_schema(core, &mut self.ddl, &mut self.schema, cts);
         let waited = stamp(core, &self.held, &self.tables, cts);
         planted::turn(Point::Stamped);
-        announced.leave();
+        match self.waits_inline {
+            true => announced.leave_quietly(),
+            false => announced.leave(),
+        }
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
         core.sessions.place(self.no).count_commit(self.last_record_bytes, self.held.len() as u64);
