@@ -16,6 +16,7 @@ use crate::io::{Clock, Io, Lock};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 pub use crate::mem::{Account, Claim, Kind};
 use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
+use crate::planted::{self, Bug};
 use crate::promise::{Opened, Promise};
 use crate::replay::{self, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
@@ -40,7 +41,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Log directories, one per device. Empty: `data_dir/log`.
     pub log_dirs: Vec<PathBuf>,
-    /// Log directories of former runs: read as far as they are still needed, not written. They may be left out once a checkpoint was
+    /// Log directories of former runs: read as far as they are still needed. Nothing new is written there, but they have to be
+    /// writable: the last groups may be written once more, as they are. They may be left out once a checkpoint was
     /// taken after the first open without them in `log_dirs`.
     pub retired_log_dirs: Vec<PathBuf>,
     /// Where checkpoints write images. Empty: `data_dir`.
@@ -307,6 +309,11 @@ impl Engine {
     /// Opens or creates a database on real files, with its background threads.
     pub fn open(options: Options) -> Result<Engine, OpenError> {
         Engine::start(Arc::new(OsIo), Arc::new(OsClock::new()), options, true)
+    }
+
+    /// The same on files from outside: log devices that this machine does not have.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Engine, OpenError> {
+        Engine::start(io, Arc::new(OsClock::new()), options, true)
     }
 
     /// Opens a database in a world from outside; the caller drives [`Engine::step`].
@@ -640,14 +647,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
         )),
         ManifestError::Damaged(why) => refuse(format!("{} is damaged: {why}", dir.join("manifest").display())),
     })?;
-    let manifest = match manifest {
-        Some(manifest) => manifest,
-        None => {
-            let manifest = Manifest::new(random_id(&io));
-            manifest.save(&io, &dir).map_err(in_dir)?;
-            manifest
-        }
-    };
+    let mut manifest = manifest.unwrap_or_else(|| Manifest::new(random_id(&io)));
     let budget = Arc::new(budget(&options).map_err(refuse)?);
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
@@ -655,7 +655,6 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
     let seed = io.random();
-    let mut manifest = manifest;
     let meter = Meter::new(clock.clone(), options.progress.clone());
     let opened = open_log(&io, &clock, &options, &mut manifest, &pages, &meter)?;
     let mut stats = opened.stats;
@@ -769,6 +768,9 @@ struct OpenedLog {
 }
 
 /// Scans and replays an existing log, or creates the log of a new database.
+///
+/// The manifest is saved before anything relies on it: its name may live in the page cache only, after a sync of the directory failed, and what it
+/// makes dispensable is given up by the log that begins now. A fence that is newer than the manifest proves that an open has done so before.
 fn open_log(
     io: &Arc<dyn Io>,
     clock: &Arc<dyn Clock>,
@@ -794,6 +796,7 @@ fn open_log(
         Ok(scanned) => scanned,
         // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
         Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
+            save(io, options, manifest)?;
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
         }
@@ -819,6 +822,9 @@ fn open_log(
     if let Some(images) = &images {
         manifest.adopt(images);
     }
+    if scan.newest_incarnation() <= manifest.incarnation && !planted::is(Bug::TrustNames) {
+        save(io, options, manifest)?;
+    }
     let replayed = scan.durable();
     let stats = RecoveryStats {
         scan: scanned,
@@ -830,6 +836,11 @@ fn open_log(
     };
     let log = Log::open(io.clone(), clock.clone(), &log_options, &scan).map_err(refuse)?;
     Ok(OpenedLog { log, replayed, stats })
+}
+
+fn save(io: &Arc<dyn Io>, options: &Options, manifest: &Manifest) -> Result<(), OpenError> {
+    let dir = &options.data_dir;
+    manifest.save(io, dir).map_err(|e| refuse(format!("cannot write the manifest in {}: {e}", dir.display())))
 }
 
 /// Where the log is damaged, and what that is about.

@@ -31,6 +31,8 @@ pub enum Bug {
     IgnoreShortWrite,
     /// What a failed sync left in the page cache is taken for durable after a restart.
     TrustPageCache,
+    /// A name that a failed sync of its directory left is taken for durable after a restart.
+    TrustNames,
     /// A new incarnation begins without its fence.
     SkipFence,
     /// The fence's record replaces the list instead of extending it.
@@ -103,6 +105,7 @@ impl Bug {
         Bug::RetryFlush,
         Bug::IgnoreShortWrite,
         Bug::TrustPageCache,
+        Bug::TrustNames,
         Bug::SkipFence,
         Bug::OverwriteFence,
         Bug::ReviveDiscarded,

@@ -20,6 +20,7 @@ pub const FOUND: &[(Bug, u64)] = &[
     (Bug::RetryFlush, 51),
     (Bug::IgnoreShortWrite, 172),
     (Bug::TrustPageCache, 203),
+    (Bug::TrustNames, 4289),
     (Bug::SkipFence, 0),
     (Bug::OverwriteFence, 0),
     (Bug::ReviveDiscarded, 60),

@@ -252,7 +252,8 @@ impl Checkpointer {
     pub fn note_created(&self) -> Result<(), Failure> {
         let mut state = self.state.lock();
         if !state.manifest.created {
-            let created = Manifest { created: true, ..Manifest::clone(&state.manifest) };
+            let incarnation = self.core.log.incarnation();
+            let created = Manifest { created: true, incarnation, ..Manifest::clone(&state.manifest) };
             self.save(&created)?;
             state.manifest = Arc::new(created);
         }

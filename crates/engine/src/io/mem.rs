@@ -12,7 +12,8 @@
 //!
 //! 1. A sync covers exactly the changes made before it. A failed sync covers nothing, and the changes before it are
 //!    abandoned: readers still see them, no later sync makes them durable, a crash may keep them. That is Linux. A block that is written
-//!    again is dirty again, with all that readers see of it.
+//!    again is dirty again, with all that readers see of it. So it is with names: those that a failed sync of their directory has let go stay
+//!    visible, and only another change of the same name makes one durable.
 //! 2. The operation at which the power fails has begun: it may be kept, wholly or torn, but it returns an error.
 //! 3. Direct files refuse what the kernel refuses: unaligned memory, offsets and lengths.
 
@@ -63,6 +64,8 @@ struct World {
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     name_changes: Vec<NameChange>,
+    /// What a failed sync of a directory has let go.
+    abandoned_names: Vec<NameChange>,
     dirs: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
     operations: u64,
@@ -284,6 +287,7 @@ impl World {
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             name_changes: Vec::new(),
+            abandoned_names: Vec::new(),
             dirs: BTreeSet::new(),
             locks: BTreeSet::new(),
             operations: 0,
@@ -339,7 +343,7 @@ impl World {
 
     fn names_after_crash(&mut self, dice: &mut Dice, keep: u64) -> BTreeMap<PathBuf, usize> {
         let mut names = self.durable_names.clone();
-        for change in &self.name_changes {
+        for change in self.abandoned_names.iter().chain(&self.name_changes) {
             if dice.keeps(keep) {
                 change.apply(&mut names);
             }
@@ -376,11 +380,15 @@ impl NameChange {
         }
     }
 
-    fn concerns(&self, dir: &Path) -> bool {
+    fn names(&self) -> [&Path; 2] {
         match self {
-            NameChange::Create { path, .. } | NameChange::Remove { path } => path.parent() == Some(dir),
-            NameChange::Rename { from, to, .. } => from.parent() == Some(dir) || to.parent() == Some(dir),
+            NameChange::Create { path, .. } | NameChange::Remove { path } => [path, path],
+            NameChange::Rename { from, to, .. } => [from, to],
         }
+    }
+
+    fn concerns(&self, dir: &Path) -> bool {
+        self.names().iter().any(|name| name.parent() == Some(dir))
     }
 }
 
@@ -641,14 +649,17 @@ impl Io for MemIo {
         let mut world = self.world.lock();
         let power = world.operate()?;
         power.check()?;
-        if world.fault(Call::Name).is_some() {
-            return Err(eio());
-        }
+        let fault = world.fault(Call::Name);
         let changes = std::mem::take(&mut world.name_changes);
         let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
         world.name_changes = rest;
+        if fault.is_some() {
+            world.abandoned_names.extend(covered);
+            return Err(eio());
+        }
         for change in covered {
             change.apply(&mut world.durable_names);
+            world.abandoned_names.retain(|older| !change.names().iter().any(|name| older.names().contains(name)));
         }
         Ok(())
     }
@@ -903,6 +914,31 @@ mod tests {
             io.crash(seed).contents(Path::new("d/f")).unwrap().is_empty()
         });
         assert!(lost.count() > 0);
+    }
+
+    #[test]
+    fn a_failed_sync_of_a_directory_is_not_mended_by_the_next() {
+        let (dir, old, new) = (Path::new("d"), Path::new("d/old"), Path::new("d/new"));
+        let survived = |seed, again: bool| {
+            let io = MemIo::new();
+            file(&io, "old");
+            io.sync_dir(dir).unwrap();
+            io.rename(old, new).unwrap();
+            io.plan_fault(Call::Name, 0, Fault::Eio);
+            assert!(io.sync_dir(dir).is_err());
+            assert!(io.exists(new).unwrap(), "it is still to be seen");
+            if again {
+                io.rename(new, old).unwrap();
+                io.rename(old, new).unwrap();
+            }
+            io.sync_dir(dir).unwrap();
+            let after = io.crash(seed);
+            assert!(after.exists(old).unwrap() != after.exists(new).unwrap(), "a rename is whole or not at all");
+            after.exists(new).unwrap()
+        };
+        let kept = (0..50).filter(|&seed| survived(seed, false)).count();
+        assert!(kept > 0 && kept < 50, "{kept}");
+        assert!((0..50).all(|seed| survived(seed, true)), "who changes the name again makes it durable");
     }
 
     #[test]

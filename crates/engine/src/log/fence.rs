@@ -22,7 +22,8 @@
 //!
 //! A record has a block for itself, so that appending never changes a sector of a valid one. Only a tail that fails its
 //! checksum is overwritten: it was never relied on. Records that no group proves to be durable are written again, as they are: an earlier
-//! open may have ended with a failed sync, and what it left lives in the page cache only.
+//! open may have ended with a failed sync, and what it left lives in the page cache only. The same goes for the file's name: where no group
+//! proves it, the list is written to a file of its own, which takes the name.
 //!
 //! The longest valid list wins; shorter ones must be its beginning and are completed by the next open.
 //!
@@ -49,6 +50,8 @@ use super::scan::LogDamage;
 use super::{DatabaseId, Incarnation, LogOptions, LogStart};
 
 pub const FILE_NAME: &str = "fence";
+/// The list before it gets its name; means nothing.
+const TEMPORARY_NAME: &str = "fence.new";
 const MAGIC: [u8; 8] = *b"FRESHFNC";
 const VERSION: u32 = 1;
 const NO_DEVICE: u16 = u16::MAX;
@@ -315,20 +318,34 @@ impl FenceList {
     ) -> Result<(), LogDamage> {
         let unproven = self.records.partition_point(|record| record.incarnation <= proven);
         for (number, ((dir, device), &present)) in places(options).zip(&self.present).enumerate() {
+            let is_named = planted::is(Bug::TrustNames) || self.is_named(number, options, unproven);
             let before = |at: usize| if device == NO_DEVICE { None } else { self.claim(number, at) };
-            let present = present.min(unproven);
+            let present = if is_named { present.min(unproven) } else { 0 };
             let missing =
                 (present..self.records.len()).map(|at| (self.records[at], before(at).map_or(NO_DEVICE, |d| d.0)));
             let records: Vec<_> = missing.chain([(record, device)]).collect();
-            append(io, dir, present, &records)?;
+            if is_named {
+                append(io, dir, present, &records)?;
+            } else {
+                replace(io, dir, &records)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether a power cut cannot take the file's name: it was durable before a group was written that is there. Directories without
+    /// a device may have come since; the data directory is there from the first.
+    fn is_named(&self, number: usize, options: &LogOptions, unproven: usize) -> bool {
+        match number < options.dirs.len() {
+            true => self.claims[number].iter().take(unproven).any(Option::is_some),
+            false => unproven > 0 && number + 1 == self.present.len() && self.present[number] > 0,
+        }
     }
 
     /// The first record of a new database.
     pub(super) fn found(io: &dyn Io, options: &LogOptions, record: FenceRecord) -> Result<(), LogDamage> {
         for (dir, device) in places(options) {
-            append(io, dir, 0, &[(record, device)])?;
+            replace(io, dir, &[(record, device)])?;
         }
         Ok(())
     }
@@ -388,5 +405,23 @@ fn append(io: &dyn Io, dir: &Path, at: usize, records: &[(FenceRecord, u16)]) ->
         // One by one: a power cut must not keep a record and lose the one before it.
         file.sync().map_err(|error| damage("sync", error))?;
     }
+    io.sync_dir(dir).map_err(|error| damage("sync the directory of", error))
+}
+
+fn replace(io: &dyn Io, dir: &Path, records: &[(FenceRecord, u16)]) -> Result<(), LogDamage> {
+    let (path, to) = (dir.join(TEMPORARY_NAME), dir.join(FILE_NAME));
+    let damage = |action, error| LogDamage::io(action, &path, error);
+    io.create_dir_all(dir).map_err(|error| damage("create the directory of", error))?;
+    if io.exists(&path).map_err(|error| damage("look for", error))? {
+        io.remove(&path).map_err(|error| damage("remove", error))?;
+    }
+    let file = io.open(&path, OpenOptions { create: true, direct: false }).map_err(|error| damage("create", error))?;
+    let records = if planted::is(Bug::OverwriteFence) { &records[records.len() - 1..] } else { records };
+    for (at, (record, device)) in records.iter().enumerate() {
+        let offset = (at * BLOCK_BYTES) as u64;
+        file.write_at(&record.encode(*device), offset).map_err(|error| damage("write", error))?;
+    }
+    file.sync().map_err(|error| damage("sync", error))?;
+    io.rename(&path, &to).map_err(|error| damage("rename", error))?;
     io.sync_dir(dir).map_err(|error| damage("sync the directory of", error))
 }

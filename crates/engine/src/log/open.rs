@@ -1,10 +1,13 @@
 //! How does a log begin? Created empty, or opened after a scan; in both cases the fence is durable before anything else.
 //!
-//! 1. The fence of the new incarnation is extended before any file is renamed or removed: a renamed segment hides its
+//! 1. The fence of the new incarnation is extended before any file with groups is renamed or removed: a renamed segment hides its
 //!    discarded groups from the next scan, and only the fence then keeps their epochs from being used again.
 //! 2. Each incarnation begins in a fresh segment: what a torn tail left is never written over while it is in use.
 //! 3. A creation that did not finish may be repeated; one that was used may not.
 //! 4. A directory that joins has a segment before the fence names it: a device without one is a lost one.
+//! 5. A name that only a former open's sync of the directory covers is not relied on: that sync may have failed, and then no later one covers
+//!    it. Unused segments get new names, before the fence; they hide nothing, as no group in them was synced. A segment with groups was
+//!    named durably before the first of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +19,7 @@ use crate::planted::{self, Bug};
 
 use super::fence::{self, FenceList, FenceRecord};
 use super::flush::{Chain, Device};
-use super::scan::{DeviceScan, LogDamage, Scan};
+use super::scan::{DeviceScan, LogDamage, Scan, SegmentScan};
 use super::segment::{self, FileError, InUse, Owner, Segments, Spare};
 use super::stage::workers_per_device;
 use super::{DEVICES_MAX, DatabaseId, GroupNo, Incarnation, Log, LogError, LogOptions, SegmentNo};
@@ -116,6 +119,11 @@ impl Log {
         }
         let mut locks = vec![scan.locks()];
         let mut joining = join(&*io, options, record.database, files_max, scan, &mut locks)?;
+        let mut unused = Vec::new();
+        for (i, (dir, found)) in options.dirs.iter().zip(scan.devices()).enumerate() {
+            let owner = Owner { database: record.database, device: DeviceId(i as u16) };
+            unused.push(name_unused(&*io, dir, owner, options, files_max, found)?);
+        }
         if !planted::is(Bug::SkipFence) {
             scan.fence().extend(&*io, options, record, scan.last_incarnation())?;
         }
@@ -125,7 +133,7 @@ impl Log {
             }
             let found = &scan.devices()[i];
             let owner = Owner { database: record.database, device: DeviceId(i as u16) };
-            let segments = adopt(&*io, dir, owner, options, files_max, found)?;
+            let segments = adopt(&*io, dir, owner, options, files_max, found, std::mem::take(&mut unused[i]))?;
             // Without a spare the first reservation waits for one to be filled with zeros. That is not done here: who only reads,
             // and a log that is full and must be recycled first, need none.
             Ok::<_, LogError>(Device::new(owner, dir, options, segments))
@@ -250,7 +258,48 @@ fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
     io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
 }
 
-/// Takes over a device's files: those with needed groups as they are, unused ones too, the others as spares under new numbers.
+/// Gives a device's unused segments new names, durable when this returns (5).
+fn name_unused(
+    io: &dyn Io,
+    dir: &Path,
+    owner: Owner,
+    options: &LogOptions,
+    files_max: usize,
+    found: &DeviceScan,
+) -> Result<Vec<Spare>, LogError> {
+    let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
+    let fresh = found.segments.iter().filter(|segment| segment.is_fresh && segment.bytes == options.segment_bytes);
+    let fresh = fresh.take(files_max.saturating_sub(needed));
+    let mut spares = Vec::new();
+    for (segment, number) in fresh.zip(found.last_segment.0 + 1..) {
+        let number = if planted::is(Bug::TrustNames) { segment.number } else { SegmentNo(number) };
+        rename_spare(io, dir, owner, segment, number)?;
+        spares.push(Spare { number, file: segment.file.clone() });
+    }
+    if !spares.is_empty() {
+        io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
+    }
+    Ok(spares)
+}
+
+/// Its marker first: whatever a power cut keeps of this is a file that recovery reads and finds without groups.
+fn rename_spare(
+    io: &dyn Io,
+    dir: &Path,
+    owner: Owner,
+    segment: &SegmentScan,
+    number: SegmentNo,
+) -> Result<(), LogError> {
+    let (from, to) = (dir.join(segment::file_name(segment.number)), dir.join(segment::file_name(number)));
+    segment::mark_unused(&*segment.file, owner, number).map_err(|error| LogError::io("mark", &from, error))?;
+    if from != to {
+        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+    }
+    Ok(())
+}
+
+/// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers, behind the `spares` that
+/// have theirs.
 fn adopt(
     io: &dyn Io,
     dir: &Path,
@@ -258,16 +307,18 @@ fn adopt(
     options: &LogOptions,
     files_max: usize,
     found: &DeviceScan,
+    mut spares: Vec<Spare>,
 ) -> Result<Segments, LogError> {
     let mut in_use = Vec::new();
-    let mut spares = Vec::new();
-    let mut next = SegmentNo(found.last_segment.0 + 1);
+    let last = spares.last().map_or(found.last_segment, |spare| spare.number.max(found.last_segment));
+    let mut next = SegmentNo(last.0 + 1);
     let prepare = dir.join(segment::PREPARE_NAME);
     if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
         io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
     }
     let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
-    let (mut fresh, mut used, mut odd) = (0, Vec::new(), Vec::new());
+    let mut named = spares.len();
+    let (mut used, mut odd) = (Vec::new(), Vec::new());
     for segment in &found.segments {
         if let Some((first_group, last_epoch)) = segment.needed {
             in_use.push(InUse {
@@ -279,24 +330,16 @@ fn adopt(
             });
             continue;
         }
-        let from = dir.join(segment::file_name(segment.number));
-        if segment.bytes == options.segment_bytes && needed + fresh + used.len() < files_max {
-            if segment.is_fresh {
-                fresh += 1;
-                spares.push(Spare { number: segment.number, file: segment.file.clone() });
-            } else {
-                used.push(segment);
-            }
+        if segment.is_fresh && segment.bytes == options.segment_bytes && named > 0 {
+            named -= 1;
+        } else if segment.bytes == options.segment_bytes && needed + spares.len() + used.len() < files_max {
+            used.push(segment);
         } else {
-            odd.push((from, segment));
+            odd.push((dir.join(segment::file_name(segment.number)), segment));
         }
     }
-    spares.sort_by_key(|spare| spare.number);
     for segment in used {
-        let from = dir.join(segment::file_name(segment.number));
-        let to = dir.join(segment::file_name(next));
-        segment::mark_unused(&*segment.file, owner, next).map_err(|error| LogError::io("mark", &from, error))?;
-        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+        rename_spare(io, dir, owner, segment, next)?;
         spares.push(Spare { number: next, file: segment.file.clone() });
         next = SegmentNo(next.0 + 1);
     }

@@ -35,7 +35,7 @@ use super::fence::FenceList;
 use super::flush::Chain;
 use super::group::{BadFrame, GroupHeader, NoHeader, group_bytes};
 use super::open::lock_dirs;
-use super::segment;
+use super::segment::{self, Owner};
 use super::{DatabaseId, GroupNo, Incarnation, LogOptions, LogStart, SegmentNo};
 
 /// Read ahead of the scan; large reads are what makes a device fast.
@@ -264,7 +264,7 @@ pub(super) struct SegmentScan {
     pub bytes: u64,
     /// First group and last epoch of the groups up to D and not below the log's start.
     pub needed: Option<(GroupNo, Epoch)>,
-    /// Its marker stands, and no segment with a larger number was used: it can be used under its name.
+    /// Its marker stands, and no segment with a larger number was used: it can be used without being looked into.
     pub is_fresh: bool,
 }
 
@@ -422,7 +422,7 @@ impl Scan {
     }
 
     /// Writes the groups again that no fence and no witness proves to be on disk, and syncs them: they are the last few. The bytes are those that
-    /// are there, so it does not matter how far a power cut lets this come.
+    /// are there, so it does not matter how far a power cut lets this come. Groups of retired directories too: what is acknowledged may be on them alone.
     pub(super) fn rewrite_unproven(&self) -> Result<(), LogDamage> {
         let mut buf = AlignedBuf::new();
         let mut written = BTreeSet::new();
@@ -455,6 +455,11 @@ impl Scan {
 
     fn place(&self, group: &GroupRef) -> Place {
         Place { path: self.file_of(group).1.clone(), offset: group.offset, device: group.device, epoch: group.epoch }
+    }
+
+    /// The incarnation of the newest fence, whether it wrote a group or not.
+    pub fn newest_incarnation(&self) -> Incarnation {
+        self.fence.newest().incarnation
     }
 
     pub(super) fn fence(&self) -> &FenceList {
@@ -523,6 +528,7 @@ fn open_segments(
         io.sync_dir(path).map_err(|error| damage("sync", error))?;
         let names = io.list(path).map_err(|error| damage("list", error))?;
         let before = files.len();
+        let mut is_foreign = false;
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
             let path = path.join(segment::file_name(number));
             let damage = |action, error| LogDamage::io(action, &path, error);
@@ -531,16 +537,19 @@ fn open_segments(
             file.sync().map_err(|error| damage("sync", error))?;
             let bytes = file.len().map_err(|error| damage("measure", error))?;
             let is_needed = first.is_none_or(|first| number >= first);
-            let mut is_unused = false;
+            let mut marked = None;
             if is_needed && bytes >= BLOCK_BYTES as u64 {
                 file.read_at(&mut block, 0).map_err(|error| damage("read", error))?;
-                is_unused = segment::read_marker(&block).is_some_and(|(owner, marked)| {
-                    owner.database == fence.database() && marked == number && fence.may_be(dir, owner.device)
-                });
+                let own =
+                    |(owner, _): &(Owner, _)| owner.database == fence.database() && fence.may_be(dir, owner.device);
+                marked = segment::read_marker(&block).filter(own).map(|(_, marked)| marked);
             }
+            let is_unused = marked == Some(number);
+            // An earlier attempt to join may have ended between a new marker and the new name.
+            is_foreign |= marked.is_none();
             files.push(SegmentFile { dir, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
         }
-        if files.len() > before && fence.is_joining(dir) && files[before..].iter().any(|file| !file.is_unused) {
+        if is_foreign && fence.is_joining(dir) {
             return Err(LogDamage::Foreign { path: path.clone() });
         }
         let newest = fence.device_of(dir, fence.newest().incarnation);

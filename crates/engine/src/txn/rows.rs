@@ -12,7 +12,7 @@ use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
+use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn undo_under_latch(core: &Core, container: &Container, id: RowId, words: &mut [
 
 /// As `read_version`, of the `picked` words only.
 #[inline]
-fn read_picked(
+pub(super) fn read_picked(
     core: &Core,
     me: SessionNo,
     snapshot: Cts,
@@ -167,37 +167,6 @@ impl Session {
         let mut dependency = self.dependency;
         let check = |id: RowId| {
             let live = read_version(core, me, snapshot, &table.store.primary, id, row);
-            dependency = dependency.max(row.cts());
-            if live {
-                core.fetch_key_columns(table, index, row);
-                if index.spec.row_matches(&table.layout, row, &value) {
-                    return ControlFlow::Break(id);
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        let found = index.find_first(&value, &mut self.key, check);
-        self.dependency = dependency;
-        match found {
-            ControlFlow::Break(id) => Some(id),
-            ControlFlow::Continue(()) => None,
-        }
-    }
-
-    /// As `get`, copying the `picks` only, among which the key's columns must be.
-    #[inline]
-    pub fn get_picked<'a>(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        value: impl Fn(usize) -> Value<'a>,
-        picks: &Picks,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
-        let mut dependency = self.dependency;
-        let check = |id: RowId| {
-            let live = read_picked(core, me, snapshot, &table.store.primary, id, picks.words(), row);
             dependency = dependency.max(row.cts());
             if live {
                 core.fetch_key_columns(table, index, row);

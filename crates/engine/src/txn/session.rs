@@ -367,7 +367,9 @@ impl Session {
         }
         self.at_newest = false;
         if self.isolation == Isolation::ReadCommitted {
-            self.leave_ended();
+            // Whoever is about to end the last statement's snapshot does not end this one's.
+            self.unregister();
+            self.place().begin_phase();
             self.take_snapshot();
         } else if !self.durable_read {
             self.refresh_schema();
@@ -677,11 +679,14 @@ impl Session {
     fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
-        if self.lost {
+        let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
+        // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
+        let is_ended = changes && self.isolation == Isolation::RepeatableRead && self.place().is_ended();
+        if self.lost || is_ended {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
         }
-        if self.writes.is_empty() && self.ddl.schema.is_none() {
+        if !changes {
             let committed = Committed { cts: self.dependency() };
             self.release_all();
             self.end();

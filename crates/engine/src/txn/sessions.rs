@@ -4,7 +4,7 @@
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
 //! | kept, reading | whether the registration outlives its statement, and whether one is at it |
-//! | phase | the transaction's number, whether a statement reads at its snapshot, whether the snapshot was ended |
+//! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
@@ -44,8 +44,8 @@
 //! | reading and ended | yes, until it notices | yes | ended |
 //! | ended | never again | no | over: the transaction can only roll back |
 //!
-//! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits are the transaction's number: it hits the
-//!    transaction whose snapshot was seen, or nobody.
+//! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits number the snapshots of a place: it hits the one
+//!    that was seen, or nobody. A new number is stored only while the place has no snapshot, and is read before the snapshot.
 //! 4. A place that is ended and not reading is left out of the floor. To read again its session sets *reading* first and looks at *ended*
 //!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
 //! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
@@ -160,10 +160,12 @@ impl SessionPlace {
         if bound < at_least {
             return None;
         }
+        // Nobody reads at the last one any more.
+        self.snapshot.store(NONE, Ordering::Release);
+        self.begin_phase();
         self.snapshot.store(bound.0, Ordering::SeqCst);
         self.reading.store(true, Ordering::SeqCst);
         self.kept.store(YES, Ordering::SeqCst);
-        self.begin_phase();
         fence(Ordering::SeqCst);
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
@@ -194,11 +196,13 @@ impl SessionPlace {
 
     // ---- the phase of a transaction
 
-    /// A new transaction reads from now on. Only the session itself calls this, before it registers.
+    /// A transaction reads from now on, or a statement with a snapshot of its own. Only the session itself calls this, before it registers.
     pub fn begin_phase(&self) {
-        // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that.
+        debug_assert_eq!(self.snapshot.load(Ordering::Relaxed), NONE, "invariant 3: the last snapshot is gone");
+        // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that. Released, so that
+        // whoever sees the number sees no former snapshot.
         let number = (self.phase.load(Ordering::Relaxed) >> 2) + 1;
-        self.phase.store(number << 2 | READING, Ordering::Relaxed);
+        self.phase.store(number << 2 | READING, Ordering::Release);
     }
 
     /// A statement is about to read at the registered snapshot; false: that was ended, and there is no reading at it any more.
@@ -294,6 +298,21 @@ impl SessionPlace {
     }
 }
 
+/// A snapshot that may be ended, as it was seen.
+struct Oldest<'a> {
+    place: &'a SessionPlace,
+    phase: u64,
+}
+
+impl Oldest<'_> {
+    /// `None`: it is over, or was ended by another.
+    fn end(self) -> Option<Ended> {
+        let Oldest { place, phase } = self;
+        let ended = place.phase.compare_exchange(phase, phase | ENDED, Ordering::SeqCst, Ordering::SeqCst);
+        ended.ok().map(|phase| if phase & READING == 0 { Ended::AtOnce } else { Ended::WhenNoticed })
+    }
+}
+
 /// The places of all sessions.
 pub(crate) struct Sessions {
     places: Box<[SessionPlace]>,
@@ -380,6 +399,10 @@ impl Sessions {
     /// the `spared`, the checkpoint's, are not ended, nor is any for what they keep as well.
     pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo], garbage: &GarbageQueues) -> Option<Ended> {
         self.revoke(log);
+        self.oldest(log, me, spared, garbage)?.end()
+    }
+
+    fn oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo], garbage: &GarbageQueues) -> Option<Oldest<'_>> {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
@@ -395,11 +418,7 @@ impl Sessions {
             }
         }
         let (snapshot, phase, place) = oldest.filter(|(s, ..)| *s < bound)?;
-        if !garbage.wait_between(snapshot, bound) {
-            return None;
-        }
-        let ended = place.phase.compare_exchange(phase, phase | ENDED, Ordering::SeqCst, Ordering::SeqCst);
-        ended.ok().map(|phase| if phase & READING == 0 { Ended::AtOnce } else { Ended::WhenNoticed })
+        garbage.wait_between(snapshot, bound).then_some(Oldest { place, phase })
     }
 
     /// Commit records of all sessions, past ones included, and their bytes.
@@ -419,5 +438,60 @@ impl Sessions {
     pub fn first_fragment(&self) -> Option<Epoch> {
         let oldest = self.all().map(|(_, p)| p.first_fragment.load(Ordering::SeqCst)).min()?;
         (oldest != NONE).then_some(Epoch(oldest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{ColumnDef, TableDef};
+    use crate::engine::{Engine, Options};
+    use crate::io::mem::{MemClock, MemIo};
+    use crate::schema::Type;
+    use crate::txn::{Isolation, Session};
+    use std::sync::Arc;
+
+    fn create(session: &mut Session, name: &str) {
+        session.begin(Isolation::ReadCommitted, false);
+        session.begin_statement();
+        let columns = vec![ColumnDef { name: "id".into(), ty: Type::Int8, not_null: true, default: None }];
+        session.create_table(TableDef { name: name.into(), columns }, Vec::new()).expect("creates");
+        session.commit().expect("commits");
+    }
+
+    /// A change finds no memory and chooses the snapshot to end. Meanwhile that statement is over, and the transaction's next begins: it got the 72000
+    /// that was meant for the one before.
+    #[test]
+    fn what_ends_a_statements_snapshot_does_not_end_the_next_ones() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let (mut reader, mut writer) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
+        let core = writer.core.clone();
+        for (name, rests) in [("a", true), ("b", false)] {
+            while engine.step() {}
+            reader.begin(Isolation::ReadCommitted, true);
+            reader.begin_statement();
+            // The counters' row has an older version from now on, which the reader keeps.
+            create(&mut writer, name);
+            while engine.step() {}
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
+            if rests {
+                reader.rest();
+            }
+            reader.begin_statement();
+            assert_eq!(seen.end(), None, "{name}: that statement is over");
+            assert_eq!(reader.check_snapshot(), Ok(()));
+            create(&mut writer, &format!("{name}2"));
+            while engine.step() {}
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
+            assert_eq!(seen.end(), Some(Ended::WhenNoticed), "{name}: this one is not");
+            assert!(reader.check_snapshot().is_err());
+            reader.rollback();
+        }
     }
 }

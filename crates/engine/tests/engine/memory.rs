@@ -259,6 +259,31 @@ fn an_ended_writer_is_rolled_back_whole() {
     world.writer.commit().expect("commits");
 }
 
+/// What an ended transaction has read may be gone from everywhere: its changes are not committed, whether it has noticed or not.
+#[test]
+fn an_ended_transaction_that_has_changed_something_does_not_commit() {
+    for is_reading in [false, true] {
+        let mut world = Pinned::new();
+        let held = world.places.split_off(190);
+        for &at in &held {
+            set_n(&mut world.reader, at, -1).expect("nobody else writes");
+        }
+        if is_reading {
+            (1..100_000).find(|&n| !world.update(n)).expect("the reader pins every version");
+        } else {
+            world.reader.rest();
+            assert!((1..400).all(|n| world.update(n)), "the resting snapshot gives way");
+        }
+        let refused = world.reader.commit();
+        assert!(matches!(refused, Err(Stop::Error(Error::SnapshotTooOld))), "reading: {is_reading}");
+        assert!(!world.reader.in_transaction());
+        while world.engine.step() {}
+        begin(&mut world.writer, Isolation::ReadCommitted);
+        assert_eq!(all_n(&mut world.writer).iter().filter(|&&n| n == 0).count(), 10, "the ten are as they were");
+        world.writer.commit().expect("commits");
+    }
+}
+
 /// A session that has a snapshot of its own is not in another's way for nothing: one that keeps no garbage is left alone.
 #[test]
 fn a_snapshot_that_keeps_nothing_is_not_ended() {
