@@ -11,7 +11,7 @@ use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
+use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(super) fn read_version(
 
 /// As `read_version`, of the `picked` words only.
 #[inline]
-fn read_picked(
+pub(super) fn read_picked(
     core: &Core,
     me: SessionNo,
     snapshot: Cts,
@@ -77,7 +77,7 @@ fn read_picked(
 ) -> bool {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy_picked(picked, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot {
+    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
         return read_older(core, me, snapshot, container, id, row);
     }
     words[1] & LIVE != 0
@@ -129,37 +129,6 @@ impl Session {
         let mut dependency = self.dependency;
         let check = |id: RowId| {
             let live = read_version(core, me, snapshot, &table.store.primary, id, row);
-            dependency = dependency.max(row.cts());
-            if live {
-                core.fetch_key_columns(table, index, row);
-                if index.spec.row_matches(&table.layout, row, &value) {
-                    return ControlFlow::Break(id);
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        let found = index.find_first(&value, &mut self.key, check);
-        self.dependency = dependency;
-        match found {
-            ControlFlow::Break(id) => Some(id),
-            ControlFlow::Continue(()) => None,
-        }
-    }
-
-    /// As `get`, copying the `picks` only, among which the key's columns must be.
-    #[inline]
-    pub fn get_picked<'a>(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        value: impl Fn(usize) -> Value<'a>,
-        picks: &Picks,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
-        let mut dependency = self.dependency;
-        let check = |id: RowId| {
-            let live = read_picked(core, me, snapshot, &table.store.primary, id, picks.words(), row);
             dependency = dependency.max(row.cts());
             if live {
                 core.fetch_key_columns(table, index, row);
