@@ -46,6 +46,7 @@ const WORKLOAD: Workload = Workload {
     ],
     adapters: &["freshet", "freshet-native", "freshet-wire", "postgres", "sqlite"],
     rows: 12_000_000,
+    judged_rows: 1_000_000,
 };
 
 /// A directory of 12 M subscribers with three hash indexes: P*TIME's Q1 to Q4

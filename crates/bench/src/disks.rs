@@ -50,6 +50,7 @@ const WORKLOAD: Workload = Workload {
     ],
     adapters: &["freshet"],
     rows: 8_000_000,
+    judged_rows: 1_000_000,
 };
 
 /// Durable updates over modelled log disks: P*TIME's F2 to F4

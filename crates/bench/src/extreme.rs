@@ -48,6 +48,7 @@ const WORKLOAD: Workload = Workload {
     ],
     adapters: &["freshet-native", "freshet", "sqlite"],
     rows: 1_000_000,
+    judged_rows: 1_000_000,
 };
 
 /// Loops of a few statements, a disk engine against memory with a log: eXtremeDB's tests

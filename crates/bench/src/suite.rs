@@ -10,6 +10,7 @@ use crate::figure::{self, Due, Figure, Setting};
 use crate::log_plan::{Laid, LogPlan};
 use crate::machine::{self, Machine};
 use crate::progress::{during, say};
+use crate::report;
 use crate::run::{self, Measured, Plan, Source};
 use crate::scratch::Scratch;
 use crate::shape::TableShape;
@@ -20,10 +21,11 @@ use std::time::{Duration, Instant};
 
 /// The headline's sessions (REFERENCE.md F6).
 pub const SESSIONS: usize = 4800;
-/// Below it a run only shows that it works: nothing is due.
-const ROWS_JUDGED: u64 = 1_000_000;
 /// Log, images and what else a run writes, beside its data.
 const DISK_BESIDE_BYTES: u64 = 6 << 30;
+/// Of a database that is smaller than a few log segments.
+const DISK_SMALL_BYTES: u64 = 256 << 20;
+const DISK_BESIDE_SMALL_BYTES: u64 = 1 << 30;
 /// The log of a database, at most: what our options allow by default.
 const LOG_BYTES: u64 = 4 << 30;
 /// What a database takes beside its data.
@@ -92,6 +94,8 @@ pub struct Workload {
     pub cases: &'static [(&'static str, &'static str)],
     pub adapters: &'static [&'static str],
     pub rows: u64,
+    /// With fewer rows a run only shows that it works: nothing is due.
+    pub judged_rows: u64,
 }
 
 /// A run of one workload.
@@ -238,7 +242,7 @@ impl Suite {
 
     fn need_disk(&self, data: u64) -> Result<(), BenchError> {
         // The images of a checkpoint, twice while the next one is written.
-        let need = data * 2 + if self.rows >= ROWS_JUDGED { DISK_BESIDE_BYTES } else { 0 };
+        let need = data * 2 + if data >= DISK_SMALL_BYTES { DISK_BESIDE_BYTES } else { DISK_BESIDE_SMALL_BYTES };
         let have = machine::disk_available(&self.args.data)?;
         if need > have {
             return Err(BenchError::Machine(format!(
@@ -332,7 +336,7 @@ impl Suite {
 
     /// Whether what is due is judged.
     pub fn is_judged(&self) -> bool {
-        self.rows >= ROWS_JUDGED
+        self.rows >= self.workload.judged_rows && self.machine.optimised
     }
 
     /// Says a figure at once, with what is due of it, and keeps it.
@@ -364,6 +368,10 @@ impl Suite {
         let setting = self.setting();
         if let Some(path) = &self.args.json {
             figure::append_json(path, &self.figures, &setting)?;
+        }
+        if let Some(path) = &self.args.html {
+            let page = report::page(self.workload.name, self.workload.cases, &self.figures, &setting);
+            std::fs::write(path, page).map_err(on(path))?;
         }
         say("");
         say(&figure::verdict(&self.figures));

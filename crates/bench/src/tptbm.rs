@@ -43,6 +43,7 @@ const WORKLOAD: Workload = Workload {
     ],
     adapters: &["freshet"],
     rows: 1_000_000,
+    judged_rows: 1_000_000,
 };
 
 /// Updates over log devices of 2002: TimesTen's benchmark, devices modelled

@@ -31,7 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                     let mut appender = appender?;
                     for id in (part..rows).step_by(THREADS as usize) {
                         let key = id as i64;
-                        let cells: [_; 21] = std::array::from_fn(|i| (key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) ^ i as i64).into_datum());
+                        let cells: [_; 21] = std::array::from_fn(|i| {
+                            (key.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) ^ i as i64).into_datum()
+                        });
                         let mut cells = cells;
                         cells[0] = key.into_datum();
                         appender.append(&cells)?;
@@ -45,14 +47,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let appended_s = began.elapsed().as_secs_f64();
     let loaded = load.commit()?;
     let total_s = began.elapsed().as_secs_f64();
-    writeln!(out, "{loaded} rows: {:.2} M/s appended, {:.2} M/s with a unique hash index, durable", rows as f64 / appended_s / 1e6, rows as f64 / total_s / 1e6)?;
+    writeln!(
+        out,
+        "{loaded} rows: {:.2} M/s appended, {:.2} M/s with a unique hash index, durable",
+        rows as f64 / appended_s / 1e6,
+        rows as f64 / total_s / 1e6
+    )?;
     for (kind, columns) in [("hash", ["c1", "c2", "c3"].as_slice()), ("btree", &["c0", "c4"])] {
         let began = Instant::now();
         for column in columns {
             session.run(&format!("CREATE INDEX r_{kind}_{column} ON r USING {kind} ({column})"))?;
         }
         let entries = rows as f64 * columns.len() as f64;
-        writeln!(out, "{} {kind} indexes: {:.2} M entries/s", columns.len(), entries / began.elapsed().as_secs_f64() / 1e6)?;
+        writeln!(
+            out,
+            "{} {kind} indexes: {:.2} M entries/s",
+            columns.len(),
+            entries / began.elapsed().as_secs_f64() / 1e6
+        )?;
     }
     Ok(())
 }

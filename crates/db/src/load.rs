@@ -108,10 +108,7 @@ impl Appender {
 }
 
 /// Runs a statement of the load's transaction, again after every wait; after an error the transaction is rolled back.
-fn statement<T>(
-    session: &mut Session,
-    mut run: impl FnMut(&mut Session) -> Result<T, Stop>,
-) -> Result<T, SqlError> {
+fn statement<T>(session: &mut Session, mut run: impl FnMut(&mut Session) -> Result<T, Stop>) -> Result<T, SqlError> {
     loop {
         session.begin_statement();
         match run(session) {

@@ -10,7 +10,10 @@ use freshet_engine::schema::{Row, Type, Value};
 pub fn set_row(table: &Table, row: &mut Row, values: &[Datum]) -> Result<(), SqlError> {
     if values.len() != table.def.columns.len() {
         let (name, wanted) = (&table.def.name, table.def.columns.len());
-        return Err(SqlError::new("42601", format!("table \"{name}\" has {wanted} columns but {} values were given", values.len())));
+        return Err(SqlError::new(
+            "42601",
+            format!("table \"{name}\" has {wanted} columns but {} values were given", values.len()),
+        ));
     }
     row.reset(&table.layout);
     for (column, (def, datum)) in table.def.columns.iter().zip(values).enumerate() {

@@ -611,7 +611,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        self.inner.begin_statement();
+        match statement.plan.locks_by_key() {
+            true => self.inner.begin_statement_at_newest(),
+            false => self.inner.begin_statement(),
+        }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
         }
@@ -620,6 +623,9 @@ impl Session {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
             };
+            if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
+                self.inner.begin_statement();
+            }
             return self.run(&statement, parameters, rows);
         }
         self.run(statement, parameters, rows)

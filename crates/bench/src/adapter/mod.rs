@@ -5,6 +5,8 @@
 //! | [`sql`] | | statements as text, for every adapter that speaks SQL |
 //! | [`freshet`] | `freshet` | embedded, prepared SQL through the public API |
 //! | [`native`] | `freshet-native` | the engine's row API, without SQL |
+//! | [`sqlite`] | `sqlite` | SQLite in this process |
+//! | [`redb`] | `redb` | a key-value store in this process |
 //! | [`child`], [`wire`] | | servers in processes of their own, and how they are asked |
 //! | [`freshet_wire`] | `freshet-wire` | our server over loopback, tokio-postgres |
 //! | [`postgres`] | `postgres` | PostgreSQL over loopback, tokio-postgres |
@@ -20,7 +22,11 @@
 
 pub mod freshet;
 pub mod native;
+#[cfg(feature = "peers")]
+pub mod redb;
 pub mod sql;
+#[cfg(feature = "peers")]
+pub mod sqlite;
 pub mod child;
 pub mod wire;
 pub mod freshet_wire;
@@ -255,8 +261,37 @@ pub struct Kind {
     pub start: fn(&Setup) -> Result<Box<dyn Adapter>, BenchError>,
 }
 
+impl Kind {
+    pub fn is_ours(&self) -> bool {
+        self.name.starts_with("freshet")
+    }
+}
+
 /// Every adapter, ours first.
-pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND, freshet_wire::KIND, postgres::KIND];
+pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND, freshet_wire::KIND, SQLITE, REDB, postgres::KIND];
+
+#[cfg(feature = "peers")]
+const SQLITE: Kind = sqlite::KIND;
+#[cfg(feature = "peers")]
+const REDB: Kind = redb::KIND;
+#[cfg(not(feature = "peers"))]
+const SQLITE: Kind = left_out("sqlite", "SQLite embedded");
+#[cfg(not(feature = "peers"))]
+const REDB: Kind = left_out("redb", "redb embedded");
+
+/// A peer that this program was built without.
+#[cfg(not(feature = "peers"))]
+const fn left_out(name: &'static str, about: &'static str) -> Kind {
+    Kind {
+        name,
+        about,
+        is_available: || {
+            let remedy = "build with the feature `peers` (cargo build --release --features peers)".into();
+            Err(Missing { reason: "this program was built without it".into(), remedy })
+        },
+        start: |_| Err(BenchError::Usage("this program was built without the peers".into())),
+    }
+}
 
 /// The adapters of these names, or those of `usual` where none is named. An unknown name is answered with all names.
 pub fn chosen(names: &[String], usual: &[&str]) -> Result<Vec<Kind>, BenchError> {

@@ -1,6 +1,6 @@
 //! How does the engine write to a modelled device? Through its own file traits: real files, whose calls return when the model says so.
 //!
-//! 1. The real call comes first, then the wait: what the model has answered is durable here.
+//! 1. The real call comes first, then the wait for what is left of the modelled time: what the model has answered is durable here.
 //! 2. A device is a directory; every file in it, whoever writes it, is on that device.
 //! 3. The thread that writes sleeps. It holds no lock meanwhile, so that others queue behind it in the model, as on a device.
 //! 4. Until it is engaged the files are as fast as they are: a database is made and loaded at the speed of this machine.
@@ -37,30 +37,33 @@ impl Device {
         self.engaged.load(Ordering::Acquire)
     }
 
-    /// Waits as long as the model says.
-    fn take(&self, ask: impl FnOnce(&mut Medium, u64) -> u64) {
-        let now_us = self.start.elapsed().as_micros() as u64;
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Waits as long as the model says of a call that began at `begun_us` and is done on the real device.
+    fn take(&self, begun_us: u64, ask: impl FnOnce(&mut Medium, u64) -> u64) {
         // The model has no state that a panic between two lines could break.
-        let at_us = ask(&mut self.medium.lock().unwrap_or_else(PoisonError::into_inner), now_us);
-        self.waited_us.fetch_add(at_us - now_us, Ordering::Relaxed);
+        let at_us = ask(&mut self.medium.lock().unwrap_or_else(PoisonError::into_inner), begun_us);
+        self.waited_us.fetch_add(at_us - begun_us, Ordering::Relaxed);
         let until = self.start + Duration::from_micros(at_us);
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             std::thread::sleep(left);
         }
     }
 
-    fn write(&self, file: u64, offset: u64, bytes: usize) {
+    fn write(&self, begun_us: u64, file: u64, offset: u64, bytes: usize) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_engaged() {
-            self.take(|medium, now| medium.write(now, file, offset, bytes as u64));
+            self.take(begun_us, |medium, now| medium.write(now, file, offset, bytes as u64));
         }
     }
 
-    fn sync(&self) {
+    fn sync(&self, begun_us: u64) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_engaged() {
             self.syncs.fetch_add(1, Ordering::Relaxed);
-            self.take(|medium, now| medium.sync(now));
+            self.take(begun_us, |medium, now| medium.sync(now));
         }
     }
 }
@@ -161,10 +164,10 @@ impl Io for ModelledIo {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let Some(device) = self.device_of(dir) else { return OsIo.sync_dir(dir) };
+        let begun_us = device.now_us();
         OsIo.sync_dir(dir)?;
-        if let Some(device) = self.device_of(dir) {
-            device.sync();
-        }
+        device.sync(begun_us);
         Ok(())
     }
 
@@ -192,16 +195,18 @@ impl File for ModelledFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.is_dirty.store(true, Ordering::Release);
+        let begun_us = self.device.now_us();
         self.file.write_at(bytes, offset)?;
-        self.device.write(self.number, offset, bytes.len());
+        self.device.write(begun_us, self.number, offset, bytes.len());
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         let was_dirty = self.is_dirty.swap(false, Ordering::AcqRel);
+        let begun_us = self.device.now_us();
         self.file.sync()?;
         if was_dirty {
-            self.device.sync();
+            self.device.sync(begun_us);
         }
         Ok(())
     }

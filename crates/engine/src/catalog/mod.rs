@@ -191,6 +191,11 @@ impl Index {
         &key.many
     }
 
+    /// Whether no key column has a variable length, whose value might lie elsewhere than in the row.
+    pub fn has_fixed_key(&self, table: &Table) -> bool {
+        !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))
+    }
+
     /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
     pub(crate) fn new(
         id: IndexId,

@@ -126,7 +126,11 @@ impl Session {
     }
 
     /// The transaction's own schema moves on, and the counters with it.
-    pub(super) fn change_schema(&mut self, mut counters: Counters, change: impl FnOnce(&mut Schema)) -> Result<(), Stop> {
+    pub(super) fn change_schema(
+        &mut self,
+        mut counters: Counters,
+        change: impl FnOnce(&mut Schema),
+    ) -> Result<(), Stop> {
         counters.schema_version += 1;
         self.change_row(counters_row(&self.core.system.clone()), 0, &Object::Counters(counters))?;
         let mut schema = Schema::clone(self.schema());
@@ -294,7 +298,9 @@ impl Session {
         };
         let entry = key_of(index, &table.layout, version, &mut self.key);
         let entered = match (&index.tree, &entry) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.try_insert_unique(*hash, id, Claim::Growth, probe),
+            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
+                tree.try_insert_unique(*hash, id, Claim::Growth, probe)
+            }
             (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
             (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
                 tree.try_insert_unique(words, id, Claim::Growth, probe)

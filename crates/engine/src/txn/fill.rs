@@ -206,7 +206,8 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
                 Tree::Hash(tree) if checked => {
                     let twins = Twins { table, index };
                     let unique = index.def.unique;
-                    let probe = |id, met| if unique && twins.is_pair(id, met) { Probe::Duplicate } else { Probe::Ignore };
+                    let probe =
+                        |id, met| if unique && twins.is_pair(id, met) { Probe::Duplicate } else { Probe::Ignore };
                     tree.bulk_insert_checked(entries, unique, probe).map_err(|conflict| twins.unfit(conflict))?;
                     entries.clear();
                 }
@@ -372,9 +373,10 @@ impl Cut<'_> {
         let high = self.cuts.get(part);
         let slices = self.runs.iter().map(|run| &run[bound(run, low, 0)..bound(run, high, run.len())]);
         let slices: Vec<&[u64]> = slices.filter(|slice| !slice.is_empty()).collect();
-        let twins = (overseer.is_checked() && self.index.def.unique)
-            .then_some(Twins { table: self.table, index: self.index });
-        let mut merge = Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
+        let twins =
+            (overseer.is_checked() && self.index.def.unique).then_some(Twins { table: self.table, index: self.index });
+        let mut merge =
+            Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
         let built = self.tree.build_part(part == 0, &mut merge);
         merge.close();
         merge.unfit.map_or(Ok(built), Err)

@@ -273,10 +273,10 @@ impl Appender {
         let mut page = None;
         for (at, item) in self.items.iter().enumerate().skip(self.sent) {
             let before = self.body.len();
-            let (_, generation) = *page
-                .insert(page.filter(|(p, _)| *p == item.row.page()).unwrap_or_else(|| {
-                    (item.row.page(), shared.core.pages.generation(item.row.page()))
-                }));
+            let (_, generation) = *page.insert(
+                page.filter(|(p, _)| *p == item.row.page())
+                    .unwrap_or_else(|| (item.row.page(), shared.core.pages.generation(item.row.page()))),
+            );
             let record = &self.words[item.start as usize..item.end as usize];
             // Against a base of zero: the slot was never used.
             record::put_new_record(&mut self.body, item.row, generation, 0, record);
@@ -389,7 +389,8 @@ impl Session {
         let old = self.own_table(name)?;
         self.take_alone(&old)?;
         let primary = &old.store.primary;
-        let has_rows = (0..primary.high_water()).filter_map(|at| primary.nth(at)).any(|id| primary.slot(id).load(1) & LIVE != 0);
+        let has_rows =
+            (0..primary.high_water()).filter_map(|at| primary.nth(at)).any(|id| primary.slot(id).load(1) & LIVE != 0);
         if has_rows {
             return Err(Error::NotEmpty(name.into()).into());
         }
@@ -446,9 +447,6 @@ impl Session {
     }
 
     pub(super) fn builder(&self) -> Builder {
-        Builder {
-            scratch: Account::new(&self.core.budget, Kind::Queries),
-            cancelled: self.cancelled.clone(),
-        }
+        Builder { scratch: Account::new(&self.core.budget, Kind::Queries), cancelled: self.cancelled.clone() }
     }
 }

@@ -563,6 +563,32 @@ fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut 
     }
 }
 
+/// Locks the row that the unique key names as it is now; it then stands in the scratch.
+pub fn lock_unique(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+    let Access::Unique { index, keys } = view.access else {
+        unreachable!("invariant: only a search by key locks by key");
+    };
+    let source = usize::from(view.source);
+    let mut row = std::mem::take(&mut run.scratch.rows[source]);
+    let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
+    let found = match compute(keys, &frame, &mut computed) {
+        Ok(true) => {
+            let value = |i| value_of(keys, i, &frame, &computed);
+            run.engine.lock_by_key(view.table(), index, value, &mut row).map_err(Halt::from)
+        }
+        Ok(false) => Ok(None),
+        Err(error) => Err(error.into()),
+    };
+    run.scratch.levels[view.depth].computed = computed;
+    run.scratch.rows[source] = row;
+    let found = found?;
+    if found.is_some() {
+        fetch_long(view, run);
+    }
+    Ok(found)
+}
+
 fn open_lookup(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     level.candidates.clear();
