@@ -59,7 +59,8 @@ pub(super) fn read_version(
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if snapshot < container.visible_from() && !(head.is_dirty() && head.owner() == Some(me)) {
-        // Loaded in bulk after the snapshot.
+        // Loaded in bulk after the snapshot; callers ask the copy whether it lives.
+        words[1] &= !LIVE;
         return false;
     }
     if head.is_dirty() || Cts(words[0]) > snapshot {
@@ -115,7 +116,7 @@ pub(super) fn read_picked(
 ) {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy_picked(picked, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot {
+    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
         read_older(core, me, snapshot, container, id, row);
     }
 }
