@@ -278,6 +278,12 @@ impl Session {
         self.interrupt.cancelled.clone()
     }
 
+    /// Whether the caller blocks for each outcome's durability at once, so that its own thread writes the log.
+    #[inline]
+    pub fn set_waits_inline(&mut self, waits_inline: bool) {
+        self.inner.set_waits_inline(waits_inline && !self.env.settings.fast.deferred_commit);
+    }
+
     /// How long a statement may hold the thread of `execute` and `resume`, for callers that serve many sessions on one thread. A longer one
     /// gives [`Wait::is_elsewhere`]. `None`, the default: as long as it takes.
     pub fn limit_inline(&mut self, limit: Option<Duration>) {
