@@ -119,8 +119,9 @@ pub(super) fn read_picked(
     row: &mut Row,
 ) {
     let words = row.start_copy(container.persistent_words());
-    let head = container.slot(id).copy_picked(picks, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
+    let head = container.slot(id).try_copy_picked(picks, words);
+    let is_it = head.is_some_and(|head| !head.is_dirty()) && Cts(words[0]) <= snapshot;
+    if !is_it || snapshot < container.visible_from() {
         read_older(core, me, snapshot, container, id, row);
     }
 }

@@ -460,4 +460,40 @@ mod tests {
             reader.rollback();
         }
     }
+
+    fn floor(session: &Session) -> Cts {
+        session.core.sessions.floor(&session.core.log)
+    }
+
+    fn horizon(session: &Session) -> Cts {
+        Cts::last_of(session.core.log.durable())
+    }
+
+    /// An autocommit read leaves its registration in place. That must not keep versions for whoever reads no more.
+    #[test]
+    fn a_kept_registration_holds_the_floor_only_while_it_is_read_at() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let (mut reader, mut writer) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
+        let settle = || while engine.step() {};
+        settle();
+        reader.begin_read();
+        reader.commit().expect("a read commits");
+        // At the same registration, and longer.
+        reader.begin_read();
+        let held = horizon(&reader);
+        create(&mut writer, "a");
+        settle();
+        assert!(horizon(&reader) > held);
+        assert_eq!(floor(&reader), held, "a statement reads there");
+        reader.commit().expect("a read commits");
+        create(&mut writer, "b");
+        settle();
+        assert_eq!(floor(&reader), horizon(&reader), "nobody reads there");
+        reader.begin_read();
+        assert!(reader.schema().has_relation("b"), "the next statement reads at the horizon");
+        create(&mut writer, "c");
+        settle();
+        assert!(floor(&reader) < horizon(&reader), "and is registered there");
+        reader.commit().expect("a read commits");
+    }
 }
