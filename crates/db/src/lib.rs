@@ -301,11 +301,16 @@ impl Session {
     }
 
     #[inline]
-    fn settle_look_up(&self, looked_up: Result<Option<Cts>, SqlError>) -> Result<(), SqlError> {
+    fn settle_look_up(&self, looked_up: Result<Option<Cts>, Box<SqlError>>) -> Result<(), SqlError> {
+        if let Ok(None) = looked_up { Ok(()) } else { self.wait_for_look_up(looked_up) }
+    }
+
+    #[cold]
+    fn wait_for_look_up(&self, looked_up: Result<Option<Cts>, Box<SqlError>>) -> Result<(), SqlError> {
         match looked_up {
             Ok(None) => Ok(()),
             Ok(Some(cts)) => Ok(self.inner.engine().wait_durable(cts).wait()?),
-            Err(error) => Err(self.told(error)),
+            Err(error) => Err(self.told(*error)),
         }
     }
 

@@ -59,7 +59,8 @@ pub(super) fn read_version(
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if snapshot < container.visible_from() && !(head.is_dirty() && head.owner() == Some(me)) {
-        // Loaded in bulk after the snapshot.
+        // Loaded in bulk after the snapshot; callers ask the copy whether it lives.
+        words[1] &= !LIVE;
         return false;
     }
     if head.is_dirty() || Cts(words[0]) > snapshot {
@@ -102,7 +103,7 @@ fn undo_under_latch(core: &Core, container: &Container, id: RowId, words: &mut [
     }
 }
 
-/// As `read_version`, of the `picked` words only.
+/// As `read_version`, of the `picked` words only; whether the version is live is for the caller to see.
 #[inline]
 pub(super) fn read_picked(
     core: &Core,
@@ -112,18 +113,17 @@ pub(super) fn read_picked(
     id: RowId,
     picked: &[u16],
     row: &mut Row,
-) -> bool {
+) {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy_picked(picked, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot {
-        return read_older(core, me, snapshot, container, id, row);
+    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
+        read_older(core, me, snapshot, container, id, row);
     }
-    words[1] & LIVE != 0
 }
 
 #[cold]
-fn read_older(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) -> bool {
-    read_version(core, me, snapshot, container, id, row)
+fn read_older(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) {
+    read_version(core, me, snapshot, container, id, row);
 }
 
 impl Session {

@@ -656,11 +656,26 @@ impl Session {
     /// the transaction is rolled back.
     #[inline]
     pub fn commit(&mut self) -> Result<Committed, Stop> {
-        if self.durable_read && self.lease.is_none() && self.kept == self.snapshot && !self.lost {
+        if self.is_plain_read() {
             self.end_read();
             return Ok(Committed { cts: Cts::ZERO });
         }
         self.commit_changes()
+    }
+
+    /// Ends what `begin_read` began, if that is as simple as it mostly is: nothing that was read needs to be waited for. False: `commit` is to end it.
+    #[inline]
+    pub fn end_plain_read(&mut self) -> bool {
+        let is_plain = self.is_plain_read();
+        if is_plain {
+            self.end_read();
+        }
+        is_plain
+    }
+
+    #[inline]
+    fn is_plain_read(&self) -> bool {
+        self.durable_read && self.kept == self.snapshot && self.lease.is_none()
     }
 
     /// Ends an autocommit read at the durable horizon: it has seen nothing above that, holds nothing, and its registration stays.
