@@ -131,7 +131,7 @@ impl RawDevice {
             None => {
                 let path = path.display();
                 return Err(invalid(format!(
-                    "{path} holds other data; if it may go, clear it: dd if=/dev/zero of={path} bs=1M count=1"
+                    "holds other data; if it may go, clear it: dd if=/dev/zero of={path} bs=1M count=1"
                 )));
             }
         };
