@@ -327,6 +327,11 @@ impl Sessions {
         &self.places[session.0 as usize]
     }
 
+    /// Sessions that were ever connected at a time.
+    pub fn count(&self) -> usize {
+        self.high_water.load(Ordering::Relaxed) as usize
+    }
+
     pub fn all(&self) -> impl Iterator<Item = (SessionNo, &SessionPlace)> {
         let high_water = self.high_water.load(Ordering::SeqCst);
         (0..high_water).map(SessionNo).zip(&self.places[..high_water as usize])
