@@ -37,8 +37,8 @@ impl From<SqlError> for BenchError {
 
 impl Embedded {
     fn open(setup: &Setup) -> Result<Embedded, BenchError> {
-        let db = match &setup.modelled_io {
-            Some(io) => Database::open_on(io.clone(), options(setup))?,
+        let db = match &setup.log_files {
+            Some(files) => Database::open_on(files.io(), options(setup))?,
             None => Database::open(options(setup))?,
         };
         Ok(Embedded { db, tables: Vec::new() })

@@ -57,8 +57,8 @@ pub struct Native {
 
 impl Native {
     fn open(setup: &Setup) -> Result<Native, BenchError> {
-        let engine = match &setup.modelled_io {
-            Some(io) => Engine::open_on(io.clone(), options(setup))?,
+        let engine = match &setup.log_files {
+            Some(files) => Engine::open_on(files.io(), options(setup))?,
             None => Engine::open(options(setup))?,
         };
         Ok(Native { engine, shapes: Vec::new() })
