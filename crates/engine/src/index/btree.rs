@@ -253,13 +253,7 @@ impl BTreeIndex {
 
     /// Nothing if a node died on the way.
     #[inline]
-    fn try_descend(
-        &self,
-        level: usize,
-        at: At<'_>,
-        path: &mut Path,
-        mut low: Option<&mut Vec<u64>>,
-    ) -> Option<Link> {
+    fn try_descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> Option<Link> {
         let (mut here, mut link) = self.top();
         debug_assert!(here >= level, "a tree does not shrink");
         if let Some(low) = low.as_deref_mut() {
@@ -514,7 +508,8 @@ impl BTreeIndex {
         let right = (i + 1 < count).then(|| (node.child(i), node.child(i + 1)));
         let left = (i > 0).then(|| (node.child(i - 1), node.child(i)));
         if node.end_read(seen) && is_alive && is_here {
-            let _ = [right, left].into_iter().flatten().find(|&(left, right)| self.merge(level, at, left, right, parent));
+            let _ =
+                [right, left].into_iter().flatten().find(|&(left, right)| self.merge(level, at, left, right, parent));
         }
     }
 

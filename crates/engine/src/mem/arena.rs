@@ -15,7 +15,7 @@ use super::{Budget, Claim, Kind};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const UNIT_WORDS: usize = 2;
 /// Holds the largest node: a whole record of 32 KiB with its bitmap.
@@ -180,6 +180,8 @@ impl Arena {
             }
         };
         self.live[chunk as usize].store(HELD, Ordering::Relaxed);
+        // Whoever still looks at a node that was freed here sees, with what is written from now on, that it was folded away (`txn::fold`).
+        fence(Ordering::Release);
         // The first unit of every chunk stays unused, so that no node has the name 0.
         *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS as u16, nodes: 0 };
         Some(())
@@ -259,6 +261,19 @@ impl Arena {
     #[inline]
     pub fn words(&self, node: NodeRef, at: usize, count: usize) -> &[AtomicU64] {
         self.space.slice(node.0 as usize * UNIT_WORDS + at, count)
+    }
+
+    /// Whether few nodes are left in the node's chunk, and nobody adds to it: it is kept for little.
+    pub fn is_sparse(&self, node: NodeRef) -> bool {
+        const FEW: u32 = 32;
+        self.live[Self::chunk_of(node) as usize].load(Ordering::Relaxed) <= FEW
+    }
+
+    /// A word of what may have been a node; nothing outside the arena.
+    #[inline]
+    pub fn try_word(&self, node: NodeRef, at: usize) -> Option<&AtomicU64> {
+        let word = node.0 as usize * UNIT_WORDS + at;
+        (word < self.space.words()).then(|| &self.space.slice(word, 1)[0])
     }
 
     /// Bytes of chunks that hold nodes or a session's cursor.
