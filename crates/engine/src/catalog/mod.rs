@@ -122,6 +122,11 @@ impl Index {
         }
     }
 
+    /// Whether no key column has a variable length, whose value might lie elsewhere than in the row.
+    pub fn has_fixed_key(&self, table: &Table) -> bool {
+        !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))
+    }
+
     /// For each of a few keys the first row that may have it, where one is quickly found. Their misses are waited for together.
     #[inline]
     pub(crate) fn guess_many<'a>(
@@ -189,11 +194,6 @@ impl Index {
             key.many.extend_from_slice(&key.words);
         }
         &key.many
-    }
-
-    /// Whether no key column has a variable length, whose value might lie elsewhere than in the row.
-    pub fn has_fixed_key(&self, table: &Table) -> bool {
-        !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))
     }
 
     /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
