@@ -14,6 +14,7 @@ use super::space::Space;
 use super::{Budget, Claim, Kind};
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -119,9 +120,9 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    pub fn new(limit_bytes: u64, budget: Arc<Budget>) -> io::Result<Arena> {
+    pub fn new(limit_bytes: u64, huge: bool, budget: Arc<Budget>) -> io::Result<Arena> {
         let limit = limit_bytes.min(u64::from(u32::MAX) * 16);
-        let space = Space::reserve(limit, false)?;
+        let space = Space::reserve(limit, huge)?;
         let chunks = space.words() / CHUNK_WORDS;
         let live = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
         Ok(Arena {
@@ -286,6 +287,11 @@ impl Arena {
         u64::from(free.next).saturating_sub(free_chunks as u64) * CHUNK_BYTES
     }
 
+    /// Where its memory lies.
+    pub fn addresses(&self) -> Range<usize> {
+        self.space.addresses()
+    }
+
     /// Bytes of what is kept of every chunk that the limit allows.
     pub fn metadata_bytes(&self) -> u64 {
         (self.live.len() * size_of::<AtomicU32>()) as u64
@@ -298,7 +304,7 @@ mod tests {
 
     fn arena(limit: u64) -> (Arena, Arc<Budget>) {
         let budget = Arc::new(Budget::new(limit));
-        (Arena::new(4 << 20, budget.clone()).expect("a small reservation"), budget)
+        (Arena::new(4 << 20, false, budget.clone()).expect("a small reservation"), budget)
     }
 
     #[test]

@@ -130,7 +130,7 @@ const DUE: usize = 1024;
 const DUE_STEPPED: usize = 32;
 /// So many items that the floor holds back are worth a look at the snapshots: they take a few hundred KiB with their nodes.
 const HELD_BACK: usize = 4096;
-const HELD_BACK_STEPPED: usize = 48;
+const HELD_BACK_STEPPED: usize = 8;
 /// Who left so many between two rounds of the upkeep is busy, and collects by itself.
 const BUSY: u64 = 64;
 /// Items done under one hold of a queue that is not the caller's own.
