@@ -235,6 +235,9 @@ pub struct Stats {
     pub page_bytes: u64,
     pub version_bytes: u64,
     pub index_bytes: u64,
+    /// Entries that the growth of hash indexes has copied, and the most that one insert had to.
+    pub index_moved: u64,
+    pub index_moved_most: u64,
     pub log_used_bytes: u64,
     pub log_capacity_bytes: u64,
     pub commit_records: u64,
@@ -423,10 +426,13 @@ impl Engine {
         let core = self.core();
         let log = core.log.stats();
         let (commit_records, commit_record_bytes) = core.sessions.commit_counts();
+        let moved: Vec<(u64, u64)> = self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.moved()).collect();
         Stats {
             page_bytes: core.pages.used_bytes(),
             version_bytes: core.arena.used_bytes(),
             index_bytes: self.index_bytes(),
+            index_moved: moved.iter().map(|(all, _)| all).sum(),
+            index_moved_most: moved.iter().map(|(_, most)| *most).max().unwrap_or(0),
             log_used_bytes: core.log.used_bytes(),
             log_capacity_bytes: core.log.capacity_bytes(),
             commit_records,
