@@ -143,3 +143,20 @@ fn many_sets_of_parameters_allocate_nothing() {
     });
     assert_eq!(count, 0);
 }
+
+/// What piles up until the next flush (garbage, staged records) grows now and then, and is used again: few of many commits allocate.
+#[test]
+fn a_commit_allocates_next_to_nothing() {
+    let mut world = world();
+    let db = world._db.clone();
+    let update = world.session.prepare("update t set b = b + 1 where id = $1").expect("plans");
+    let runs = 4_000;
+    let count = allocations(runs, |id| {
+        let (changed, ticket) = world.session.execute_ticket(&update, &[Datum::Int(id % ROWS)]).expect("updates");
+        assert_eq!(changed, 1);
+        if id % 100 == 99 {
+            db.wait(ticket).expect("durable");
+        }
+    });
+    assert!(count < runs as u64 / 20, "{count} allocations in {runs} commits");
+}
