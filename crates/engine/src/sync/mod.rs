@@ -10,6 +10,8 @@
 //! A loom atomic is larger than eight bytes and must be made inside the model, so memory full of atomics is never
 //! obtained by casting bytes except in the plain build (`index::words` shows how).
 
+pub(crate) mod keeping;
+
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub use parking_lot::{Mutex, MutexGuard};

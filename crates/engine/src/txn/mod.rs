@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `wait` | how to wait without parking a thread |
 //! | `locks` | who waits for whom |
-//! | `keeping` | may a registration outlive its statement |
 //! | `sessions` | which snapshots are in use |
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
@@ -33,7 +32,6 @@ mod wait;
 mod locks;
 mod version;
 pub(crate) mod record;
-mod keeping;
 mod sessions;
 mod garbage;
 mod fold;

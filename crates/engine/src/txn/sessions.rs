@@ -3,7 +3,7 @@
 //! | field | meaning |
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
-//! | keeping | whether the registration outlives its statement: `keeping` |
+//! | keeping | whether the registration outlives its statement: `sync::keeping` |
 //! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
@@ -34,12 +34,12 @@
 
 use super::fold::Horizon;
 use super::garbage::GarbageQueues;
-use super::keeping::Keeping;
 use crate::catalog::TableId;
 use crate::ids::{Cts, Epoch};
 use crate::log::Log;
 use crate::planted::{self, Bug};
 use crate::sync::fences;
+use crate::sync::keeping::Keeping;
 use crate::table::SessionNo;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
