@@ -9,6 +9,7 @@
 //! Every update adds one to a row's counter, so that the sum of all counters is the number of updates: the oracle.
 
 use crate::error::BenchError;
+use crate::random::Random;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::Engine;
 use freshet_engine::ids::Cts;
@@ -25,24 +26,6 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 500;
 /// Registration numbers that several subscribers share, as the source's Q2 has it.
 const SUBSCRIBERS_PER_REGISTRATION: u64 = 4;
-
-/// Pseudo-random numbers from a seed (xorshift64*).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Below `end`, evenly enough.
-    pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Shape {

@@ -18,6 +18,8 @@ pub enum Due {
     RatioAtMost(f64),
     /// Of the ratio from one, to either side.
     RatioWithin(f64),
+    P99AtMostUs(f64),
+    LogBytesAtMost(f64),
 }
 
 /// One measured thing.
@@ -37,9 +39,38 @@ pub struct Figure {
     /// What the machine, or the same work without what is measured, reaches.
     pub limit_per_s: Option<f64>,
     pub ratio_to_limit: Option<f64>,
-    pub p50_us: Option<u64>,
-    pub p99_us: Option<u64>,
+    /// Corrected for coordinated omission.
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    /// As measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_measured_us: Option<f64>,
+    /// Of commit records.
     pub log_bytes_per_op: Option<f64>,
+    /// Padding and headers of groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_overhead_bytes_per_op: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flushes_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<u64>,
+    /// Resident, at the window's beginning and end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<(u64, u64)>,
+    /// What one point of a sweep has that the others have not: sessions, log devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
+    /// Answers in each 100 ms.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<u64>,
+    /// What the source published, and where it says so (REFERENCE.md).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub source: &'static str,
+    /// This rate in multiples of what another adapter reached in the same run.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<&'static str, f64>,
     pub due: Option<Due>,
     pub met: Option<bool>,
     pub note: String,
@@ -81,6 +112,8 @@ impl Figure {
             Due::RatioAtLeast(ratio) => self.ratio_to_limit.is_some_and(|r| r >= ratio),
             Due::RatioAtMost(ratio) => self.ratio_to_limit.is_some_and(|r| r <= ratio),
             Due::RatioWithin(share) => self.ratio_to_limit.is_some_and(|r| (r - 1.0).abs() <= share),
+            Due::P99AtMostUs(us) => self.p99_us.is_some_and(|p99| p99 <= us),
+            Due::LogBytesAtMost(bytes) => self.log_bytes_per_op.is_some_and(|b| b <= bytes),
         });
         self.due = Some(due);
         self
@@ -96,20 +129,24 @@ impl Figure {
         self
     }
 
-    fn columns(&self) -> [String; 7] {
-        let due = match self.due {
-            None => String::new(),
-            Some(due) => {
-                let (sign, value) = match due {
-                    Due::SecondsAtMost(s) => ("<=", format!("{s} s")),
-                    Due::RateAtLeast(rate) => (">=", format!("{} /s", short(rate))),
-                    Due::RatioAtLeast(ratio) => (">=", format!("{ratio} x")),
-                    Due::RatioAtMost(ratio) => ("<=", format!("{ratio} x")),
-                    Due::RatioWithin(share) => ("1 +-", format!("{share}")),
-                };
-                format!("{sign} {value} {}", if self.met == Some(true) { "met" } else { "MISSED" })
-            }
+    /// What is due, and whether it is met.
+    fn verdict(&self) -> String {
+        let Some(due) = self.due else {
+            return String::new();
         };
+        let (sign, value) = match due {
+            Due::SecondsAtMost(s) => ("<=", format!("{s} s")),
+            Due::RateAtLeast(rate) => (">=", format!("{} /s", short(rate))),
+            Due::RatioAtLeast(ratio) => (">=", format!("{ratio} x")),
+            Due::RatioAtMost(ratio) => ("<=", format!("{ratio} x")),
+            Due::RatioWithin(share) => ("1 +-", format!("{share}")),
+            Due::P99AtMostUs(us) => ("p99 <=", format!("{} ms", us / 1e3)),
+            Due::LogBytesAtMost(bytes) => ("<=", format!("{bytes} B")),
+        };
+        format!("{sign} {value} {}", if self.met == Some(true) { "met" } else { "MISSED" })
+    }
+
+    fn columns(&self) -> [String; 7] {
         [
             self.case.clone(),
             self.figure.clone(),
@@ -117,7 +154,7 @@ impl Figure {
             if self.seconds > 0.0 { format!("{:.3} s", self.seconds) } else { String::new() },
             if self.rate_per_s > 0.0 { format!("{} /s", short(self.rate_per_s)) } else { String::new() },
             self.ratio_to_limit.map_or(String::new(), |r| format!("{r:.2} x")),
-            [due, self.note.clone()].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("; "),
+            [self.verdict(), self.note.clone()].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join("; "),
         ]
     }
 }
@@ -136,20 +173,58 @@ pub fn short(value: f64) -> String {
 /// The figures as a table.
 pub fn table(figures: &[Figure]) -> Vec<String> {
     let head = ["case", "figure", "amount", "time", "rate", "of limit", "due"].map(str::to_owned);
-    let rows: Vec<[String; 7]> = std::iter::once(head).chain(figures.iter().map(Figure::columns)).collect();
+    aligned(&head, figures.iter().map(Figure::columns), 2..6)
+}
+
+/// Figures of systems under load: who, with how many sessions, how fast, how long, how much log.
+pub fn rates_table(figures: &[Figure]) -> Vec<String> {
+    let head = ["case", "figure", "adapter", "thr", "sessions", "rate", "of limit", "p50", "p99", "log B", "due"];
+    let rows = figures.iter().map(|f| {
+        let some = |value: Option<f64>, text: fn(f64) -> String| value.map_or(String::new(), text);
+        let rate = if f.rate_per_s > 0.0 { format!("{} /s", short(f.rate_per_s)) } else { String::new() };
+        let peers = f.peers.iter().map(|(peer, ratio)| format!("{ratio:.1} x {peer}"));
+        let notes = std::iter::once(f.verdict()).chain(peers).chain([f.note.clone()]);
+        [
+            f.case.clone(),
+            f.figure.clone(),
+            f.adapter.to_owned(),
+            f.threads.to_string(),
+            if f.sessions > 0 { f.sessions.to_string() } else { String::new() },
+            rate,
+            some(f.ratio_to_limit, |r| format!("{r:.2} x")),
+            some(f.p50_us, micros),
+            some(f.p99_us, micros),
+            some(f.log_bytes_per_op, |b| format!("{b:.0}")),
+            notes.filter(|s| !s.is_empty()).collect::<Vec<_>>().join("; "),
+        ]
+    });
+    aligned(&head.map(str::to_owned), rows, 3..10)
+}
+
+/// 1,234 microseconds as 1.23 ms.
+pub fn micros(us: f64) -> String {
+    match us {
+        us if us >= 1e6 => format!("{:.2} s", us / 1e6),
+        us if us >= 1e3 => format!("{:.2} ms", us / 1e3),
+        us if us >= 10.0 => format!("{us:.0} us"),
+        us => format!("{us:.2} us"),
+    }
+}
+
+/// Columns of one width; those in `numbers` stand to the right.
+fn aligned<const N: usize>(
+    head: &[String; N],
+    rows: impl Iterator<Item = [String; N]>,
+    numbers: std::ops::Range<usize>,
+) -> Vec<String> {
+    let rows: Vec<[String; N]> = std::iter::once(head.clone()).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..7).map(width).collect();
-    let line = |row: &[String; 7]| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(
-                |(i, (cell, &width))| {
-                    if (2..6).contains(&i) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-                },
-            )
-            .collect();
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let cell = |(i, (cell, &width)): (usize, (&String, &usize))| {
+        if numbers.contains(&i) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+    };
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
         cells.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -182,6 +257,17 @@ pub fn append_json(path: &Path, figures: &[Figure], setting: &Setting) -> Result
         file.write_all(line.as_bytes()).map_err(on(path))?;
     }
     Ok(())
+}
+
+/// How many figures are as due, and which are not.
+pub fn verdict(figures: &[Figure]) -> String {
+    let due = figures.iter().filter(|f| f.due.is_some()).count();
+    let missed: Vec<String> =
+        figures.iter().filter(|f| f.met == Some(false)).map(|f| format!("{} {}", f.case, f.figure)).collect();
+    match missed.len() {
+        0 => format!("all data right; {due} of {due} figures as due"),
+        n => format!("all data right; {} of {due} figures as due; missed: {}", due - n, missed.join(", ")),
+    }
 }
 
 /// The commit of the working directory, where there is one.

@@ -3,9 +3,19 @@
 //! | module | question |
 //! |---|---|
 //! | [`error`] | why did a run fail |
+//! | [`random`] | which key is next |
 //! | [`machine`] | what are the limits: disk, flush, memory |
 //! | [`figure`] | what came out, for a person and for a program |
 //! | [`progress`] | what does a person see meanwhile |
+//! | [`scratch`] | where does a run write |
+//! | [`shape`] | which tables, for every system |
+//! | [`log_plan`] | where does a system write its log |
+//! | [`adapter`] | what may a workload ask of a system, and who can answer |
+//! | [`run`] | how fast does it answer: sessions, window, latencies |
+//! | [`bare`] | what could any software reach here |
+//! | [`source`] | what do the sessions ask for |
+//! | [`suite`] | what do workloads on adapters share |
+//! | [`ptime`] | the workload `ptime` |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -16,9 +26,19 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod random;
 pub mod machine;
 pub mod figure;
 pub mod progress;
+pub mod scratch;
+pub mod shape;
+pub mod log_plan;
+pub mod adapter;
+pub mod run;
+pub mod bare;
+pub mod source;
+pub mod suite;
+pub mod ptime;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -38,6 +58,7 @@ pub struct BenchArgs {
 
 #[derive(Subcommand, Debug)]
 enum Workload {
+    Ptime(ptime::PtimeArgs),
     Restart(restart::RestartArgs),
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
@@ -47,6 +68,7 @@ enum Workload {
 /// Exit codes: 0 measured, 1 failed or the data was wrong, 2 wrong usage.
 pub fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.workload {
+        Workload::Ptime(args) => ptime::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
     };

@@ -6,15 +6,22 @@
 //! | sequential read, direct | the same file, 1 MiB blocks past the page cache, by 1 and by 4 threads |
 //! | sequential read, cached | the same through a page cache that was dropped before |
 //! | flush | a block written over zeroes and fdatasync, median of many, by size |
-//! | dependent miss | a walk through a random cycle much larger than any cache |
+//! | dependent miss | a walk through a random cycle much larger than any cache, without huge pages and with |
+//! | random lines | independent reads of one word a line, huge pages, one thread |
+//! | memory bandwidth | a sum over the same memory, by one thread and by all |
+//! | loopback | a byte there and back over TCP to another thread, median of many |
 //!
 //! A file system that refuses O_DIRECT is measured through its page cache, and `direct` says so.
 
 use crate::cold;
 use crate::error::{BenchError, on};
+use crate::random::Random;
 use freshet_engine::io::os::OsIo;
 use freshet_engine::io::{AlignedBuf, File, Io, OpenOptions};
+use freshet_engine::mem::HugeWords;
 use serde::Serialize;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +52,11 @@ pub struct Machine {
     /// Bytes, median microseconds.
     pub flush_us: Vec<(usize, f64)>,
     pub dependent_miss_ns: f64,
+    pub dependent_miss_huge_ns: f64,
+    pub random_lines_per_s: f64,
+    pub memory_core_bytes_per_s: f64,
+    pub memory_bytes_per_s: f64,
+    pub loopback_us: f64,
     /// Processes that wanted to run in the last minute, on average, before the run began.
     pub load_average: f64,
 }
@@ -63,6 +75,7 @@ impl Machine {
         let removed = std::fs::remove_file(&path);
         let disk = measured?;
         removed.map_err(on(&path))?;
+        let memory = Memory::measure((bytes as usize).min(256 << 20))?;
         Ok(Machine {
             processor: field("/proc/cpuinfo", "model name"),
             cores: thread::available_parallelism().map_or(1, usize::from),
@@ -75,7 +88,12 @@ impl Machine {
             read_parallel_bytes_per_s: disk.read_parallel,
             read_cached_bytes_per_s: disk.read_cached,
             flush_us: disk.flush_us,
-            dependent_miss_ns: dependent_miss_ns((bytes as usize).min(256 << 20)),
+            dependent_miss_ns: memory.miss_ns,
+            dependent_miss_huge_ns: memory.miss_huge_ns,
+            random_lines_per_s: memory.random_lines,
+            memory_core_bytes_per_s: memory.core_bandwidth,
+            memory_bytes_per_s: memory.bandwidth,
+            loopback_us: loopback_us().map_err(|e| BenchError::Machine(format!("TCP over the loopback: {e}")))?,
             load_average,
         })
     }
@@ -100,7 +118,15 @@ impl Machine {
                 mega(self.read_cached_bytes_per_s),
                 flushes.join(", ")
             ),
-            format!("dependent miss {:.0} ns", self.dependent_miss_ns),
+            format!(
+                "memory: dependent miss {:.0} ns, {:.0} ns in huge pages; {:.0} M random lines/s a core; {:.1} GB/s a core, {:.1} GB/s all; loopback {:.1} us",
+                self.dependent_miss_ns,
+                self.dependent_miss_huge_ns,
+                self.random_lines_per_s / 1e6,
+                self.memory_core_bytes_per_s / 1e9,
+                self.memory_bytes_per_s / 1e9,
+                self.loopback_us
+            ),
         ];
         if self.load_average > LOAD_MAX {
             lines.push(format!(
@@ -209,28 +235,117 @@ fn flush_us(file: &Arc<dyn File>, size: usize) -> std::io::Result<f64> {
     Ok(times[FLUSHES / 2] * 1e6)
 }
 
+/// Words of a line.
+const LINE: usize = 8;
+
+struct Memory {
+    miss_ns: f64,
+    miss_huge_ns: f64,
+    random_lines: f64,
+    core_bandwidth: f64,
+    bandwidth: f64,
+}
+
+impl Memory {
+    fn measure(bytes: usize) -> Result<Memory, BenchError> {
+        let words = (bytes / 8).max(2 * LINE);
+        let small: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let miss_ns = dependent_miss_ns(&small);
+        drop(small);
+        let huge = HugeWords::zeroed(words).map_err(|e| BenchError::Machine(format!("memory for the probe: {e}")))?;
+        let huge = &huge[..words];
+        let miss_huge_ns = dependent_miss_ns(huge);
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Ok(Memory {
+            miss_ns,
+            miss_huge_ns,
+            random_lines: random_lines_per_s(huge),
+            core_bandwidth: bandwidth(huge, 1),
+            bandwidth: bandwidth(huge, threads),
+        })
+    }
+}
+
 /// One random cycle through all lines (Sattolo), each found only by reading the one before.
-fn dependent_miss_ns(bytes: usize) -> f64 {
-    const LINE: usize = 64 / size_of::<u32>();
+fn dependent_miss_ns(memory: &[AtomicU64]) -> f64 {
     const STEPS: u32 = 500_000;
-    let lines = (bytes / 64).max(2);
+    let lines = memory.len() / LINE;
     let mut order: Vec<u32> = (0..lines as u32).collect();
-    let mut random = crate::data::Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for i in (1..lines).rev() {
         order.swap(i, random.below(i as u64) as usize);
     }
-    let mut cycle = vec![0u32; lines * LINE];
     for (at, &to) in order.iter().enumerate() {
-        cycle[at * LINE] = to * LINE as u32;
+        memory[at * LINE].store(u64::from(to) * LINE as u64, Ordering::Relaxed);
     }
     let start = Instant::now();
     let mut at = 0;
     for _ in 0..STEPS {
-        at = cycle[at] as usize;
+        at = memory[at as usize].load(Ordering::Relaxed);
     }
-    let ns = start.elapsed().as_nanos() as f64 / f64::from(STEPS);
-    // The walk must not be optimised away.
-    if at == usize::MAX { 0.0 } else { ns }
+    std::hint::black_box(at);
+    start.elapsed().as_nanos() as f64 / f64::from(STEPS)
+}
+
+fn random_lines_per_s(memory: &[AtomicU64]) -> f64 {
+    const READS: u32 = 10_000_000;
+    let lines = (memory.len() / LINE) as u64;
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let start = Instant::now();
+    let sum = (0..READS)
+        .fold(0u64, |sum, _| sum.wrapping_add(memory[random.below(lines) as usize * LINE].load(Ordering::Relaxed)));
+    std::hint::black_box(sum);
+    f64::from(READS) / start.elapsed().as_secs_f64()
+}
+
+/// Of several sums over all of it, each thread its own part.
+fn bandwidth(memory: &[AtomicU64], threads: usize) -> f64 {
+    const ROUNDS: usize = 4;
+    let part = memory.len().div_ceil(threads);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for part in memory.chunks(part) {
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    // Lines, not words: the processor's adders are not what is measured.
+                    let sum =
+                        part.iter().step_by(LINE).fold(0u64, |sum, w| sum.wrapping_add(w.load(Ordering::Relaxed)));
+                    std::hint::black_box(sum);
+                }
+            });
+        }
+    });
+    (memory.len() * 8 * ROUNDS) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn loopback_us() -> std::io::Result<f64> {
+    const TRIPS: usize = 2_000;
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?;
+    thread::scope(|scope| {
+        let echo = scope.spawn(move || -> std::io::Result<()> {
+            let (mut stream, _) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            let mut byte = [0];
+            while stream.read(&mut byte)? == 1 {
+                stream.write_all(&byte)?;
+            }
+            Ok(())
+        });
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let mut byte = [7];
+        let mut trip = || {
+            stream.write_all(&byte)?;
+            stream.read_exact(&mut byte)
+        };
+        let times: std::io::Result<Vec<f64>> = (0..TRIPS).map(|_| timed(&mut trip)).collect();
+        drop(stream);
+        echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut times = times?;
+        times.sort_by(f64::total_cmp);
+        Ok(times[TRIPS / 2] * 1e6)
+    })
 }
 
 #[cfg(test)]
@@ -243,7 +358,9 @@ mod tests {
         let machine = Machine::measure(dir.path(), 4 << 20).expect("measures");
         let rates = [machine.write_bytes_per_s, machine.read_bytes_per_s, machine.read_cached_bytes_per_s];
         assert!(rates.iter().all(|r| r.is_finite() && *r > 0.0), "{machine:?}");
-        assert!(machine.dependent_miss_ns > 0.0);
+        assert!(machine.dependent_miss_ns > 0.0 && machine.dependent_miss_huge_ns > 0.0 && machine.loopback_us > 0.0);
+        let memory = [machine.random_lines_per_s, machine.memory_core_bytes_per_s, machine.memory_bytes_per_s];
+        assert!(memory.iter().all(|r| r.is_finite() && *r > 0.0), "{machine:?}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("lists").count(), 0);
         assert!(memory_available() > 0 && disk_available(dir.path()).expect("a file system") > 0);
     }

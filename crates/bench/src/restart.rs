@@ -14,8 +14,6 @@
 //! Every restart is a fresh process that finds nothing of the database in the page cache, and every database is checked afterwards: a run
 //! whose data is wrong fails. Sources of the figures: P*TIME's F9, F10 and its 2002 directory (REFERENCE.md).
 
-mod scratch;
-
 mod made;
 
 mod restarts;
@@ -28,8 +26,8 @@ use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
 use crate::machine::Machine;
 use crate::progress::{during, say};
+use crate::scratch::Scratch;
 use clap::{Args, ValueEnum};
-use scratch::Scratch;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -147,7 +145,7 @@ pub fn run(args: &RestartArgs) -> Result<(), BenchError> {
         figure::append_json(path, &figures, &setting(args, machine.clone()))?;
     }
     say("");
-    say(&verdict(&figures));
+    say(&figure::verdict(&figures));
     Ok(())
 }
 
@@ -181,14 +179,4 @@ fn setting(args: &RestartArgs, machine: Machine) -> Setting {
         config.insert("updates", updates.to_string());
     }
     Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine }
-}
-
-fn verdict(figures: &[Figure]) -> String {
-    let due = figures.iter().filter(|f| f.due.is_some()).count();
-    let missed: Vec<String> =
-        figures.iter().filter(|f| f.met == Some(false)).map(|f| format!("{} {}", f.case, f.figure)).collect();
-    match missed.len() {
-        0 => format!("all data right; {due} of {due} figures as due"),
-        n => format!("all data right; {} of {due} figures as due; missed: {}", due - n, missed.join(", ")),
-    }
 }

@@ -1,6 +1,6 @@
 //! How do Rust's values become parameters?
 
-use freshet_sql::value::{from_text, pgtype};
+use freshet_sql::value::{check_text, from_text, pgtype};
 use freshet_sql::{Datum, SqlError, Type};
 
 /// Typed parameters: `&session.execute(&st, &[1.into_datum(), ...])`.
@@ -117,11 +117,4 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
         });
     }
     Ok(true)
-}
-
-fn check_text(bytes: &[u8]) -> Result<(), SqlError> {
-    if std::str::from_utf8(bytes).is_err() || bytes.contains(&0) {
-        return Err(SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""));
-    }
-    Ok(())
 }

@@ -34,6 +34,7 @@
 //! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
 mod datum;
+mod load;
 
 pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
@@ -44,6 +45,7 @@ pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
 use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
+pub use load::{Appender, BulkLoad};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -149,6 +151,11 @@ impl Database {
         self.engine.is_durable(ticket.0)
     }
 
+    /// Begins a bulk load of an empty table: see [`BulkLoad`].
+    pub fn bulk_load(&self, table: &str) -> Result<BulkLoad, SqlError> {
+        BulkLoad::begin(&self.engine, table)
+    }
+
     /// Writes a checkpoint; returns when it is complete and the log below it is recycled.
     pub fn checkpoint(&self) -> Result<(), SqlError> {
         Ok(self.engine.checkpoint()?)
@@ -188,9 +195,26 @@ impl Session {
 
     /// Runs a statement and gives its rows, which live in this session's buffer until the next call.
     pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
+        if let Some(looked_up) = self.look_up(statement, parameters) {
+            looked_up?;
+            return Ok(&self.rows);
+        }
         let outcome = self.complete(statement, parameters)?;
         self.settle(&outcome)?;
         Ok(&self.rows)
+    }
+
+    /// The short way of a SELECT by key. `None`: this is none, or its parameters are to be converted.
+    #[inline]
+    fn look_up(&mut self, statement: &Statement, parameters: &[Datum]) -> Option<Result<(), SqlError>> {
+        if parameters.iter().any(|parameter| matches!(parameter, Datum::Bytes(_))) {
+            return None;
+        }
+        match self.inner.look_up(&statement.prepared, parameters, &mut self.rows)? {
+            Ok(None) => Some(Ok(())),
+            Ok(Some(cts)) => Some(self.inner.engine().wait_durable(cts).wait().map_err(SqlError::from)),
+            Err(error) => Some(Err(self.told(error))),
+        }
     }
 
     /// Runs a script of statements without parameters, each as a transaction of its own unless the script says BEGIN. Rows affected or

@@ -8,6 +8,7 @@ mod restart;
 use crate::catalog::{Counters, Object, Schema, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
+use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId};
 use crate::inspect::{self, Subject};
 use crate::io::os::{OsClock, OsIo};
@@ -17,7 +18,7 @@ pub use crate::mem::{Account, Claim, Kind};
 use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
 use crate::planted::{self, Bug};
 use crate::promise::{Opened, Promise};
-use crate::replay::{self, Crew, Digest, Meter};
+use crate::replay::{self, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::sync::give_way;
@@ -658,9 +659,9 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let (sessions_max, log) = (options.sessions_max, opened.log);
     let (stores, next_storage) = (restored.stores, restored.next_storage);
     let settings = options.checkpoint_settings();
-    let (lanes, is_stepped) = (settings.lanes(), !has_threads);
+    let (crew, lanes, is_stepped) = (options.crew(), settings.lanes(), !has_threads);
     let core =
-        Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, lanes, is_stepped)
+        Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, crew, lanes, is_stepped)
             .map_err(refuse)?;
     stats.rebuild = replay::rebuild(restored.schema.tables(), options.crew(), &meter);
     core.schema.store(Arc::new(restored.schema));

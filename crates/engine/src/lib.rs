@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`ids`] | what are things called |
 //! | [`sync`] | with what do threads meet |
+//! | `crew` | who does work that is many pieces |
 //! | [`planted`] | does the simulator bite |
 //! | [`io`] | how are files and time reached |
 //! | `mem` | where do bytes live |
@@ -26,6 +27,8 @@
 
 pub mod ids;
 pub mod sync;
+#[cfg(not(any(loom, shuttle)))]
+mod crew;
 pub mod planted;
 
 #[cfg(not(any(loom, shuttle)))]

@@ -47,6 +47,7 @@ pub const FOUND: &[(Bug, u64)] = &[
     (Bug::DropChainNode, 7),
     (Bug::KeepGeneration, 0),
     (Bug::ForgetDependency, 28),
+    (Bug::SkipConflict, 0),
     (Bug::SkipUndecided, 0),
     (Bug::ForgetKey, 0),
     (Bug::RemoveNeededKey, 475),

@@ -74,6 +74,11 @@ impl From<Error> for SqlError {
             Error::TooManySessions => SqlError::new("53300", "too many sessions"),
             Error::Checkpoint(reason) => SqlError::new("58030", format!("the checkpoint was not written: {reason}")),
             Error::LimitExceeded(what) => SqlError::new("54000", what),
+            Error::NotEmpty(name) => SqlError::new("55000", format!("table \"{name}\" has rows"))
+                .with_detail("A bulk load fills an empty table.")
+                .with_hint("TRUNCATE it, or use INSERT."),
+            Error::LoadEnded => SqlError::new("55000", error.to_string()),
+            Error::Cancelled => SqlError::new("57014", "canceling statement due to user request"),
             Error::ReadOnly => SqlError::new("25006", "cannot execute a writing statement in a read-only transaction"),
         }
     }

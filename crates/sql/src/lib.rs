@@ -34,6 +34,7 @@ mod explain;
 
 pub mod cache;
 pub mod session;
+pub mod load;
 
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};

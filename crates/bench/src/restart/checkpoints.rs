@@ -114,9 +114,9 @@ fn sustained_figure(name: &str, sustained: &Sustained, run: &Run<'_>) -> Figure 
         sustained.seconds,
     );
     figure.sessions = run.threads * IN_FLIGHT;
-    figure.p50_us = Some(sustained.latency_us.value_at_quantile(0.5));
-    figure.p99_us = Some(sustained.p99_us());
+    figure.p50_us = Some(sustained.latency_us.value_at_quantile(0.5) as f64);
+    figure.p99_us = Some(sustained.p99_us() as f64);
     figure.log_bytes_per_op = Some(sustained.log_bytes_per_op);
-    let (p50, p99) = (figure.p50_us.unwrap_or(0), sustained.p99_us());
+    let (p50, p99) = (figure.p50_us.unwrap_or(0.0), sustained.p99_us());
     figure.threads(run.threads).note(format!("p50 {p50} us, p99 {p99} us, {:.0} log bytes", sustained.log_bytes_per_op))
 }

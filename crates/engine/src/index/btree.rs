@@ -101,6 +101,18 @@ impl BTreeIndex {
         self.inners.add()
     }
 
+    /// Takes what a build of so many entries in so many parts needs at most; [`join`](Self::join) gives back what it did not.
+    pub fn take_for_build(&self, entries: usize, parts: usize, claim: Claim) -> bool {
+        let Some(account) = self.account.get() else { return true };
+        let mut nodes = entries.div_ceil(self.leaves.capacity()) + parts;
+        let mut bytes = nodes * self.leaves.node_bytes();
+        while nodes > 1 {
+            nodes = nodes.div_ceil(self.inners.capacity());
+            bytes += nodes * self.inners.node_bytes();
+        }
+        account.take(bytes as u64, claim)
+    }
+
     /// An index of entries that come in ascending order, in full leaves. Repeated entries count once.
     pub fn bulk_build<K: AsRef<[u64]>>(width: usize, entries: impl IntoIterator<Item = (K, RowId)>) -> BTreeIndex {
         let mut tree = BTreeIndex::new(width);
@@ -159,7 +171,7 @@ impl BTreeIndex {
             ends.extend(part.ends);
             joined = Some((first, part.end, part.last));
         }
-        let Some((mut top, ..)) = joined else { return };
+        let Some((mut top, ..)) = joined else { return self.settle_account() };
         let mut height = 0;
         while !ends.is_empty() {
             // `ends` lacks the last node of the level below, which ends nowhere.
@@ -178,6 +190,13 @@ impl BTreeIndex {
             height += 1;
         }
         self.root.store(height, top);
+        self.settle_account();
+    }
+
+    fn settle_account(&self) {
+        if let Some(account) = self.account.get() {
+            account.hold(self.memory_bytes() as u64, Claim::Forced);
+        }
     }
 
     fn at<'a>(&self, key: &'a [u64], row: RowId) -> At<'a> {

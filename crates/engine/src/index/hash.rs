@@ -273,6 +273,26 @@ impl HashIndex {
         })
     }
 
+    /// As `lookup`, but a row may be met twice: for who breaks at the first row that is the right one. If a bucket has one entry of the
+    /// hash's fragment in its own line, that is tried before anything else is looked at.
+    #[inline]
+    pub fn first<B>(&self, hash: u64, mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+        let known = hash & self.known;
+        match self.segment(known).only_hit(known, self.fragment(known)) {
+            Some((row, is_all)) => {
+                found(row)?;
+                if is_all { ControlFlow::Continue(()) } else { self.lookup_chain(hash, found) }
+            }
+            None => self.lookup_chain(hash, found),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lookup_chain<B>(&self, hash: u64, found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+        self.lookup(hash, found)
+    }
+
     /// Calls `found(i, row)` with each row that has an entry of `hashes[i]`, for all i in order. The misses of many hashes
     /// are waited for together.
     pub fn lookup_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, RowId)) {
@@ -423,6 +443,26 @@ impl HashIndex {
                 self.insert(hash, row);
             }
         }
+    }
+
+    /// As `bulk_insert`, if there is memory for it; where `unique`, unless the `probe` objects to a row that it is given after
+    /// the entry's own. It must not enter this index, nor wait.
+    pub fn bulk_insert_checked(
+        &self,
+        entries: &[(u64, RowId)],
+        unique: bool,
+        mut probe: impl FnMut(RowId, RowId) -> Probe,
+    ) -> Result<(), Conflict> {
+        for batch in entries.chunks(BATCH) {
+            batch.iter().for_each(|&(hash, _)| self.prefetch(hash));
+            for &(hash, row) in batch {
+                match unique {
+                    true => self.try_insert_unique(hash, row, Claim::Growth, |met| probe(row, met))?,
+                    false => self.try_insert(hash, row, Claim::Growth)?,
+                };
+            }
+        }
+        Ok(())
     }
 
     /// Whether two hashes have their entries in common, because what is kept of them is equal. Who decides that a row no

@@ -14,6 +14,8 @@
 mod arena;
 mod budget;
 #[cfg(not(any(loom, shuttle)))]
+mod huge;
+#[cfg(not(any(loom, shuttle)))]
 mod machine;
 mod mark;
 #[cfg(not(any(loom, shuttle)))]
@@ -25,6 +27,8 @@ mod space;
 pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
 pub use budget::{Account, Claim, Kind};
 pub(crate) use budget::{Budget, RestartCosts};
+#[cfg(not(any(loom, shuttle)))]
+pub use huge::HugeWords;
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{available_bytes, resident_bytes};
 #[cfg(not(any(loom, shuttle)))]

@@ -5,7 +5,7 @@
 //! | scan | the log, once | the horizon, and a digest of each group: allocations, fragments |
 //! | load | image payloads and deltas, at the same time | the persistent part of every slot |
 //! | restore | every slot's header, the system table | free slots, schema, stores, the next storage id |
-//! | rebuild | rows | indexes |
+//! | rebuild | rows | indexes (`txn::fill`) |
 //!
 //! Invariants:
 //!
@@ -19,16 +19,14 @@
 //! 6. Memory beside pages and indexes is bounded: a read buffer per thread, a digest per group, and the keys of the B+-trees of one
 //!    batch of tables while they are sorted.
 //!
-//! Reading order: `progress`, `crew` who works, `prescan`, `apply`, `restore`, `rebuild`. After P*TIME (VLDB 2004).
+//! Reading order: `progress`, `prescan`, `apply`, `restore`, `rebuild`. After P*TIME (VLDB 2004).
 
 mod apply;
-mod crew;
 mod prescan;
 mod progress;
 mod rebuild;
 mod restore;
 
-pub(crate) use crew::Crew;
 pub(crate) use prescan::Digest;
 pub(crate) use progress::Meter;
 pub use progress::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
@@ -37,6 +35,7 @@ pub(crate) use restore::restore;
 
 use crate::catalog::BadObject;
 use crate::checkpoint::{BadImages, ImagePlace, Images};
+use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::log::{GroupRef, LogDamage, RUN_BYTES, Scan};
 use crate::mem::{PAGE_WORDS, Pages, RestartCosts};

@@ -1,7 +1,8 @@
 //! Which tables are there, and which of their slots are free? The system table first, then every container's pages, on all cores.
 
-use super::{Crew, Meter, Phase, PhaseStats, ReplayError};
+use super::{Meter, Phase, PhaseStats, ReplayError};
 use crate::catalog::{BadObject, Counters, Gate, Index, IndexId, Object, Schema, Table, TableDef, TableId};
+use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, StorageId};
 use crate::mem::{PAGE_WORDS, Pages};
 use crate::schema::{Layout, Row};

@@ -45,6 +45,7 @@ pub struct KeySpec {
     parts: Vec<Part>,
     words: usize,
     seed: u64,
+    has_variable: bool,
 }
 
 /// Room for a key; reuse it.
@@ -83,7 +84,14 @@ impl KeySpec {
                 Part { column, ty, nullable, start: start - bytes, bytes }
             })
             .collect();
-        KeySpec { parts, words: start.div_ceil(8).max(1), seed }
+        let has_variable = parts.iter().any(|part| part.ty.is_variable());
+        KeySpec { parts, words: start.div_ceil(8).max(1), seed, has_variable }
+    }
+
+    /// Whether a column has values that may lie outside of the record.
+    #[inline]
+    pub fn has_variable(&self) -> bool {
+        self.has_variable
     }
 
     /// Words of a key.
@@ -140,6 +148,7 @@ impl KeySpec {
     }
 
     /// A keyed hash of whole values: equal keys hash equally whatever their display form.
+    #[inline]
     pub fn hash<'a>(&self, value: impl Fn(usize) -> Value<'a>) -> u64 {
         let mut state = self.seed;
         for (i, spec) in self.parts.iter().enumerate() {
@@ -184,10 +193,14 @@ impl KeySpec {
     }
 
     /// Whether the row has exactly this key. A null equals nothing.
+    #[inline]
     pub fn row_matches<'a>(&self, layout: &Layout, row: &Row, value: impl Fn(usize) -> Value<'a>) -> bool {
         self.parts.iter().enumerate().all(|(i, spec)| {
-            let (a, b) = (row.get(layout, usize::from(spec.column.column)), value(i));
-            !a.is_null() && !b.is_null() && spec.ty.compare(&a, &b) == Ordering::Equal
+            match (row.get(layout, usize::from(spec.column.column)), value(i)) {
+                (Value::Int(a), Value::Int(b)) => a == b,
+                (Value::Null, _) | (_, Value::Null) => false,
+                (a, b) => spec.ty.compare(&a, &b) == Ordering::Equal,
+            }
         })
     }
 
@@ -282,6 +295,7 @@ fn ordered_float4(v: f64) -> u32 {
 }
 
 /// One step of a keyed multiply-fold hash (the construction of wyhash): the high and low halves of a 128-bit product.
+#[inline]
 fn mix(state: u64, word: u64) -> u64 {
     let product = u128::from(state ^ 0xa076_1d64_78bd_642f) * u128::from(word ^ 0xe703_7ed1_a0b4_28db);
     let folded = product as u64 ^ (product >> 64) as u64;

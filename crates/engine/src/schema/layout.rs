@@ -32,7 +32,29 @@ pub struct Layout {
     header_words: usize,
 }
 
+/// Record words that a reader looks at: copies of the others may be anything. Header words are always among them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Picks {
+    words: Box<[u16]>,
+}
+
+impl Picks {
+    /// In ascending order, each once.
+    pub(crate) fn words(&self) -> &[u16] {
+        &self.words
+    }
+}
+
 impl Layout {
+    /// The words that these columns and the header lie in.
+    pub fn picks(&self, columns: impl IntoIterator<Item = usize>) -> Picks {
+        let fields = columns.into_iter().flat_map(|column| self.words_of(column));
+        let mut words: Vec<u16> = (0..2).chain(fields).map(|word| word as u16).collect();
+        words.sort_unstable();
+        words.dedup();
+        Picks { words: words.into() }
+    }
+
     pub fn new(types: &[Type]) -> Result<Layout, LayoutError> {
         let field_bytes: usize = types.iter().map(|t| t.field_bytes()).sum();
         if field_bytes > FIELD_BYTES_MAX {

@@ -23,6 +23,6 @@ mod row;
 mod types;
 
 pub use key::{KeyBuf, KeyColumn, KeyPart, KeySpec};
-pub use layout::{FIELD_BYTES_MAX, Layout, LayoutError};
+pub use layout::{FIELD_BYTES_MAX, Layout, LayoutError, Picks};
 pub use row::{LIVE, Row};
 pub use types::{Type, Value};

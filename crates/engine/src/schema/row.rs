@@ -57,6 +57,7 @@ impl Row {
     }
 
     /// The column's value. A long value must have been fetched (`Txn::fetch_long`) or set before.
+    #[inline]
     pub fn get<'a>(&'a self, layout: &Layout, column: usize) -> Value<'a> {
         let field = &layout.fields[column];
         if self.words[usize::from(field.null_word)] >> field.null_bit & 1 == 1 {
@@ -64,6 +65,13 @@ impl Row {
         }
         let at = usize::from(field.word);
         let raw = self.words[at] >> field.shift;
+        match field.ty {
+            Type::Int8 => Value::Int(raw as i64),
+            _ => self.get_other(field, at, raw),
+        }
+    }
+
+    fn get_other(&self, field: &Field, at: usize, raw: u64) -> Value<'_> {
         match field.ty {
             Type::Bool => Value::Bool(raw & 1 == 1),
             Type::Int2 => Value::Int(i64::from(raw as i16)),
@@ -164,10 +172,12 @@ impl Row {
         self.fetched.extend_from_slice(&from.fetched);
     }
 
-    /// Makes room for a copy of `words` words; the caller fills them.
+    /// Makes room for a copy of `words` words, which may be anything: the caller fills them, or those it looks at.
+    #[inline]
     pub(crate) fn start_copy(&mut self, words: usize) -> &mut [u64] {
-        self.words.clear();
-        self.words.resize(words, 0);
+        if self.words.len() != words {
+            self.words.resize(words, 0);
+        }
         self.heap.clear();
         self.fetched.clear();
         &mut self.words

@@ -76,6 +76,75 @@ impl<T> Mutex<T> {
     }
 }
 
+/// A store-load fence of two sides, of which one runs often and the other seldom: Linux's `membarrier`.
+///
+/// The often side stores, calls [`fences::light`] and loads; the seldom side stores, calls [`fences::heavy`] and loads. As with two
+/// sequentially consistent fences, at least one of them sees the other's store. The light one costs no instruction (a full
+/// fence waits for every load before it, so that no two statements overlap their cache misses); the heavy one interrupts each processor
+/// that runs a thread of this process, some microseconds. Where the system has no `membarrier`, and under the checkers, both
+/// are plain fences.
+pub mod fences {
+    use super::atomic::{Ordering::SeqCst, fence};
+
+    #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
+    mod expedited {
+        use rustix::thread::{MembarrierCommand, membarrier};
+        use std::sync::OnceLock;
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+        /// Whether the light side may leave its fence to the heavy one. Never unset.
+        static READY: AtomicBool = AtomicBool::new(false);
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+
+        #[inline]
+        pub fn is_ready() -> bool {
+            READY.load(Relaxed)
+        }
+
+        pub fn prepare() {
+            let registered =
+                *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
+            READY.store(registered, Relaxed);
+        }
+
+        pub fn interrupt_all() {
+            membarrier(MembarrierCommand::PrivateExpedited).expect("what was registered is not refused");
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(any(loom, shuttle, miri)))))]
+    mod expedited {
+        pub fn is_ready() -> bool {
+            false
+        }
+
+        pub fn prepare() {}
+
+        pub fn interrupt_all() {}
+    }
+
+    /// Called once before either side is used; without it the light side fences by itself.
+    pub fn prepare() {
+        expedited::prepare();
+    }
+
+    #[inline]
+    pub fn light() {
+        if expedited::is_ready() {
+            std::sync::atomic::compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+    }
+
+    pub fn heavy() {
+        fence(SeqCst);
+        if expedited::is_ready() {
+            expedited::interrupt_all();
+        }
+    }
+}
+
 /// Lets other threads run for some 50 us. Not by yielding: Linux 6.18 takes the rest of its slice from a thread each time it yields, and one
 /// that yields in a loop beside busy threads stands still for up to a second (seen as commits of that length: more threads than cores).
 pub fn give_way() {

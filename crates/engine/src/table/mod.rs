@@ -8,6 +8,8 @@
 //! 1. A container's pages are known by ordinal; slots per page are fixed, so a row id names page and slot directly.
 //! 2. A slot is given out once, and again only after `free_slot`, which garbage collection calls when no snapshot can see its row.
 //! 3. Slots at or above a container's high-water mark were never given out and are zero.
+//! 4. A bulk load fills a storage that no schema names in many commits. Its rows have no versions, and are visible from the load's own commit
+//!    on: to snapshots at or above `visible_from`. Below their first commit lies the zero of a slot that was never used.
 
 mod slot;
 
@@ -73,6 +75,8 @@ pub(crate) struct Container {
     pub growth: Mutex<()>,
     /// Slots ever given out, counted from the first page's first slot.
     high_water: AtomicU64,
+    /// The commit of the bulk load that filled it, MAX until then; 0: none did, since the last restart.
+    visible_from: AtomicU64,
     space: Arc<Pages>,
     /// The lists of pages and free slots.
     account: Account,
@@ -91,6 +95,7 @@ impl Container {
             allocation: Mutex::default(),
             growth: Mutex::default(),
             high_water: AtomicU64::new(0),
+            visible_from: AtomicU64::new(0),
             space,
         }
     }
@@ -187,6 +192,25 @@ impl Container {
         self.pages.write().push(page);
     }
 
+    /// Appends a page all of whose slots are given out at once.
+    pub fn add_page_given_out(&self, page: PageNo) {
+        let mut pages = self.pages.write();
+        pages.push(page);
+        self.high_water.store(pages.len() as u64 * self.slots_per_page, Ordering::Release);
+    }
+
+    /// The snapshot from which on rows may be seen (module invariant 4).
+    #[inline]
+    pub fn visible_from(&self) -> Cts {
+        // Relaxed: it was stored before the schema was that leads here.
+        Cts(self.visible_from.load(Ordering::Relaxed))
+    }
+
+    /// Whether a chain may end above a snapshot.
+    pub fn is_loaded(&self) -> bool {
+        self.visible_from() != Cts::ZERO
+    }
+
     pub fn pages(&self) -> Vec<PageNo> {
         self.pages.read().clone()
     }
@@ -281,6 +305,11 @@ impl Store {
             PRIMARY => Some(&self.primary),
             _ => self.values.get(usize::from(number.checked_sub(VALUES)?)),
         }
+    }
+
+    /// Rows are seen from this commit on; MAX while a bulk load goes on.
+    pub fn set_visible_from(&self, cts: Cts) {
+        self.containers().for_each(|container| container.visible_from.store(cts.0, Ordering::SeqCst));
     }
 
     pub fn containers(&self) -> impl Iterator<Item = &Container> {

@@ -4,7 +4,8 @@ use super::locks::LockTable;
 use super::sessions::Sessions;
 use super::{Error, Stop};
 use crate::catalog::{Schema, Table};
-use crate::ids::{Cts, Epoch, RowId, StorageId};
+use crate::crew::Crew;
+use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
@@ -79,6 +80,10 @@ pub(crate) struct Core {
     pub(super) next_storage: AtomicU32,
     /// The commit that published the current schema: whoever looks a table up depends on it.
     pub(super) schema_cts: AtomicU64,
+    /// Grows after each publication of a schema and before its commit leaves: who finds it unchanged has the schema of its snapshot.
+    pub(super) schema_version: AtomicU64,
+    /// Who fills indexes.
+    pub(super) crew: Crew,
     /// The session places that the checkpoint's lanes read with.
     pub checkpoint_readers: Box<[SessionNo]>,
     /// The clock as garbage collection last saw it, and the last epoch that it asked for.
@@ -106,6 +111,7 @@ impl Core {
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
         next_storage: u32,
+        crew: Crew,
         checkpoint_lanes: u32,
         is_stepped: bool,
     ) -> Result<Core, LogError> {
@@ -134,6 +140,8 @@ impl Core {
             hash_seed,
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
+            schema_version: AtomicU64::new(0),
+            crew,
             checkpoint_readers,
             seen_by_garbage: AtomicU64::new(0),
             requested_by_garbage: AtomicU64::new(0),
@@ -162,12 +170,25 @@ impl Core {
         }
     }
 
-    /// Allocates the container's next page: a logged system action that no rollback undoes.
+    /// Allocates the container's next page, unless it has room by now.
     fn add_page(&self, container: &Container) -> Result<(), Stop> {
         let _growth = container.growth.lock();
-        if !container.is_full() {
-            return Ok(());
+        if container.is_full() {
+            container.add_page(self.log_page(container)?);
         }
+        Ok(())
+    }
+
+    /// Allocates the container's next page for whoever fills it alone.
+    pub(super) fn claim_page(&self, container: &Container) -> Result<PageNo, Stop> {
+        let _growth = container.growth.lock();
+        let page = self.log_page(container)?;
+        container.add_page_given_out(page);
+        Ok(page)
+    }
+
+    /// Allocates a page and logs it: a system action that no rollback undoes. The container's growth latch is held.
+    fn log_page(&self, container: &Container) -> Result<PageNo, Stop> {
         let (storage, number, slot_words, ordinal) = container.page_request();
         let mut worker = self.worker((storage.0 + ordinal) as usize);
         let reserved = worker.reserve(64).map_err(stop_of)?;
@@ -188,8 +209,7 @@ impl Core {
         self.pages.set_allocated_in(page, epoch);
         self.pages.note_change(page, epoch);
         announced.leave();
-        container.add_page(page);
-        Ok(())
+        Ok(page)
     }
 
     /// The first epoch with fragments of a commit in `needed` or later, or of one that is not drawn yet.
@@ -212,7 +232,9 @@ impl Core {
     /// Copies a record's persistent part as of `snapshot`, dead ones' residue included.
     pub fn read_raw(&self, container: &Container, row: RowId, snapshot: Cts, record: &mut [u64]) {
         let head = container.slot(row).copy(record);
-        if head.is_dirty() || Cts(record[0]) > snapshot {
+        if container.is_loaded() {
+            super::version::rewind_loaded(&self.arena, record, head, snapshot);
+        } else if head.is_dirty() || Cts(record[0]) > snapshot {
             super::version::rewind(&self.arena, record, head, None, snapshot);
         }
     }

@@ -5,6 +5,7 @@
 //! 3. A schema is published after the cts is drawn and before the commit leaves, so that who registers a snapshot and then sees the old schema
 //!    has a snapshot below that cts, which keeps dropped pages (see `garbage`).
 
+use super::fill::{Filling, fill};
 use super::garbage::key_of;
 use super::session::{KeyChange, Session};
 use super::{Error, Stop};
@@ -14,7 +15,7 @@ use crate::catalog::{
 use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
 use crate::mem::{Account, Claim, Kind};
-use crate::schema::{KeyBuf, Layout, LayoutError, Row};
+use crate::schema::{Layout, LayoutError, Row};
 use crate::table::Store;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -105,7 +106,7 @@ impl Session {
     }
 
     /// Takes the DDL lock and starts from the schema that is current under it.
-    fn begin_ddl(&mut self) -> Result<Counters, Stop> {
+    pub(super) fn begin_ddl(&mut self) -> Result<Counters, Stop> {
         self.needs_write()?;
         let system = self.core.system.clone();
         let mut row = Row::default();
@@ -125,7 +126,11 @@ impl Session {
     }
 
     /// The transaction's own schema moves on, and the counters with it.
-    fn change_schema(&mut self, mut counters: Counters, change: impl FnOnce(&mut Schema)) -> Result<(), Stop> {
+    pub(super) fn change_schema(
+        &mut self,
+        mut counters: Counters,
+        change: impl FnOnce(&mut Schema),
+    ) -> Result<(), Stop> {
         counters.schema_version += 1;
         self.change_row(counters_row(&self.core.system.clone()), 0, &Object::Counters(counters))?;
         let mut schema = Schema::clone(self.schema());
@@ -142,18 +147,18 @@ impl Session {
         Ok(())
     }
 
-    fn own_table(&self, name: &str) -> Result<Arc<Table>, Stop> {
+    pub(super) fn own_table(&self, name: &str) -> Result<Arc<Table>, Stop> {
         Ok(self.schema().table(name).cloned().ok_or_else(|| Error::UndefinedTable(name.into()))?)
     }
 
     /// An id that no page was ever allocated for, committed or not: allocations stay in the log when what they were for is rolled back.
-    fn next_storage(&self, counters: &mut Counters) -> StorageId {
+    pub(super) fn next_storage(&self, counters: &mut Counters) -> StorageId {
         let id = self.core.next_storage.fetch_add(1, Ordering::Relaxed);
         counters.next_storage = id + 1;
         StorageId(id)
     }
 
-    fn new_store(&mut self, storage: StorageId, layout: &Layout) -> Arc<Store> {
+    pub(super) fn new_store(&mut self, storage: StorageId, layout: &Layout) -> Arc<Store> {
         let store = Arc::new(Store::new(&self.core.pages, storage, layout.words()));
         self.core.stores.write().insert(storage, store.clone());
         self.ddl.created.push(storage);
@@ -161,7 +166,7 @@ impl Session {
     }
 
     /// Closes the table's gate and waits for everyone who writes it.
-    fn take_alone(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
+    pub(super) fn take_alone(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
         let me = self.no.0 + 1;
         if table.gate.exclusive.load(Ordering::SeqCst) != me {
             table.gate.exclusive.store(me, Ordering::SeqCst);
@@ -193,17 +198,23 @@ impl Session {
             return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
         }
         let id = IndexId(next(&mut counters.next_id));
+        let index = self.new_index(id, &def, table, table.slots())?;
+        self.put_object(id.0, &Object::Index { table: table.id, def })?;
+        Ok(Arc::new(index))
+    }
+
+    /// An empty index that expects `rows`.
+    pub(super) fn new_index(&self, id: IndexId, def: &IndexDef, table: &Table, rows: u64) -> Result<Index, Error> {
         // Asked for before it is made, and given back for the index to take.
         let first = Account::new(&self.core.budget, Kind::Indexes);
-        if !first.take(Index::planned_bytes(&def, table.slots()), Claim::Growth) {
-            return Err(Error::OutOfMemory("an index").into());
+        if !first.take(Index::planned_bytes(def, rows), Claim::Growth) {
+            return Err(Error::OutOfMemory("an index"));
         }
-        let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed, table.slots())
+        let index = Index::new(id, def.clone(), &table.def, &table.layout, self.core.hash_seed, rows)
             .map_err(Error::LimitExceeded)?;
         drop(first);
         index.charge_to(&self.core.budget);
-        self.put_object(id.0, &Object::Index { table: table.id, def })?;
-        Ok(Arc::new(index))
+        Ok(index)
     }
 
     /// The row of an object. Only the DDL lock's holder changes system rows, so the newest versions are looked at.
@@ -218,7 +229,7 @@ impl Session {
         found.expect("invariant: every object of the schema has its row")
     }
 
-    fn change_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
+    pub(super) fn change_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
         let at = self.find_object(id);
         self.change_row(at, id, object)
     }
@@ -242,50 +253,66 @@ impl Session {
 
     /// Enters every linked version of every row: older snapshots will use the index too. The table is this transaction's alone.
     fn build(&mut self, table: &Arc<Table>, index: &Arc<Index>) -> Result<(), Stop> {
-        let primary = &table.store.primary;
-        let mut key = KeyBuf::default();
-        for at in 0..primary.high_water() {
-            let Some(id) = primary.nth(at) else { break };
-            let versions = self.core.versions(table, id);
-            for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
-                self.core.fetch_key_columns(table, index, &mut version);
-                let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
-                // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
-                let unique = index.def.unique && !has_null && age == 0;
-                let core = &*self.core;
-                let mut other = Row::default();
-                let probe = |met: RowId| {
-                    primary.slot(met).copy(other.start_copy(primary.persistent_words()));
-                    core.fetch_key_columns(table, index, &mut other);
-                    let same = other.is_live() && index.spec.rows_equal(&table.layout, &other, &version);
-                    if same { Probe::Duplicate } else { Probe::Ignore }
-                };
-                let entry = key_of(index, &table.layout, &version, &mut key);
-                let entered = match (&index.tree, &entry) {
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
-                        tree.try_insert_unique(*hash, id, Claim::Growth, probe)
-                    }
-                    (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
-                    (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
-                        tree.try_insert_unique(words, id, Claim::Growth, probe)
-                    }
-                    (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, Claim::Growth),
-                    _ => unreachable!("invariant: a key has its index's form"),
-                };
-                match entered {
-                    Ok(_) => {}
-                    Err(Conflict::OutOfMemory) => return Err(Error::OutOfMemory("an index").into()),
-                    Err(_) => return Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),
-                }
-                if age > 0 {
-                    // The update that made this version old did not know the index: its entry is this transaction's to take out.
-                    let (table, index, command) = (table.clone(), index.clone(), self.command);
-                    let (old, new) = (entry.clone(), entry);
-                    self.key_changes.push(KeyChange { table, index, row: id, old, new, command });
-                }
+        let core = self.core.clone();
+        let aged = fill(&[Filling::new(table, std::slice::from_ref(index))], core.crew, &self.builder())?;
+        aged.into_iter().try_for_each(|(_, id)| self.enter_versions(table, index, id))
+    }
+
+    /// Enters a row that has older versions.
+    fn enter_versions(&mut self, table: &Arc<Table>, index: &Arc<Index>, id: RowId) -> Result<(), Stop> {
+        let versions = self.core.versions(table, id);
+        for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
+            self.core.fetch_key_columns(table, index, &mut version);
+            let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
+            // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
+            let unique = index.def.unique && !has_null && age == 0;
+            if age > 0 {
+                self.room_for_key_change()?;
+            }
+            let entry = self.enter_version(table, index, id, &version, unique)?;
+            if age > 0 {
+                // The update that made this version old did not know the index: its entry is this transaction's to take out.
+                let (table, index, command) = (table.clone(), index.clone(), self.command);
+                let (old, new) = (entry.clone(), entry);
+                self.key_changes.push(KeyChange { table, index, row: id, old, new, command });
             }
         }
         Ok(())
+    }
+
+    fn enter_version(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        id: RowId,
+        version: &Row,
+        unique: bool,
+    ) -> Result<TreeKey, Stop> {
+        let (core, primary) = (&*self.core, &table.store.primary);
+        let mut other = Row::default();
+        let probe = |met: RowId| {
+            primary.slot(met).copy(other.start_copy(primary.persistent_words()));
+            core.fetch_key_columns(table, index, &mut other);
+            let same = other.is_live() && index.spec.rows_equal(&table.layout, &other, version);
+            if same { Probe::Duplicate } else { Probe::Ignore }
+        };
+        let entry = key_of(index, &table.layout, version, &mut self.key);
+        let entered = match (&index.tree, &entry) {
+            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
+                tree.try_insert_unique(*hash, id, Claim::Growth, probe)
+            }
+            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
+            (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
+                tree.try_insert_unique(words, id, Claim::Growth, probe)
+            }
+            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, Claim::Growth),
+            _ => unreachable!("invariant: a key has its index's form"),
+        };
+        match entered {
+            Ok(_) => Ok(entry),
+            Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
+            Err(_) => Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),
+        }
     }
 }
 

@@ -216,6 +216,7 @@ impl Core {
 
     /// All garbage below the floor. True if there was any.
     fn collect_everything(&self) -> bool {
+        self.sessions.revoke(&self.log);
         let floor = self.sessions.floor(&self.log);
         let mut worked = false;
         for (_, place) in self.sessions.all() {
@@ -245,7 +246,9 @@ impl Core {
                 oldest = oldest.min(next);
             }
         }
-        worked || self.request_epoch(oldest)
+        // What nobody reads at shall not hold back the last of it.
+        let is_held_back = !worked && oldest <= Cts::last_of(self.log.durable());
+        worked || is_held_back && self.sessions.revoke(&self.log) || self.request_epoch(oldest)
     }
 
     /// Closes the epoch that the `oldest` garbage waits for, when nothing else does: whoever only rolls back stages nothing, and the floor

@@ -10,10 +10,12 @@
 //! | `core` | what sessions share |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
+//! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema |
+//! | `load` | filling an empty table with many rows |
 //!
 //! Invariants (those of the modules aside):
 //!
@@ -32,11 +34,15 @@ mod sessions;
 mod garbage;
 pub(crate) mod core;
 mod values;
+mod fill;
 mod session;
 mod rows;
 mod reader;
 mod ddl;
+mod load;
 
+pub(crate) use fill::{Filling, Overseer, fill};
+pub use load::{Appender, Load};
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
@@ -79,6 +85,12 @@ pub enum Error {
     UndefinedIndex(String),
     /// 54000: a record or key wider than a page takes; a value beyond 1 GiB.
     LimitExceeded(String),
+    /// 55000: a bulk load into a table that has rows.
+    NotEmpty(String),
+    /// 55000: a bulk load that is over, or that an appender left unfinished.
+    LoadEnded,
+    /// 57014.
+    Cancelled,
     /// 25006.
     ReadOnly,
     /// 53300.
@@ -102,6 +114,9 @@ impl std::fmt::Display for Error {
             Error::UndefinedTable(name) => write!(f, "table \"{name}\" does not exist"),
             Error::UndefinedIndex(name) => write!(f, "index \"{name}\" does not exist"),
             Error::LimitExceeded(what) => f.write_str(what),
+            Error::NotEmpty(name) => write!(f, "table \"{name}\" has rows: a bulk load needs an empty table"),
+            Error::LoadEnded => f.write_str("the bulk load has ended, or one of its appenders was not finished"),
+            Error::Cancelled => f.write_str("canceled"),
             Error::TooManySessions => f.write_str("too many sessions"),
             Error::Checkpoint(reason) => f.write_str(reason),
             Error::ReadOnly => f.write_str("cannot execute in a read-only transaction"),

@@ -10,6 +10,7 @@
 
 use super::core::{Core, stop_of};
 use super::garbage::{Batch, Garbage, Leftover, remove_entry};
+use super::load;
 use super::locks::{Asked, Want};
 use super::reader::Lease;
 use super::record;
@@ -22,9 +23,9 @@ use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, SessionNo};
+use crate::table::{Container, PRIMARY, SessionNo, Store};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes that garbage collection takes over as one item.
 const BATCH: usize = 256;
@@ -106,6 +107,9 @@ pub(super) struct Ddl {
     pub gates: Vec<Arc<Table>>,
     pub created: Vec<StorageId>,
     pub dropped: Vec<StorageId>,
+    /// Bulk loads that were begun, and the storages of those that were finished.
+    pub loads: Vec<Arc<load::Shared>>,
+    pub loaded: Vec<Arc<Store>>,
     /// `schema`, and the length of `dropped`, as the statement found them.
     before: (Option<Arc<Schema>>, usize),
 }
@@ -118,7 +122,7 @@ struct Pending {
 
 /// Where the commit of a large transaction stands: fragments staged so far.
 #[derive(Default)]
-struct Fragments {
+pub(super) struct Fragments {
     txn: u64,
     first_epoch: Epoch,
     /// Held rows already staged.
@@ -146,6 +150,10 @@ pub struct Session {
     pub(super) snapshot: Cts,
     pub(super) command: u32,
     schema: Arc<Schema>,
+    /// The core's when `schema` was loaded.
+    schema_version: u64,
+    /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
+    kept: Cts,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
     /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
@@ -174,6 +182,8 @@ pub struct Session {
     delta: Vec<u64>,
     pub(super) old_words: Vec<u64>,
     pub(super) key: KeyBuf,
+    /// Set by another thread to end what takes long.
+    pub(super) cancelled: Option<Arc<AtomicBool>>,
     /// Open while other threads read at this session's snapshot.
     pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
@@ -200,6 +210,8 @@ impl Session {
             snapshot: Cts::ZERO,
             command: 0,
             schema: core.schema.load_full(),
+            schema_version: u64::MAX,
+            kept: Cts::ZERO,
             dependency: Cts::ZERO,
             met: Cts::ZERO,
             last_record_bytes: 0,
@@ -220,6 +232,7 @@ impl Session {
             delta: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
+            cancelled: None,
             lease: None,
             row_a: Row::default(),
             row_b: Row::default(),
@@ -236,6 +249,7 @@ impl Session {
     pub fn begin(&mut self, isolation: Isolation, read_only: bool) {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
+        self.unregister();
         self.place().begin_phase();
         (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
@@ -265,29 +279,51 @@ impl Session {
     }
 
     /// Starts an autocommit read: at the durable horizon where that covers what this session has seen, so that it waits
-    /// for nothing.
+    /// for nothing. The registration of the last one serves as long as horizon and schema have not moved.
     #[inline]
     pub fn begin_read(&mut self) {
         let at_least = self.met.max(self.core.deferred());
-        self.place().begin_phase();
-        (self.resting, self.lost) = (false, false);
-        let durable = self.place().register_durable(&self.core.log, at_least);
-        let Some(snapshot) = durable else {
-            return self.begin(Isolation::RepeatableRead, true);
-        };
-        self.dependency = Cts::ZERO;
-        self.refresh_schema();
-        if self.dependency > snapshot {
-            // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
-            self.place().unregister();
-            return self.begin(Isolation::RepeatableRead, true);
+        let is_kept = at_least <= self.kept
+            && self.core.sessions.place(self.no).resume(&self.core.log, self.kept)
+            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        if !is_kept {
+            return self.begin_read_anew(at_least);
         }
+        self.dependency = Cts::ZERO;
+        self.enter_read(self.kept);
+    }
+
+    #[inline]
+    fn enter_read(&mut self, snapshot: Cts) {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
         self.isolation = Isolation::RepeatableRead;
         self.read_only = true;
         self.durable_read = true;
         self.command = 0;
         self.snapshot = snapshot;
+    }
+
+    #[cold]
+    fn begin_read_anew(&mut self, at_least: Cts) {
+        (self.resting, self.lost) = (false, false);
+        let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
+            return self.begin(Isolation::RepeatableRead, true);
+        };
+        self.kept = snapshot;
+        self.dependency = Cts::ZERO;
+        self.refresh_schema();
+        if self.dependency > snapshot {
+            // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
+            return self.begin(Isolation::RepeatableRead, true);
+        }
+        self.enter_read(snapshot);
+    }
+
+    /// No snapshot of this session's is in use any more.
+    fn unregister(&mut self) {
+        self.kept = Cts::ZERO;
+        self.place().unregister();
     }
 
     pub fn in_transaction(&self) -> bool {
@@ -313,7 +349,7 @@ impl Session {
         }
         if self.isolation == Isolation::ReadCommitted {
             // Whoever is about to end the last statement's snapshot does not end this one's.
-            self.place().unregister();
+            self.unregister();
             self.place().begin_phase();
             self.take_snapshot();
         } else if !self.durable_read {
@@ -328,7 +364,7 @@ impl Session {
         }
         // Whoever reads without asking `check_snapshot` reads at a new one, and learns it at the commit at the latest.
         self.lost = true;
-        self.place().unregister();
+        self.unregister();
         self.place().begin_phase();
         self.take_snapshot();
     }
@@ -337,7 +373,7 @@ impl Session {
     pub fn rest(&mut self) {
         self.close_lease();
         if self.isolation == Isolation::ReadCommitted {
-            self.place().unregister();
+            self.unregister();
         } else {
             self.place().rest();
             self.resting = true;
@@ -352,9 +388,11 @@ impl Session {
     fn refresh_schema(&mut self) {
         // After registering: a storage that this schema names and a later one does not is kept by the registration.
         if self.ddl.schema.is_none() {
-            let current = self.core.schema.load();
-            if !Arc::ptr_eq(&current, &self.schema) {
-                self.schema = arc_swap::Guard::into_inner(current);
+            // Read before the schema, after which it grows: never newer than what is loaded.
+            let version = self.core.schema_version.load(Ordering::Acquire);
+            if version != self.schema_version {
+                self.schema = self.core.schema.load_full();
+                self.schema_version = version;
             }
             // Read after the schema, before which it is stored: never older than the schema's own.
             self.dependency = self.dependency.max(self.core.schema_cts());
@@ -372,6 +410,11 @@ impl Session {
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
+    }
+
+    /// Whoever sets the flag ends what takes long with 57014: the building of an index. Clearing it is the setter's.
+    pub fn cancel_with(&mut self, flag: Arc<AtomicBool>) {
+        self.cancelled = Some(flag);
     }
 
     pub fn set_nowait(&mut self, nowait: bool) {
@@ -552,7 +595,28 @@ impl Session {
 
     /// Commits (pre-commit: visible to others, durable later). On `Stop::Wait` call it again after the wait; on an error
     /// the transaction is rolled back.
+    #[inline]
     pub fn commit(&mut self) -> Result<Committed, Stop> {
+        // One that rests does not say that it reads: the next one would rely on that.
+        let stays = self.kept == self.snapshot && !self.lost && !self.resting;
+        if self.durable_read && self.lease.is_none() && stays {
+            self.end_read();
+            return Ok(Committed { cts: Cts::ZERO });
+        }
+        self.commit_changes()
+    }
+
+    /// Ends an autocommit read at the durable horizon: it has seen nothing above that, holds nothing, and its registration stays.
+    #[inline]
+    fn end_read(&mut self) {
+        debug_assert!(self.held.is_empty() && self.tables.is_empty(), "invariant: a durable read locks nothing");
+        self.state = State::Idle;
+        self.durable_read = false;
+        self.nowait = false;
+        self.core.sessions.place(self.no).pause();
+    }
+
+    fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
         let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
@@ -750,8 +814,9 @@ impl Session {
         self.nowait = false;
         self.space_waits = 0;
         self.met = self.met.max(self.dependency);
+        self.durable_read = false;
+        self.unregister();
         let place = self.core.sessions.place(self.no);
-        place.unregister();
         if self.fragments.take().is_some() {
             place.set_first_fragment(None);
         }
@@ -799,6 +864,7 @@ impl Session {
     pub fn rollback(&mut self) {
         self.close_lease();
         self.settle_wait();
+        self.ddl.loads.drain(..).for_each(|load| load.close());
         self.undo(|_| true);
         self.release_all();
         let created = std::mem::take(&mut self.ddl.created);
@@ -940,6 +1006,7 @@ impl Drop for Session {
         if self.state == State::Active {
             self.rollback();
         }
+        self.unregister();
         self.core.arena.release(&mut self.cursor);
         self.core.sessions.release(self.no);
     }
@@ -956,9 +1023,12 @@ pub(super) fn container(table: &Table, number: u16) -> &Container {
 }
 
 fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Cts) {
+    // Before the schema that leads there.
+    ddl.loaded.drain(..).for_each(|store| store.set_visible_from(cts));
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
+        core.schema_version.fetch_add(1, Ordering::SeqCst);
         *current = schema;
     }
 }
@@ -999,7 +1069,7 @@ fn stop_of_asked(asked: Asked) -> Stop {
 }
 
 /// A commit's header, on the stack: nothing allocates between announce and leave.
-struct Header {
+pub(super) struct Header {
     bytes: [u8; 48],
     length: usize,
 }
@@ -1018,12 +1088,12 @@ impl Header {
         self.push(&[value as u8]);
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) -> Header {
+pub(super) fn commit_header(cts: Cts, base: Cts, fragments: Option<&Fragments>) -> Header {
     let mut header = Header { bytes: [0; 48], length: 0 };
     header.push(&[if fragments.is_some() { record::COMMIT_FRAGMENTS } else { record::COMMIT }]);
     header.push(&cts.0.to_le_bytes());

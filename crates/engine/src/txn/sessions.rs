@@ -4,6 +4,7 @@
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
 //! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
+//! | kept, reading | whether the registration outlives its statement, and whether one is at it |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
@@ -13,6 +14,25 @@
 //! 1. A session registers by storing a lower bound, fencing, then reading the watermark or the durable horizon.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
 //!    above that horizon, and the floor is at or below every snapshot in use, now and later.
+//!
+//! # Registrations that are kept
+//!
+//! A full fence in each statement would keep independent statements from overlapping their cache misses: it costs more than all else that an
+//! autocommit read by key does. So such a read leaves its registration in place, and the next one reads at it again if the durable
+//! horizon has not moved. A registration that nobody reads at must not hold the floor down for ever: it is *revoked*.
+//!
+//! | kept | set by | counts for the floor |
+//! |---|---|---|
+//! | no | its session, registering otherwise or not at all | as the table below says |
+//! | yes | its session, registering | so too |
+//! | asked | the revoker | so too |
+//! | revoked | the revoker, after a heavy fence | while a statement is at it |
+//!
+//! 6. Its session stores *reading*, lets a light fence pass (`sync::fences`) and reads at the kept snapshot only if *kept* is still *yes*; else it
+//!    registers anew, by invariant 1. The revoker stores *asked*, lets a heavy fence pass, then stores *revoked*: from then on either the
+//!    session sees one of these, or whoever computes a floor sees *reading*.
+//! 7. A session that registers anew stores the lower bound before *yes* or *no*, and fences after: a floor that still reads *revoked* missed
+//!    the registration, which invariant 2 allows.
 //!
 //! # Snapshots that are too old
 //!
@@ -26,7 +46,7 @@
 //! | ended | never again | no | over: the transaction can only roll back |
 //!
 //! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits number the snapshots of a place: it hits the one
-//!    that was seen, or nobody. A new number is stored only while the place has no snapshot, and is read before the snapshot.
+//!    that was seen, or nobody. A new number is stored once the former snapshot is gone, and is read before the snapshot.
 //! 4. A place that is ended and not reading is left out of the floor. To read again its session sets *reading* first and looks at *ended*
 //!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
 //! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
@@ -37,12 +57,22 @@ use crate::ids::{Cts, Epoch};
 use crate::log::Log;
 use crate::mem::Budget;
 use crate::planted::{self, Bug};
+use crate::sync::fences;
 use crate::table::SessionNo;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
+
+/// Whether a registration is kept.
+const NO: u32 = 0;
+const YES: u32 = 1;
+const ASKED: u32 = 2;
+const REVOKED: u32 = 3;
+/// A kept registration that nobody reads at is revoked once it is so many epochs behind the horizon; until then its next statement
+/// is likely to move it by itself. A revocation interrupts all processors, and so happens at most once in as many epochs.
+const REVOKED_BEHIND_EPOCHS: u64 = 64;
 
 /// Bits of a phase; above them the transaction's number.
 const READING: u64 = 1;
@@ -61,6 +91,8 @@ pub(crate) enum Ended {
 pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
     phase: AtomicU64,
+    kept: AtomicU32,
+    reading: AtomicBool,
     serial: AtomicU64,
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
@@ -76,6 +108,8 @@ impl SessionPlace {
         SessionPlace {
             phase: AtomicU64::new(0),
             snapshot: AtomicU64::new(NONE),
+            kept: AtomicU32::new(NO),
+            reading: AtomicBool::new(false),
             serial: AtomicU64::new(0),
             first_fragment: AtomicU64::new(NONE),
             commit_records: AtomicU64::new(0),
@@ -118,11 +152,50 @@ impl SessionPlace {
         Some(snapshot)
     }
 
+    // ---- kept registrations
+
+    /// Begins a transaction that reads at the end of the durable epoch, if that covers `at_least`, and keeps its registration.
+    pub fn keep_durable(&self, log: &Log, at_least: Cts) -> Option<Cts> {
+        let bound = Cts::last_of(log.durable());
+        if bound < at_least {
+            return None;
+        }
+        self.snapshot.store(bound.0, Ordering::SeqCst);
+        self.reading.store(true, Ordering::SeqCst);
+        self.kept.store(YES, Ordering::SeqCst);
+        self.begin_phase();
+        fence(Ordering::SeqCst);
+        let snapshot = Cts::last_of(log.durable());
+        self.snapshot.store(snapshot.0, Ordering::Release);
+        Some(snapshot)
+    }
+
+    /// Reads at the registration that was kept with `snapshot`; false if that cannot be, because it was revoked or ended, or the horizon
+    /// has moved.
+    #[inline]
+    pub fn resume(&self, log: &Log, snapshot: Cts) -> bool {
+        self.reading.store(true, Ordering::Relaxed);
+        fences::light();
+        self.kept.load(Ordering::Acquire) == YES && !self.is_ended() && Cts::last_of(log.durable()) == snapshot
+    }
+
+    /// The statement at the kept registration is over.
+    #[inline]
+    pub fn pause(&self) {
+        self.reading.store(false, Ordering::Release);
+    }
+
+    /// Kept, with nobody reading, and below `bound`.
+    fn is_left_behind(&self, bound: Cts) -> bool {
+        self.kept.load(Ordering::Relaxed) == YES
+            && !self.reading.load(Ordering::Relaxed)
+            && Cts(self.snapshot.load(Ordering::Relaxed)) < bound
+    }
+
     // ---- the phase of a transaction
 
     /// A transaction reads from now on, or a statement with a snapshot of its own. Only the session itself calls this, before it registers.
     pub fn begin_phase(&self) {
-        debug_assert_eq!(self.snapshot.load(Ordering::Relaxed), NONE, "invariant 3: the last snapshot is gone");
         // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that. Released, so that
         // whoever sees the number sees no former snapshot.
         let number = (self.phase.load(Ordering::Relaxed) >> 2) + 1;
@@ -149,12 +222,18 @@ impl SessionPlace {
 
     /// The snapshot, if it counts for the floor.
     fn counted(&self) -> Cts {
+        if self.kept.load(Ordering::SeqCst) == REVOKED && !self.reading.load(Ordering::SeqCst) {
+            return Cts::MAX;
+        }
         let phase = self.phase.load(Ordering::SeqCst);
         if phase & (READING | ENDED) == ENDED { Cts::MAX } else { Cts(self.snapshot.load(Ordering::Acquire)) }
     }
 
+    #[inline]
     pub fn unregister(&self) {
         self.snapshot.store(NONE, Ordering::Release);
+        self.kept.store(NO, Ordering::Release);
+        self.reading.store(false, Ordering::Release);
     }
 
     pub fn serial(&self) -> u64 {
@@ -168,9 +247,14 @@ impl SessionPlace {
     }
 
     pub fn count_commit(&self, record_bytes: u64, deltas: u64) {
+        self.count_commits(1, record_bytes, deltas);
+    }
+
+    /// Of so many records together.
+    pub fn count_commits(&self, records: u64, record_bytes: u64, deltas: u64) {
         let deltas = self.committed_deltas.load(Ordering::Relaxed) + deltas;
         self.committed_deltas.store(deltas, Ordering::Relaxed);
-        self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.commit_records.store(self.commit_records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
         let bytes = self.commit_record_bytes.load(Ordering::Relaxed) + record_bytes;
         self.commit_record_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -200,14 +284,18 @@ pub(crate) struct Sessions {
     places: Box<[SessionPlace]>,
     high_water: AtomicU32,
     free: Mutex<Vec<u32>>,
+    /// Held while registrations are revoked.
+    revoking: Mutex<()>,
 }
 
 impl Sessions {
     pub fn new(sessions_max: u32, budget: &Arc<Budget>) -> Sessions {
+        fences::prepare();
         Sessions {
             places: std::iter::repeat_with(|| SessionPlace::new(budget)).take(sessions_max as usize).collect(),
             high_water: AtomicU32::new(0),
             free: Mutex::default(),
+            revoking: Mutex::new(()),
         }
     }
 
@@ -243,14 +331,40 @@ impl Sessions {
 
     /// At or below every snapshot in use, now and later.
     pub fn floor(&self, log: &Log) -> Cts {
-        let durable = Cts::last_of(log.durable());
+        let durable = log.durable();
+        let floor = self.floor_as_counted(durable);
+        let is_far_behind = floor.epoch().0 + REVOKED_BEHIND_EPOCHS < durable.0;
+        if is_far_behind && self.revoke(log) { self.floor_as_counted(durable) } else { floor }
+    }
+
+    /// `durable` was read before the call.
+    fn floor_as_counted(&self, durable: Epoch) -> Cts {
         fence(Ordering::SeqCst);
-        self.all().map(|(_, p)| p.counted()).fold(durable, Cts::min)
+        self.all().map(|(_, p)| p.counted()).fold(Cts::last_of(durable), Cts::min)
+    }
+
+    /// Revokes the kept registrations that nobody reads at and that are behind the horizon. False if there are none.
+    pub fn revoke(&self, log: &Log) -> bool {
+        let bound = Cts::last_of(log.durable());
+        let Some(_revoking) = self.revoking.try_lock() else {
+            return false;
+        };
+        let swap = |place: &SessionPlace, from, to| {
+            place.kept.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        let asked = self.all().filter(|(_, p)| p.is_left_behind(bound) && swap(p, YES, ASKED)).count();
+        if asked == 0 {
+            return false;
+        }
+        fences::heavy();
+        self.all().for_each(|(_, p)| _ = swap(p, ASKED, REVOKED));
+        true
     }
 
     /// Ends the oldest snapshot, if garbage waits for it, though perhaps for younger ones too: whoever ends one asks again. Who asks and
     /// the `spared`, the checkpoint's, are not ended, nor is any for what they keep as well.
     pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Ended> {
+        self.revoke(log);
         self.oldest(log, me, spared)?.end()
     }
 

@@ -7,7 +7,7 @@
 use super::core::Core;
 use crate::catalog::{Index, Table};
 use crate::ids::RowId;
-use crate::schema::Row;
+use crate::schema::{LIVE, Row};
 use crate::table::{PIECE_BYTES, Store};
 
 /// Words of a value's persistent part before its payload.
@@ -16,6 +16,18 @@ pub(crate) const PAYLOAD: usize = 2;
 /// Bytes of the list of pieces of a value of this length; `None` if it lies in one slot.
 pub(crate) fn list_bytes(length: usize) -> Option<usize> {
     (length > PIECE_BYTES).then(|| length.div_ceil(PIECE_BYTES) * 8)
+}
+
+/// A value's words after the cts.
+pub(super) fn piece_words(bytes: &[u8]) -> Vec<u64> {
+    let mut words = Vec::with_capacity(PAYLOAD - 1 + bytes.len().div_ceil(8));
+    words.push(LIVE);
+    words.extend(bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    }));
+    words
 }
 
 /// Appends the value to `out`.
@@ -63,7 +75,14 @@ impl Core {
         fetch_stored(table, row, column);
     }
 
+    #[inline]
     pub(crate) fn fetch_key_columns(&self, table: &Table, index: &Index, row: &mut Row) {
+        if index.spec.has_variable() {
+            self.fetch_variable_key_columns(table, index, row);
+        }
+    }
+
+    fn fetch_variable_key_columns(&self, table: &Table, index: &Index, row: &mut Row) {
         for column in index.spec.columns() {
             self.fetch_long(table, row, usize::from(column.column));
         }

@@ -167,6 +167,22 @@ pub(super) fn rewind(arena: &Arena, record: &mut [u64], head: Head, me: Option<S
     }
 }
 
+/// As `rewind` of a committed chain in a container that a bulk load filled: where the chain ends above the snapshot, the slot was unused.
+pub(super) fn rewind_loaded(arena: &Arena, record: &mut [u64], head: Head, snapshot: Cts) {
+    let mut at = if head.is_dirty() { undo_uncommitted(arena, record, head.node) } else { head.node };
+    while Cts(record[0]) > snapshot {
+        if at.is_none() {
+            return record.fill(0);
+        }
+        let node = Node::new(arena, at);
+        node.undo(record);
+        if let Some(cts) = node.prev_cts() {
+            record[0] = cts.0;
+        }
+        at = node.next();
+    }
+}
+
 /// Takes the uncommitted nodes off; gives the node of the committed version below. Nodes of one transaction that share a
 /// version name it only in the oldest of them.
 pub(super) fn undo_uncommitted(arena: &Arena, record: &mut [u64], mut at: NodeRef) -> NodeRef {

@@ -17,6 +17,7 @@
 //! | `memory` | what does the memory limit refuse, and what goes on |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `promise` | does the engine hold the time that a restart may take |
+//! | `load` | is a bulk load all or nothing |
 //! | `layering` | do the sources keep the rules of the house |
 
 mod world;
@@ -29,6 +30,7 @@ mod faults;
 mod format;
 mod inspect;
 mod layering;
+mod load;
 mod memory;
 mod model;
 mod promise;

@@ -43,6 +43,11 @@ impl KeyValue {
         let direct = leaf && converts_to_itself(from, to);
         KeyValue { expr, from, to, direct }
     }
+
+    /// The expression, if its value is the key's as it stands.
+    pub fn leaf(&self) -> Option<&Expr> {
+        self.direct.then_some(&self.expr)
+    }
 }
 
 /// A bound of a range; exclusive ends are left to the filter.

@@ -17,6 +17,7 @@ mod text;
 mod tests;
 
 pub use numeric::Numeric;
+pub(crate) use text::limit_length;
 
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
@@ -65,6 +66,14 @@ impl From<Value<'_>> for Datum {
             Value::Bytes(v) => Datum::Bytes(v.into()),
         }
     }
+}
+
+/// 22021 for what is no text: bytes that are not UTF-8, or a zero.
+pub fn check_text(bytes: &[u8]) -> Result<(), SqlError> {
+    if std::str::from_utf8(bytes).is_err() || bytes.contains(&0) {
+        return Err(SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\""));
+    }
+    Ok(())
 }
 
 /// Reads PostgreSQL's text form (input function of the type).

@@ -481,6 +481,11 @@ impl Nodes {
         self.node(id).latch(id)
     }
 
+    /// Entries of a node.
+    pub fn capacity(&self) -> usize {
+        self.shape.capacity
+    }
+
     pub fn node_bytes(&self) -> usize {
         self.shape.words * 8
     }

@@ -51,6 +51,7 @@ pub fn entry(fragment: u64, row: RowId) -> u64 {
     fragment << RowId::BITS | (row.0 + 1)
 }
 
+#[inline]
 pub fn row_of(entry: u64) -> RowId {
     RowId((entry & RowId::MAX.0) - 1)
 }
@@ -123,12 +124,14 @@ impl Piece {
         buckets_in(self.lines)
     }
 
+    #[inline]
     fn words(&self) -> &[AtomicU64] {
         step();
         // SAFETY: `of` took the pointer from a slice of this length, whose owner is alive.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines * LINE_WORDS) }
     }
 
+    #[inline]
     fn bucket(&self, at: usize) -> Bucket<'_> {
         Bucket { piece: self.words(), header: (1 + at) * LINE_WORDS }
     }
@@ -238,10 +241,18 @@ struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
+    #[inline]
     fn header(self) -> &'a AtomicU64 {
         &self.piece[self.header]
     }
 
+    /// Header and entries.
+    #[inline]
+    fn line(self) -> &'a [AtomicU64; LINE_WORDS] {
+        self.piece[self.header..].first_chunk().expect("a bucket is a whole line of its piece")
+    }
+
+    #[inline]
     fn entries(self) -> &'a [AtomicU64] {
         &self.piece[self.header + 1..self.header + LINE_WORDS]
     }
@@ -384,6 +395,26 @@ impl Segment {
         // A word written after these pieces went to another segment carries `retired` with it.
         fence(Acquire);
         !self.retired.load(Relaxed)
+    }
+
+    /// The row of the one entry of this fragment in the bucket's own line, and whether there can be no other; nothing if the line has none or
+    /// several. The line's words are all looked at before anything is decided: which of them it is depends on the hash, and is not foreseen.
+    #[inline]
+    pub fn only_hit(&self, hash: u64, fragment: u64) -> Option<(RowId, bool)> {
+        let line = self.bucket(hash).line();
+        let header = line[0].load(Acquire);
+        let wanted = fragment << RowId::BITS;
+        let (mut hits, mut hit) = (0u64, 0u64);
+        // Seven times the same, not seven turns: an empty word has no row id, and differs from `wanted` by less than an entry of fragment 0.
+        for place in &line[1..] {
+            let word = place.load(Relaxed);
+            let is_hit = u64::from((word ^ wanted).wrapping_sub(1) < RowId::MAX.0);
+            hits += is_hit;
+            hit |= word & is_hit.wrapping_neg();
+        }
+        fence(Acquire);
+        let is_all = header & (LINK_MASK << LINK_SHIFT | POSTED) == 0;
+        (hits == 1 && !self.retired.load(Relaxed)).then(|| (row_of(hit), is_all))
     }
 
     /// The inserts that the bucket of `hash` has seen, its predecessors' included.

@@ -1,4 +1,4 @@
-//! Who does a recovery's work? Threads that take the next piece of a list until it is empty.
+//! Who does work that is many pieces? Threads that take the next piece of a list until it is empty: a recovery's, an index's.
 //!
 //! 1. No piece depends on another: any order and any number of threads give the same memory. Tests shuffle.
 //! 2. The first error ends the work; pieces under way finish.

@@ -1,0 +1,261 @@
+//! `freshet`: the database embedded in this process, prepared SQL through its public API.
+//!
+//! One thread serves many sessions: a statement that changes something returns a ticket at its commit, and the session stays busy until the
+//! ticket is durable, exactly as a program that embeds Freshet would do it.
+
+use super::native::{LOAD_BATCH, facts, options};
+use super::sql::{Dialect, Say, Statements, definition};
+use super::{
+    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
+};
+use crate::error::BenchError;
+use crate::shape::{TableShape, Ty, text_of};
+use freshet_db::{Database, Datum, RowSet, Session, SqlError, Statement, Ticket};
+use freshet_engine::ids::Cts;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub const KIND: Kind = Kind {
+    name: "freshet",
+    about: "Freshet embedded, prepared SQL through the public API",
+    is_available: || Ok(()),
+    start: |setup| Ok(Box::new(Embedded::open(setup)?)),
+};
+
+const NEVER: Ticket = Ticket(Cts::ZERO);
+
+pub struct Embedded {
+    db: Database,
+    tables: Vec<TableShape>,
+}
+
+impl From<SqlError> for BenchError {
+    fn from(error: SqlError) -> BenchError {
+        BenchError::Engine(error.to_string())
+    }
+}
+
+impl Embedded {
+    fn open(setup: &Setup) -> Result<Embedded, BenchError> {
+        Ok(Embedded { db: Database::open(options(setup))?, tables: Vec::new() })
+    }
+}
+
+fn datum(cell: i64, ty: Ty) -> Datum {
+    match ty {
+        Ty::Bool => Datum::Bool(cell != 0),
+        Ty::Char(_) => {
+            let mut text = String::new();
+            text_of(cell, &mut text);
+            Datum::Bytes(text.into_bytes().into())
+        }
+        _ => Datum::Int(cell),
+    }
+}
+
+impl Adapter for Embedded {
+    fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
+        let mut session = self.db.session()?;
+        for statement in tables.iter().flat_map(|table| definition(table, Dialect::Freshet)) {
+            session.run(&statement)?;
+        }
+        self.tables = tables.to_vec();
+        Ok(())
+    }
+
+    fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
+        let shape = &self.tables[loading.table];
+        let next = AtomicU64::new(loading.rows.start);
+        let work = |_: usize| -> Result<Ticket, BenchError> {
+            let mut session = self.db.session()?;
+            let insert = session.prepare(&Say::Insert { table: loading.table }.text(&self.tables))?;
+            let (mut cells, mut parameters) = (Vec::new(), Vec::new());
+            let mut last = NEVER;
+            loop {
+                let first = next.fetch_add(LOAD_BATCH, Ordering::Relaxed);
+                if first >= loading.rows.end {
+                    return Ok(last);
+                }
+                let end = loading.rows.end.min(first + LOAD_BATCH);
+                let mut transaction = session.begin()?;
+                for id in first..end {
+                    cells.clear();
+                    (shape.row)(id, &mut cells);
+                    fill(shape, &cells, &mut parameters);
+                    transaction.execute(&insert, &parameters)?;
+                }
+                last = transaction.commit_ticket()?;
+                loading.done.fetch_add(end - first, Ordering::Relaxed);
+            }
+        };
+        let last = on_threads(loading.threads, work)?.into_iter().max().unwrap_or(NEVER);
+        Ok(self.db.wait(last)?)
+    }
+
+    fn driver<'a>(&'a self, sessions: usize, durable: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
+        let session = || -> Result<Session, SqlError> {
+            let mut session = self.db.session()?;
+            session.run(if durable { "SET synchronous_commit = on" } else { "SET synchronous_commit = off" })?;
+            Ok(session)
+        };
+        let sessions: Result<Vec<Session>, SqlError> = (0..sessions).map(|_| session()).collect();
+        Ok(Box::new(EmbeddedDriver {
+            db: &self.db,
+            tables: &self.tables,
+            sessions: sessions?,
+            statements: Statements::default(),
+            parameters: Vec::new(),
+            flying: VecDeque::new(),
+        }))
+    }
+
+    fn content(&self, table: usize) -> Result<Content, BenchError> {
+        let mut session = self.db.session()?;
+        let sum = session.prepare(&Say::Sum { table }.text(&self.tables))?;
+        let answer = totals(session.query(&sum, &[])?)?;
+        Ok(Content { rows: answer.rows, sum: answer.sum })
+    }
+
+    fn facts(&self) -> Facts {
+        facts(self.db.engine())
+    }
+
+    fn note(&self) -> String {
+        self.db.runs_without().join("; ")
+    }
+}
+
+fn fill(shape: &TableShape, cells: &[i64], parameters: &mut Vec<Datum>) {
+    parameters.clear();
+    parameters.extend(cells.iter().zip(&shape.columns).map(|(&cell, column)| datum(cell, column.ty)));
+}
+
+/// Of `SELECT count(*), sum(..)`.
+fn totals(rows: &RowSet) -> Result<Answer, BenchError> {
+    let number = |column: usize| rows.display(0, column).map_or(Ok(0), |text| text.parse::<i64>());
+    match (number(0), number(1)) {
+        (Ok(count), Ok(sum)) => Ok(Answer { rows: count as u64, sum }),
+        _ => Err(BenchError::WrongData("a count or sum is no number".into())),
+    }
+}
+
+struct Flying {
+    ticket: Ticket,
+    session: usize,
+    answer: Answer,
+}
+
+struct EmbeddedDriver<'a> {
+    db: &'a Database,
+    tables: &'a [TableShape],
+    sessions: Vec<Session>,
+    statements: Statements<Statement>,
+    parameters: Vec<Datum>,
+    /// In order of commit: oldest first.
+    flying: VecDeque<Flying>,
+}
+
+impl EmbeddedDriver<'_> {
+    fn take_durable(&mut self, done: &mut Vec<Completion>) {
+        while let Some(oldest) = self.flying.front()
+            && self.db.is_durable(oldest.ticket)
+        {
+            done.push(Completion { session: oldest.session, answer: oldest.answer });
+            self.flying.pop_front();
+        }
+    }
+
+    /// Autocommit.
+    fn run(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(Answer, Ticket), BenchError> {
+        let session = &mut self.sessions[session];
+        let statement = prepared(&mut self.statements, session, say, self.tables)?;
+        bind(op, self.tables, &mut self.parameters);
+        if is_read(op) {
+            let rows = session.query(statement, &self.parameters)?;
+            return Ok((read(op, self.tables, rows)?, NEVER));
+        }
+        let (rows, ticket) = session.execute_ticket(statement, &self.parameters)?;
+        Ok((Answer { rows, sum: 0 }, ticket))
+    }
+
+    fn run_all(&mut self, session: usize, ops: &[Op<'_>]) -> Result<(Answer, Ticket), BenchError> {
+        let session = &mut self.sessions[session];
+        // Before the transaction: a statement is prepared once and shared.
+        for say in ops.iter().filter_map(Say::of) {
+            prepared(&mut self.statements, session, say, self.tables)?;
+        }
+        let mut transaction = session.begin()?;
+        let mut answer = Answer::default();
+        for op in ops {
+            let say = Say::of(op).ok_or_else(|| BenchError::Usage("a transaction inside a transaction".into()))?;
+            let statement = self.statements.get(say, || Err(BenchError::WrongData("not prepared".into())))?;
+            bind(op, self.tables, &mut self.parameters);
+            if is_read(op) {
+                let rows = transaction.query(statement, &self.parameters)?;
+                answer.add(read(op, self.tables, rows)?);
+            } else {
+                answer.rows += transaction.execute(statement, &self.parameters)?;
+            }
+        }
+        Ok((answer, transaction.commit_ticket()?))
+    }
+}
+
+fn prepared<'s>(
+    statements: &'s mut Statements<Statement>,
+    session: &mut Session,
+    say: Say,
+    tables: &[TableShape],
+) -> Result<&'s Statement, SqlError> {
+    statements.get(say, || session.prepare(&say.text(tables)))
+}
+
+fn is_read(op: &Op<'_>) -> bool {
+    matches!(op, Op::Search { .. } | Op::SearchMany { .. } | Op::Sum { .. })
+}
+
+fn bind(op: &Op<'_>, tables: &[TableShape], parameters: &mut Vec<Datum>) {
+    parameters.clear();
+    match *op {
+        Op::Search { key, .. } | Op::Delete { key, .. } => parameters.push(Datum::Int(key)),
+        Op::SearchMany { keys, .. } => parameters.extend(keys.iter().map(|&key| Datum::Int(key))),
+        Op::Update { key, add, .. } => parameters.extend([Datum::Int(key), Datum::Int(add)]),
+        Op::Insert { table, cells } => fill(&tables[table], cells, parameters),
+        Op::Sum { .. } | Op::Transaction(_) => {}
+    }
+}
+
+fn read(op: &Op<'_>, tables: &[TableShape], rows: &RowSet) -> Result<Answer, BenchError> {
+    let column = match *op {
+        Op::Sum { .. } => return totals(rows),
+        Op::Search { table, fetch: Fetch::Row, .. } => tables[table].counter,
+        _ => 0,
+    };
+    let sum = (0..rows.len()).map(|row| rows.i64(row, column).unwrap_or(0)).fold(0, i64::wrapping_add);
+    Ok(Answer { rows: rows.len() as u64, sum })
+}
+
+impl Driver for EmbeddedDriver<'_> {
+    fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
+        let (answer, ticket) = match (op, Say::of(op)) {
+            (Op::Transaction(ops), _) => self.run_all(session, ops)?,
+            (op, Some(say)) => self.run(session, op, say)?,
+            (_, None) => unreachable!("only a transaction is not one statement"),
+        };
+        if ticket == NEVER || self.db.is_durable(ticket) {
+            return Ok(Submitted::Done(answer));
+        }
+        self.flying.push_back(Flying { ticket, session, answer });
+        Ok(Submitted::InFlight)
+    }
+
+    fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
+        let before = done.len();
+        self.take_durable(done);
+        if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
+            self.db.wait(oldest.ticket)?;
+            self.take_durable(done);
+        }
+        Ok(())
+    }
+}

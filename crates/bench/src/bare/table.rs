@@ -1,0 +1,270 @@
+//! Buckets and slots of the bare loop.
+//!
+//! | words of a slot | |
+//! |---|---|
+//! | 0 | sequence count: odd while it is written |
+//! | 1 | timestamp |
+//! | 2 | nothing: a version chain's place |
+//! | 3..24 | 21 fields, the first of them the key |
+//!
+//! A bucket is one line: a word that says whether entries went on to the next bucket, and seven entries {24 bits of the hash | slot + 1}.
+//! Slots are never reused for another key, so a key's place is found without the sequence count.
+
+use freshet_engine::index::prefetch;
+use freshet_engine::mem::HugeWords;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// 192 bytes: three lines.
+pub const SLOT_WORDS: usize = 24;
+const KEY_WORD: usize = 3;
+pub const COUNTER_WORD: usize = KEY_WORD + 5;
+const BUCKET_WORDS: usize = 8;
+const SLOT_BITS: u32 = 40;
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+/// Entries to a bucket, on average, at most: overflow stays rare.
+const FILL: u64 = 4;
+
+pub struct Table {
+    slots: HugeWords,
+    buckets: HugeWords,
+    mask: usize,
+}
+
+/// A search on its way.
+#[derive(Clone, Copy, Default)]
+pub struct Pending {
+    key: u64,
+    hash: u64,
+    slot: Option<u64>,
+}
+
+/// murmur3's finaliser.
+#[inline]
+fn hash(key: u64) -> u64 {
+    let mut h = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    h ^ (h >> 33)
+}
+
+#[inline]
+fn tag(hash: u64) -> u64 {
+    hash >> SLOT_BITS
+}
+
+impl Table {
+    /// Key `k` lies in slot `k`: what an allocator would cost is not part of the limit.
+    pub fn new(capacity: u64) -> io::Result<Table> {
+        let buckets = capacity.div_ceil(FILL).next_power_of_two() as usize;
+        Ok(Table {
+            slots: HugeWords::zeroed(capacity as usize * SLOT_WORDS)?,
+            buckets: HugeWords::zeroed(buckets * BUCKET_WORDS)?,
+            mask: buckets - 1,
+        })
+    }
+
+    #[inline]
+    fn bucket(&self, number: usize) -> &[AtomicU64] {
+        &self.buckets[number * BUCKET_WORDS..][..BUCKET_WORDS]
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &[AtomicU64] {
+        &self.slots[number as usize * SLOT_WORDS..][..SLOT_WORDS]
+    }
+
+    /// The slot of a key.
+    #[inline]
+    fn find(&self, key: u64, hash: u64) -> Option<u64> {
+        let mut at = hash as usize & self.mask;
+        loop {
+            let bucket = self.bucket(at);
+            for entry in &bucket[1..] {
+                let entry = entry.load(Ordering::Acquire);
+                if tag(entry) == tag(hash) && entry & SLOT_MASK != 0 {
+                    let slot = (entry & SLOT_MASK) - 1;
+                    if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == key {
+                        return Some(slot);
+                    }
+                }
+            }
+            if bucket[0].load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+
+    /// Copies the slot under its sequence count.
+    #[inline]
+    fn copy(&self, slot: u64, to: &mut [u64; SLOT_WORDS]) {
+        let words = self.slot(slot);
+        loop {
+            let before = words[0].load(Ordering::Acquire);
+            for (to, word) in to.iter_mut().zip(words) {
+                *to = word.load(Ordering::Relaxed);
+            }
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && words[0].load(Ordering::Relaxed) == before {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    #[inline]
+    pub fn read(&self, key: u64, to: &mut [u64; SLOT_WORDS]) -> bool {
+        match self.find(key, hash(key)) {
+            Some(slot) => {
+                self.copy(slot, to);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline]
+    pub fn begin(&self, key: u64) -> Pending {
+        let hash = hash(key);
+        prefetch(&self.bucket(hash as usize & self.mask)[0]);
+        Pending { key, hash, slot: None }
+    }
+
+    /// The bucket is here: the slot's lines are asked for.
+    #[inline]
+    pub fn advance(&self, pending: &mut Pending) {
+        let bucket = self.bucket(pending.hash as usize & self.mask);
+        let entry = bucket[1..].iter().map(|e| e.load(Ordering::Acquire));
+        let entry = entry.into_iter().find(|&e| tag(e) == tag(pending.hash) && e & SLOT_MASK != 0);
+        pending.slot = entry.map(|e| (e & SLOT_MASK) - 1);
+        if let Some(slot) = pending.slot {
+            self.slot(slot).chunks(8).for_each(|line| prefetch(&line[0]));
+        }
+    }
+
+    #[inline]
+    pub fn finish(&self, pending: &Pending, to: &mut [u64; SLOT_WORDS]) -> bool {
+        match pending.slot {
+            Some(slot) if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == pending.key => {
+                self.copy(slot, to);
+                true
+            }
+            // The tag was another key's, or the entry lies further on.
+            _ => self.read(pending.key, to),
+        }
+    }
+
+    /// Runs `work` with the slot's sequence count taken.
+    #[inline]
+    fn write<T>(&self, slot: u64, work: impl FnOnce(&[AtomicU64]) -> T) -> T {
+        let words = self.slot(slot);
+        let taken = loop {
+            let count = words[0].load(Ordering::Relaxed);
+            let free = count & 1 == 0;
+            if free && words[0].compare_exchange_weak(count, count + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                break count;
+            }
+            std::hint::spin_loop();
+        };
+        fence(Ordering::Release);
+        let result = work(words);
+        words[0].store(taken + 2, Ordering::Release);
+        result
+    }
+
+    /// Adds one to the counter; gives the timestamp and the XOR of what changed.
+    #[inline]
+    pub fn add_one(&self, key: u64, draw: impl FnOnce() -> u64) -> (u64, u64) {
+        let slot = self.find(key, hash(key)).expect("invariant: updated keys are there");
+        self.write(slot, |words| {
+            let old = words[COUNTER_WORD].load(Ordering::Relaxed);
+            let cts = draw();
+            words[1].store(cts, Ordering::Relaxed);
+            words[COUNTER_WORD].store(old + 1, Ordering::Relaxed);
+            (cts, old ^ (old + 1))
+        })
+    }
+
+    /// Fills a slot and enters it; gives the fields.
+    #[inline]
+    pub fn insert(&self, key: u64, slot: u64, cts: u64) -> [u64; SLOT_WORDS - KEY_WORD] {
+        let fields = std::array::from_fn(|i| match i {
+            0 => key,
+            5 => 0,
+            i => key.wrapping_mul(31).wrapping_add(i as u64),
+        });
+        self.write(slot, |words| {
+            words[1].store(cts, Ordering::Relaxed);
+            words[KEY_WORD..].iter().zip(&fields).for_each(|(word, &field)| word.store(field, Ordering::Relaxed));
+        });
+        let hash = hash(key);
+        let new = tag(hash) << SLOT_BITS | (slot + 1);
+        let mut at = hash as usize & self.mask;
+        loop {
+            let bucket = self.bucket(at);
+            let free = bucket[1..].iter().find(|entry| {
+                entry.load(Ordering::Relaxed) == 0
+                    && entry.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed).is_ok()
+            });
+            if free.is_some() {
+                return fields;
+            }
+            bucket[0].store(1, Ordering::Relaxed);
+            at = (at + 1) & self.mask;
+        }
+    }
+
+    #[inline]
+    pub fn delete(&self, key: u64, cts: u64) {
+        let hash = hash(key);
+        let slot = self.find(key, hash).expect("invariant: deleted keys are there");
+        self.write(slot, |words| words[1].store(cts, Ordering::Relaxed));
+        let old = tag(hash) << SLOT_BITS | (slot + 1);
+        let mut at = hash as usize & self.mask;
+        loop {
+            let gone = self.bucket(at)[1..].iter().find(|entry| {
+                entry.load(Ordering::Relaxed) == old
+                    && entry.compare_exchange(old, 0, Ordering::Release, Ordering::Relaxed).is_ok()
+            });
+            if gone.is_some() {
+                return;
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_until_they_are_deleted_one_by_one_and_batched() {
+        let table = Table::new(5_000).expect("fits");
+        (0..5_000).for_each(|key| _ = table.insert(key, key, 1));
+        let mut slot = [0; SLOT_WORDS];
+        for key in 0..5_000 {
+            assert!(table.read(key, &mut slot) && slot[KEY_WORD] == key);
+            let mut pending = table.begin(key);
+            table.advance(&mut pending);
+            slot = [0; SLOT_WORDS];
+            assert!(table.finish(&pending, &mut slot) && slot[KEY_WORD] == key);
+        }
+        assert!(!table.read(5_000, &mut slot));
+        (0..5_000).step_by(2).for_each(|key| table.delete(key, 2));
+        (0..5_000).for_each(|key| assert_eq!(table.read(key, &mut slot), key % 2 == 1));
+    }
+
+    #[test]
+    fn an_update_gives_the_xor_of_what_it_changed() {
+        let table = Table::new(10).expect("fits");
+        table.insert(3, 3, 1);
+        for n in 0..9u64 {
+            assert_eq!(table.add_one(3, || n + 2), (n + 2, n ^ (n + 1)));
+        }
+        let mut slot = [0; SLOT_WORDS];
+        assert!(table.read(3, &mut slot));
+        assert_eq!((slot[1], slot[COUNTER_WORD]), (10, 9));
+    }
+}

@@ -1,0 +1,426 @@
+//! The workload `ptime`: P*TIME's single-operation transactions (REFERENCE.md A1, F1-F6) on 8 M x 168 B.
+//!
+//! Every operation is a transaction of its own, by a random key; an update adds one to a counter. The sessions are driven by as many threads as
+//! cores. Inserts and deletes take turns, a quarter of the table each, so that memory stays flat however long they are measured.
+
+use crate::adapter::{Content, Fetch, Kind};
+use crate::bare::Rates;
+use crate::error::BenchError;
+use crate::figure::{Due, Figure};
+use crate::log_plan::LogPlan;
+use crate::progress::say;
+use crate::run::{Measured, Plan};
+use crate::shape::{Order, TableShape, record168};
+use crate::source::{Draw, Rows, content_after};
+use crate::suite::{Running, Suite, SuiteArgs, Workload};
+use clap::Args;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Keys of a batched search.
+const KEYS: usize = 64;
+/// Of the table, inserted and deleted in one turn at most; the first turn is small, so that a slow system is done with it soon.
+const TURN: u64 = 4;
+const TURN_ROWS_FIRST: u64 = 10_000;
+const TURN_TIME_MAX: Duration = Duration::from_secs(3600);
+const CONNECTIONS: [usize; 6] = [1, 10, 100, 1000, 2400, 4800];
+const STREAMS: [usize; 3] = [1, 2, 4];
+
+const WORKLOAD: Workload = Workload {
+    name: "ptime",
+    cases: &[
+        ("load", "bulk load through the API, durable at the end"),
+        ("search", "by hash key, one thread and all"),
+        ("search-row", "the same, all columns"),
+        ("search-batched", "64 keys in one statement"),
+        ("search-btree", "by B+-tree key"),
+        ("update", "one field, durable, one thread and all"),
+        ("update-deferred", "answered at commit"),
+        ("update-lone", "one session, against the device's flush"),
+        ("insert", "durable"),
+        ("delete", "durable"),
+        ("mix-90-10", "searches and durable updates"),
+        ("mix-80-20", "searches and durable updates"),
+        ("mix-50-50", "searches and durable updates"),
+        ("connections", "search and update by 1 to 4,800 sessions"),
+        ("streams", "update on 1, 2 and 4 log streams"),
+    ],
+    adapters: &["freshet", "freshet-native"],
+    rows: 8_000_000,
+};
+
+/// Single-row transactions on 8 M x 168 B: P*TIME's figures, against the bare loop and peers
+#[derive(Args, Clone, Debug)]
+pub struct PtimeArgs {
+    #[command(flatten)]
+    suite: SuiteArgs,
+}
+
+pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
+    let mut suite = Suite::new(&args.suite, WORKLOAD, true)?;
+    for kind in suite.kinds() {
+        say(&format!("{}: {}", kind.name, kind.about));
+        Ptime::measure(&mut suite, kind)?;
+    }
+    scale(&mut suite);
+    suite.finish()
+}
+
+/// One adapter's part of a run.
+struct Ptime<'a> {
+    suite: &'a mut Suite,
+    running: Running,
+    shape: TableShape,
+    /// What the table holds.
+    content: Cell<Content>,
+}
+
+impl<'a> Ptime<'a> {
+    fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
+        let by_hash: Vec<&str> = WORKLOAD.cases.iter().map(|(name, _)| *name).collect();
+        let by_hash = by_hash.into_iter().filter(|case| !["search-btree", "streams"].contains(case));
+        if by_hash.into_iter().any(|case| suite.has(case)) {
+            let log = suite.log.clone();
+            Ptime::start(suite, kind, Order::Hash, &log)?.all()?;
+        }
+        let is_ours = kind.name.starts_with("freshet");
+        if suite.has("search-btree") && is_ours {
+            let log = suite.log.clone();
+            let mut ptime = Ptime::start(suite, kind, Order::Btree, &log)?;
+            ptime.fill("load-btree")?;
+            ptime.search_btree()?;
+        }
+        if suite.has("streams") && is_ours {
+            for streams in STREAMS {
+                let mut ptime = Ptime::start(suite, kind, Order::Hash, &LogPlan::Streams(streams))?;
+                ptime.fill("streams-load")?;
+                ptime.streams(streams)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(suite: &'a mut Suite, kind: Kind, order: Order, log: &LogPlan) -> Result<Ptime<'a>, BenchError> {
+        let shape = record168(order);
+        // Beside what is there, a turn of inserts.
+        let rows = suite.rows + suite.rows / TURN;
+        let running = suite.start(kind, std::slice::from_ref(&shape), &[rows], log)?;
+        Ok(Ptime { suite, running, shape, content: Cell::default() })
+    }
+
+    fn all(mut self) -> Result<(), BenchError> {
+        self.fill("load")?;
+        for (case, draw, published, source) in [
+            ("search", Draw::Search(Fetch::Counter), Some(1.4e6), "F5"),
+            ("search-row", Draw::Search(Fetch::Row), None, ""),
+            ("search-batched", Draw::Many(KEYS), None, ""),
+            ("update", Draw::Update, Some(140e3), "F1"),
+            ("mix-90-10", Draw::Mix { updates: 10 }, Some(430e3), "F6"),
+            ("mix-80-20", Draw::Mix { updates: 20 }, Some(350e3), "F6"),
+            ("mix-50-50", Draw::Mix { updates: 50 }, Some(200e3), "F6"),
+        ] {
+            if self.suite.has(case) {
+                self.sustained(case, &draw, published, source)?;
+            }
+        }
+        if self.suite.has("update-deferred") {
+            self.deferred()?;
+        }
+        if self.suite.has("update-lone") {
+            self.lone()?;
+        }
+        if self.suite.has("insert") || self.suite.has("delete") {
+            self.turns()?;
+        }
+        if self.suite.has("connections") {
+            self.connections()?;
+        }
+        Ok(())
+    }
+
+    /// Loads; the figure counts for the case `load`, memory included.
+    fn fill(&mut self, case: &str) -> Result<(), BenchError> {
+        let rows = self.suite.rows;
+        let loaded = self.suite.load(&self.running, 0, rows)?;
+        self.content.set(Content { rows, sum: 0 });
+        self.check()?;
+        if case != "load" || !self.suite.has("load") {
+            return Ok(());
+        }
+        let due = self.is_ours().then_some(Due::RateAtLeast(3e6));
+        self.suite.tell(loaded, due);
+        let facts = self.running.adapter.facts();
+        if let (Some(table), Some(index)) = (facts.table_bytes, facts.index_bytes) {
+            let raw = (rows * self.shape.raw_bytes()) as f64;
+            let figure = self.suite.figure(&self.running, "load", "memory", 0.0, 0.0);
+            let note = format!("{} B a row in tables, {} in indexes", table / rows, index / rows);
+            let figure = figure.ratio((table + index) as f64 / raw).note(note);
+            self.suite.tell(figure, Some(Due::RatioAtMost(1.30)));
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self) -> bool {
+        self.running.kind.name.starts_with("freshet")
+    }
+
+    fn is_sql(&self) -> bool {
+        self.running.kind.name == "freshet"
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        self.suite.check(&self.running, 0, self.content.get())
+    }
+
+    /// Measures, and checks what the table holds afterwards.
+    fn drive(&self, case: &str, plan: &Plan, draw: &Draw) -> Result<Measured<Rows>, BenchError> {
+        let (suite, shape) = (&*self.suite, &self.shape);
+        let threads = plan.threads as u64;
+        let measured = suite.measure(&self.running, case, plan, |thread, sessions| {
+            let n = thread as u64;
+            let own = |keys: &std::ops::Range<u64>| {
+                let at = |n: u64| keys.start + (keys.end - keys.start) * n / threads;
+                at(n)..at(n + 1)
+            };
+            let draw = match draw {
+                Draw::Insert(keys) => Draw::Insert(own(keys)),
+                Draw::Delete(keys) => Draw::Delete(own(keys)),
+                other => other.clone(),
+            };
+            Rows::new(draw, 0, shape, suite.rows, sessions, n)
+        })?;
+        self.content.set(content_after(self.content.get(), &measured.sources));
+        self.check()?;
+        Ok(measured)
+    }
+
+    fn limits(&self, threads: usize) -> Option<Rates> {
+        self.suite.limits.of(threads).copied()
+    }
+
+    /// By every number of threads where scaling is due, and every number of sessions that was asked for.
+    fn sustained(
+        &mut self,
+        case: &str,
+        draw: &Draw,
+        published: Option<f64>,
+        source: &'static str,
+    ) -> Result<(), BenchError> {
+        let all = self.suite.threads();
+        let counts = self.suite.thread_counts();
+        let scales = matches!(draw, Draw::Search(Fetch::Counter) | Draw::Update);
+        for threads in counts.into_iter().filter(|&threads| scales || threads == all) {
+            for sessions in self.suite.session_counts() {
+                let plan = self.suite.plan(threads, sessions);
+                let measured = self.drive(case, &plan, draw)?;
+                let mut figure = self.figure(case, &plan, &measured, draw);
+                (figure.published_per_s, figure.source) = (published, source);
+                self.judge(figure, draw, threads == all)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// With the limit of the same access.
+    fn figure(&self, case: &str, plan: &Plan, measured: &Measured<Rows>, draw: &Draw) -> Figure {
+        let unit = if matches!(draw, Draw::Many(_)) { "keys" } else { "operations" };
+        let mut figure = self.suite.figure_of(&self.running, case, unit, plan, measured);
+        if let Draw::Many(keys) = draw {
+            figure.amount *= *keys as f64;
+            figure.rate_per_s *= *keys as f64;
+        }
+        match self.limits(plan.threads) {
+            None => figure,
+            Some(rates) => figure.limit(match draw {
+                Draw::Search(_) => rates.search,
+                Draw::Many(_) => rates.batched,
+                Draw::Update => rates.update,
+                Draw::Mix { updates } => rates.mix(*updates as f64 / 100.0),
+                Draw::Insert(_) => rates.insert,
+                Draw::Delete(_) => rates.delete,
+            }),
+        }
+    }
+
+    fn judge(&mut self, figure: Figure, draw: &Draw, is_headline: bool) -> Result<(), BenchError> {
+        let share = match draw {
+            Draw::Search(Fetch::Counter) if self.is_sql() => Some(0.25),
+            Draw::Search(Fetch::Counter) => Some(0.5),
+            Draw::Many(_) => Some(0.4),
+            Draw::Update => Some(0.4),
+            _ => None,
+        };
+        let share = share.filter(|_| is_headline && self.is_ours());
+        let parts = (is_headline && self.is_ours() && *draw == Draw::Update).then(|| figure.clone());
+        self.suite.tell(figure, share.map(Due::RatioAtLeast));
+        if let Some(update) = parts {
+            let part = |name: &str| Figure {
+                figure: name.into(),
+                rate_per_s: 0.0,
+                ratio_to_limit: None,
+                slices: Vec::new(),
+                ..update.clone()
+            };
+            self.suite.tell(part("p99"), Some(Due::P99AtMostUs(5e3)));
+            let overhead = update.log_overhead_bytes_per_op.unwrap_or(0.0);
+            let note = format!("and {overhead:.0} B of padding and group headers");
+            self.suite.tell(part("log bytes").note(note), Some(Due::LogBytesAtMost(64.0)));
+        }
+        if let Draw::Mix { updates } = draw
+            && is_headline
+        {
+            self.judge_mix(*updates as f64 / 100.0);
+        }
+        Ok(())
+    }
+
+    /// Against what the pure rates of this system promise.
+    fn judge_mix(&mut self, updates: f64) {
+        let all = self.suite.threads();
+        let rate = |case: &str| {
+            let told =
+                self.suite.told(case, self.running.kind.name).filter(|f| f.threads == all && f.figure == "operations");
+            told.last().map(|f| f.rate_per_s)
+        };
+        let mixed = self.suite.last().cloned();
+        if let (Some(search), Some(update), Some(mixed)) = (rate("search"), rate("update"), mixed) {
+            let promised = 1.0 / ((1.0 - updates) / search + updates / update);
+            let figure = Figure { figure: "of its pure rates".into(), slices: Vec::new(), ..mixed.limit(promised) };
+            let due = self.is_ours().then_some(Due::RatioAtLeast(0.9));
+            self.suite.tell(figure, due);
+        }
+    }
+
+    fn deferred(&mut self) -> Result<(), BenchError> {
+        let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
+        let plan = Plan { durable: false, ..self.suite.plan(threads, sessions) };
+        let measured = self.drive("update-deferred", &plan, &Draw::Update)?;
+        let figure = self.figure("update-deferred", &plan, &measured, &Draw::Update);
+        self.suite.tell(figure.clone(), None);
+        let durable = self.suite.told("update", self.running.kind.name).filter(|f| f.threads == threads);
+        let durable = durable.filter(|f| f.figure == "operations").map(|f| f.rate_per_s).last();
+        if let Some(durable) = durable {
+            let figure = Figure { figure: "durable to deferred".into(), slices: Vec::new(), ..figure };
+            let ratio = durable / figure.rate_per_s;
+            self.suite.tell(
+                Figure { rate_per_s: 0.0, ..figure.ratio(ratio) },
+                self.is_ours().then_some(Due::RatioWithin(0.15)),
+            );
+        }
+        Ok(())
+    }
+
+    fn lone(&mut self) -> Result<(), BenchError> {
+        let plan = self.suite.plan(1, 1);
+        let measured = self.drive("update-lone", &plan, &Draw::Update)?;
+        let mut figure = self.suite.figure_of(&self.running, "update-lone", "operations", &plan, &measured);
+        let flush_us = self.suite.machine.flush_us.first().map_or(0.0, |(_, us)| *us);
+        let took_us = measured.latency_ns.value_at_quantile(0.5) as f64 / 1e3;
+        figure = figure.ratio(took_us / flush_us).note(format!("median in flushes of 4 KiB ({flush_us:.0} us)"));
+        (figure.published_per_s, figure.source) = (Some(1320.0), "F8");
+        let due = self.is_ours().then_some(Due::RatioAtMost(1.3));
+        self.suite.tell(figure, due);
+        Ok(())
+    }
+
+    /// Inserts and deletes by turns until each was measured for long enough.
+    fn turns(&mut self) -> Result<(), BenchError> {
+        let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
+        let (rows, seconds) = (self.suite.rows, self.suite.args.seconds);
+        let most = (rows / TURN).max(1);
+        let mut turn = TURN_ROWS_FIRST.min(most);
+        // A turn ends when all its keys are done.
+        let plan = Plan { warm_up: Duration::ZERO, time: TURN_TIME_MAX, ..self.suite.plan(threads, sessions) };
+        let mut both: [Option<Measured<Rows>>; 2] = [None, None];
+        while !both.iter().all(|m| m.as_ref().is_some_and(|m| m.seconds >= seconds)) {
+            let keys = rows..rows + turn;
+            let draws = [("insert", Draw::Insert(keys.clone())), ("delete", Draw::Delete(keys))];
+            let mut longest = 0f64;
+            for ((case, draw), sum) in draws.into_iter().zip(&mut both) {
+                let one = self.drive(case, &plan, &draw)?;
+                longest = longest.max(one.seconds);
+                match sum {
+                    None => *sum = Some(one),
+                    Some(sum) => sum.append(one),
+                }
+            }
+            if longest < seconds / 8.0 {
+                turn = (turn * 4).min(most);
+            }
+        }
+        let cases = [("insert", Draw::Insert(0..0), 80e3, 1.5e6), ("delete", Draw::Delete(0..0), 100e3, 2e6)];
+        for ((case, draw, published, due), measured) in cases.into_iter().zip(both) {
+            if let Some(measured) = measured.filter(|_| self.suite.has(case)) {
+                let mut figure = self.figure(case, &plan, &measured, &draw);
+                (figure.published_per_s, figure.source) = (Some(published), "F1");
+                self.suite.tell(figure, self.is_ours().then_some(Due::RateAtLeast(due)));
+            }
+        }
+        Ok(())
+    }
+
+    fn connections(&mut self) -> Result<(), BenchError> {
+        let threads = self.suite.threads();
+        for (figure_name, draw) in [("search", Draw::Search(Fetch::Counter)), ("update", Draw::Update)] {
+            for sessions in CONNECTIONS {
+                let plan = self.suite.plan(threads.min(sessions), sessions);
+                let measured = self.drive("connections", &plan, &draw)?;
+                let mut figure = self.figure("connections", &plan, &measured, &draw);
+                (figure.figure, figure.at) = (figure_name.into(), Some(sessions as f64));
+                self.suite.tell(figure, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn search_btree(&mut self) -> Result<(), BenchError> {
+        let (threads, sessions) = (self.suite.threads(), self.suite.sessions());
+        let (plan, draw) = (self.suite.plan(threads, sessions), Draw::Search(Fetch::Counter));
+        let measured = self.drive("search-btree", &plan, &draw)?;
+        let figure = self.figure("search-btree", &plan, &measured, &draw);
+        self.suite.tell(figure.clone(), None);
+        let hash = self.suite.told("search", self.running.kind.name).filter(|f| f.threads == threads);
+        let hash = hash.map(|f| f.rate_per_s).last();
+        if let Some(hash) = hash {
+            let figure = Figure { figure: "of the hash rate".into(), slices: Vec::new(), ..figure.limit(hash) };
+            self.suite.tell(figure, Some(Due::RatioAtLeast(0.5)));
+        }
+        Ok(())
+    }
+
+    fn streams(&mut self, streams: usize) -> Result<(), BenchError> {
+        let plan = self.suite.plan(self.suite.threads(), self.suite.sessions());
+        let measured = self.drive("streams", &plan, &Draw::Update)?;
+        let mut figure = self.figure("streams", &plan, &measured, &Draw::Update);
+        figure.at = Some(streams as f64);
+        self.suite.tell(figure.note(format!("{streams} log streams on one disk")), None);
+        Ok(())
+    }
+}
+
+/// More threads against one, and one against SQLite.
+fn scale(suite: &mut Suite) {
+    let all = suite.threads();
+    for (case, due) in [("search", 1.9), ("update", 1.7)] {
+        for adapter in ["freshet", "freshet-native"] {
+            let of = |adapter: &str, threads: usize| {
+                let told = suite.told(case, adapter).filter(|f| f.threads == threads && f.figure == "operations");
+                told.last().cloned()
+            };
+            let (one, many) = (of(adapter, 1), of(adapter, all));
+            let sqlite = of("sqlite", 1);
+            if let (Some(one), Some(many)) = (&one, many.filter(|_| all == 2)) {
+                let ratio = many.rate_per_s / one.rate_per_s;
+                let figure =
+                    Figure { figure: "two threads to one".into(), rate_per_s: 0.0, slices: Vec::new(), ..many };
+                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(due)));
+            }
+            if let (Some(one), Some(sqlite), "search", "freshet") = (one, sqlite, case, adapter) {
+                let ratio = one.rate_per_s / sqlite.rate_per_s;
+                let figure =
+                    Figure { figure: "one thread to SQLite's".into(), rate_per_s: 0.0, slices: Vec::new(), ..one };
+                suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(6.0)));
+            }
+        }
+    }
+}

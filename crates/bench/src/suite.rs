@@ -1,0 +1,423 @@
+//! What do workloads on adapters share? Arguments, the machine and its limits, starting a system, the figure of a measurement, the end.
+//!
+//! A workload is a list of cases. It goes through the chosen adapters one after the other, each alone: start, load, measure, check, close. What
+//! a run needs is said before it starts ([`Suite::start`]); a system that is not installed costs a line, not the run.
+
+use crate::adapter::{self, Adapter, Content, Kind, Loading, Setup};
+use crate::bare::{Limits, Rates};
+use crate::error::{BenchError, on};
+use crate::figure::{self, Due, Figure, Setting};
+use crate::log_plan::LogPlan;
+use crate::machine::{self, Machine};
+use crate::progress::{during, say};
+use crate::run::{self, Measured, Plan, Source};
+use crate::scratch::Scratch;
+use crate::shape::TableShape;
+use clap::Args;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The headline's sessions (REFERENCE.md F6).
+pub const SESSIONS: usize = 4800;
+/// Below it a run only shows that it works: nothing is due.
+const ROWS_JUDGED: u64 = 1_000_000;
+/// Log, images and what else a run writes, beside its data.
+const DISK_BESIDE_BYTES: u64 = 6 << 30;
+/// What a database takes beside its data.
+const MEMORY_BESIDE_BYTES: u64 = 1 << 30;
+
+/// What every workload takes.
+#[derive(Args, Clone, Debug)]
+pub struct SuiteArgs {
+    /// Rows of the table [default: the workload's own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(64..=1 << 32))]
+    pub rows: Option<u64>,
+    /// Seconds of each measurement; headline figures take 60
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Seconds before each measurement
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    pub warm_up: f64,
+    /// Only these cases [default: all]
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Only these systems [default: the workload's own]
+    #[arg(long = "adapter", value_name = "ADAPTER", value_delimiter = ',')]
+    pub adapters: Vec<String>,
+    /// Threads that drive the sessions, several for a sweep [default: one per core, and one where scaling is due]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
+    pub threads: Vec<usize>,
+    /// Sessions of all threads, several for a sweep [default: 4800]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
+    pub sessions: Vec<usize>,
+    /// Log streams, or a log directory (repeatable)
+    #[arg(long, value_name = "LOG")]
+    pub log: Vec<LogPlan>,
+    /// Operations per second of an open loop [default: closed loop]
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub rate: Option<f64>,
+    /// Append the figures as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Where the databases are made, on the disk that is to be measured
+    #[arg(long, value_name = "DIR", default_value = "freshet-data/bench")]
+    pub data: PathBuf,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 && s <= 1e12 => Ok(s),
+        _ => Err("a number above 0".to_owned()),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=100_000).contains(&n) => Ok(n),
+        _ => Err("a number from 1 to 100000".to_owned()),
+    }
+}
+
+/// A workload as its module describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    pub name: &'static str,
+    /// Names, and what each of them measures.
+    pub cases: &'static [(&'static str, &'static str)],
+    pub adapters: &'static [&'static str],
+    pub rows: u64,
+}
+
+/// A run of one workload.
+pub struct Suite {
+    pub args: SuiteArgs,
+    pub workload: Workload,
+    pub machine: Machine,
+    pub limits: Limits,
+    pub rows: u64,
+    pub log: LogPlan,
+    kinds: Vec<Kind>,
+    figures: Vec<Figure>,
+    notes: BTreeMap<&'static str, String>,
+}
+
+/// A system with its tables, in a directory that goes when it does.
+pub struct Running {
+    pub kind: Kind,
+    pub adapter: Box<dyn Adapter>,
+    pub tables: Vec<TableShape>,
+    pub setup: Setup,
+    // Dropped last.
+    _scratch: Scratch,
+}
+
+impl Suite {
+    /// Refuses what does not exist, then measures the machine; the limits too, where the workload compares with them.
+    pub fn new(args: &SuiteArgs, workload: Workload, has_limits: bool) -> Result<Suite, BenchError> {
+        for case in &args.cases {
+            if !workload.cases.iter().any(|(name, _)| name == case) {
+                let known: Vec<&str> = workload.cases.iter().map(|(name, _)| *name).collect();
+                let (name, known) = (workload.name, known.join(", "));
+                return Err(BenchError::Usage(format!("{name} has no case {case}; there are: {known}")));
+            }
+        }
+        let kinds = adapter::chosen(&args.adapters, workload.adapters)?;
+        let log = LogPlan::of_all(&args.log).map_err(BenchError::Usage)?;
+        let rows = args.rows.unwrap_or(workload.rows);
+        std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
+        let machine = measure_machine(args, rows)?;
+        machine.lines().iter().for_each(|line| say(line));
+        let mut suite = Suite {
+            args: args.clone(),
+            workload,
+            machine,
+            limits: Limits::default(),
+            rows,
+            log,
+            kinds,
+            figures: Vec::new(),
+            notes: BTreeMap::new(),
+        };
+        if has_limits {
+            suite.measure_limits()?;
+        }
+        Ok(suite)
+    }
+
+    fn measure_limits(&mut self) -> Result<(), BenchError> {
+        need_memory(Limits::memory_bytes(self.rows), "the bare loop", self.rows)?;
+        let threads = self.thread_counts();
+        let time = Duration::from_secs_f64((self.args.seconds / 4.0).min(1.0));
+        let scratch = Scratch::new(&self.args.data, "bare")?;
+        let (dir, rows) = (scratch.path(), self.rows);
+        let measure = |done: &_| Limits::measure(dir, rows, &threads, time, done);
+        self.limits = during("bare loop", threads.len() as u64, measure)?;
+        for rates in &self.limits.rates {
+            say(&limit_line(rates));
+        }
+        Ok(())
+    }
+
+    /// One and all cores, or what was asked for.
+    pub fn thread_counts(&self) -> Vec<usize> {
+        let mut counts = match self.args.threads.as_slice() {
+            [] => vec![1, self.machine.cores],
+            given => given.to_vec(),
+        };
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    /// The headline's.
+    pub fn threads(&self) -> usize {
+        self.thread_counts().last().copied().unwrap_or(1)
+    }
+
+    pub fn sessions(&self) -> usize {
+        self.session_counts().last().copied().unwrap_or(SESSIONS)
+    }
+
+    pub fn session_counts(&self) -> Vec<usize> {
+        if self.args.sessions.is_empty() { vec![SESSIONS] } else { self.args.sessions.clone() }
+    }
+
+    /// Whether the case was asked for, or nothing was.
+    pub fn has(&self, case: &str) -> bool {
+        self.args.cases.is_empty() || self.args.cases.iter().any(|asked| asked == case)
+    }
+
+    /// The adapters that are here; a line for each that is not.
+    pub fn kinds(&mut self) -> Vec<Kind> {
+        let available = |kind: &Kind| match (kind.is_available)() {
+            Ok(()) => true,
+            Err(missing) => {
+                say(&format!("{}: left out: {}; {}", kind.name, missing.reason, missing.remedy));
+                false
+            }
+        };
+        self.kinds.iter().copied().filter(available).collect()
+    }
+
+    /// Opens a system with these tables, empty. `rows` is what they will hold.
+    pub fn start(
+        &mut self,
+        kind: Kind,
+        tables: &[TableShape],
+        rows: &[u64],
+        log: &LogPlan,
+    ) -> Result<Running, BenchError> {
+        let data: u64 = tables.iter().zip(rows).map(|(table, rows)| table.memory_bytes() * rows).sum();
+        let memory_bytes = data * 3 / 2 + MEMORY_BESIDE_BYTES;
+        need_memory(memory_bytes, kind.name, rows.iter().sum())?;
+        self.need_disk(data)?;
+        let scratch = Scratch::new(&self.args.data, kind.name)?;
+        let most = self.session_counts().into_iter().max().unwrap_or(SESSIONS).max(SESSIONS);
+        let setup = Setup { dir: scratch.path().to_owned(), log: log.clone(), memory_bytes, sessions_max: most };
+        let mut adapter = (kind.start)(&setup)?;
+        adapter.create(tables)?;
+        let note = adapter.note();
+        if !note.is_empty() && self.notes.insert(kind.name, note.clone()).as_ref() != Some(&note) {
+            say(&format!("{}: {note}", kind.name));
+        }
+        Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _scratch: scratch })
+    }
+
+    fn need_disk(&self, data: u64) -> Result<(), BenchError> {
+        // The images of a checkpoint, twice while the next one is written.
+        let need = data * 2 + if self.rows >= ROWS_JUDGED { DISK_BESIDE_BYTES } else { 0 };
+        let have = machine::disk_available(&self.args.data)?;
+        if need > have {
+            return Err(BenchError::Machine(format!(
+                "{} needs about {} MiB of disk and {} has {} MiB: use --data on another disk, or fewer rows with --rows",
+                self.workload.name,
+                need >> 20,
+                self.args.data.display(),
+                have >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Fills a table; the figure of it, not yet told.
+    pub fn load(&self, running: &Running, table: usize, rows: u64) -> Result<Figure, BenchError> {
+        let threads = self.threads();
+        let what = format!("{}: load {}", running.kind.name, running.tables[table].name);
+        let start = Instant::now();
+        during(&what, rows, |done| running.adapter.load(&Loading { table, rows: 0..rows, threads, done }))?;
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(self.figure(running, "load", "rows", rows as f64, seconds).threads(threads))
+    }
+
+    /// A figure of a system of this run.
+    pub fn figure(&self, running: &Running, case: &str, unit: &'static str, amount: f64, seconds: f64) -> Figure {
+        let figure = Figure::new(case, unit, amount, unit, seconds);
+        Figure { workload: self.workload.name, adapter: running.kind.name, ..figure }
+    }
+
+    pub fn plan(&self, threads: usize, sessions: usize) -> Plan {
+        Plan {
+            threads,
+            sessions,
+            warm_up: Duration::from_secs_f64(self.args.warm_up),
+            time: Duration::from_secs_f64(self.args.seconds),
+            rate: self.args.rate,
+            durable: true,
+        }
+    }
+
+    pub fn measure<S: Source>(
+        &self,
+        running: &Running,
+        case: &str,
+        plan: &Plan,
+        source: impl Fn(usize, usize) -> S + Sync,
+    ) -> Result<Measured<S>, BenchError> {
+        run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source)
+    }
+
+    /// The figure of a measurement, with how long and how much log, not yet told.
+    pub fn figure_of<S>(
+        &self,
+        running: &Running,
+        case: &str,
+        unit: &'static str,
+        plan: &Plan,
+        m: &Measured<S>,
+    ) -> Figure {
+        Figure {
+            threads: plan.threads,
+            sessions: plan.sessions,
+            p50_us: Some(m.p50_us()),
+            p99_us: Some(m.p99_us()),
+            p99_measured_us: Some(m.latency_ns.value_at_quantile(0.99) as f64 / 1e3),
+            log_bytes_per_op: m.per_operation(|f| f.log_bytes).filter(|b| *b > 0.0),
+            log_overhead_bytes_per_op: m.per_operation(|f| f.log_overhead_bytes).filter(|b| *b > 0.0),
+            flushes_per_s: m.per_second(|f| f.flushes).filter(|r| *r > 0.0),
+            checkpoints: m.after.checkpoints.zip(m.before.checkpoints).map(|(after, before)| after - before),
+            memory_bytes: Some((m.resident_before, m.resident_after)),
+            slices: m.slices.clone(),
+            ..self.figure(running, case, unit, m.operations as f64, m.seconds)
+        }
+    }
+
+    /// Fails the run if the system does not hold what it should.
+    pub fn check(&self, running: &Running, table: usize, due: Content) -> Result<(), BenchError> {
+        let found = running.adapter.content(table)?;
+        if found == due {
+            return Ok(());
+        }
+        let (name, table) = (running.kind.name, running.tables[table].name);
+        Err(BenchError::WrongData(format!(
+            "{name}: {table} holds {} rows with a sum of {}, where {} with {} were acknowledged",
+            found.rows, found.sum, due.rows, due.sum
+        )))
+    }
+
+    /// Whether what is due is judged.
+    pub fn is_judged(&self) -> bool {
+        self.rows >= ROWS_JUDGED
+    }
+
+    /// Says a figure at once, with what is due of it, and keeps it.
+    pub fn tell(&mut self, figure: Figure, due: Option<Due>) {
+        let figure = match due {
+            Some(due) if self.is_judged() => figure.due(due),
+            _ => figure,
+        };
+        let line = figure::rates_table(std::slice::from_ref(&figure)).pop().unwrap_or_default();
+        say(&format!("  {line}"));
+        self.figures.push(figure);
+    }
+
+    /// The figure told last.
+    pub fn last(&self) -> Option<&Figure> {
+        self.figures.last()
+    }
+
+    /// Those told of a case by an adapter.
+    pub fn told(&self, case: &str, adapter: &str) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().filter(move |f| f.case == case && f.adapter == adapter)
+    }
+
+    /// The table, the files, the verdict.
+    pub fn finish(mut self) -> Result<(), BenchError> {
+        compare_with_peers(&mut self.figures);
+        say("");
+        figure::rates_table(&self.figures).iter().for_each(|line| say(line));
+        let setting = self.setting();
+        if let Some(path) = &self.args.json {
+            figure::append_json(path, &self.figures, &setting)?;
+        }
+        say("");
+        say(&figure::verdict(&self.figures));
+        Ok(())
+    }
+
+    fn setting(&self) -> Setting {
+        let mut config = BTreeMap::from([
+            ("data", self.args.data.display().to_string()),
+            ("rows", self.rows.to_string()),
+            ("seconds", self.args.seconds.to_string()),
+            ("warm_up", self.args.warm_up.to_string()),
+            ("log", self.log.to_string()),
+        ]);
+        if let Some(rate) = self.args.rate {
+            config.insert("rate", rate.to_string());
+        }
+        config.extend(self.notes.iter().map(|(name, note)| (*name, note.clone())));
+        let version = env!("CARGO_PKG_VERSION");
+        Setting { commit: figure::commit(), version, config, machine: self.machine.clone() }
+    }
+}
+
+/// The probe's file is small where the run is: a smoke run takes no gigabyte.
+fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
+    let bytes = (rows * 168).clamp(8 << 20, 256 << 20);
+    during("limits of this machine", 1, |_| Machine::measure(&args.data, bytes))
+}
+
+fn limit_line(rates: &Rates) -> String {
+    let m = |rate: f64| format!("{:.2}", rate / 1e6);
+    format!(
+        "bare loop, {} threads, M/s: search {}, batched {}, update {} ({:.0} us a flush), insert {}, delete {}, one row {}, ten rows {}",
+        rates.threads,
+        m(rates.search),
+        m(rates.batched),
+        m(rates.update),
+        rates.flush_us,
+        m(rates.insert),
+        m(rates.delete),
+        m(rates.one_row),
+        m(rates.ten_rows)
+    )
+}
+
+fn need_memory(need: u64, who: &str, rows: u64) -> Result<(), BenchError> {
+    let have = machine::memory_available();
+    if have > 0 && need > have {
+        return Err(BenchError::Machine(format!(
+            "{who} needs about {} MiB of memory for {rows} rows and {} MiB are available: use fewer with --rows",
+            need >> 20,
+            have >> 20
+        )));
+    }
+    Ok(())
+}
+
+/// Ours in multiples of the others', where the same was measured.
+fn compare_with_peers(figures: &mut [Figure]) {
+    let is_ours = |adapter: &str| adapter.starts_with("freshet");
+    let key = |f: &Figure| (f.case.clone(), f.figure.clone(), f.threads, f.sessions, f.at.map(f64::to_bits));
+    let peers: Vec<_> = figures.iter().filter(|f| !is_ours(f.adapter) && f.rate_per_s > 0.0).cloned().collect();
+    for own in figures.iter_mut().filter(|f| is_ours(f.adapter)) {
+        let own_key = key(own);
+        for peer in peers.iter().filter(|peer| key(peer) == own_key) {
+            own.peers.insert(peer.adapter, own.rate_per_s / peer.rate_per_s);
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Filling indexes from the rows that are in place: at a restart, for CREATE INDEX, at the end of a bulk load.
+//!
+//! | index | how |
+//! |---|---|
+//! | hash | sized for the rows counted, then filled by all threads at once, each fetching a batch of buckets ahead; nothing splits |
+//! | B+-tree | each thread collects and sorts a run; the runs are cut at the same keys, and each cut is merged into leaves of its own |
+//!
+//! A table's indexes are filled in one pass over its pages, of which only the words of keys are read.
+//!
+//! 1. Nobody writes the tables meanwhile: after replay nobody is there, DDL has closed the table's gate, a load has its storage to itself.
+//!    Garbage collection may cut chains, which changes heads and no record.
+//! 2. A row with a chain is not entered but given back as *aged*: the caller enters each of its versions.
+//! 3. Where keys are checked no two rows of equal keys get past: of a hash index the later inserter meets the earlier one under the
+//!    bucket's lock; in a tree equal keys are neighbours after the sort, and no cut parts them.
+
+use crate::catalog::{Index, Table, Tree};
+use crate::crew::Crew;
+use crate::ids::{PageNo, RowId};
+use crate::index::{BTreeIndex, Conflict, Probe, TreePart};
+use crate::mem::{Claim, PAGE_WORDS};
+use crate::schema::{KeyBuf, LIVE, Row};
+use crate::txn::fetch_stored;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages that a thread takes at once.
+const STRIDE: usize = 32;
+const PAGE_BYTES: u64 = (PAGE_WORDS * 8) as u64;
+/// Merged entries after which a thread looks whether it shall stop.
+const LOOK_EVERY: usize = 1 << 14;
+
+/// Who has the indexes filled: what it asks for, and what it is told.
+pub(crate) trait Overseer: Sync {
+    /// Whether unique keys are to be checked, and memory to be asked for.
+    fn is_checked(&self) -> bool;
+    /// Bytes of pages that were worked off.
+    fn done(&self, bytes: u64);
+    /// Memory for keys being sorted; false: there is none.
+    fn take_scratch(&self, bytes: u64) -> bool;
+    fn give_scratch(&self, bytes: u64);
+    fn is_cancelled(&self) -> bool;
+}
+
+/// Why indexes could not be filled. What is in them means nothing then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// Two rows have the same key of this unique index.
+    Duplicate(String),
+    OutOfMemory,
+    Cancelled,
+}
+
+/// A table whose indexes are being filled.
+pub(crate) struct Filling<'a> {
+    table: &'a Table,
+    indexes: &'a [Arc<Index>],
+    pages: Vec<PageNo>,
+    /// Record words of their keys.
+    key_words: Vec<usize>,
+    /// Of each B+-tree among the indexes, the runs collected; empty lists for hash indexes.
+    runs: Vec<Mutex<Vec<Run>>>,
+    aged: Mutex<Vec<RowId>>,
+}
+
+/// Keys and row ids, one after another, in order once sorted.
+type Run = Vec<u64>;
+
+impl<'a> Filling<'a> {
+    /// `indexes` are empty, and need not be the table's yet.
+    pub fn new(table: &'a Table, indexes: &'a [Arc<Index>]) -> Filling<'a> {
+        let runs = indexes.iter().map(|_| Mutex::default()).collect();
+        let columns = indexes.iter().flat_map(|index| index.def.columns.iter());
+        let mut key_words: Vec<usize> =
+            columns.flat_map(|column| table.layout.words_of(usize::from(column.column))).collect();
+        key_words.sort_unstable();
+        key_words.dedup();
+        let pages = table.store.primary.pages();
+        Filling { table, indexes, pages, key_words, runs, aged: Mutex::default() }
+    }
+
+    pub fn table(&self) -> &Table {
+        self.table
+    }
+
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+/// What the sorting takes, until it is over.
+struct Scratch<'a, O: Overseer> {
+    overseer: &'a O,
+    taken: AtomicU64,
+}
+
+impl<O: Overseer> Scratch<'_, O> {
+    /// Room for another entry of so many words.
+    fn make_room(&self, run: &mut Run, words: usize) -> Result<(), Unfit> {
+        const FIRST_WORDS: usize = 1 << 10;
+        if run.len() + words <= run.capacity() {
+            return Ok(());
+        }
+        let more = run.capacity().max(FIRST_WORDS);
+        if !self.overseer.take_scratch(more as u64 * 8) {
+            return Err(Unfit::OutOfMemory);
+        }
+        self.taken.fetch_add(more as u64 * 8, Ordering::Relaxed);
+        run.reserve_exact(run.capacity() + more - run.len());
+        Ok(())
+    }
+}
+
+impl<O: Overseer> Drop for Scratch<'_, O> {
+    fn drop(&mut self) {
+        self.overseer.give_scratch(*self.taken.get_mut());
+    }
+}
+
+/// Fills the indexes; gives the aged rows of each table, by the tables' positions.
+pub(crate) fn fill<'b, O: Overseer>(
+    batch: &'b [Filling<'b>],
+    crew: Crew,
+    overseer: &O,
+) -> Result<Vec<(usize, RowId)>, Unfit> {
+    let scratch = Scratch { overseer, taken: AtomicU64::new(0) };
+    let strides = |(i, table): (usize, &Filling<'_>)| (0..table.pages.len()).step_by(STRIDE).map(move |from| (i, from));
+    let pieces: Vec<(usize, usize)> = batch.iter().enumerate().flat_map(strides).collect();
+    let work = |collector: &mut Collector<'_, 'b, O>, at: usize| {
+        if overseer.is_cancelled() {
+            return Err(Unfit::Cancelled);
+        }
+        let (table, from) = pieces[at];
+        collector.turn_to(&batch[table]);
+        let pages = &batch[table].pages;
+        let pages = &pages[from..pages.len().min(from + STRIDE)];
+        collector.collect(pages)?;
+        overseer.done(pages.len() as u64 * PAGE_BYTES);
+        Ok(())
+    };
+    crew.work(pieces.len(), || Collector::new(&scratch), work, |mut collector| collector.hand_in())?;
+    build_trees(batch, crew, overseer)?;
+    let aged = batch.iter().enumerate();
+    Ok(aged.flat_map(|(i, table)| std::mem::take(&mut *table.aged.lock()).into_iter().map(move |id| (i, id))).collect())
+}
+
+/// What one thread has of the table that it is at.
+struct Collector<'s, 'b, O: Overseer> {
+    scratch: &'s Scratch<'s, O>,
+    table: Option<&'b Filling<'b>>,
+    row: Row,
+    key: KeyBuf,
+    /// Per index: entries of the hash index, or the run of the tree.
+    hashes: Vec<Vec<(u64, RowId)>>,
+    runs: Vec<Run>,
+    aged: Vec<RowId>,
+}
+
+impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
+    fn new(scratch: &'s Scratch<'s, O>) -> Collector<'s, 'b, O> {
+        let (hashes, runs, aged) = (Vec::new(), Vec::new(), Vec::new());
+        Collector { scratch, table: None, row: Row::default(), key: KeyBuf::default(), hashes, runs, aged }
+    }
+
+    fn turn_to(&mut self, table: &'b Filling<'b>) {
+        if self.table.is_some_and(|current| std::ptr::eq(current, table)) {
+            return;
+        }
+        self.hand_in();
+        self.hashes.resize_with(table.indexes.len(), Vec::new);
+        self.runs.resize_with(table.indexes.len(), Vec::new);
+        self.table = Some(table);
+    }
+
+    /// Sorts the runs and leaves them with their table.
+    fn hand_in(&mut self) {
+        let Some(table) = self.table.take() else { return };
+        table.aged.lock().append(&mut self.aged);
+        let indexes = table.indexes.iter().zip(&table.runs);
+        for (run, (index, runs)) in self.runs.iter_mut().zip(indexes) {
+            let mut run = std::mem::take(run);
+            if !run.is_empty() {
+                sort(&mut run, index.spec.words() + 1);
+                runs.lock().push(run);
+            }
+        }
+    }
+
+    fn collect(&mut self, pages: &[PageNo]) -> Result<(), Unfit> {
+        let Some(Filling { table, indexes, key_words, .. }) = self.table else { return Ok(()) };
+        let primary = &table.store.primary;
+        for &page in pages {
+            for id in (0..primary.slots_per_page()).map(|slot| RowId::new(page, slot as u16)) {
+                let slot = primary.slot(id);
+                if !slot.head().node.is_none() {
+                    self.aged.push(id);
+                } else if slot.load(1) & LIVE != 0 {
+                    self.row.pick(primary.persistent_words(), key_words, |at| slot.load(at));
+                    self.add(table, indexes, id)?;
+                }
+            }
+        }
+        let checked = self.scratch.overseer.is_checked();
+        for (entries, index) in self.hashes.iter_mut().zip(*indexes) {
+            match &index.tree {
+                Tree::Hash(tree) if checked => {
+                    let twins = Twins { table, index };
+                    let unique = index.def.unique;
+                    let probe =
+                        |id, met| if unique && twins.is_pair(id, met) { Probe::Duplicate } else { Probe::Ignore };
+                    tree.bulk_insert_checked(entries, unique, probe).map_err(|conflict| twins.unfit(conflict))?;
+                    entries.clear();
+                }
+                Tree::Hash(tree) => tree.bulk_insert(entries.drain(..)),
+                Tree::BTree(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, table: &Table, indexes: &[Arc<Index>], id: RowId) -> Result<(), Unfit> {
+        for (i, index) in indexes.iter().enumerate() {
+            for column in index.spec.columns() {
+                fetch_stored(table, &mut self.row, usize::from(column.column));
+            }
+            match &index.tree {
+                Tree::Hash(_) => self.hashes[i].push((index.spec.hash_row(&table.layout, &self.row), id)),
+                Tree::BTree(_) => {
+                    index.spec.of_row(&table.layout, &self.row, &mut self.key);
+                    self.scratch.make_room(&mut self.runs[i], self.key.words.len() + 1)?;
+                    self.runs[i].extend_from_slice(&self.key.words);
+                    self.runs[i].push(id.0);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks whether rows that an index cannot tell apart have one key.
+struct Twins<'a> {
+    table: &'a Table,
+    index: &'a Index,
+}
+
+impl Twins<'_> {
+    /// The row's columns; nothing if its key has a null, which equals nothing.
+    fn key_of(&self, id: RowId) -> Option<Row> {
+        let primary = &self.table.store.primary;
+        let mut row = Row::default();
+        primary.slot(id).copy(row.start_copy(primary.persistent_words()));
+        for column in self.index.spec.columns() {
+            fetch_stored(self.table, &mut row, usize::from(column.column));
+        }
+        let mut columns = self.index.spec.columns();
+        (!columns.any(|c| row.is_null(&self.table.layout, usize::from(c.column)))).then_some(row)
+    }
+
+    fn is_pair(&self, a: RowId, b: RowId) -> bool {
+        let keys = self.key_of(a).zip(self.key_of(b));
+        keys.is_some_and(|(a, b)| self.index.spec.rows_equal(&self.table.layout, &a, &b))
+    }
+
+    /// Whether any two of the rows, whose keys are equal in words, are.
+    fn has_pair(&self, ids: &[RowId]) -> bool {
+        let mut keys: Vec<Row> = ids.iter().filter_map(|&id| self.key_of(id)).collect();
+        keys.sort_by(|a, b| self.index.spec.compare_rows(&self.table.layout, a, b));
+        keys.windows(2).any(|pair| self.index.spec.rows_equal(&self.table.layout, &pair[0], &pair[1]))
+    }
+
+    fn unfit(&self, conflict: Conflict) -> Unfit {
+        match conflict {
+            Conflict::OutOfMemory => Unfit::OutOfMemory,
+            Conflict::Duplicate(_) | Conflict::Wait(_) => Unfit::Duplicate(self.index.def.name.clone()),
+        }
+    }
+}
+
+// ---- B+-trees
+
+/// Sorts entries of so many words each.
+fn sort(run: &mut Run, words: usize) {
+    /// Entries as arrays of their length: compared in place, and moved whole.
+    fn arrays<const WORDS: usize>(run: &mut [u64]) {
+        run.as_chunks_mut::<WORDS>().0.sort_unstable();
+    }
+    match words {
+        2 => arrays::<2>(run),
+        3 => arrays::<3>(run),
+        4 => arrays::<4>(run),
+        5 => arrays::<5>(run),
+        6 => arrays::<6>(run),
+        7 => arrays::<7>(run),
+        8 => arrays::<8>(run),
+        9 => arrays::<9>(run),
+        10 => arrays::<10>(run),
+        // Wider keys are sorted through references, which takes their memory twice.
+        _ => {
+            let mut entries: Vec<&[u64]> = run.chunks_exact(words).collect();
+            entries.sort_unstable();
+            *run = entries.concat();
+        }
+    }
+}
+
+/// A tree with its sorted runs, and where they are cut.
+struct Cut<'a> {
+    table: &'a Table,
+    index: &'a Index,
+    tree: &'a BTreeIndex,
+    runs: Vec<Run>,
+    /// Positions that begin the second and later parts: keys without a row, so that equal keys stay together.
+    cuts: Vec<Vec<u64>>,
+    parts: Vec<Mutex<Option<TreePart>>>,
+}
+
+fn build_trees<O: Overseer>(batch: &[Filling<'_>], crew: Crew, overseer: &O) -> Result<(), Unfit> {
+    let mut trees = Vec::new();
+    for filling in batch {
+        for (index, runs) in filling.indexes.iter().zip(&filling.runs) {
+            if let Tree::BTree(tree) = &index.tree {
+                let runs = std::mem::take(&mut *runs.lock());
+                let words = index.spec.words() + 1;
+                let cuts = cuts(&runs, words, crew.threads);
+                let entries = runs.iter().map(|run| run.len() / words).sum();
+                if overseer.is_checked() && !tree.take_for_build(entries, cuts.len() + 1, Claim::Growth) {
+                    return Err(Unfit::OutOfMemory);
+                }
+                let parts = (0..=cuts.len()).map(|_| Mutex::default()).collect();
+                trees.push(Cut { table: filling.table, index, tree, runs, cuts, parts });
+            }
+        }
+    }
+    let pieces: Vec<(usize, usize)> =
+        trees.iter().enumerate().flat_map(|(i, tree)| (0..tree.parts.len()).map(move |part| (i, part))).collect();
+    let work = |(): &mut (), at: usize| {
+        let (tree, part) = pieces[at];
+        let cut = &trees[tree];
+        *cut.parts[part].lock() = Some(cut.build(part, overseer)?);
+        Ok(())
+    };
+    crew.work(pieces.len(), || (), work, |()| ())?;
+    for Cut { tree, parts, .. } in trees {
+        tree.join(parts.into_iter().filter_map(Mutex::into_inner));
+    }
+    Ok(())
+}
+
+/// Keys that cut the runs into about equal parts, from the longest run. Small trees are not cut.
+fn cuts(runs: &[Run], words: usize, parts: usize) -> Vec<Vec<u64>> {
+    const PART_ENTRIES: usize = 1 << 14;
+    let entries: usize = runs.iter().map(|run| run.len() / words).sum();
+    let parts = parts.min(entries / PART_ENTRIES).max(1);
+    let Some(longest) = runs.iter().max_by_key(|run| run.len()) else { return Vec::new() };
+    let at = |part: usize| longest.len() / words * part / parts * words;
+    let cut = |part: usize| {
+        let mut cut = longest[at(part)..at(part) + words].to_vec();
+        cut[words - 1] = 0;
+        cut
+    };
+    (1..parts).map(cut).collect()
+}
+
+impl Cut<'_> {
+    /// Merges what lies between two cuts into leaves.
+    fn build<O: Overseer>(&self, part: usize, overseer: &O) -> Result<TreePart, Unfit> {
+        let words = self.index.spec.words() + 1;
+        let bound = |run: &Run, cut: Option<&Vec<u64>>, otherwise: usize| match cut {
+            Some(cut) => lower_bound(run, words, cut) * words,
+            None => otherwise,
+        };
+        let low = part.checked_sub(1).map(|before| &self.cuts[before]);
+        let high = self.cuts.get(part);
+        let slices = self.runs.iter().map(|run| &run[bound(run, low, 0)..bound(run, high, run.len())]);
+        let slices: Vec<&[u64]> = slices.filter(|slice| !slice.is_empty()).collect();
+        let twins =
+            (overseer.is_checked() && self.index.def.unique).then_some(Twins { table: self.table, index: self.index });
+        let mut merge =
+            Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
+        let built = self.tree.build_part(part == 0, &mut merge);
+        merge.close();
+        merge.unfit.map_or(Ok(built), Err)
+    }
+}
+
+/// Entries of several sorted runs in one order. Ends early when it is found that the index cannot be.
+struct Merge<'a, O: Overseer> {
+    slices: Vec<&'a [u64]>,
+    words: usize,
+    overseer: &'a O,
+    /// Given where keys are checked.
+    twins: Option<Twins<'a>>,
+    /// Rows whose keys are equal to the last in words.
+    alike: Vec<RowId>,
+    key: Vec<u64>,
+    seen: usize,
+    unfit: Option<Unfit>,
+}
+
+impl<'a, O: Overseer> Iterator for &mut Merge<'a, O> {
+    type Item = (&'a [u64], RowId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let words = self.words;
+        self.seen += 1;
+        if self.seen.is_multiple_of(LOOK_EVERY) && self.overseer.is_cancelled() {
+            self.unfit = Some(Unfit::Cancelled);
+        }
+        if self.unfit.is_some() {
+            return None;
+        }
+        let (first, _) = self.slices.iter().enumerate().min_by_key(|(_, slice)| &slice[..words])?;
+        let (entry, rest) = self.slices[first].split_at(words);
+        if rest.is_empty() {
+            self.slices.swap_remove(first);
+        } else {
+            self.slices[first] = rest;
+        }
+        let (key, row) = (&entry[..words - 1], RowId(entry[words - 1]));
+        if self.twins.is_some() {
+            self.note(key, row);
+        }
+        Some((key, row))
+    }
+}
+
+impl<O: Overseer> Merge<'_, O> {
+    fn note(&mut self, key: &[u64], row: RowId) {
+        if key != self.key {
+            self.close();
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+        self.alike.push(row);
+    }
+
+    /// The rows of one key in words are together: none may have the same key.
+    fn close(&mut self) {
+        if let Some(twins) = &self.twins
+            && self.alike.len() > 1
+            && twins.has_pair(&self.alike)
+        {
+            self.unfit.get_or_insert(Unfit::Duplicate(twins.index.def.name.clone()));
+        }
+        self.alike.clear();
+    }
+}
+
+/// The first entry of a sorted run that is not below `cut`.
+fn lower_bound(run: &Run, words: usize, cut: &[u64]) -> usize {
+    let (mut low, mut high) = (0, run.len() / words);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if &run[middle * words..(middle + 1) * words] < cut { low = middle + 1 } else { high = middle }
+    }
+    low
+}
