@@ -130,7 +130,7 @@ impl Figure {
     }
 
     /// What is due, and whether it is met.
-    fn verdict(&self) -> String {
+    pub fn verdict(&self) -> String {
         let Some(due) = self.due else {
             return String::new();
         };
@@ -212,7 +212,7 @@ pub fn micros(us: f64) -> String {
 }
 
 /// Columns of one width; those in `numbers` stand to the right.
-fn aligned<const N: usize>(
+pub fn aligned<const N: usize>(
     head: &[String; N],
     rows: impl Iterator<Item = [String; N]>,
     numbers: std::ops::Range<usize>,

@@ -9,13 +9,17 @@
 //! | [`progress`] | what does a person see meanwhile |
 //! | [`scratch`] | where does a run write |
 //! | [`shape`] | which tables, for every system |
+//! | [`device`] | how does a log device behave that this machine does not have |
 //! | [`log_plan`] | where does a system write its log |
 //! | [`adapter`] | what may a workload ask of a system, and who can answer |
 //! | [`run`] | how fast does it answer: sessions, window, latencies |
 //! | [`bare`] | what could any software reach here |
 //! | [`source`] | what do the sessions ask for |
+//! | [`report`] | what did it look like, beside 2002 to 2013 |
 //! | [`suite`] | what do workloads on adapters share |
-//! | [`ptime`] | the workload `ptime` |
+//! | [`ptime`], [`hotspot`], [`scan`] | the workloads of those names |
+//! | [`compare`] | is it faster than it was |
+//! | [`disks`], [`directory`], [`tptbm`], [`extreme`] | the workloads of these names |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -32,13 +36,22 @@ pub mod figure;
 pub mod progress;
 pub mod scratch;
 pub mod shape;
+pub mod device;
 pub mod log_plan;
 pub mod adapter;
 pub mod run;
 pub mod bare;
 pub mod source;
+pub mod report;
 pub mod suite;
 pub mod ptime;
+pub mod hotspot;
+pub mod scan;
+pub mod compare;
+pub mod disks;
+pub mod directory;
+pub mod tptbm;
+pub mod extreme;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -59,7 +72,14 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 enum Workload {
     Ptime(ptime::PtimeArgs),
+    Hotspot(hotspot::HotspotArgs),
+    Scan(scan::ScanArgs),
+    Disks(disks::DisksArgs),
+    Directory(directory::DirectoryArgs),
+    Tptbm(tptbm::TptbmArgs),
+    Extreme(extreme::ExtremeArgs),
     Restart(restart::RestartArgs),
+    Compare(compare::CompareArgs),
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
     Reopen(reopen::ReopenArgs),
@@ -69,6 +89,13 @@ enum Workload {
 pub fn run(args: BenchArgs) -> ExitCode {
     let outcome = match args.workload {
         Workload::Ptime(args) => ptime::run(&args),
+        Workload::Hotspot(args) => hotspot::run(&args),
+        Workload::Scan(args) => scan::run(&args),
+        Workload::Compare(args) => compare::run(&args),
+        Workload::Disks(args) => disks::run(&args),
+        Workload::Directory(args) => directory::run(&args),
+        Workload::Tptbm(args) => tptbm::run(&args),
+        Workload::Extreme(args) => extreme::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
     };

@@ -45,8 +45,9 @@ const WORKLOAD: Workload = Workload {
         ("connections", "search and update by 1 to 4,800 sessions"),
         ("streams", "update on 1, 2 and 4 log streams"),
     ],
-    adapters: &["freshet", "freshet-native"],
+    adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
     rows: 8_000_000,
+    judged_rows: 1_000_000,
 };
 
 /// Single-row transactions on 8 M x 168 B: P*TIME's figures, against the bare loop and peers
@@ -83,7 +84,7 @@ impl<'a> Ptime<'a> {
             let log = suite.log.clone();
             Ptime::start(suite, kind, Order::Hash, &log)?.all()?;
         }
-        let is_ours = kind.name.starts_with("freshet");
+        let is_ours = kind.is_ours();
         if suite.has("search-btree") && is_ours {
             let log = suite.log.clone();
             let mut ptime = Ptime::start(suite, kind, Order::Btree, &log)?;
@@ -161,7 +162,7 @@ impl<'a> Ptime<'a> {
     }
 
     fn is_ours(&self) -> bool {
-        self.running.kind.name.starts_with("freshet")
+        self.running.kind.is_ours()
     }
 
     fn is_sql(&self) -> bool {

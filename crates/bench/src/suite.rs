@@ -3,13 +3,14 @@
 //! A workload is a list of cases. It goes through the chosen adapters one after the other, each alone: start, load, measure, check, close. What
 //! a run needs is said before it starts ([`Suite::start`]); a system that is not installed costs a line, not the run.
 
-use crate::adapter::{self, Adapter, Content, Kind, Loading, Setup};
+use crate::adapter::{self, Adapter, CONNECTIONS_USUAL, Content, Kind, Loading, Setup};
 use crate::bare::{Limits, Rates};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
-use crate::log_plan::LogPlan;
+use crate::log_plan::{Laid, LogPlan};
 use crate::machine::{self, Machine};
 use crate::progress::{during, say};
+use crate::report;
 use crate::run::{self, Measured, Plan, Source};
 use crate::scratch::Scratch;
 use crate::shape::TableShape;
@@ -20,10 +21,13 @@ use std::time::{Duration, Instant};
 
 /// The headline's sessions (REFERENCE.md F6).
 pub const SESSIONS: usize = 4800;
-/// Below it a run only shows that it works: nothing is due.
-const ROWS_JUDGED: u64 = 1_000_000;
 /// Log, images and what else a run writes, beside its data.
 const DISK_BESIDE_BYTES: u64 = 6 << 30;
+/// Of a database that is smaller than a few log segments.
+const DISK_SMALL_BYTES: u64 = 256 << 20;
+const DISK_BESIDE_SMALL_BYTES: u64 = 1 << 30;
+/// The log of a database, at most: what our options allow by default.
+const LOG_BYTES: u64 = 4 << 30;
 /// What a database takes beside its data.
 const MEMORY_BESIDE_BYTES: u64 = 1 << 30;
 
@@ -51,7 +55,7 @@ pub struct SuiteArgs {
     /// Sessions of all threads, several for a sweep [default: 4800]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = count)]
     pub sessions: Vec<usize>,
-    /// Log streams, or a log directory (repeatable)
+    /// Log streams, a log directory, or modelled devices: model:flush=8ms,bandwidth=40MB/s,... (repeatable)
     #[arg(long, value_name = "LOG")]
     pub log: Vec<LogPlan>,
     /// Operations per second of an open loop [default: closed loop]
@@ -90,6 +94,8 @@ pub struct Workload {
     pub cases: &'static [(&'static str, &'static str)],
     pub adapters: &'static [&'static str],
     pub rows: u64,
+    /// With fewer rows a run only shows that it works: nothing is due.
+    pub judged_rows: u64,
 }
 
 /// A run of one workload.
@@ -100,6 +106,8 @@ pub struct Suite {
     pub limits: Limits,
     pub rows: u64,
     pub log: LogPlan,
+    /// Of a driver, at most, where there are connections.
+    pub connections: usize,
     kinds: Vec<Kind>,
     figures: Vec<Figure>,
     notes: BTreeMap<&'static str, String>,
@@ -112,6 +120,7 @@ pub struct Running {
     pub tables: Vec<TableShape>,
     pub setup: Setup,
     // Dropped last.
+    _laid: Laid,
     _scratch: Scratch,
 }
 
@@ -138,6 +147,7 @@ impl Suite {
             limits: Limits::default(),
             rows,
             log,
+            connections: CONNECTIONS_USUAL,
             kinds,
             figures: Vec::new(),
             notes: BTreeMap::new(),
@@ -217,19 +227,22 @@ impl Suite {
         self.need_disk(data)?;
         let scratch = Scratch::new(&self.args.data, kind.name)?;
         let most = self.session_counts().into_iter().max().unwrap_or(SESSIONS).max(SESSIONS);
-        let setup = Setup { dir: scratch.path().to_owned(), log: log.clone(), memory_bytes, sessions_max: most };
+        let laid = Laid::at(log.clone(), scratch.path());
+        log.refuse_too_small(scratch.path(), LOG_BYTES)?;
+        let mut setup = Setup::new(scratch.path().to_owned(), log.clone(), memory_bytes, most);
+        setup.connections = self.connections;
         let mut adapter = (kind.start)(&setup)?;
         adapter.create(tables)?;
         let note = adapter.note();
         if !note.is_empty() && self.notes.insert(kind.name, note.clone()).as_ref() != Some(&note) {
             say(&format!("{}: {note}", kind.name));
         }
-        Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _scratch: scratch })
+        Ok(Running { kind, adapter, tables: tables.to_vec(), setup, _laid: laid, _scratch: scratch })
     }
 
     fn need_disk(&self, data: u64) -> Result<(), BenchError> {
         // The images of a checkpoint, twice while the next one is written.
-        let need = data * 2 + if self.rows >= ROWS_JUDGED { DISK_BESIDE_BYTES } else { 0 };
+        let need = data * 2 + if data >= DISK_SMALL_BYTES { DISK_BESIDE_BYTES } else { DISK_BESIDE_SMALL_BYTES };
         let have = machine::disk_available(&self.args.data)?;
         if need > have {
             return Err(BenchError::Machine(format!(
@@ -277,7 +290,10 @@ impl Suite {
         plan: &Plan,
         source: impl Fn(usize, usize) -> S + Sync,
     ) -> Result<Measured<S>, BenchError> {
-        run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source)
+        running.setup.engage(true);
+        let measured = run::measure(&format!("{}: {case}", running.kind.name), &*running.adapter, plan, source);
+        running.setup.engage(false);
+        measured
     }
 
     /// The figure of a measurement, with how long and how much log, not yet told.
@@ -320,7 +336,7 @@ impl Suite {
 
     /// Whether what is due is judged.
     pub fn is_judged(&self) -> bool {
-        self.rows >= ROWS_JUDGED
+        self.rows >= self.workload.judged_rows && self.machine.optimised
     }
 
     /// Says a figure at once, with what is due of it, and keeps it.
@@ -352,6 +368,10 @@ impl Suite {
         let setting = self.setting();
         if let Some(path) = &self.args.json {
             figure::append_json(path, &self.figures, &setting)?;
+        }
+        if let Some(path) = &self.args.html {
+            let page = report::page(self.workload.name, self.workload.cases, &self.figures, &setting);
+            std::fs::write(path, page).map_err(on(path))?;
         }
         say("");
         say(&figure::verdict(&self.figures));

@@ -4,14 +4,27 @@
 
 use freshet_db::{Database, Datum, Options, Session, Value};
 use freshet_engine::schema::Row;
+use freshet_engine::txn::Lookup;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const LIST: usize = 64;
-const CASES: [&str; 8] =
-    ["sql-hash", "sql-btree", "sql-in-hash", "sql-in-btree", "row-hash", "row-btree", "sum", "range"];
+const CASES: [&str; 12] = [
+    "sql-hash",
+    "sql-btree",
+    "sql-in-hash",
+    "sql-in-btree",
+    "sql-many-hash",
+    "sql-many-btree",
+    "row-hash",
+    "row-btree",
+    "row-many-hash",
+    "row-many-btree",
+    "sum",
+    "range",
+];
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -92,8 +105,12 @@ fn stepper(db: &Database, case: &str, rows: i64) -> Result<Stepper> {
         "sql-btree" => sql_point(db, "select c5 from t where c1 = $1", scattered),
         "sql-in-hash" => sql_list(db, "id", |id| id),
         "sql-in-btree" => sql_list(db, "c1", scattered),
+        "sql-many-hash" => sql_many(db, "select c5 from t where id = $1", |id| id),
+        "sql-many-btree" => sql_many(db, "select c5 from t where c1 = $1", scattered),
         "row-hash" => row_point(db, 0, |id| id),
         "row-btree" => row_point(db, 1, scattered),
+        "row-many-hash" => row_many(db, 0, |id| id),
+        "row-many-btree" => row_many(db, 1, scattered),
         "sum" => {
             let mut session = db.session()?;
             let sum = session.prepare("select sum(c5) from t")?;
@@ -139,20 +156,64 @@ fn sql_list(db: &Database, column: &str, key: fn(i64) -> i64) -> Result<Stepper>
     }))
 }
 
+fn sql_many(db: &Database, sql: &str, key: fn(i64) -> i64) -> Result<Stepper> {
+    let mut session = db.session()?;
+    let select = session.prepare(sql)?;
+    let mut parameters: Vec<[Datum; 1]> = vec![[Datum::Null]; LIST];
+    let mut ids = [0; LIST];
+    Ok(Box::new(move |keys| {
+        for (id, parameter) in ids.iter_mut().zip(&mut parameters) {
+            *id = keys.next();
+            parameter[0] = Datum::Int(key(*id));
+        }
+        let sets: [&[Datum]; LIST] = std::array::from_fn(|i| parameters[i].as_slice());
+        let found = session.query_many(&select, &sets)?;
+        assert!(found.rows().len() == LIST && found.rows().i64(7, 0) == Some(ids[7] * 31 + 5));
+        Ok(LIST as u64)
+    }))
+}
+
 fn row_point(db: &Database, index: usize, key: fn(i64) -> i64) -> Result<Stepper> {
     let mut session = db.engine().connect()?;
     let table = db.engine().schema().table("t").ok_or("the table is there")?.clone();
+    let lookup = Lookup::new(&table, &table.indexes[index], [5]);
     let mut row = Row::default();
     Ok(Box::new(move |keys| {
         for _ in 0..64 {
             let id = keys.next();
             let wanted = key(id);
             session.begin_read();
-            let found = session.get(&table, &table.indexes[index], |_| Value::Int(wanted), &mut row);
+            let found = session.look_up(&lookup, |_| Value::Int(wanted), &mut row);
             assert!(found.is_some() && row.get(&table.layout, 5) == Value::Int(id * 31 + 5));
             session.commit().map_err(|_| "a read commits")?;
         }
         Ok(64)
+    }))
+}
+
+fn row_many(db: &Database, index: usize, key: fn(i64) -> i64) -> Result<Stepper> {
+    let mut session = db.engine().connect()?;
+    let table = db.engine().schema().table("t").ok_or("the table is there")?.clone();
+    let lookup = Lookup::new(&table, &table.indexes[index], [5]);
+    let mut row = Row::default();
+    let mut ids = [0; LIST];
+    Ok(Box::new(move |keys| {
+        ids.iter_mut().for_each(|id| *id = keys.next());
+        session.begin_read();
+        let mut count = 0;
+        session.look_up_many(
+            &lookup,
+            LIST,
+            |i, _| Value::Int(key(ids[i])),
+            &mut row,
+            |i, _, row| {
+                assert!(row.get(&table.layout, 5) == Value::Int(ids[i] * 31 + 5));
+                count += 1;
+            },
+        );
+        assert_eq!(count, LIST);
+        session.commit().map_err(|_| "a read commits")?;
+        Ok(LIST as u64)
     }))
 }
 

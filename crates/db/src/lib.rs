@@ -40,6 +40,7 @@ pub use datum::IntoDatum;
 pub use freshet_engine::engine::{CheckpointFailure, CheckpointProgress, CheckpointReport, OpenError, Options, Stats};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::ids::Cts;
+use freshet_engine::io::Io;
 pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
@@ -47,6 +48,7 @@ pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
 use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
 pub use load::{Appender, BulkLoad};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -64,6 +66,30 @@ pub struct Session {
     inner: sql::Session,
     rows: RowSet,
     converted: Vec<Datum>,
+    /// Of `query_many`: rows after each set of parameters.
+    ends: Vec<usize>,
+    /// Of one set, where they run one by one.
+    rows_of_one: RowSet,
+}
+
+/// The rows of a statement that ran with many sets of parameters.
+#[derive(Clone, Copy)]
+pub struct RowSets<'s> {
+    rows: &'s RowSet,
+    ends: &'s [usize],
+}
+
+impl RowSets<'_> {
+    /// The rows of all sets, one set's after the other's.
+    pub fn rows(&self) -> &RowSet {
+        self.rows
+    }
+
+    /// Which of them are of the `i`-th set.
+    pub fn of(&self, i: usize) -> Range<usize> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        start..self.ends[i]
+    }
 }
 
 /// A prepared statement; cheap to clone, usable by every session of its database.
@@ -109,9 +135,20 @@ impl Database {
         Ok(Database { engine: Engine::open(options)?, cache: Arc::default() })
     }
 
+    /// The same on files from outside, which may be slower or fail.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Database, OpenError> {
+        Ok(Database { engine: Engine::open_on(io, options)?, cache: Arc::default() })
+    }
+
     /// A new connection.
     pub fn session(&self) -> Result<Session, SqlError> {
-        Ok(Session { inner: self.sql_session()?, rows: RowSet::default(), converted: Vec::new() })
+        Ok(Session {
+            inner: self.sql_session()?,
+            rows: RowSet::default(),
+            converted: Vec::new(),
+            ends: Vec::new(),
+            rows_of_one: RowSet::default(),
+        })
     }
 
     /// A session in steps, as an event loop drives it; it shares this database's statement cache.
@@ -204,16 +241,70 @@ impl Session {
         Ok(&self.rows)
     }
 
+    /// Runs a statement with many sets of parameters. Lookups by key run at one snapshot and share their cache misses, several times as fast as one by one;
+    /// other statements run one after the other, each on its own.
+    ///
+    /// ```
+    /// # use freshet_db::{Database, IntoDatum, Options};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = Database::open(Options::small(dir.path()))?;
+    /// let mut session = db.session()?;
+    /// session.run("CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'one'), (3, 'three')")?;
+    /// let select = session.prepare("SELECT name FROM t WHERE id = $1")?;
+    /// let found = session.query_many(&select, &[&[3.into_datum()], &[2.into_datum()], &[1.into_datum()]])?;
+    /// assert_eq!(found.rows().text(found.of(0).start, 0), Some("three"));
+    /// assert!(found.of(1).is_empty());
+    /// assert_eq!(found.of(2), 1..2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn query_many(&mut self, statement: &Statement, sets: &[&[Datum]]) -> Result<RowSets<'_>, SqlError> {
+        self.ends.clear();
+        let has_bytes = sets.iter().copied().flatten().any(|parameter| matches!(parameter, Datum::Bytes(_)));
+        let looked_up = match has_bytes {
+            true => None,
+            false => self.inner.look_up_many(&statement.prepared, sets, &mut self.rows, &mut self.ends),
+        };
+        match looked_up {
+            Some(looked_up) => self.settle_look_up(looked_up)?,
+            None => self.query_each(statement, sets)?,
+        }
+        Ok(RowSets { rows: &self.rows, ends: &self.ends })
+    }
+
+    fn query_each(&mut self, statement: &Statement, sets: &[&[Datum]]) -> Result<(), SqlError> {
+        let mut all = std::mem::take(&mut self.rows_of_one);
+        all.charge_to(self.inner.engine());
+        all.start(statement.columns());
+        let mut run = || -> Result<(), SqlError> {
+            for parameters in sets {
+                let outcome = self.complete(statement, parameters)?;
+                self.settle(&outcome)?;
+                all.append(&self.rows)?;
+                self.ends.push(all.len());
+            }
+            Ok(())
+        };
+        let ran = run();
+        self.rows_of_one = std::mem::replace(&mut self.rows, all);
+        ran
+    }
+
     /// The short way of a SELECT by key. `None`: this is none, or its parameters are to be converted.
     #[inline]
     fn look_up(&mut self, statement: &Statement, parameters: &[Datum]) -> Option<Result<(), SqlError>> {
         if parameters.iter().any(|parameter| matches!(parameter, Datum::Bytes(_))) {
             return None;
         }
-        match self.inner.look_up(&statement.prepared, parameters, &mut self.rows)? {
-            Ok(None) => Some(Ok(())),
-            Ok(Some(cts)) => Some(self.inner.engine().wait_durable(cts).wait().map_err(SqlError::from)),
-            Err(error) => Some(Err(self.told(error))),
+        let looked_up = self.inner.look_up(&statement.prepared, parameters, &mut self.rows)?;
+        Some(self.settle_look_up(looked_up))
+    }
+
+    #[inline]
+    fn settle_look_up(&self, looked_up: Result<Option<Cts>, SqlError>) -> Result<(), SqlError> {
+        match looked_up {
+            Ok(None) => Ok(()),
+            Ok(Some(cts)) => Ok(self.inner.engine().wait_durable(cts).wait()?),
+            Err(error) => Err(self.told(error)),
         }
     }
 

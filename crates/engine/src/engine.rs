@@ -311,6 +311,11 @@ impl Engine {
         Engine::start(Arc::new(OsIo), Arc::new(OsClock::new()), options, true)
     }
 
+    /// The same on files from outside: log devices that this machine does not have.
+    pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Engine, OpenError> {
+        Engine::start(io, Arc::new(OsClock::new()), options, true)
+    }
+
     /// Opens a database in a world from outside; the caller drives [`Engine::step`].
     pub fn open_with(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options) -> Result<Engine, OpenError> {
         Engine::start(io, clock, options, false)

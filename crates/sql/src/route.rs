@@ -70,6 +70,15 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// Changes at most one row, which a unique key names.
+    pub fn locks_by_key(&self) -> bool {
+        match self {
+            Plan::Update(update) => update.search.is_by_key(),
+            Plan::Delete(delete) => delete.search.is_by_key(),
+            _ => false,
+        }
+    }
+
     /// Runs at the durable horizon when it is a transaction of its own.
     pub fn only_reads(&self) -> bool {
         match self {

@@ -131,6 +131,15 @@ impl RowSet {
         Ok(())
     }
 
+    /// Appends the rows of a result with the same columns.
+    pub fn append(&mut self, other: &RowSet) -> Result<(), SqlError> {
+        for row in 0..other.len() {
+            (0..self.columns.len()).for_each(|column| self.push(&other.get(row, column)));
+            self.finish_row()?;
+        }
+        Ok(())
+    }
+
     #[cold]
     fn make_room(&mut self, bytes: usize) -> Result<(), SqlError> {
         room_for(&mut self.cells, 1, self.heap.capacity() as u64, &mut self.charge)?;

@@ -18,7 +18,7 @@
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
-use crate::compiled::point::Point;
+use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, definition, query};
 use crate::error::SqlError;
 use crate::expr::Env;
@@ -188,6 +188,7 @@ pub struct Session {
     inner: freshet_engine::txn::Session,
     cache: Arc<StatementCache>,
     scratch: Scratch,
+    looking: PointScratch,
     interrupt: Interrupt,
     inline_limit: Option<Duration>,
     /// The statement that runs has met the limit once.
@@ -232,6 +233,7 @@ impl Session {
             engine: engine.clone(),
             cache,
             scratch: Scratch::default(),
+            looking: PointScratch::default(),
             interrupt,
             inline_limit: None,
             is_long: false,
@@ -386,7 +388,7 @@ impl Session {
         step
     }
 
-    /// Runs a statement that looks one row up by its key as a transaction of its own: what its reply waits for, if anything. `None`: this is no such
+    /// Runs a statement that looks rows up by key as a transaction of its own: what its reply waits for, if anything. `None`: this is no such
     /// statement, or not the moment for it, and `execute` is to run it.
     #[inline]
     pub fn look_up(
@@ -396,15 +398,45 @@ impl Session {
         rows: &mut RowSet,
     ) -> Option<Result<Option<Cts>, SqlError>> {
         let point = statement.point.as_ref()?;
+        if !self.takes_short_way(statement, parameters) {
+            return None;
+        }
+        self.start_look_up(statement, rows)?;
+        let given = point.run(&mut self.inner, parameters, &mut self.looking, rows);
+        Some(self.end_look_up(given))
+    }
+
+    /// Runs `look_up`'s statement with many sets of parameters, at one snapshot and with their cache misses overlapped. `ends` learns how many
+    /// rows there are after each set.
+    pub fn look_up_many(
+        &mut self,
+        statement: &Prepared,
+        sets: &[&[Datum]],
+        rows: &mut RowSet,
+        ends: &mut Vec<usize>,
+    ) -> Option<Result<Option<Cts>, SqlError>> {
+        let point = statement.point.as_ref().filter(|point| point.is_single())?;
+        if !sets.iter().all(|parameters| self.takes_short_way(statement, parameters)) {
+            return None;
+        }
+        self.start_look_up(statement, rows)?;
+        let given = point.run_many(&mut self.inner, sets, &mut self.looking, rows, ends);
+        Some(self.end_look_up(given))
+    }
+
+    #[inline]
+    fn takes_short_way(&self, statement: &Prepared, parameters: &[Datum]) -> bool {
         let types = &statement.parameters;
-        let is_ready = self.block == Block::None
+        self.block == Block::None
             && self.pending.is_none()
             && !self.inner.in_transaction()
             && types.len() == parameters.len()
-            && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum));
-        if !is_ready {
-            return None;
-        }
+            && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
+    }
+
+    /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
+    #[inline]
+    fn start_look_up(&mut self, statement: &Prepared, rows: &mut RowSet) -> Option<()> {
         self.error_dependency = None;
         rows.charge_to(&self.engine);
         rows.start(&statement.columns);
@@ -413,10 +445,12 @@ impl Session {
             self.inner.rollback();
             return None;
         }
-        self.scratch.make_room(1);
-        let given = point.run(&mut self.inner, parameters, &mut self.scratch.rows[0], rows);
-        let committed = self.inner.commit();
-        Some(match (given, committed) {
+        Some(())
+    }
+
+    #[inline]
+    fn end_look_up(&mut self, given: Result<(), SqlError>) -> Result<Option<Cts>, SqlError> {
+        match (given, self.inner.commit()) {
             (Ok(()), Ok(committed)) if committed.cts == Cts::ZERO => Ok(None),
             (Ok(()), Ok(committed)) => Ok(self.depends_on(committed.cts)),
             (Err(error), Ok(committed)) => {
@@ -424,10 +458,8 @@ impl Session {
                 Err(error)
             }
             (_, Err(Stop::Error(error))) => Err(error.into()),
-            (_, Err(Stop::Wait(_))) => {
-                unreachable!("invariant: a transaction that wrote nothing has nothing to wait for")
-            }
-        })
+            (_, Err(Stop::Wait(_))) => unreachable!("invariant: who wrote nothing has nothing to wait for"),
+        }
     }
 
     /// Goes on after a wait.
@@ -579,7 +611,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        self.inner.begin_statement();
+        match statement.plan.locks_by_key() {
+            true => self.inner.begin_statement_at_newest(),
+            false => self.inner.begin_statement(),
+        }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
         }
@@ -588,6 +623,9 @@ impl Session {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
             };
+            if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
+                self.inner.begin_statement();
+            }
             return self.run(&statement, parameters, rows);
         }
         self.run(statement, parameters, rows)

@@ -4,12 +4,12 @@
 //! ticket is durable, exactly as a program that embeds Freshet would do it.
 
 use super::native::{LOAD_BATCH, facts, options};
-use super::sql::{Dialect, Say, Statements, definition};
+use super::sql::{Dialect, Say, Statements, definition, index_definition};
 use super::{
     Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
 };
 use crate::error::BenchError;
-use crate::shape::{TableShape, Ty, text_of};
+use crate::shape::{IndexShape, TableShape, Ty, text_of};
 use freshet_db::{Database, Datum, RowSet, Session, SqlError, Statement, Ticket};
 use freshet_engine::ids::Cts;
 use std::collections::VecDeque;
@@ -37,7 +37,11 @@ impl From<SqlError> for BenchError {
 
 impl Embedded {
     fn open(setup: &Setup) -> Result<Embedded, BenchError> {
-        Ok(Embedded { db: Database::open(options(setup))?, tables: Vec::new() })
+        let db = match &setup.modelled_io {
+            Some(io) => Database::open_on(io.clone(), options(setup))?,
+            None => Database::open(options(setup))?,
+        };
+        Ok(Embedded { db, tables: Vec::new() })
     }
 }
 
@@ -114,6 +118,13 @@ impl Adapter for Embedded {
         let sum = session.prepare(&Say::Sum { table }.text(&self.tables))?;
         let answer = totals(session.query(&sum, &[])?)?;
         Ok(Content { rows: answer.rows, sum: answer.sum })
+    }
+
+    fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
+        let shape = &mut self.tables[table];
+        self.db.session()?.run(&index_definition(shape, index, Dialect::Freshet))?;
+        shape.indexes.push(index.clone());
+        Ok(true)
     }
 
     fn facts(&self) -> Facts {
@@ -211,16 +222,21 @@ fn prepared<'s>(
 }
 
 fn is_read(op: &Op<'_>) -> bool {
-    matches!(op, Op::Search { .. } | Op::SearchMany { .. } | Op::Sum { .. })
+    matches!(op, Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. })
 }
 
 fn bind(op: &Op<'_>, tables: &[TableShape], parameters: &mut Vec<Datum>) {
     parameters.clear();
     match *op {
-        Op::Search { key, .. } | Op::Delete { key, .. } => parameters.push(Datum::Int(key)),
+        Op::Search { key, .. } | Op::Delete { key, .. } | Op::Traverse { key, .. } => parameters.push(Datum::Int(key)),
         Op::SearchMany { keys, .. } => parameters.extend(keys.iter().map(|&key| Datum::Int(key))),
         Op::Update { key, add, .. } => parameters.extend([Datum::Int(key), Datum::Int(add)]),
         Op::Insert { table, cells } => fill(&tables[table], cells, parameters),
+        Op::InsertRow { table, id } => {
+            let mut cells = Vec::with_capacity(tables[table].columns.len());
+            (tables[table].row)(id, &mut cells);
+            fill(&tables[table], &cells, parameters);
+        }
         Op::Sum { .. } | Op::Transaction(_) => {}
     }
 }

@@ -5,6 +5,11 @@
 //! | [`sql`] | | statements as text, for every adapter that speaks SQL |
 //! | [`freshet`] | `freshet` | embedded, prepared SQL through the public API |
 //! | [`native`] | `freshet-native` | the engine's row API, without SQL |
+//! | [`sqlite`] | `sqlite` | SQLite in this process |
+//! | [`redb`] | `redb` | a key-value store in this process |
+//! | [`child`], [`wire`] | | servers in processes of their own, and how they are asked |
+//! | [`freshet_wire`] | `freshet-wire` | our server over loopback, tokio-postgres |
+//! | [`postgres`] | `postgres` | PostgreSQL over loopback, tokio-postgres |
 //!
 //! A workload says *what* ([`Op`], by table, index and key); an adapter knows how its system says it. Rules that make figures comparable:
 //!
@@ -17,12 +22,22 @@
 
 pub mod freshet;
 pub mod native;
+#[cfg(feature = "peers")]
+pub mod redb;
 pub mod sql;
+#[cfg(feature = "peers")]
+pub mod sqlite;
+pub mod child;
+pub mod wire;
+pub mod freshet_wire;
+pub mod postgres;
 
+use crate::device::ModelledIo;
 use crate::error::BenchError;
 use crate::log_plan::LogPlan;
-use crate::shape::TableShape;
+use crate::shape::{IndexShape, TableShape};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// How a system is set up. Every adapter asserts that it is.
@@ -34,7 +49,30 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// Sessions of all drivers together, at most.
     pub sessions_max: usize,
+    /// Connections of one driver, at most, where there are connections: sessions beyond share them.
+    pub connections: usize,
+    /// The files of the log's modelled devices, if it has such.
+    pub modelled_io: Option<Arc<ModelledIo>>,
 }
+
+impl Setup {
+    pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Setup {
+        let modelled_io = log.modelled_io(&dir);
+        Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, modelled_io }
+    }
+
+    /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has
+    /// served for a while they are recycled.
+    pub fn engage(&self, engaged: bool) {
+        if let (Some(io), true) = (&self.modelled_io, engaged) {
+            io.settle();
+        }
+        self.log.engage(engaged);
+    }
+}
+
+/// Enough that a server with a process for each is at its best.
+pub const CONNECTIONS_USUAL: usize = 32;
 
 /// One thing to do. Keys are values of the index's column.
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +102,22 @@ pub enum Op<'a> {
         table: usize,
         cells: &'a [i64],
     },
+    /// Inserts the table's row with this number.
+    InsertRow {
+        table: usize,
+        id: u64,
+    },
     Delete {
         table: usize,
         index: usize,
         key: i64,
+    },
+    /// The next `rows` rows in the order of a B+-tree, from this key on.
+    Traverse {
+        table: usize,
+        index: usize,
+        key: i64,
+        rows: usize,
     },
     /// All of them in one transaction, one statement after another. Not nested.
     Transaction(&'a [Op<'a>]),
@@ -170,7 +220,7 @@ pub struct Loading<'a> {
 }
 
 /// A running system with tables.
-pub trait Adapter: Sync {
+pub trait Adapter: Send + Sync {
     /// Makes the tables; called once, before all else.
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError>;
 
@@ -183,6 +233,11 @@ pub trait Adapter: Sync {
     fn content(&self, table: usize) -> Result<Content, BenchError>;
 
     fn facts(&self) -> Facts;
+
+    /// Builds one more index over a table's rows; `false` if the system has no way to. It is the table's next one from then on.
+    fn build_index(&mut self, _table: usize, _index: &IndexShape) -> Result<bool, BenchError> {
+        Ok(false)
+    }
 
     /// What the reader should know: settings, versions.
     fn note(&self) -> String {
@@ -206,8 +261,37 @@ pub struct Kind {
     pub start: fn(&Setup) -> Result<Box<dyn Adapter>, BenchError>,
 }
 
+impl Kind {
+    pub fn is_ours(&self) -> bool {
+        self.name.starts_with("freshet")
+    }
+}
+
 /// Every adapter, ours first.
-pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND];
+pub const KINDS: &[Kind] = &[freshet::KIND, native::KIND, freshet_wire::KIND, SQLITE, REDB, postgres::KIND];
+
+#[cfg(feature = "peers")]
+const SQLITE: Kind = sqlite::KIND;
+#[cfg(feature = "peers")]
+const REDB: Kind = redb::KIND;
+#[cfg(not(feature = "peers"))]
+const SQLITE: Kind = left_out("sqlite", "SQLite embedded");
+#[cfg(not(feature = "peers"))]
+const REDB: Kind = left_out("redb", "redb embedded");
+
+/// A peer that this program was built without.
+#[cfg(not(feature = "peers"))]
+const fn left_out(name: &'static str, about: &'static str) -> Kind {
+    Kind {
+        name,
+        about,
+        is_available: || {
+            let remedy = "build with the feature `peers` (cargo build --release --features peers)".into();
+            Err(Missing { reason: "this program was built without it".into(), remedy })
+        },
+        start: |_| Err(BenchError::Usage("this program was built without the peers".into())),
+    }
+}
 
 /// The adapters of these names, or those of `usual` where none is named. An unknown name is answered with all names.
 pub fn chosen(names: &[String], usual: &[&str]) -> Result<Vec<Kind>, BenchError> {
@@ -234,3 +318,6 @@ pub fn on_threads<T: Send>(
         running.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
+
+#[cfg(test)]
+mod tests;

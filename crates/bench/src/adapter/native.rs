@@ -4,12 +4,12 @@ use super::{
     Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
 };
 use crate::error::BenchError;
-use crate::shape::{Order, TableShape, Ty, text_of};
+use crate::shape::{IndexShape, Order, TableShape, Ty, text_of};
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::Cts;
-use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Isolation, Locked, Session, Stop, TableCursor};
+use freshet_engine::schema::{KeyBuf, KeyColumn, KeyPart, Row, Type, Value};
+use freshet_engine::txn::{Direction, Isolation, Locked, Session, Stop, TableCursor};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +57,11 @@ pub struct Native {
 
 impl Native {
     fn open(setup: &Setup) -> Result<Native, BenchError> {
-        Ok(Native { engine: Engine::open(options(setup))?, shapes: Vec::new(), tables: Vec::new() })
+        let engine = match &setup.modelled_io {
+            Some(io) => Engine::open_on(io.clone(), options(setup))?,
+            None => Engine::open(options(setup))?,
+        };
+        Ok(Native { engine, shapes: Vec::new(), tables: Vec::new() })
     }
 }
 
@@ -72,14 +76,18 @@ fn definition(shape: &TableShape) -> (TableDef, Vec<IndexDef>) {
     let columns = shape.columns.iter();
     let columns = columns.map(|c| ColumnDef { name: c.name.clone(), ty: ty(c.ty), not_null: true, default: None });
     let def = TableDef { name: shape.name.into(), columns: columns.collect() };
-    let indexes = shape.indexes.iter().enumerate().map(|(i, index)| IndexDef {
+    let indexes = shape.indexes.iter().enumerate();
+    (def, indexes.map(|(i, index)| IndexDef { primary: i == 0, ..index_definition(shape, index) }).collect())
+}
+
+fn index_definition(shape: &TableShape, index: &IndexShape) -> IndexDef {
+    IndexDef {
         name: format!("{}_{}", shape.name, shape.columns[index.column].name),
         kind: if index.order == Order::Hash { IndexKind::Hash } else { IndexKind::BTree },
         unique: index.unique,
-        primary: i == 0,
+        primary: false,
         columns: vec![KeyColumn { column: index.column as u16, descending: false }],
-    });
-    (def, indexes.collect())
+    }
 }
 
 /// Runs `work` as one transaction, waiting on this thread where it must.
@@ -212,6 +220,19 @@ impl Adapter for Native {
         Ok(content)
     }
 
+    fn build_index(&mut self, table: usize, index: &IndexShape) -> Result<bool, BenchError> {
+        let shape = &mut self.shapes[table];
+        let mut def = index_definition(shape, index);
+        def.name.push_str("_built");
+        let mut session = self.engine.connect()?;
+        let (_, cts) = transact(&mut session, |s| s.create_index(shape.name, def.clone()))?;
+        self.engine.wait_durable(cts).wait()?;
+        shape.indexes.push(index.clone());
+        let found = self.engine.schema().table(shape.name).cloned();
+        self.tables[table] = found.ok_or_else(|| BenchError::WrongData(format!("{} is not there", shape.name)))?;
+        Ok(true)
+    }
+
     fn facts(&self) -> Facts {
         facts(&self.engine)
     }
@@ -233,6 +254,9 @@ struct Scratch {
     row: Row,
     new: Row,
     text: String,
+    cells: Vec<i64>,
+    lower: KeyBuf,
+    upper: KeyBuf,
     candidates: Vec<freshet_engine::ids::RowId>,
 }
 
@@ -261,7 +285,7 @@ impl Driver for NativeDriver<'_> {
         let (native, scratch) = (self.native, &mut self.scratch);
         let engine_session = &mut self.sessions[session];
         let (answer, cts) = match op {
-            Op::Search { .. } | Op::SearchMany { .. } | Op::Sum { .. } => {
+            Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => {
                 engine_session.begin_read();
                 engine_session.begin_statement();
                 let answer = native.read(engine_session, op, scratch);
@@ -317,12 +341,20 @@ impl Native {
                     s.delete(table, id, &scratch.row)
                 })
             }
+            Op::InsertRow { table, id } => {
+                scratch.cells.clear();
+                (self.shapes[table].row)(id, &mut scratch.cells);
+                let (new, text) = (&mut scratch.new, &mut scratch.text);
+                fill(&self.tables[table], &self.shapes[table], new, &scratch.cells, text);
+                session.insert(&self.tables[table], &mut scratch.new)?;
+                Ok(Answer { rows: 1, sum: 0 })
+            }
             Op::Insert { table, cells } => {
                 fill(&self.tables[table], &self.shapes[table], &mut scratch.new, cells, &mut scratch.text);
                 session.insert(&self.tables[table], &mut scratch.new)?;
                 Ok(Answer { rows: 1, sum: 0 })
             }
-            Op::Search { .. } | Op::SearchMany { .. } | Op::Sum { .. } | Op::Transaction(_) => {
+            Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } | Op::Transaction(_) => {
                 Ok(self.read(session, op, scratch))
             }
         }
@@ -358,6 +390,20 @@ impl Native {
             Op::SearchMany { table, index, keys } => {
                 keys.iter()
                     .for_each(|&key| self.search(session, (table, index), key, Fetch::Counter, scratch, &mut answer));
+            }
+            Op::Traverse { table, index, key, rows } => {
+                let (table, counter) = (&self.tables[table], self.shapes[table].counter);
+                let index = &table.indexes[index];
+                index.spec.encode(&mut scratch.lower, |_| KeyPart::Value(Value::Int(key)));
+                index.spec.encode(&mut scratch.upper, |_| KeyPart::Highest);
+                index.spec.pad_high(&mut scratch.upper);
+                let mut cursor = session.range(index, &scratch.lower, &scratch.upper, Direction::Forward);
+                for _ in 0..rows {
+                    if session.range_next(table, index, &mut cursor, &mut scratch.row).is_none() {
+                        break;
+                    }
+                    answer.add(Answer { rows: 1, sum: int(scratch.row.get(&table.layout, counter)) });
+                }
             }
             Op::Sum { table } => {
                 let (table, counter) = (&self.tables[table], self.shapes[table].counter);

@@ -1,7 +1,7 @@
 //! How is an operation said in SQL? Statements as text; each adapter prepares them with its own client.
 
 use super::{Fetch, Op};
-use crate::shape::{TableShape, Ty};
+use crate::shape::{IndexShape, TableShape, Ty};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -24,6 +24,7 @@ pub enum Say {
     Update { table: usize, index: usize, column: usize },
     Insert { table: usize },
     Delete { table: usize, index: usize },
+    Traverse { table: usize, index: usize, rows: usize },
     Sum { table: usize },
     Begin,
     Commit,
@@ -36,8 +37,9 @@ impl Say {
             Op::Search { table, index, fetch, .. } => Say::Search { table, index, fetch },
             Op::SearchMany { table, index, keys } => Say::SearchMany { table, index, keys: keys.len() },
             Op::Update { table, index, column, .. } => Say::Update { table, index, column },
-            Op::Insert { table, .. } => Say::Insert { table },
+            Op::Insert { table, .. } | Op::InsertRow { table, .. } => Say::Insert { table },
             Op::Delete { table, index, .. } => Say::Delete { table, index },
+            Op::Traverse { table, index, rows, .. } => Say::Traverse { table, index, rows },
             Op::Sum { table } => Say::Sum { table },
             Op::Transaction(_) => return None,
         })
@@ -71,6 +73,11 @@ impl Say {
             Say::Delete { table, index } => {
                 let t = &tables[table];
                 format!("DELETE FROM {} WHERE {} = $1", t.name, t.key_name(index))
+            }
+            Say::Traverse { table, index, rows } => {
+                let t = &tables[table];
+                let (counter, name, key) = (t.counter_name(), t.name, t.key_name(index));
+                format!("SELECT {counter} FROM {name} WHERE {key} >= $1 ORDER BY {key} LIMIT {rows}")
             }
             Say::Sum { table } => {
                 let t = &tables[table];
@@ -109,17 +116,19 @@ pub fn definition(table: &TableShape, dialect: Dialect) -> Vec<String> {
         write!(create, " WITH (primary_key = {})", table.indexes[0].order.name()).expect("a string grows");
     }
     let mut all = vec![create];
-    for index in &table.indexes[1..] {
-        let column = &table.columns[index.column].name;
-        let unique = if index.unique { "UNIQUE " } else { "" };
-        let using = match dialect {
-            Dialect::Freshet => format!(" USING {}", index.order.name()),
-            Dialect::Postgres if !index.unique => format!(" USING {}", index.order.name()),
-            _ => String::new(),
-        };
-        all.push(format!("CREATE {unique}INDEX {0}_{column} ON {0}{using} ({column})", table.name));
-    }
+    all.extend(table.indexes[1..].iter().map(|index| index_definition(table, index, dialect)));
     all
+}
+
+pub fn index_definition(table: &TableShape, index: &IndexShape, dialect: Dialect) -> String {
+    let column = &table.columns[index.column].name;
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let using = match dialect {
+        Dialect::Freshet => format!(" USING {}", index.order.name()),
+        Dialect::Postgres if !index.unique => format!(" USING {}", index.order.name()),
+        _ => String::new(),
+    };
+    format!("CREATE {unique}INDEX {0}_by_{column} ON {0}{using} ({column})", table.name)
 }
 
 /// What was prepared, by what it says.

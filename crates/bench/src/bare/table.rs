@@ -74,20 +74,36 @@ impl Table {
         &self.slots[number as usize * SLOT_WORDS..][..SLOT_WORDS]
     }
 
+    /// One bit for each entry with this tag. Without a branch on any of them: which entry it is cannot be predicted, and a branch that goes wrong
+    /// when the line comes would keep the processor from working on the next search meanwhile.
+    #[inline]
+    fn matches(bucket: &[AtomicU64], tag_bits: u64) -> u32 {
+        let hit = |n: usize| {
+            let entry = bucket[n + 1].load(Ordering::Acquire);
+            u32::from(tag(entry) == tag_bits && entry & SLOT_MASK != 0) << n
+        };
+        hit(0) | hit(1) | hit(2) | hit(3) | hit(4) | hit(5) | hit(6)
+    }
+
+    #[inline]
+    fn slot_of(bucket: &[AtomicU64], hit: u32) -> u64 {
+        // An entry that was deleted since leads to a slot with another key, or to the first one.
+        (bucket[hit as usize + 1].load(Ordering::Relaxed) & SLOT_MASK).saturating_sub(1)
+    }
+
     /// The slot of a key.
     #[inline]
     fn find(&self, key: u64, hash: u64) -> Option<u64> {
         let mut at = hash as usize & self.mask;
         loop {
             let bucket = self.bucket(at);
-            for entry in &bucket[1..] {
-                let entry = entry.load(Ordering::Acquire);
-                if tag(entry) == tag(hash) && entry & SLOT_MASK != 0 {
-                    let slot = (entry & SLOT_MASK) - 1;
-                    if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == key {
-                        return Some(slot);
-                    }
+            let mut hits = Table::matches(bucket, tag(hash));
+            while hits != 0 {
+                let slot = Table::slot_of(bucket, hits.trailing_zeros());
+                if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == key {
+                    return Some(slot);
                 }
+                hits &= hits - 1;
             }
             if bucket[0].load(Ordering::Relaxed) == 0 {
                 return None;
@@ -135,9 +151,8 @@ impl Table {
     #[inline]
     pub fn advance(&self, pending: &mut Pending) {
         let bucket = self.bucket(pending.hash as usize & self.mask);
-        let entry = bucket[1..].iter().map(|e| e.load(Ordering::Acquire));
-        let entry = entry.into_iter().find(|&e| tag(e) == tag(pending.hash) && e & SLOT_MASK != 0);
-        pending.slot = entry.map(|e| (e & SLOT_MASK) - 1);
+        let hits = Table::matches(bucket, tag(pending.hash));
+        pending.slot = (hits != 0).then(|| Table::slot_of(bucket, hits.trailing_zeros()));
         if let Some(slot) = pending.slot {
             self.slot(slot).chunks(8).for_each(|line| prefetch(&line[0]));
         }

@@ -122,6 +122,80 @@ impl Index {
         }
     }
 
+    /// Whether no key column has a variable length, whose value might lie elsewhere than in the row.
+    pub fn has_fixed_key(&self, table: &Table) -> bool {
+        !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))
+    }
+
+    /// For each of a few keys the first row that may have it, where one is quickly found. Their misses are waited for together.
+    #[inline]
+    pub(crate) fn guess_many<'a>(
+        &self,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        key: &mut KeyBuf,
+        guesses: &mut [Option<RowId>],
+    ) {
+        match &self.tree {
+            Tree::Hash(tree) => {
+                let mut hashes = [0; Self::TOGETHER];
+                let hashes = &mut hashes[..guesses.len()];
+                self.hash_many(value, hashes);
+                hashes.iter().for_each(|&hash| tree.prefetch(hash));
+                for (guess, &hash) in guesses.iter_mut().zip(&*hashes) {
+                    *guess = tree.guess(hash);
+                }
+            }
+            Tree::BTree(tree) => {
+                let keys = self.encode_many(guesses.len(), value, key);
+                tree.lookup_batch(keys, |i, row| guesses[i] = guesses[i].or(Some(row)));
+            }
+        }
+    }
+
+    /// Calls `found(i, row)` with the rows that may have the i-th of a few keys, in order of i.
+    pub(crate) fn find_many<'a>(
+        &self,
+        count: usize,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        key: &mut KeyBuf,
+        found: impl FnMut(usize, RowId),
+    ) {
+        match &self.tree {
+            Tree::Hash(tree) => {
+                let mut hashes = [0; Self::TOGETHER];
+                let hashes = &mut hashes[..count];
+                self.hash_many(value, hashes);
+                tree.lookup_batch(hashes, found);
+            }
+            Tree::BTree(tree) => tree.lookup_batch(self.encode_many(count, value, key), found),
+        }
+    }
+
+    /// The most keys that are looked up together.
+    const TOGETHER: usize = 32;
+
+    #[inline]
+    fn hash_many<'a>(&self, value: impl Fn(usize, usize) -> Value<'a>, hashes: &mut [u64]) {
+        for (i, hash) in hashes.iter_mut().enumerate() {
+            *hash = self.spec.hash(|column| value(i, column));
+        }
+    }
+
+    /// The words of the keys, one after the other.
+    fn encode_many<'k, 'a>(
+        &self,
+        count: usize,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        key: &'k mut KeyBuf,
+    ) -> &'k [u64] {
+        key.many.clear();
+        for i in 0..count {
+            self.spec.encode(key, |column| KeyPart::Value(value(i, column)));
+            key.many.extend_from_slice(&key.words);
+        }
+        &key.many
+    }
+
     /// An empty index that expects `rows`. The message says why a key of these columns is not possible.
     pub(crate) fn new(
         id: IndexId,

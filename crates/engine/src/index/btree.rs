@@ -33,6 +33,9 @@ use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
+/// Keys that go down together: each has about ten lines on their way.
+const BATCH: usize = 16;
+
 /// Inner nodes seen on the way down, by level. Ten levels of the narrowest nodes hold more leaves than have numbers.
 const LEVELS_MAX: usize = 16;
 
@@ -437,12 +440,72 @@ impl BTreeIndex {
     }
 
     /// Calls `found` with each row that has an entry of this key, in order, until it breaks.
-    pub fn lookup<B>(&self, key: &[u64], mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+    #[inline]
+    pub fn lookup<B>(&self, key: &[u64], found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
+        let from = self.at(key, RowId(0));
+        let (mut level, mut id) = self.root.load();
+        while level > 0 {
+            level -= 1;
+            id = self.child_covering(id, from);
+            self.nodes(level).node(id).prefetch();
+        }
+        self.lookup_from(id, key, found)
+    }
+
+    /// Calls `found(i, row)` with each row that has an entry of the i-th key, for all i in order. `keys` are their words, one key after the
+    /// other. The misses of many keys are waited for together: all go down a level before one goes down the next.
+    pub fn lookup_batch(&self, keys: &[u64], mut found: impl FnMut(usize, RowId)) {
+        let mut leaves = [0; BATCH];
+        for (batch, first) in keys.chunks(BATCH * self.width).zip((0..).step_by(BATCH)) {
+            let leaves = &mut leaves[..batch.len() / self.width];
+            let (mut level, root) = self.root.load();
+            leaves.fill(root);
+            while level > 0 {
+                level -= 1;
+                for (id, key) in leaves.iter_mut().zip(batch.chunks_exact(self.width)) {
+                    *id = self.child_covering(*id, At { key, row: 0 });
+                    self.nodes(level).node(*id).prefetch();
+                }
+            }
+            for (i, (&mut id, key)) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).enumerate() {
+                let _: ControlFlow<()> = self.lookup_from(id, key, |row| {
+                    found(first + i, row);
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+    }
+
+    /// The child that covers `at`, or one to the left of it, of an inner node that covers it or is to the left of one.
+    #[inline]
+    fn child_covering(&self, mut id: u32, at: At<'_>) -> u32 {
+        loop {
+            let node = self.inners.node(id);
+            let seen = node.begin_read();
+            let goes_right = node.is_below(at);
+            let next = if goes_right { node.right() } else { node.child(node.child_for(node.count(), at)) };
+            if !node.end_read(seen) {
+                continue;
+            }
+            if !goes_right {
+                return next;
+            }
+            id = next;
+        }
+    }
+
+    /// As `lookup`, from a leaf that covers the key's first entry or is to the left of it.
+    #[inline]
+    fn lookup_from<B>(
+        &self,
+        mut id: u32,
+        key: &[u64],
+        mut found: impl FnMut(RowId) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         /// Rows copied at once; most keys have one.
-        const CHUNK: usize = 16;
+        const CHUNK: usize = 4;
         let mut from = self.at(key, RowId(0));
         let last = At { key, row: u64::MAX };
-        let mut id = self.descend(0, from, &mut [0; LEVELS_MAX], None);
         while id != 0 {
             let mut rows = [0; CHUNK];
             let leaf = self.leaves.node(id);

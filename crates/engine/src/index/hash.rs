@@ -287,6 +287,13 @@ impl HashIndex {
         }
     }
 
+    /// The row of the one entry of this hash, if it is quickly found and there is one: a guess.
+    #[inline]
+    pub fn guess(&self, hash: u64) -> Option<RowId> {
+        let hash = hash & self.known;
+        self.segment(hash).only_hit(hash, self.fragment(hash)).map(|(row, _)| row)
+    }
+
     #[cold]
     #[inline(never)]
     fn lookup_chain<B>(&self, hash: u64, found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {

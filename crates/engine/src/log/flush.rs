@@ -396,10 +396,10 @@ impl Log {
         unsealed + missing <= self.options.stage_limit_bytes && self.room(device) == Room::Granted
     }
 
-    /// Whether another bulk frame may be staged: at most two are staged at a time, or one per worker that asks at the same moment.
-    pub(super) fn has_bulk_room(&self, device: DeviceId) -> bool {
+    /// Whether another bulk frame may be staged beside `staged_most` bytes of them, or one per worker that asks at the same moment.
+    pub(super) fn has_bulk_room(&self, device: DeviceId, staged_most: u64) -> bool {
         let staged: u64 = self.device(device).bulk.iter().map(|bytes| bytes.load(Ordering::SeqCst)).sum();
-        staged <= self.options.bulk_frame_limit_bytes()
+        staged <= staged_most
     }
 
     /// Whether the segments of `device` and the epochs in use allow another reservation.

@@ -16,7 +16,8 @@
 //! 3. All frames of one announcement are staged for one epoch. So what is unsealed on a device is written in at most as
 //!    many groups as there are live epochs and workers, however the reservations spread; one spare segment holds them.
 //! 4. Bulk frames, of which a large transaction has many, wait while two of them are staged on their device: others always find room, and no
-//!    group grows long by them.
+//!    group grows long by them. Those of a bulk load wait while a quarter of the staging limit is staged: it is the only writer of its table, and
+//!    what it needs of the device is bandwidth.
 //! 5. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
 //!    only after e has been left.
 
@@ -175,11 +176,21 @@ impl Worker {
 
     /// As [`Worker::reserve`], for a bulk frame.
     pub fn reserve_bulk(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
+        self.reserve_beside(bytes, self.log.bulk_frame_limit_bytes())
+    }
+
+    /// As [`Worker::reserve_bulk`], for a frame of a bulk load.
+    pub fn reserve_load(&mut self, bytes: u64) -> Result<Reserved<'_>, ReserveError> {
+        self.reserve_beside(bytes, self.log.frame_limit_bytes())
+    }
+
+    /// Reserves for a bulk frame while no more than `staged_most` of such are staged.
+    fn reserve_beside(&mut self, bytes: u64, staged_most: u64) -> Result<Reserved<'_>, ReserveError> {
         let seen = self.log.stage_waiters.changes();
         // A failed log gathers nothing: its bulk room never comes back, and `reserve` says why.
-        if !self.log.has_bulk_room(self.device) && self.log.poisoned().is_none() {
+        if !self.log.has_bulk_room(self.device, staged_most) && self.log.poisoned().is_none() {
             self.log.wake_if_parked();
-            return Err(ReserveError::Busy(StageWait::bulk(&self.log, self.device, seen)));
+            return Err(ReserveError::Busy(StageWait::bulk(&self.log, self.device, staged_most, seen)));
         }
         self.reserve(bytes)
     }

@@ -174,7 +174,8 @@ pub struct StageWait {
 /// What a reservation lacked.
 enum Missing {
     Bytes(u64),
-    BulkRoom,
+    /// No more bulk frames staged than so many bytes.
+    BulkRoom(u64),
 }
 
 impl StageWait {
@@ -182,8 +183,8 @@ impl StageWait {
         StageWait { log: log.clone(), device, missing: Missing::Bytes(missing), seen }
     }
 
-    pub(super) fn bulk(log: &Arc<Log>, device: DeviceId, seen: u64) -> StageWait {
-        StageWait { log: log.clone(), device, missing: Missing::BulkRoom, seen }
+    pub(super) fn bulk(log: &Arc<Log>, device: DeviceId, staged_most: u64, seen: u64) -> StageWait {
+        StageWait { log: log.clone(), device, missing: Missing::BulkRoom(staged_most), seen }
     }
 
     fn is_over(&self) -> bool {
@@ -192,7 +193,7 @@ impl StageWait {
             || self.log.poisoned().is_some()
             || match self.missing {
                 Missing::Bytes(bytes) => self.log.has_room(self.device, bytes),
-                Missing::BulkRoom => self.log.has_bulk_room(self.device),
+                Missing::BulkRoom(most) => self.log.has_bulk_room(self.device, most),
             }
     }
 

@@ -3,7 +3,9 @@
 //! A node is named by a [`NodeRef`]: its position in units of two words. Who may still read a freed node is decided by the transactions'
 //! garbage collection (`txn::garbage`), not here: a node is freed only when nobody can reach it.
 //!
-//! 1. A chunk is held by one cursor at most, and counts one for it: it is not reused while a session allocates from it.
+//! 1. A chunk is held by one cursor at most, and counts [`HELD`] for it: it is not reused while a session allocates from it. The cursor counts
+//!    its nodes by itself and settles when it lets go, so that allocating writes no word that another thread writes; whoever frees in a row
+//!    counts a chunk's nodes together ([`Freed`]).
 //! 2. Chunks with nodes, cursors' chunks and a few spare ones are taken from the budget; the others are given back with their memory.
 //!
 //! A session has a cursor while it writes, and parks it with its thread afterwards: a thousand idle sessions hold no chunk.
@@ -24,6 +26,8 @@ const PARKED: usize = 32;
 /// The most free chunks that keep their memory.
 const SPARES_MAX: usize = 64;
 const NO_CURSOR: u64 = u64::MAX;
+/// What a cursor counts for in its chunk: more than the chunk's nodes.
+const HELD: u32 = 1 << 30;
 
 /// A node's position, in units of 16 bytes; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -41,7 +45,58 @@ impl NodeRef {
 #[derive(Default)]
 pub(crate) struct ArenaCursor {
     chunk: Option<u32>,
-    next_word: u32,
+    next_word: u16,
+    /// Nodes taken from the chunk that its count does not have yet.
+    nodes: u16,
+}
+
+const _: () = assert!(CHUNK_WORDS <= u16::MAX as usize);
+
+/// Nodes that were freed one after another, by chunk: one count for many. Dropping it settles.
+pub(crate) struct Freed<'a> {
+    arena: &'a Arena,
+    chunk: u32,
+    nodes: u32,
+}
+
+impl Freed<'_> {
+    /// Frees a node that nobody can reach.
+    #[inline]
+    pub fn add(&mut self, node: NodeRef) {
+        let chunk = Arena::chunk_of(node);
+        if chunk != self.chunk {
+            self.settle();
+            self.chunk = chunk;
+        }
+        self.nodes += 1;
+    }
+
+    fn settle(&mut self) {
+        let nodes = std::mem::take(&mut self.nodes);
+        if nodes > 0 {
+            self.arena.drop_many(self.chunk, nodes);
+        }
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// A line for each thread: two of them never write the same one.
+#[repr(align(128))]
+struct Parked(AtomicU64);
+
+impl ArenaCursor {
+    fn pack(self) -> Option<u64> {
+        self.chunk.map(|chunk| u64::from(chunk) << 32 | u64::from(self.nodes) << 16 | u64::from(self.next_word))
+    }
+
+    fn unpack(word: u64) -> ArenaCursor {
+        ArenaCursor { chunk: Some((word >> 32) as u32), nodes: (word >> 16) as u16, next_word: word as u16 }
+    }
 }
 
 struct FreeChunks {
@@ -54,12 +109,12 @@ struct FreeChunks {
 /// All version nodes of a database.
 pub(crate) struct Arena {
     space: Space,
-    /// Nodes of each chunk not yet freed, and one for the cursor that holds it.
+    /// Nodes of each chunk not yet freed; while a cursor holds it [`HELD`] less those freed.
     live: Box<[AtomicU32]>,
     free: Mutex<FreeChunks>,
     spares_max: usize,
-    /// Cursors between transactions, by thread: chunk 32, next word 32.
-    parked: [AtomicU64; PARKED],
+    /// Cursors between transactions, by thread: chunk 32, nodes 16, next word 16.
+    parked: [Parked; PARKED],
     budget: Arc<Budget>,
 }
 
@@ -74,7 +129,7 @@ impl Arena {
             live,
             free: Mutex::new(FreeChunks { next: 0, spare: Vec::new(), returned: Vec::new() }),
             spares_max: ((budget.reserve_bytes() / 8 / CHUNK_BYTES) as usize).min(SPARES_MAX),
-            parked: std::array::from_fn(|_| AtomicU64::new(NO_CURSOR)),
+            parked: std::array::from_fn(|_| Parked(AtomicU64::new(NO_CURSOR))),
             budget,
         })
     }
@@ -92,41 +147,49 @@ impl Arena {
         }
         let chunk = cursor.chunk.expect("next_chunk gave one");
         let word = chunk as usize * CHUNK_WORDS + cursor.next_word as usize;
-        cursor.next_word += words as u32;
-        self.live[chunk as usize].fetch_add(1, Ordering::Relaxed);
+        cursor.next_word += words as u16;
+        cursor.nodes += 1;
         Some(NodeRef((word / UNIT_WORDS) as u32))
     }
 
     fn unpark(&self, cursor: &mut ArenaCursor, place: usize) {
         // Acquire, as in `park`: who takes a cursor over goes on where it was left.
-        let parked = self.parked[place % PARKED].swap(NO_CURSOR, Ordering::Acquire);
+        let parked = self.parked[place % PARKED].0.swap(NO_CURSOR, Ordering::Acquire);
         if parked != NO_CURSOR {
-            *cursor = ArenaCursor { chunk: Some((parked >> 32) as u32), next_word: parked as u32 };
+            *cursor = ArenaCursor::unpack(parked);
         }
     }
 
     /// Leaves the cursor to whoever writes next on this thread.
     pub fn park(&self, cursor: &mut ArenaCursor, place: usize) {
-        let Some(chunk) = cursor.chunk.take() else { return };
-        let word = u64::from(chunk) << 32 | u64::from(cursor.next_word);
-        let before = self.parked[place % PARKED].swap(word, Ordering::AcqRel);
+        let Some(word) = std::mem::take(cursor).pack() else { return };
+        let before = self.parked[place % PARKED].0.swap(word, Ordering::AcqRel);
         if before != NO_CURSOR {
-            self.drop_one((before >> 32) as u32);
+            self.release(&mut ArenaCursor::unpack(before));
         }
     }
 
     fn next_chunk(&self, cursor: &mut ArenaCursor, claim: Claim) -> Option<()> {
-        // Acquire, as in `drop_one`: with all its nodes freed the cursor's own chunk is as good as another, and costs nothing at the limit.
-        if cursor.chunk.is_some_and(|chunk| self.live[chunk as usize].load(Ordering::Acquire) == 1) {
-            cursor.next_word = UNIT_WORDS as u32;
-            return Some(());
-        }
-        let chunk = self.take_chunk(claim)?;
-        self.live[chunk as usize].store(1, Ordering::Relaxed);
-        self.release(cursor);
+        // With all its nodes freed the cursor's own chunk is as good as another, and costs nothing at the limit.
+        let chunk = match cursor.chunk.filter(|_| self.is_empty(cursor)) {
+            Some(own) => own,
+            None => {
+                let chunk = self.take_chunk(claim)?;
+                self.release(cursor);
+                chunk
+            }
+        };
+        self.live[chunk as usize].store(HELD, Ordering::Relaxed);
         // The first unit of every chunk stays unused, so that no node has the name 0.
-        *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS as u32 };
+        *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS as u16, nodes: 0 };
         Some(())
+    }
+
+    /// Whether all nodes of the cursor's chunk were freed.
+    fn is_empty(&self, cursor: &ArenaCursor) -> bool {
+        // Acquire, as in `drop_many`.
+        let live = |chunk: u32| self.live[chunk as usize].load(Ordering::Acquire);
+        cursor.chunk.is_some_and(|chunk| live(chunk) == HELD - u32::from(cursor.nodes))
     }
 
     fn take_chunk(&self, claim: Claim) -> Option<u32> {
@@ -148,29 +211,36 @@ impl Arena {
 
     /// Lets go of the cursor's chunk.
     pub fn release(&self, cursor: &mut ArenaCursor) {
-        if let Some(chunk) = cursor.chunk.take() {
-            self.drop_one(chunk);
+        let ArenaCursor { chunk, nodes, .. } = std::mem::take(cursor);
+        if let Some(chunk) = chunk {
+            self.drop_many(chunk, HELD - u32::from(nodes));
         }
     }
 
     /// Lets go of the chunks of cursors that nobody uses.
     pub fn release_parked(&self) {
         for parked in &self.parked {
-            let cursor = parked.swap(NO_CURSOR, Ordering::Acquire);
+            let cursor = parked.0.swap(NO_CURSOR, Ordering::Acquire);
             if cursor != NO_CURSOR {
-                self.drop_one((cursor >> 32) as u32);
+                self.release(&mut ArenaCursor::unpack(cursor));
             }
         }
     }
 
-    /// Frees a node that nobody can reach.
-    pub fn free(&self, node: NodeRef) {
-        self.drop_one((node.0 as usize * UNIT_WORDS / CHUNK_WORDS) as u32);
+    /// Frees nodes, many in a row.
+    pub fn freed(&self) -> Freed<'_> {
+        Freed { arena: self, chunk: 0, nodes: 0 }
     }
 
-    fn drop_one(&self, chunk: u32) {
+    fn chunk_of(node: NodeRef) -> u32 {
+        (node.0 as usize * UNIT_WORDS / CHUNK_WORDS) as u32
+    }
+
+    fn drop_many(&self, chunk: u32, count: u32) {
         // AcqRel: every use of the chunk's nodes happens before its reuse.
-        if self.live[chunk as usize].fetch_sub(1, Ordering::AcqRel) != 1 {
+        let before = self.live[chunk as usize].fetch_sub(count, Ordering::AcqRel);
+        debug_assert!(before >= count, "arena invariant 1: {count} nodes freed of {before}");
+        if before != count {
             return;
         }
         {
@@ -194,8 +264,8 @@ impl Arena {
     /// Bytes of chunks that hold nodes or a session's cursor.
     pub fn used_bytes(&self) -> u64 {
         let free = self.free.lock();
-        let parked = self.parked.iter().map(|p| p.load(Ordering::Acquire)).filter(|&p| p != NO_CURSOR);
-        let empty = parked.filter(|p| self.live[(p >> 32) as usize].load(Ordering::Acquire) == 1).count();
+        let parked = self.parked.iter().map(|p| p.0.load(Ordering::Acquire)).filter(|&p| p != NO_CURSOR);
+        let empty = parked.filter(|&p| self.is_empty(&ArenaCursor::unpack(p))).count();
         let free_chunks = free.returned.len() + free.spare.len() + empty;
         // Parking goes on meanwhile.
         u64::from(free.next).saturating_sub(free_chunks as u64) * CHUNK_BYTES
@@ -224,7 +294,7 @@ mod tests {
         let nodes: Vec<NodeRef> = (0..100).map(|_| take(&arena)).collect();
         assert!(nodes.iter().all(|n| !n.is_none()));
         assert_eq!(arena.used_bytes(), CHUNK_BYTES);
-        nodes.iter().for_each(|&n| arena.free(n));
+        nodes.iter().for_each(|&n| arena.freed().add(n));
         assert_eq!(arena.used_bytes(), CHUNK_BYTES, "the cursor still holds it");
         arena.release(&mut cursor);
         assert_eq!(arena.used_bytes(), 0);
@@ -239,7 +309,7 @@ mod tests {
             nodes.push(node);
         }
         assert_eq!(nodes.len(), 16 * (CHUNK_WORDS / 1000));
-        nodes.iter().for_each(|&n| arena.free(n));
+        nodes.iter().for_each(|&n| arena.freed().add(n));
         assert_eq!(budget.used_bytes(), CHUNK_BYTES, "a limit of 1 MiB keeps no spare chunk beside the cursor's");
         assert!(arena.allocate(&mut cursor, 0, 1000, Claim::Finish).is_some());
     }
@@ -257,8 +327,8 @@ mod tests {
         arena.park(&mut a, 3);
         arena.park(&mut b, 3);
         assert_eq!(arena.used_bytes(), 2 * CHUNK_BYTES, "both have nodes");
-        arena.free(first);
-        arena.free(second);
+        arena.freed().add(first);
+        arena.freed().add(second);
         arena.release_parked();
         assert_eq!(arena.used_bytes(), CHUNK_BYTES);
     }

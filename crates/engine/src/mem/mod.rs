@@ -24,7 +24,7 @@ mod pages;
 mod space;
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use arena::{Arena, ArenaCursor, NodeRef};
+pub(crate) use arena::{Arena, ArenaCursor, Freed, NodeRef};
 pub use budget::{Account, Claim, Kind};
 pub(crate) use budget::{Budget, RestartCosts};
 #[cfg(not(any(loom, shuttle)))]

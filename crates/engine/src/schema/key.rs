@@ -39,6 +39,13 @@ struct Part {
     bytes: usize,
 }
 
+impl Part {
+    /// An integer of eight bytes without a null tag.
+    fn is_whole_word(&self) -> bool {
+        self.bytes == 8 && !self.nullable && !self.ty.is_variable()
+    }
+}
+
 /// What an index is over, and how its keys are made.
 #[derive(Clone, Debug)]
 pub struct KeySpec {
@@ -52,6 +59,8 @@ pub struct KeySpec {
 #[derive(Clone, Default, Debug)]
 pub struct KeyBuf {
     pub words: Vec<u64>,
+    /// The words of several keys.
+    pub(crate) many: Vec<u64>,
     bytes: Vec<u8>,
     pub exact: bool,
     /// A unique index takes any number of keys with a null.
@@ -112,6 +121,15 @@ impl KeySpec {
     pub fn encode<'a>(&self, key: &mut KeyBuf, part: impl Fn(usize) -> KeyPart<'a>) {
         key.exact = true;
         key.has_null = false;
+        key.words.clear();
+        if let [only] = self.parts.as_slice()
+            && only.is_whole_word()
+            && let KeyPart::Value(Value::Int(v)) = part(0)
+        {
+            let word = v as u64 ^ 1 << 63;
+            key.words.push(if only.column.descending { !word } else { word });
+            return;
+        }
         key.bytes.clear();
         key.bytes.resize(self.words * 8, 0);
         for (i, spec) in self.parts.iter().enumerate() {
@@ -133,7 +151,6 @@ impl KeySpec {
                 out.iter_mut().for_each(|b| *b = !*b);
             }
         }
-        key.words.clear();
         key.words.extend(key.bytes.chunks_exact(8).map(|c| u64::from_be_bytes(c.try_into().expect("8 bytes"))));
     }
 

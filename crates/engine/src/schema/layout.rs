@@ -32,27 +32,27 @@ pub struct Layout {
     header_words: usize,
 }
 
-/// Record words that a reader looks at: copies of the others may be anything. Header words are always among them.
+/// What a reader looks at of a record: copies of other words may be anything. Header words are always among them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Picks {
-    words: Box<[u16]>,
-}
-
-impl Picks {
+pub(crate) struct Picks {
     /// In ascending order, each once.
-    pub(crate) fn words(&self) -> &[u16] {
-        &self.words
-    }
+    pub words: Box<[u16]>,
+    /// Columns whose values may be long.
+    pub variable: Box<[u16]>,
 }
 
 impl Layout {
     /// The words that these columns and the header lie in.
-    pub fn picks(&self, columns: impl IntoIterator<Item = usize>) -> Picks {
-        let fields = columns.into_iter().flat_map(|column| self.words_of(column));
+    pub(crate) fn picks(&self, columns: impl IntoIterator<Item = u16>) -> Picks {
+        let mut columns: Vec<u16> = columns.into_iter().collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let fields = columns.iter().flat_map(|&column| self.words_of(usize::from(column)));
         let mut words: Vec<u16> = (0..2).chain(fields).map(|word| word as u16).collect();
         words.sort_unstable();
         words.dedup();
-        Picks { words: words.into() }
+        columns.retain(|&column| self.column_type(usize::from(column)).is_variable());
+        Picks { words: words.into(), variable: columns.into() }
     }
 
     pub fn new(types: &[Type]) -> Result<Layout, LayoutError> {

@@ -23,6 +23,7 @@ mod row;
 mod types;
 
 pub use key::{KeyBuf, KeyColumn, KeyPart, KeySpec};
-pub use layout::{FIELD_BYTES_MAX, Layout, LayoutError, Picks};
+pub(crate) use layout::Picks;
+pub use layout::{FIELD_BYTES_MAX, Layout, LayoutError};
 pub use row::{LIVE, Row};
 pub use types::{Type, Value};

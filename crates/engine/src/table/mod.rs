@@ -16,6 +16,8 @@ mod slot;
 pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
+#[cfg(not(any(loom, shuttle)))]
+use crate::index::prefetch;
 use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
 use crate::schema::LIVE;
 use parking_lot::{Mutex, RwLock};
@@ -114,6 +116,20 @@ impl Container {
         let slot = u64::from(row.slot());
         assert!(slot < self.slots_per_page, "invariant: a row id names a slot of its container");
         Slot::new(self.space.words(row.page(), slot as usize * self.slot_words, self.slot_words))
+    }
+
+    /// Starts loading the slot's own words and these of its persistent part.
+    #[inline]
+    pub fn prefetch(&self, row: RowId, picked: &[u16]) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let start = usize::from(row.slot()) * self.slot_words;
+            let words = self.space.words(row.page(), start, self.slot_words);
+            prefetch(&words[0]);
+            picked.iter().for_each(|&at| prefetch(&words[VOLATILE_WORDS + usize::from(at)]));
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = (row, picked);
     }
 
     /// Whether the id names a slot of this container.

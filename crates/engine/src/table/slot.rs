@@ -129,7 +129,7 @@ impl<'a> Slot<'a> {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
     }
 
-    /// A word of the persistent part, while nobody writes the slot (recovery, and whoever has the table alone).
+    /// A word of the persistent part, while nobody writes the slot (recovery, whoever has the table alone, the holder of the row's lock).
     #[inline]
     pub fn load(&self, at: usize) -> u64 {
         self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)

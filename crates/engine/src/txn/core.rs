@@ -1,5 +1,6 @@
 //! What all sessions of a database share.
 
+use super::garbage::GarbageQueues;
 use super::locks::LockTable;
 use super::sessions::Sessions;
 use super::{Error, Stop};
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     /// No threads of its own: see `worker`.
     pub(super) is_stepped: bool,
     pub sessions: Sessions,
+    pub(super) garbage: GarbageQueues,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
     pub stores: RwLock<HashMap<StorageId, Arc<Store>>>,
@@ -115,7 +117,8 @@ impl Core {
         checkpoint_lanes: u32,
         is_stepped: bool,
     ) -> Result<Core, LogError> {
-        let sessions = Sessions::new(sessions_max + checkpoint_lanes, &budget);
+        let sessions = Sessions::new(sessions_max + checkpoint_lanes);
+        let garbage = GarbageQueues::new(&budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         // Small segments allow fewer.
@@ -129,6 +132,7 @@ impl Core {
             workers,
             is_stepped,
             sessions,
+            garbage,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,

@@ -2,10 +2,15 @@
 //!
 //! 1. An item waits until the floor (`Sessions::floor`) has reached its cts: then no reader needs what lies below that version, and none
 //!    that could still hold a reference to an undone node is left.
-//! 2. A chain is cut at the first node whose stamp is at or below the floor, under the slot's latch. Items of several sessions are worked
-//!    off in any order between sessions: what is below the cut is reached by nobody, so each item frees its own node.
+//! 2. A chain is cut at the first node whose stamp is at or below the floor, under the slot's latch. Items of several queues are worked
+//!    off in any order between queues: what is below the cut is reached by nobody, so each item frees its own node.
 //! 3. A deleted row's slot is given out again only after its entries are gone from every index, and never while someone holds its lock.
+//!    Such a row is set aside together with what its commit left behind it; what is younger goes on without it.
 //! 4. An index entry goes only under the latch of its place in the index, and only if no reachable version has its key.
+//! 5. A floor stays true: it is at or below every snapshot in use, then and later. So one that was found before serves any thread.
+//!
+//! Each thread that commits has a queue, and works it off itself: a row's slot, its node and the node's chunk are then in that core's cache and no
+//! other's. What threads leave that do little else, the upkeep's thread does.
 
 use super::core::Core;
 use super::session::Write;
@@ -13,15 +18,16 @@ use super::sessions::Ended;
 use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
-use crate::mem::{Account, Budget, Claim, Kind, NodeRef};
+use crate::mem::{Account, Budget, Claim, Freed, Kind, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, SessionNo};
-use std::collections::VecDeque;
+use crate::table::{Container, PRIMARY, SessionNo, Store};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 /// What a write leaves behind.
@@ -77,24 +83,55 @@ impl Batch {
     pub fn new(cts: Cts, undone: bool, storages: Box<[StorageId]>, writes: Vec<Write>, account: Account) -> Batch {
         Batch { cts, undone, storages, writes, done: 0, _account: account }
     }
+
+    fn item(&self, at: usize) -> Garbage {
+        let write = &self.writes[at];
+        write.garbage(self.cts, self.undone, self.storages[usize::from(write.held.table)])
+    }
 }
 
 /// Items of one piece of a queue.
 const PIECE: usize = 512;
+/// Queues of a database, one per thread that commits; threads share them when there are more.
+const QUEUES: usize = 32;
+/// Items after which a thread looks what of its queue can be done: a floor is looked for that seldom, because that asks every session.
+const DUE: usize = 1024;
+/// The same where one thread is every session's.
+const DUE_STEPPED: usize = 32;
+/// Who left so many between two rounds of the upkeep is busy, and collects by itself.
+const BUSY: u64 = 64;
+/// Items done under one hold of a queue that is not the caller's own.
+const PORTION: usize = 64;
 
-/// What a session's transactions left behind, oldest first, in pieces: it never moves as a whole.
+/// What a thread's transactions left behind, in the order in which they ended, in pieces: it never moves as a whole.
 pub(crate) struct GarbageQueue {
     pieces: VecDeque<VecDeque<Garbage>>,
+    /// An emptied piece, for the next one.
+    spare: Option<VecDeque<Garbage>>,
+    /// What could not be done in its turn, each with what its commit left behind it.
+    stalled: Vec<VecDeque<Garbage>>,
     account: Account,
+    /// Items ever left here; as of the last collection by the owner, and of the last round of the upkeep.
+    left: u64,
+    collected_at: u64,
+    seen_at: u64,
 }
 
 impl GarbageQueue {
-    pub fn new(budget: &Arc<Budget>) -> GarbageQueue {
-        GarbageQueue { pieces: VecDeque::new(), account: Account::new(budget, Kind::Transactions) }
+    fn new(budget: &Arc<Budget>) -> GarbageQueue {
+        GarbageQueue {
+            pieces: VecDeque::new(),
+            spare: None,
+            stalled: Vec::new(),
+            account: Account::new(budget, Kind::Transactions),
+            left: 0,
+            collected_at: 0,
+            seen_at: 0,
+        }
     }
 
     /// The oldest item's.
-    pub fn front_cts(&self) -> Option<Cts> {
+    fn front_cts(&self) -> Option<Cts> {
         Some(self.pieces.front()?.front()?.cts())
     }
 
@@ -104,15 +141,17 @@ impl GarbageQueue {
     }
 
     pub(super) fn push_back(&mut self, item: Garbage) {
+        self.left += 1;
         if self.pieces.back().is_none_or(|piece| piece.len() >= PIECE) {
-            self.pieces.push_back(VecDeque::new());
+            let piece = self.spare.take().unwrap_or_default();
+            self.pieces.push_back(piece);
         }
         let piece = self.pieces.back_mut().expect("one was just pushed");
         if piece.len() == piece.capacity() {
             let before = piece.capacity();
             piece.reserve_exact(before.max(4));
             // A commit has happened: there is no refusing what it leaves behind.
-            self.account.take(((piece.capacity() - before) * size_of::<Garbage>()) as u64, Claim::Forced);
+            self.account.take(bytes_of(piece.capacity() - before), Claim::Forced);
         }
         piece.push_back(item);
     }
@@ -122,22 +161,56 @@ impl GarbageQueue {
         let item = piece.pop_front();
         if piece.is_empty() && (self.pieces.len() > 1 || self.pieces[0].capacity() > PIECE / 8) {
             let piece = self.pieces.pop_front().expect("just seen");
-            self.account.give((piece.capacity() * size_of::<Garbage>()) as u64);
+            if self.spare.is_none() && piece.capacity() == PIECE {
+                self.spare = Some(piece);
+            } else {
+                self.account.give(bytes_of(piece.capacity()));
+            }
         }
         item
     }
 
-    /// What could not be done yet is the oldest again.
-    fn push_front(&mut self, item: Garbage) {
-        match self.pieces.front_mut() {
-            Some(piece) if piece.len() < piece.capacity() => piece.push_front(item),
-            _ => {
-                let mut piece = VecDeque::with_capacity(4);
-                piece.push_front(item);
-                self.account.take((piece.capacity() * size_of::<Garbage>()) as u64, Claim::Forced);
-                self.pieces.push_front(piece);
-            }
+    /// What cannot be done yet is set aside, with what the same commit left behind it: there lie the long values that a row's key is read from.
+    fn stall(&mut self, item: Garbage) {
+        let cts = item.cts();
+        let mut items = VecDeque::with_capacity(1);
+        items.push_back(item);
+        while self.front_cts() == Some(cts) {
+            items.push_back(self.pop_front().expect("just seen"));
         }
+        self.account.take(bytes_of(items.capacity()), Claim::Forced);
+        self.stalled.push(items);
+    }
+}
+
+fn bytes_of(items: usize) -> u64 {
+    (items * size_of::<Garbage>()) as u64
+}
+
+/// All queues of a database.
+pub(crate) struct GarbageQueues {
+    queues: Box<[Line<Mutex<GarbageQueue>>]>,
+    /// A floor that was found earlier: at or below every snapshot in use, then and later.
+    floor: Line<AtomicU64>,
+}
+
+#[repr(align(128))]
+struct Line<T>(T);
+
+impl GarbageQueues {
+    pub fn new(budget: &Arc<Budget>) -> GarbageQueues {
+        let queue = || Line(Mutex::new(GarbageQueue::new(budget)));
+        GarbageQueues { queues: std::iter::repeat_with(queue).take(QUEUES).collect(), floor: Line(AtomicU64::new(0)) }
+    }
+
+    fn of(&self, thread: usize) -> MutexGuard<'_, GarbageQueue> {
+        self.queues[thread % QUEUES].0.lock()
+    }
+
+    /// Whether anything waits for the floor to get from `above` to `to`. What is being worked off is not asked.
+    pub fn wait_between(&self, above: Cts, to: Cts) -> bool {
+        let front = |queue: &Line<Mutex<GarbageQueue>>| queue.0.try_lock().and_then(|queue| queue.front_cts());
+        self.queues.iter().filter_map(front).any(|cts| cts > above && cts <= to)
     }
 }
 
@@ -150,54 +223,175 @@ impl Garbage {
     }
 }
 
-impl Core {
-    /// Works off up to `most` items of one session that the floor has passed. True if anything was done.
-    pub(crate) fn collect(&self, place: &super::sessions::SessionPlace, floor: Cts, most: usize) -> bool {
-        let Some(mut queue) = place.garbage.try_lock() else {
-            return false;
-        };
-        let mut worked = false;
-        let mut left = most;
-        while left > 0 {
-            let is_early = planted::is(Bug::ReuseRowEarly) && queue.front_is_deleted();
-            if queue.front_cts().is_none_or(|cts| cts > floor && !is_early) {
-                break;
-            }
-            left -= 1;
-            let again = match queue.pop_front().expect("just seen") {
-                Garbage::Storage { storage, .. } => {
-                    self.free_storage(storage);
-                    None
-                }
-                Garbage::Batch(mut batch) => {
-                    let before = batch.done;
-                    self.collect_batch(&mut batch, floor, left);
-                    left -= left.min(batch.done - before);
-                    worked |= batch.done > before;
-                    (batch.done < batch.writes.len()).then_some(Garbage::Batch(batch))
-                }
-                item => self.collect_one(item, floor),
-            };
-            if let Some(again) = again {
-                // It stays in front: behind it wait the long values that its key is read from.
-                queue.push_front(again);
-                break;
-            }
-            worked = true;
-        }
-        worked
+/// Rows that a sweep has cut already.
+const CUTS: usize = 64;
+
+/// One go at a queue, with what its items share.
+struct Sweep<'c> {
+    core: &'c Core,
+    floor: Cts,
+    /// A storage that is still listed keeps its pages while the list is latched.
+    stores: RwLockReadGuard<'c, HashMap<StorageId, Arc<Store>>>,
+    store: Option<Arc<Store>>,
+    freed: Freed<'c>,
+    /// Rows whose chains were cut at this floor: a hot row is walked once, not for every version.
+    cuts: [(StorageId, RowId); CUTS],
+}
+
+impl<'c> Sweep<'c> {
+    fn new(core: &'c Core, floor: Cts) -> Sweep<'c> {
+        let none = (StorageId(u32::MAX), RowId::MAX);
+        let (stores, freed) = (core.stores.read(), core.arena.freed());
+        Sweep { core, floor, stores, store: None, freed, cuts: [none; CUTS] }
     }
 
-    /// Works off up to `most` writes, to the first that cannot be done yet.
-    fn collect_batch(&self, batch: &mut Batch, floor: Cts, most: usize) {
-        let end = batch.writes.len().min(batch.done.saturating_add(most));
-        while batch.done < end {
-            let item = batch.writes[batch.done].garbage(batch.cts, batch.undone, &batch.storages);
-            if self.collect_one(item, floor).is_some() {
-                break;
+    fn is_cut(&mut self, storage: StorageId, row: RowId) -> bool {
+        let place = &mut self.cuts[row.0 as usize % CUTS];
+        std::mem::replace(place, (storage, row)) == (storage, row)
+    }
+
+    fn find_store(&mut self, storage: StorageId) {
+        if self.store.as_ref().is_none_or(|store| store.id != storage) {
+            self.store = self.stores.get(&storage).cloned();
+        }
+    }
+
+    /// The item itself if it cannot be done yet.
+    fn one(&mut self, item: Garbage) -> Option<Garbage> {
+        match item {
+            Garbage::Row { leftover: Leftover::Undone, node, .. } => self.freed.add(node),
+            Garbage::Row { leftover, storage, container, row, node, .. } => {
+                self.find_store(storage);
+                // Value containers have rows of the same ids in other pages: an id names one slot of the database.
+                let is_done = leftover != Leftover::Deleted && self.is_cut(storage, row);
+                if let Some(store) = self.store.as_ref().filter(|_| !is_done) {
+                    let container =
+                        store.container(container).expect("invariant: a write names a container of its storage");
+                    if !self.core.cut(container, row, node, self.floor, leftover) {
+                        return Some(item);
+                    }
+                    if leftover == Leftover::Deleted {
+                        self.core.forget_row(storage, container, row);
+                    }
+                }
+                self.freed.add(node);
             }
+            Garbage::Key { table, index, key, row, .. } => {
+                if self.stores.contains_key(&table.store.id) {
+                    // The versions that need the key go first: their nodes may wait in other queues.
+                    self.core.cut(&table.store.primary, row, NodeRef::NONE, self.floor, Leftover::Node);
+                    remove_entry(self.core, &table, &index, &key, row);
+                }
+            }
+            Garbage::Storage { storage, .. } => {
+                let core = self.core;
+                self.store = None;
+                RwLockReadGuard::unlocked(&mut self.stores, || core.free_storage(storage));
+            }
+            Garbage::Batch(_) => unreachable!("worked off by `batch`"),
+        }
+        None
+    }
+
+    /// Works off up to `most` writes, to the first that cannot be done yet; how many.
+    fn batch(&mut self, batch: &mut Batch, most: usize) -> usize {
+        let before = batch.done;
+        let end = batch.writes.len().min(batch.done.saturating_add(most));
+        while batch.done < end && self.one(batch.item(batch.done)).is_none() {
             batch.done += 1;
         }
+        batch.done - before
+    }
+
+    /// One item or part of a batch: how many were done, and what is left of it.
+    fn step(&mut self, item: Garbage, most: usize) -> (usize, Option<Garbage>) {
+        match item {
+            Garbage::Batch(mut batch) => {
+                let done = self.batch(&mut batch, most);
+                (done, (batch.done < batch.writes.len()).then_some(Garbage::Batch(batch)))
+            }
+            item => {
+                let left = self.one(item);
+                (usize::from(left.is_none()), left)
+            }
+        }
+    }
+
+    /// What was set aside in earlier sweeps.
+    fn stalled(&mut self, queue: &mut GarbageQueue, most: usize) -> usize {
+        let mut done = 0;
+        let mut at = 0;
+        while at < queue.stalled.len() && done < most {
+            while done < most
+                && let Some(item) = queue.stalled[at].pop_front()
+            {
+                let (worked, left) = self.step(item, most - done);
+                done += worked;
+                if let Some(left) = left {
+                    queue.stalled[at].push_front(left);
+                    break;
+                }
+            }
+            if queue.stalled[at].is_empty() {
+                let items = queue.stalled.swap_remove(at);
+                queue.account.give(bytes_of(items.capacity()));
+            } else {
+                at += 1;
+            }
+        }
+        done
+    }
+}
+
+impl Core {
+    /// This thread's queue, for what a transaction leaves behind. Dropping the guard ends it; `collect_due` comes first.
+    pub(super) fn garbage_of(&self, session: SessionNo) -> MutexGuard<'_, GarbageQueue> {
+        self.garbage.of(self.thread(session.0 as usize))
+    }
+
+    /// Works off a part of the caller's own queue, once enough has come together: as much as has come, and some of what had to wait.
+    pub(super) fn collect_due(&self, queue: &mut GarbageQueue) {
+        let due = if self.is_stepped { DUE_STEPPED } else { DUE };
+        if queue.left - queue.collected_at < due as u64 {
+            return;
+        }
+        queue.collected_at = queue.left;
+        let most = 2 * due;
+        let known = Cts(self.garbage.floor.0.load(Ordering::Acquire));
+        let done = self.collect(queue, known, most);
+        if done < most && self.log.durable() > known.epoch() {
+            self.collect(queue, self.find_floor(), most - done);
+        }
+    }
+
+    fn find_floor(&self) -> Cts {
+        let floor = self.sessions.floor(&self.log);
+        Cts(self.garbage.floor.0.fetch_max(floor.0, Ordering::AcqRel).max(floor.0))
+    }
+
+    /// Works off up to `most` items of one queue that the floor has passed; how many were done.
+    fn collect(&self, queue: &mut GarbageQueue, floor: Cts, most: usize) -> usize {
+        let is_early = |queue: &GarbageQueue| planted::is(Bug::ReuseRowEarly) && queue.front_is_deleted();
+        let is_due = |queue: &GarbageQueue| queue.front_cts().is_some_and(|cts| cts <= floor || is_early(queue));
+        if queue.stalled.is_empty() && !is_due(queue) {
+            return 0;
+        }
+        let mut sweep = Sweep::new(self, floor);
+        let mut done = sweep.stalled(queue, most);
+        while done < most && is_due(queue) {
+            let item = queue.pop_front().expect("just seen");
+            let is_batch = matches!(item, Garbage::Batch(_));
+            let (worked, left) = sweep.step(item, most - done);
+            done += worked;
+            if let Some(left) = left {
+                // A long batch goes on next time from where it is now, in front of what is younger.
+                queue.stall(left);
+                if is_batch {
+                    break;
+                }
+            }
+        }
+        done
     }
 
     /// Makes room where the limit leaves none: collects what can be and, if need be, ends the snapshots that stand in its way, the oldest first.
@@ -205,7 +399,7 @@ impl Core {
     pub(super) fn make_room(&self, me: SessionNo, may_end: bool) -> bool {
         let mut freed = self.collect_everything();
         while may_end && !freed {
-            match self.sessions.end_oldest(&self.log, me, &self.checkpoint_readers) {
+            match self.sessions.end_oldest(&self.log, me, &self.checkpoint_readers, &self.garbage) {
                 Some(Ended::AtOnce) => freed |= self.collect_everything(),
                 // It will be told; whoever comes later finds the room.
                 Some(Ended::WhenNoticed) | None => break,
@@ -217,16 +411,18 @@ impl Core {
     /// All garbage below the floor. True if there was any.
     fn collect_everything(&self) -> bool {
         self.sessions.revoke(&self.log);
-        let floor = self.sessions.floor(&self.log);
+        let floor = self.find_floor();
         let mut worked = false;
-        for (_, place) in self.sessions.all() {
-            worked |= self.collect(place, floor, usize::MAX);
+        for queue in &self.garbage.queues {
+            if let Some(mut queue) = queue.0.try_lock() {
+                worked |= self.collect(&mut queue, floor, usize::MAX) > 0;
+            }
         }
         self.arena.release_parked();
         worked
     }
 
-    /// Nobody else looks into a storage meanwhile: see `collect_one`.
+    /// Nobody else looks into a storage meanwhile: see [`Sweep`].
     fn free_storage(&self, storage: StorageId) {
         let mut stores = self.stores.write();
         if let Some(store) = stores.remove(&storage) {
@@ -234,17 +430,29 @@ impl Core {
         }
     }
 
-    /// One round over all sessions.
+    /// One round over all queues that no busy thread works off.
     pub(crate) fn collect_all(&self, most_each: usize) -> bool {
         let is_blind = planted::is(Bug::CutUnderSnapshot);
-        let floor = if is_blind { Cts::last_of(self.log.durable()) } else { self.sessions.floor(&self.log) };
+        let floor = if is_blind { Cts::last_of(self.log.durable()) } else { self.find_floor() };
         let mut worked = false;
         let mut oldest = Cts::MAX;
-        for (_, place) in self.sessions.all() {
-            worked |= self.collect(place, floor, most_each);
-            if let Some(next) = place.garbage.try_lock().and_then(|queue| queue.front_cts()) {
-                oldest = oldest.min(next);
+        for queue in &self.garbage.queues {
+            let is_left_to_us = queue.0.try_lock().is_some_and(|mut queue| {
+                let since = queue.left - queue.seen_at;
+                queue.seen_at = queue.left;
+                self.is_stepped || since < BUSY
+            });
+            let mut left = if is_left_to_us { most_each } else { 0 };
+            let mut next = Cts::MAX;
+            while left > 0 {
+                // A portion at a time: its thread may come back.
+                let Some(mut queue) = queue.0.try_lock() else { break };
+                let done = self.collect(&mut queue, floor, left.min(PORTION));
+                worked |= done > 0;
+                next = queue.front_cts().unwrap_or(Cts::MAX);
+                left = if done < PORTION { 0 } else { left.saturating_sub(done) };
             }
+            oldest = oldest.min(next);
         }
         // What nobody reads at shall not hold back the last of it.
         let is_held_back = !worked && oldest <= Cts::last_of(self.log.durable());
@@ -270,38 +478,9 @@ impl Core {
         true
     }
 
-    /// The item itself if it cannot be done yet. A storage that is still listed keeps its pages while the list is latched.
-    fn collect_one(&self, item: Garbage, floor: Cts) -> Option<Garbage> {
-        let stores = self.stores.read();
-        match item {
-            Garbage::Row { leftover: Leftover::Undone, node, .. } => self.arena.free(node),
-            Garbage::Row { leftover, storage, container, row, node, .. } => {
-                if let Some(store) = stores.get(&storage) {
-                    let container =
-                        store.container(container).expect("invariant: a write names a container of its storage");
-                    if !self.cut(container, row, floor, leftover) {
-                        return Some(item);
-                    }
-                    if leftover == Leftover::Deleted {
-                        self.forget_row(storage, container, row);
-                    }
-                }
-                self.arena.free(node);
-            }
-            Garbage::Key { table, index, key, row, .. } => {
-                if stores.contains_key(&table.store.id) {
-                    // The versions that need the key go first: their nodes may wait in other sessions' queues.
-                    self.cut(&table.store.primary, row, floor, Leftover::Node);
-                    remove_entry(self, &table, &index, &key, row);
-                }
-            }
-            Garbage::Storage { .. } | Garbage::Batch(_) => unreachable!("done by the caller, without the latch"),
-        }
-        None
-    }
-
-    /// Cuts the chain below the floor. False if the row is deleted and its lock still held or waited for: try again later.
-    fn cut(&self, container: &Container, row: RowId, floor: Cts, leftover: Leftover) -> bool {
+    /// Cuts the chain below the floor. `node`'s stamp is known to be so. False if the row is deleted and its lock still held or waited for: try
+    /// again later.
+    fn cut(&self, container: &Container, row: RowId, node: NodeRef, floor: Cts, leftover: Leftover) -> bool {
         let mut latched = container.slot(row).latch();
         let head = latched.head();
         if leftover == Leftover::Deleted && (head.owner().is_some() || head.is_waited()) {
@@ -314,7 +493,7 @@ impl Core {
         if head.node.is_none() {
             return true;
         }
-        if old(head.node) {
+        if head.node == node || old(head.node) {
             latched.set_head(head.with_node(NodeRef::NONE));
             return true;
         }

@@ -292,7 +292,7 @@ impl Appender {
     fn commit(&mut self, shared: &Shared, end: usize) -> Result<(), Stop> {
         let core = &*shared.core;
         let mut worker = core.worker(self.number);
-        let reserved = worker.reserve_bulk(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let reserved = worker.reserve_load(self.body.len() as u64 + 64).map_err(stop_of)?;
         let mut announced = reserved.announce();
         let cts = announced.draw();
         let epoch = announced.epoch();

@@ -13,6 +13,7 @@
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
+//! | `lookup` | rows by whole keys, one or many at once |
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema |
 //! | `load` | filling an empty table with many rows |
@@ -37,12 +38,14 @@ mod values;
 mod fill;
 mod session;
 mod rows;
+mod lookup;
 mod reader;
 mod ddl;
 mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
+pub use lookup::Lookup;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;

@@ -42,6 +42,54 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// A word that differs, and its XOR.
+pub(super) type Changed = (u16, u64);
+
+/// [`put_operation`] of a few words, ascending, the cts word not among them.
+pub(super) fn put_changed(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, changed: &[Changed]) {
+    out.extend_from_slice(&row.0.to_le_bytes()[..5]);
+    put_varint(out, u64::from(generation));
+    put_varint(out, behind);
+    let start = out.len();
+    put_varint(out, changed.len() as u64);
+    let mut last = 0;
+    for &(at, xor) in changed {
+        put_varint(out, u64::from(at - last));
+        last = at;
+        put_masked_word(out, xor);
+    }
+    let Some(&(first, _)) = changed.first() else {
+        return;
+    };
+    let words = usize::from(last - first) + 1;
+    if out.len() - start <= 6 + words * 8 {
+        return;
+    }
+    out.truncate(start);
+    put_varint(out, RAW);
+    put_varint(out, u64::from(first));
+    put_varint(out, words as u64);
+    let start = out.len();
+    out.resize(start + words * 8, 0);
+    for &(at, xor) in changed {
+        let place = start + usize::from(at - first) * 8;
+        out[place..place + 8].copy_from_slice(&xor.to_le_bytes());
+    }
+}
+
+/// A word's nonzero bytes behind a mask of them.
+#[inline]
+fn put_masked_word(out: &mut Vec<u8>, word: u64) {
+    let mut bytes = [0; 9];
+    let mut length = 1;
+    for (i, value) in word.to_le_bytes().into_iter().enumerate() {
+        bytes[length] = value;
+        bytes[0] |= u8::from(value != 0) << i;
+        length += usize::from(value != 0);
+    }
+    out.extend_from_slice(&bytes[..length]);
+}
+
 /// Appends one operation. `delta` holds the XOR of the persistent part, its cts word ignored.
 pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, delta: &[u64]) {
     out.extend_from_slice(&row.0.to_le_bytes()[..5]);
@@ -97,14 +145,7 @@ fn put_masked(out: &mut Vec<u8>, delta: &[u64]) {
     for (i, &word) in delta.iter().enumerate().skip(1).filter(|(_, w)| **w != 0) {
         put_varint(out, (i - last) as u64);
         last = i;
-        let mask_at = out.len();
-        out.push(0);
-        for (byte, value) in word.to_le_bytes().into_iter().enumerate() {
-            if value != 0 {
-                out[mask_at] |= 1 << byte;
-                out.push(value);
-            }
-        }
+        put_masked_word(out, word);
     }
 }
 
@@ -267,6 +308,11 @@ mod tests {
         let mut back = vec![0; delta.len()];
         read_delta(&mut reader, |i, x| back[i] ^= x).expect("what was written");
         assert_eq!(back[1..], delta[1..]);
+        let words = delta.iter().enumerate().skip(1).filter(|(_, w)| **w != 0);
+        let changed: Vec<Changed> = words.map(|(i, &w)| (i as u16, w)).collect();
+        let mut again = Vec::new();
+        put_changed(&mut again, RowId(0x12_3456_789a), 77, 1000, &changed);
+        assert_eq!(again, out, "both writers choose the same form");
         assert!(reader.is_empty());
     }
 

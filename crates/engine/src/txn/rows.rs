@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::garbage::key_of;
 use super::locks::Want;
+use super::record::Changed;
 use super::session::{Change, Held, KeyChange, Session, Write, container, room_for_one};
 use super::version::{self, NewNode, Node, Pen};
 use super::{Error, Isolation, Locked, Stop, values};
@@ -11,10 +12,13 @@ use crate::ids::{Cts, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
-use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo};
+use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
+use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+
+/// Looks at a lock that another holds before queueing for it: a few microseconds, less than parking a thread takes.
+const TURNS_MAX: u32 = 64;
 
 /// The longest value of one column.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
@@ -64,9 +68,30 @@ pub(super) fn read_version(
     words[1] & LIVE != 0
 }
 
+/// Copies the newest committed version, or the session's own uncommitted one.
+#[inline]
+fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
+    let words = row.start_copy(container.persistent_words());
+    let head = container.slot(id).copy(words);
+    if head.is_dirty() && head.owner() != Some(me) {
+        undo_under_latch(core, container, id, words);
+    }
+}
+
+/// Nobody frees what is linked to a latched slot.
+#[cold]
+fn undo_under_latch(core: &Core, container: &Container, id: RowId, words: &mut [u64]) {
+    let latched = container.slot(id).latch();
+    latched.copy(words);
+    let head = latched.head();
+    if head.is_dirty() {
+        version::undo_uncommitted(&core.arena, words, head.node);
+    }
+}
+
 /// As `read_version`, of the `picked` words only.
 #[inline]
-fn read_picked(
+pub(super) fn read_picked(
     core: &Core,
     me: SessionNo,
     snapshot: Cts,
@@ -129,37 +154,6 @@ impl Session {
         let mut dependency = self.dependency;
         let check = |id: RowId| {
             let live = read_version(core, me, snapshot, &table.store.primary, id, row);
-            dependency = dependency.max(row.cts());
-            if live {
-                core.fetch_key_columns(table, index, row);
-                if index.spec.row_matches(&table.layout, row, &value) {
-                    return ControlFlow::Break(id);
-                }
-            }
-            ControlFlow::Continue(())
-        };
-        let found = index.find_first(&value, &mut self.key, check);
-        self.dependency = dependency;
-        match found {
-            ControlFlow::Break(id) => Some(id),
-            ControlFlow::Continue(()) => None,
-        }
-    }
-
-    /// As `get`, copying the `picks` only, among which the key's columns must be.
-    #[inline]
-    pub fn get_picked<'a>(
-        &mut self,
-        table: &Table,
-        index: &Index,
-        value: impl Fn(usize) -> Value<'a>,
-        picks: &Picks,
-        row: &mut Row,
-    ) -> Option<RowId> {
-        let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
-        let mut dependency = self.dependency;
-        let check = |id: RowId| {
-            let live = read_picked(core, me, snapshot, &table.store.primary, id, picks.words(), row);
             dependency = dependency.max(row.cts());
             if live {
                 core.fetch_key_columns(table, index, row);
@@ -319,22 +313,70 @@ impl Session {
         Ok(if newer { Locked::Newer } else { Locked::Same })
     }
 
+    /// Locks the row with this key in a unique index as it is now, not as a snapshot sees it, and copies its newest version: for a READ COMMITTED
+    /// statement that changes one row, which would look at the newest version anyhow. Needs no snapshot: the table is entered first, so its
+    /// pages stay, and nothing older than the newest committed version is read, except under the row's latch. The key's columns are of fixed
+    /// length ([`Index::has_fixed_key`]).
+    pub fn lock_by_key<'a>(
+        &mut self,
+        table: &Arc<Table>,
+        index: &Index,
+        value: impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> Result<Option<RowId>, Stop> {
+        debug_assert!(self.isolation() == Isolation::ReadCommitted, "invariant: a snapshot says what else to lock");
+        self.enter(table)?;
+        loop {
+            let (core, me) = (&*self.core, self.no);
+            let mut dependency = self.dependency;
+            let check = |id: RowId| {
+                copy_committed(core, me, &table.store.primary, id, row);
+                dependency = dependency.max(row.cts());
+                let is_it = row.is_live() && index.spec.row_matches(&table.layout, row, &value);
+                if is_it { ControlFlow::Break(id) } else { ControlFlow::Continue(()) }
+            };
+            let found = index.find_first(&value, &mut self.key, check);
+            self.dependency = dependency;
+            let ControlFlow::Break(id) = found else {
+                return Ok(None);
+            };
+            let newly = self.lock_newest(table, id, row)?;
+            self.dependency = self.dependency.max(row.cts());
+            if row.is_live() && index.spec.row_matches(&table.layout, row, &value) {
+                return Ok(Some(id));
+            }
+            // It was another's meanwhile, who deleted it or gave it another key: another row may have this one now.
+            if newly {
+                self.unlock_last();
+            }
+        }
+    }
+
     /// Takes the row's lock whatever its version; true if this transaction did not have it yet.
     pub(super) fn lock_newest(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<bool, Stop> {
         let held = Held { table: self.enter(table)?, container: PRIMARY, row: id };
         self.room_for_lock(Claim::Finish)?;
         let primary = &table.store.primary;
-        let mut latched = primary.slot(id).latch();
-        let head = latched.head();
-        let newly = match head.owner() {
-            None => {
-                latched.set_head(head.with_owner(Some(self.no)));
-                true
-            }
-            Some(owner) if owner == self.no => false,
-            Some(_) => {
-                drop(latched);
-                return Err(self.wait_for_row(held, Want::Lock));
+        let mut turns_left = if self.core.is_stepped { 0 } else { TURNS_MAX };
+        let (latched, newly) = loop {
+            let mut latched = primary.slot(id).latch();
+            let head = latched.head();
+            match head.owner() {
+                None => {
+                    latched.set_head(head.with_owner(Some(self.no)));
+                    break (latched, true);
+                }
+                Some(owner) if owner == self.no => break (latched, false),
+                // Most holders are about to commit on another core; who finds others waiting already has no reason to hope for that.
+                Some(_) if turns_left > 0 && !head.is_waited() => {
+                    turns_left -= 1;
+                    drop(latched);
+                    std::hint::spin_loop();
+                }
+                Some(_) => {
+                    drop(latched);
+                    return Err(self.wait_for_row(held, Want::Lock));
+                }
             }
         };
         latched.copy(row.start_copy(primary.persistent_words()));
@@ -376,23 +418,31 @@ impl Session {
             container.free_slot(held.row);
             return Err(error.into());
         }
-        let mut old = std::mem::take(&mut self.old_words);
-        old.resize(container.persistent_words(), 0);
-        let head = slot.copy(&mut old);
+        let head = slot.head();
         assert!(head.owner().is_none(), "invariant: a slot given out is nobody's");
-        let mut new = old.clone();
-        new[1..1 + words.len()].copy_from_slice(words);
-        let fresh = old[0] == 0;
-        let prev_cts = Some(Cts(old[0]));
-        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh, old: &old, new: &new };
+        let prev_cts = slot.load(0);
+        let fresh = prev_cts == 0;
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.clear();
+        if !fresh {
+            differences(slot, words, 1, &mut changed);
+        }
+        let node = NewNode {
+            prev_cts: Some(Cts(prev_cts)),
+            next: head.node,
+            command: self.command,
+            fresh,
+            words: container.persistent_words(),
+            changed: &changed,
+        };
         let node = self.write_node(Claim::Growth, &node);
-        self.old_words = old;
+        self.changed = changed;
         let Some(node) = node else {
             container.free_slot(held.row);
             return Err(Error::OutOfMemory("a version").into());
         };
         let mut latched = slot.latch();
-        for (i, &word) in new.iter().enumerate().skip(1) {
+        for (i, &word) in (1..).zip(words) {
             latched.set(i, word);
         }
         let head = latched.head().with_owner(Some(self.no)).with_dirty(true).with_node(node);
@@ -425,9 +475,13 @@ impl Session {
     /// `old` is what `lock` gave.
     pub fn delete(&mut self, table: &Arc<Table>, id: RowId, old: &Row) -> Result<(), Stop> {
         let number = self.enter(table)?;
-        let mut words = old.words.clone();
-        words[1] &= !LIVE;
-        self.overwrite(table, Held { table: number, container: PRIMARY, row: id }, &words, Change::Delete)?;
+        let mut dead = std::mem::take(&mut self.row_a);
+        dead.copy_from(old);
+        dead.words[1] &= !LIVE;
+        let held = Held { table: number, container: PRIMARY, row: id };
+        let written = self.overwrite(table, held, &dead.words, Change::Delete);
+        self.row_a = dead;
+        written?;
         for &column in &table.variable {
             if let Some((length, value)) = old.stored(&table.layout, column) {
                 self.unlink_value(number, table, value, length)?;
@@ -481,34 +535,34 @@ impl Session {
         let container = container(table, held.container);
         let slot = container.slot(held.row);
         self.room_for_write(Claim::Finish)?;
-        let mut old = std::mem::take(&mut self.old_words);
-        old.resize(container.persistent_words(), 0);
-        let head = slot.copy(&mut old);
+        let head = slot.head();
         assert!(head.owner() == Some(self.no), "invariant: a row is written under its lock");
-        if old[1..] == new[1..] {
-            self.old_words = old;
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.clear();
+        differences(slot, &new[1..], 1, &mut changed);
+        if changed.is_empty() {
+            self.changed = changed;
             return Ok(());
         }
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
-        let prev_cts = (!head.is_dirty()).then_some(Cts(old[0]));
-        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, old: &old, new };
+        let prev_cts = (!head.is_dirty()).then_some(Cts(slot.load(0)));
+        let words = container.persistent_words();
+        let node = NewNode { prev_cts, next: head.node, command: self.command, fresh: false, words, changed: &changed };
         let node = self.write_node(Claim::Finish, &node);
+        if let Some(node) = node {
+            let mut latched = slot.latch();
+            // Garbage collection may have cut the chain since the head was read: what it cut must not be linked again.
+            let head = latched.head();
+            Node::new(&self.core.arena, node).set_next(head.node);
+            for &(i, _) in &changed {
+                latched.set(usize::from(i), new[usize::from(i)]);
+            }
+            latched.set_head(head.with_dirty(true).with_node(node));
+        }
+        self.changed = changed;
         let Some(node) = node else {
-            self.old_words = old;
             return Err(Error::OutOfMemory("a version").into());
         };
-        let mut latched = slot.latch();
-        // Garbage collection may have cut the chain since the copy: what it cut must not be linked again.
-        let head = latched.head();
-        Node::new(&self.core.arena, node).set_next(head.node);
-        for (i, &word) in new.iter().enumerate().skip(1) {
-            if word != old[i] {
-                latched.set(i, word);
-            }
-        }
-        latched.set_head(head.with_dirty(true).with_node(node));
-        drop(latched);
-        self.old_words = old;
         self.writes.push(Write { held, node, command: self.command, change });
         Ok(())
     }
@@ -691,6 +745,17 @@ impl Session {
     fn unlock_last(&mut self) {
         if let Some(last) = self.held.pop() {
             self.release(last);
+        }
+    }
+}
+
+/// The words in which a slot, whose persistent bytes nobody else writes now, differs from `new`, which begins at its word `first`.
+#[inline]
+fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Changed>) {
+    for (i, &word) in (first..).zip(new) {
+        let xor = slot.load(i) ^ word;
+        if xor != 0 {
+            changed.push((i as u16, xor));
         }
     }
 }

@@ -9,11 +9,11 @@
 //! | leave | from now on the watermark may pass |
 
 use super::core::{Core, stop_of};
-use super::garbage::{Batch, Garbage, Leftover, remove_entry};
+use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
 use super::locks::{Asked, Want};
 use super::reader::Lease;
-use super::record;
+use super::record::{self, Changed};
 use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
@@ -23,7 +23,7 @@ use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
-use crate::table::{Container, PRIMARY, SessionNo, Store};
+use crate::table::{Container, PRIMARY, SessionNo, Slot, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,15 +77,15 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// What the write leaves behind. `storages` are those of the transaction's tables.
-    pub(super) fn garbage(&self, cts: Cts, undone: bool, storages: &[StorageId]) -> Garbage {
+    /// What the write leaves behind in its table's storage.
+    pub(super) fn garbage(&self, cts: Cts, undone: bool, storage: StorageId) -> Garbage {
         let leftover = match self.change {
             _ if undone => Leftover::Undone,
             Change::Delete => Leftover::Deleted,
             Change::Insert | Change::Update => Leftover::Node,
         };
-        let Held { table, container, row } = self.held;
-        Garbage::Row { cts, leftover, storage: storages[usize::from(table)], container, row, node: self.node }
+        let Held { container, row, .. } = self.held;
+        Garbage::Row { cts, leftover, storage, container, row, node: self.node }
     }
 }
 
@@ -112,6 +112,12 @@ pub(super) struct Ddl {
     pub loaded: Vec<Arc<Store>>,
     /// `schema`, and the length of `dropped`, as the statement found them.
     before: (Option<Arc<Schema>>, usize),
+}
+
+impl Ddl {
+    fn is_unused(&self) -> bool {
+        self.before.0.is_none() && self.gates.is_empty() && self.created.is_empty() && self.dropped.is_empty()
+    }
 }
 
 /// A lock this session queued for; the grant shows in the slot's head.
@@ -147,6 +153,7 @@ pub struct Session {
     nowait: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
+    at_newest: bool,
     pub(super) snapshot: Cts,
     pub(super) command: u32,
     schema: Arc<Schema>,
@@ -154,6 +161,10 @@ pub struct Session {
     schema_version: u64,
     /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
     kept: Cts,
+    /// A schema's number and the address of a table that is current in it, and therefore still there.
+    checked: (u64, usize),
+    /// The last transaction's table: the next one most likely writes it too, and need not count itself among its users.
+    last_table: Option<Arc<Table>>,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
     /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
@@ -180,7 +191,9 @@ pub struct Session {
     fragments: Option<Fragments>,
     body: Vec<u8>,
     delta: Vec<u64>,
-    pub(super) old_words: Vec<u64>,
+    /// Words that the write at hand changes.
+    pub(super) changed: Vec<Changed>,
+    old_words: Vec<u64>,
     pub(super) key: KeyBuf,
     /// Set by another thread to end what takes long.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
@@ -188,7 +201,6 @@ pub struct Session {
     pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
     pub(super) row_b: Row,
-    commits_since_collect: u32,
     #[cfg(feature = "planted")]
     drawn_early: Option<Cts>,
     /// The engine with its threads.
@@ -207,11 +219,14 @@ impl Session {
             read_only: false,
             nowait: false,
             durable_read: false,
+            at_newest: false,
             snapshot: Cts::ZERO,
             command: 0,
             schema: core.schema.load_full(),
             schema_version: u64::MAX,
             kept: Cts::ZERO,
+            checked: (u64::MAX, 0),
+            last_table: None,
             dependency: Cts::ZERO,
             met: Cts::ZERO,
             last_record_bytes: 0,
@@ -230,13 +245,13 @@ impl Session {
             fragments: None,
             body: Vec::new(),
             delta: Vec::new(),
+            changed: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
             cancelled: None,
             lease: None,
             row_a: Row::default(),
             row_b: Row::default(),
-            commits_since_collect: 0,
             #[cfg(feature = "planted")]
             drawn_early: None,
         })
@@ -347,6 +362,7 @@ impl Session {
         if self.ddl.schema.is_some() {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
+        self.at_newest = false;
         if self.isolation == Isolation::ReadCommitted {
             // Whoever is about to end the last statement's snapshot does not end this one's.
             self.unregister();
@@ -354,6 +370,36 @@ impl Session {
             self.take_snapshot();
         } else if !self.durable_read {
             self.refresh_schema();
+        }
+    }
+
+    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only: in READ COMMITTED it needs no snapshot. That is a line that others
+    /// read and write, and a fence.
+    pub fn begin_statement_at_newest(&mut self) {
+        if self.isolation != Isolation::ReadCommitted {
+            return self.begin_statement();
+        }
+        self.close_lease();
+        self.settle_wait();
+        self.command += 1;
+        if self.ddl.schema.is_some() {
+            self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
+        }
+        self.at_newest = true;
+        self.leave_ended();
+        self.refresh_schema();
+    }
+
+    /// Whether the statement was begun by `begin_statement_at_newest`, and so has no snapshot.
+    pub fn is_at_newest(&self) -> bool {
+        self.at_newest
+    }
+
+    /// Only the last statement's snapshot was ended: the next one has its own.
+    fn leave_ended(&mut self) {
+        if self.place().is_ended() {
+            self.unregister();
+            self.place().begin_phase();
         }
     }
 
@@ -393,6 +439,7 @@ impl Session {
             if version != self.schema_version {
                 self.schema = self.core.schema.load_full();
                 self.schema_version = version;
+                self.last_table = None;
             }
             // Read after the schema, before which it is stored: never older than the schema's own.
             self.dependency = self.dependency.max(self.core.schema_cts());
@@ -475,20 +522,29 @@ impl Session {
             let mut worker = self.core.worker(self.no.0 as usize);
             self.drawn_early = worker.reserve(0).ok().map(|reserved| reserved.announce().draw());
         }
-        self.tables.push(table.clone());
+        let kept = self.last_table.take_if(|kept| Arc::ptr_eq(kept, table));
+        self.tables.push(kept.unwrap_or_else(|| table.clone()));
         Ok((self.tables.len() - 1) as u16)
     }
 
     /// Whether the table is that of the schema which writers see now: an older one may lack an index.
-    fn is_current(&self, table: &Arc<Table>) -> bool {
+    fn is_current(&mut self, table: &Arc<Table>) -> bool {
         if Arc::ptr_eq(table, &self.core.system) {
             return true;
         }
         let same = |s: &Schema| s.table(&table.def.name).is_some_and(|t| Arc::ptr_eq(t, table));
-        match &self.ddl.schema {
-            Some(own) => same(own),
-            None => same(&self.core.schema.load()),
+        if let Some(own) = &self.ddl.schema {
+            return same(own);
         }
+        let seen = (self.core.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr());
+        if self.checked == seen {
+            return true;
+        }
+        let is_current = same(&self.core.schema.load());
+        if is_current {
+            self.checked = seen;
+        }
+        is_current
     }
 
     /// Takes an announcement back. DDL that saw it meanwhile waits for this session: it is told to look again, before this session waits for it.
@@ -635,7 +691,6 @@ impl Session {
         match self.write_commit() {
             Ok(cts) => {
                 self.end();
-                self.collect_sometimes();
                 Ok(Committed { cts })
             }
             Err(stop) => match self.or_wait_for_space(stop) {
@@ -649,8 +704,7 @@ impl Session {
     }
 
     fn write_commit(&mut self) -> Result<Cts, Stop> {
-        // Every prev_cts of the write set is below: each was drawn before its row was locked.
-        let base = self.core.log.now();
+        let base = self.base();
         self.compose(base, self.core.log.bulk_frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
@@ -704,33 +758,51 @@ impl Session {
     fn put_row(&mut self, at: usize, base: Cts) {
         let held = self.held[at];
         let container = container(&self.tables[usize::from(held.table)], held.container);
-        let words = container.persistent_words();
-        let head = {
-            // This session holds the lock: only chain and waited bit may change under the copy.
-            self.old_words.resize(words, 0);
-            container.slot(held.row).copy(&mut self.old_words)
-        };
+        let slot = container.slot(held.row);
+        // This session holds the lock: only the waited bit, and the chain below its own nodes, may change meanwhile.
+        let head = slot.head();
         if !head.is_dirty() {
             return;
         }
-        self.delta.clear();
-        self.delta.resize(words, 0);
-        let mut node = Node::new(&self.core.arena, head.node);
-        let prev_cts = loop {
-            if node.is_fresh() {
-                self.delta.copy_from_slice(&self.old_words);
-            } else {
-                let delta = &mut self.delta;
-                node.each(|i, xor| delta[i] ^= xor);
-            }
-            match node.prev_cts() {
-                Some(cts) => break cts,
-                None => node = Node::new(&self.core.arena, node.next()),
-            }
-        };
-        let behind = base.0.checked_sub(prev_cts.0).expect("invariant: a locked row's version is older than the clock");
+        let node = Node::new(&self.core.arena, head.node);
         let generation = self.core.pages.generation(held.row.page());
-        record::put_operation(&mut self.body, held.row, generation, behind, &self.delta);
+        let behind = |prev_cts: Cts| {
+            let behind = base.0.checked_sub(prev_cts.0);
+            behind.expect("invariant: the base is at or above the version that each row had")
+        };
+        match node.prev_cts() {
+            Some(prev_cts) if node.is_fresh() => {
+                self.old_words.resize(container.persistent_words(), 0);
+                self.old_words.iter_mut().enumerate().for_each(|(i, word)| *word = slot.load(i));
+                record::put_new_record(&mut self.body, held.row, generation, behind(prev_cts), &self.old_words);
+            }
+            Some(prev_cts) => {
+                self.changed.clear();
+                node.each(|i, xor| self.changed.push((i as u16, xor)));
+                record::put_changed(&mut self.body, held.row, generation, behind(prev_cts), &self.changed);
+            }
+            None => {
+                self.delta.clear();
+                self.delta.resize(container.persistent_words(), 0);
+                let prev_cts = compose_chain(&self.core, slot, head.node, &mut self.delta);
+                record::put_operation(&mut self.body, held.row, generation, behind(prev_cts), &self.delta);
+            }
+        }
+    }
+
+    /// What `prev_cts` are told against: at or above each of them. A short transaction's largest; to a long one the clock serves as well.
+    fn base(&self) -> Cts {
+        const LOOKED_AT_MAX: usize = 64;
+        if self.held.len() > LOOKED_AT_MAX {
+            // Each was drawn before its row was locked.
+            return self.core.log.now();
+        }
+        let committed = |held: &Held| {
+            let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
+            // The slot's own cts changes at pre-commit only.
+            Cts(slot.load(0))
+        };
+        self.held.iter().map(committed).fold(Cts::ZERO, Cts::max)
     }
 
     /// Stages the body so far (rows up to `done`) as a fragment.
@@ -762,9 +834,9 @@ impl Session {
     }
 
     fn leave_garbage(&mut self, cts: Cts) {
-        self.leave_writes(cts, false);
-        let core = self.core.clone();
-        let mut garbage = core.sessions.place(self.no).garbage.lock();
+        let core = &*self.core;
+        let mut garbage = core.garbage_of(self.no);
+        leave_writes(&mut garbage, &mut self.writes, &self.tables, &self.account, Ended { cts, undone: false });
         for change in self.key_changes.drain(..) {
             let KeyChange { table, index, row, old, .. } = change;
             if !planted::is(Bug::ForgetKey) {
@@ -776,6 +848,7 @@ impl Session {
         for storage in self.ddl.dropped.drain(..).chain(unused) {
             garbage.push_back(Garbage::Storage { cts, storage });
         }
+        core.collect_due(&mut garbage);
     }
 
     /// Rows that someone queues for: their locks go to the next in line.
@@ -826,11 +899,17 @@ impl Session {
         if self.tables.is_empty() {
             return;
         }
+        let is_plain = self.ddl.is_unused();
         for table in self.ddl.gates.drain(..) {
             // The next DDL may have it by now: it had only to wait for the lock that went with the stamps.
             let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
-        self.ddl = Ddl::default();
+        if is_plain {
+            // It is of this session's schema, which keeps it too.
+            self.last_table = self.tables.pop();
+        } else {
+            self.ddl = Ddl::default();
+        }
         self.tables.clear();
         place.tables.lock().clear();
         if place.end() {
@@ -870,30 +949,10 @@ impl Session {
         let created = std::mem::take(&mut self.ddl.created);
         if !created.is_empty() {
             let cts = self.core.log.now();
-            let mut garbage = self.core.sessions.place(self.no).garbage.lock();
+            let mut garbage = self.core.garbage_of(self.no);
             created.into_iter().for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
         }
         self.end();
-    }
-
-    /// Hands this transaction's writes, committed or undone, to garbage collection: a long list as it is.
-    fn leave_writes(&mut self, cts: Cts, undone: bool) {
-        let storages = self.tables.iter().map(|t| t.store.id);
-        let mut garbage = self.core.sessions.place(self.no).garbage.lock();
-        if self.writes.len() < BATCH {
-            let storages: Vec<StorageId> = storages.collect();
-            for write in self.writes.drain(..) {
-                garbage.push_back(write.garbage(cts, undone, &storages));
-            }
-            return;
-        }
-        let bytes = (self.writes.capacity() * size_of::<Write>()) as u64;
-        let account = self.account.sibling();
-        // Moved, not grown: what one gives back the other takes.
-        self.account.give(bytes.min(self.account.bytes()));
-        account.take(bytes, Claim::Forced);
-        let writes = std::mem::take(&mut self.writes);
-        garbage.push_back(Garbage::Batch(Box::new(Batch::new(cts, undone, storages.collect(), writes, account))));
     }
 
     /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes.
@@ -931,7 +990,8 @@ impl Session {
         if !self.writes.is_empty() {
             // One above the clock: a reader that still has one of the nodes registered at or below the clock.
             let cts = Cts(self.core.log.now().0 + 1);
-            self.leave_writes(cts, true);
+            let mut garbage = self.core.garbage_of(self.no);
+            leave_writes(&mut garbage, &mut self.writes, &self.tables, &self.account, Ended { cts, undone: true });
         }
         if !kept.is_empty() {
             self.writes = kept;
@@ -990,15 +1050,6 @@ impl Session {
         self.held.swap_remove(at);
         container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
     }
-
-    fn collect_sometimes(&mut self) {
-        self.commits_since_collect += 1;
-        if self.commits_since_collect >= 32 {
-            self.commits_since_collect = 0;
-            let floor = self.core.sessions.floor(&self.core.log);
-            self.core.collect(self.core.sessions.place(self.no), floor, 256);
-        }
-    }
 }
 
 impl Drop for Session {
@@ -1010,6 +1061,36 @@ impl Drop for Session {
         self.core.arena.release(&mut self.cursor);
         self.core.sessions.release(self.no);
     }
+}
+
+/// How a transaction's writes ended.
+struct Ended {
+    cts: Cts,
+    undone: bool,
+}
+
+/// Hands a transaction's writes to garbage collection: a long list as it is.
+fn leave_writes(
+    garbage: &mut GarbageQueue,
+    writes: &mut Vec<Write>,
+    tables: &[Arc<Table>],
+    account: &Account,
+    ended: Ended,
+) {
+    let Ended { cts, undone } = ended;
+    if writes.len() < BATCH {
+        for write in writes.drain(..) {
+            garbage.push_back(write.garbage(cts, undone, tables[usize::from(write.held.table)].store.id));
+        }
+        return;
+    }
+    let bytes = (writes.capacity() * size_of::<Write>()) as u64;
+    let of_batch = account.sibling();
+    // Moved, not grown: what one gives back the other takes.
+    account.give(bytes.min(account.bytes()));
+    of_batch.take(bytes, Claim::Forced);
+    let storages = tables.iter().map(|t| t.store.id).collect();
+    garbage.push_back(Garbage::Batch(Box::new(Batch::new(cts, undone, storages, std::mem::take(writes), of_batch))));
 }
 
 /// The order in which locks go: long values before rows. Whoever gets a row's lock next takes the locks of the row's values without asking.
@@ -1030,6 +1111,22 @@ fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Ct
         core.schema.store(schema.clone());
         core.schema_version.fetch_add(1, Ordering::SeqCst);
         *current = schema;
+    }
+}
+
+/// Takes up what one transaction's several writes of a row come to; gives the cts of the version below.
+fn compose_chain(core: &Core, slot: Slot<'_>, newest: NodeRef, delta: &mut [u64]) -> Cts {
+    let mut node = Node::new(&core.arena, newest);
+    loop {
+        if node.is_fresh() {
+            delta.iter_mut().enumerate().for_each(|(i, word)| *word = slot.load(i));
+        } else {
+            node.each(|i, xor| delta[i] ^= xor);
+        }
+        match node.prev_cts() {
+            Some(cts) => return cts,
+            None => node = Node::new(&core.arena, node.next()),
+        }
     }
 }
 

@@ -3,13 +3,12 @@
 //! | field | meaning |
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
-//! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | kept, reading | whether the registration outlives its statement, and whether one is at it |
+//! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
 //! | tables | tables written by the transaction, for DDL to wait for |
-//! | garbage | what its commits left behind, oldest first |
 //!
 //! 1. A session registers by storing a lower bound, fencing, then reading the watermark or the durable horizon.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
@@ -46,21 +45,20 @@
 //! | ended | never again | no | over: the transaction can only roll back |
 //!
 //! 3. Whoever ends a snapshot does it by one compare-and-swap on the phase, whose upper bits number the snapshots of a place: it hits the one
-//!    that was seen, or nobody. A new number is stored once the former snapshot is gone, and is read before the snapshot.
+//!    that was seen, or nobody. A new number is stored only while the place has no snapshot, and is read before the snapshot.
 //! 4. A place that is ended and not reading is left out of the floor. To read again its session sets *reading* first and looks at *ended*
 //!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
 //! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
 
-use super::garbage::GarbageQueue;
+use super::garbage::GarbageQueues;
 use crate::catalog::TableId;
 use crate::ids::{Cts, Epoch};
 use crate::log::Log;
-use crate::mem::Budget;
 use crate::planted::{self, Bug};
 use crate::sync::fences;
 use crate::table::SessionNo;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
@@ -99,12 +97,11 @@ pub(crate) struct SessionPlace {
     commit_record_bytes: AtomicU64,
     committed_deltas: AtomicU64,
     pub(super) end_waited: AtomicBool,
-    pub(super) tables: Mutex<Vec<TableId>>,
-    pub(super) garbage: Mutex<GarbageQueue>,
+    pub(super) tables: Mutex<SmallVec<[TableId; 4]>>,
 }
 
 impl SessionPlace {
-    fn new(budget: &Arc<Budget>) -> SessionPlace {
+    fn new() -> SessionPlace {
         SessionPlace {
             phase: AtomicU64::new(0),
             snapshot: AtomicU64::new(NONE),
@@ -117,7 +114,6 @@ impl SessionPlace {
             committed_deltas: AtomicU64::new(0),
             end_waited: AtomicBool::new(false),
             tables: Mutex::default(),
-            garbage: Mutex::new(GarbageQueue::new(budget)),
         }
     }
 
@@ -160,10 +156,12 @@ impl SessionPlace {
         if bound < at_least {
             return None;
         }
+        // Nobody reads at the last one any more.
+        self.snapshot.store(NONE, Ordering::Release);
+        self.begin_phase();
         self.snapshot.store(bound.0, Ordering::SeqCst);
         self.reading.store(true, Ordering::SeqCst);
         self.kept.store(YES, Ordering::SeqCst);
-        self.begin_phase();
         fence(Ordering::SeqCst);
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
@@ -196,6 +194,7 @@ impl SessionPlace {
 
     /// A transaction reads from now on, or a statement with a snapshot of its own. Only the session itself calls this, before it registers.
     pub fn begin_phase(&self) {
+        debug_assert_eq!(self.snapshot.load(Ordering::Relaxed), NONE, "invariant 3: the last snapshot is gone");
         // A floor that still sees the last phase missed the registration, whose fence comes later: invariant 2 covers that. Released, so that
         // whoever sees the number sees no former snapshot.
         let number = (self.phase.load(Ordering::Relaxed) >> 2) + 1;
@@ -289,10 +288,10 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(sessions_max: u32, budget: &Arc<Budget>) -> Sessions {
+    pub fn new(sessions_max: u32) -> Sessions {
         fences::prepare();
         Sessions {
-            places: std::iter::repeat_with(|| SessionPlace::new(budget)).take(sessions_max as usize).collect(),
+            places: std::iter::repeat_with(SessionPlace::new).take(sessions_max as usize).collect(),
             high_water: AtomicU32::new(0),
             free: Mutex::default(),
             revoking: Mutex::new(()),
@@ -363,12 +362,12 @@ impl Sessions {
 
     /// Ends the oldest snapshot, if garbage waits for it, though perhaps for younger ones too: whoever ends one asks again. Who asks and
     /// the `spared`, the checkpoint's, are not ended, nor is any for what they keep as well.
-    pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Ended> {
+    pub fn end_oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo], garbage: &GarbageQueues) -> Option<Ended> {
         self.revoke(log);
-        self.oldest(log, me, spared)?.end()
+        self.oldest(log, me, spared, garbage)?.end()
     }
 
-    fn oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo]) -> Option<Oldest<'_>> {
+    fn oldest(&self, log: &Log, me: SessionNo, spared: &[SessionNo], garbage: &GarbageQueues) -> Option<Oldest<'_>> {
         let durable = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         let mut oldest: Option<(Cts, u64, &SessionPlace)> = None;
@@ -384,11 +383,7 @@ impl Sessions {
             }
         }
         let (snapshot, phase, place) = oldest.filter(|(s, ..)| *s < bound)?;
-        let waits = |p: &SessionPlace| {
-            let garbage = p.garbage.try_lock();
-            garbage.and_then(|g| g.front_cts()).is_some_and(|cts| cts > snapshot && cts <= bound)
-        };
-        self.all().any(|(_, p)| waits(p)).then_some(Oldest { place, phase })
+        garbage.wait_between(snapshot, bound).then_some(Oldest { place, phase })
     }
 
     /// Commit records of all sessions, past ones included, and their bytes.
@@ -419,6 +414,7 @@ mod tests {
     use crate::io::mem::{MemClock, MemIo};
     use crate::schema::Type;
     use crate::txn::{Isolation, Session};
+    use std::sync::Arc;
 
     fn create(session: &mut Session, name: &str) {
         session.begin(Isolation::ReadCommitted, false);
@@ -442,7 +438,10 @@ mod tests {
             // The counters' row has an older version from now on, which the reader keeps.
             create(&mut writer, name);
             while engine.step() {}
-            let seen = core.sessions.oldest(&core.log, writer.no, &core.checkpoint_readers).expect("the reader's");
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
             if rests {
                 reader.rest();
             }
@@ -451,7 +450,10 @@ mod tests {
             assert_eq!(reader.check_snapshot(), Ok(()));
             create(&mut writer, &format!("{name}2"));
             while engine.step() {}
-            let seen = core.sessions.oldest(&core.log, writer.no, &core.checkpoint_readers).expect("the reader's");
+            let seen = core
+                .sessions
+                .oldest(&core.log, writer.no, &core.checkpoint_readers, &core.garbage)
+                .expect("the reader's");
             assert_eq!(seen.end(), Some(Ended::WhenNoticed), "{name}: this one is not");
             assert!(reader.check_snapshot().is_err());
             reader.rollback();

@@ -14,6 +14,7 @@
 //! 3. A reader at S touches a committed node only if its version is newer than S, so a node whose stamp is at or below
 //!    every registered snapshot may be cut off and freed.
 
+use super::record::Changed;
 use crate::ids::Cts;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
 use crate::table::{Head, SessionNo};
@@ -40,10 +41,12 @@ pub(super) struct NewNode<'a> {
     pub prev_cts: Option<Cts>,
     pub next: NodeRef,
     pub command: u32,
+    /// The slot was never used; `changed` is empty then.
     pub fresh: bool,
-    /// Both persistent parts; the cts words are ignored.
-    pub old: &'a [u64],
-    pub new: &'a [u64],
+    /// Words of the persistent part.
+    pub words: usize,
+    /// Those that differ, ascending, the cts word not among them.
+    pub changed: &'a [Changed],
 }
 
 /// Where a session writes nodes: its cursor, and its thread's place.
@@ -52,29 +55,25 @@ pub(super) struct Pen<'a> {
     pub place: usize,
 }
 
-/// Writes a node that leads from `new` back to `old`. `None`: no memory for versions.
+/// Writes a node that leads back over what changed. `None`: no memory for versions.
 pub(super) fn write(arena: &Arena, pen: Pen<'_>, claim: Claim, node: &NewNode<'_>) -> Option<NodeRef> {
-    let bitmap_words = if node.fresh { 0 } else { node.new.len().div_ceil(64) };
-    let differing = |i: usize| i > 0 && node.old[i] != node.new[i];
-    let changed = if node.fresh { 0 } else { (0..node.new.len()).filter(|&i| differing(i)).count() };
-    let at = arena.allocate(pen.cursor, pen.place, HEADER_WORDS + bitmap_words + changed, claim)?;
-    let words = arena.words(at, 0, HEADER_WORDS + bitmap_words + changed);
+    let bitmap_words = if node.fresh { 0 } else { node.words.div_ceil(64) };
+    let data = HEADER_WORDS + bitmap_words;
+    let at = arena.allocate(pen.cursor, pen.place, data + node.changed.len(), claim)?;
+    let words = arena.words(at, 0, data + node.changed.len());
     words[0].store(UNSTAMPED, Relaxed);
     words[1].store(node.prev_cts.map_or(SAME_TXN, |c| c.0), Relaxed);
     words[2].store(u64::from(node.command) << 32 | u64::from(node.next.0), Relaxed);
     let kind = if node.fresh { FRESH } else { DELTA };
     words[3].store(u64::from(kind) << 32 | bitmap_words as u64, Relaxed);
-    let mut data = HEADER_WORDS + bitmap_words;
-    for block in 0..bitmap_words {
+    let mut changed = node.changed.iter().zip(&words[data..]).peekable();
+    for (block, bitmap) in words[HEADER_WORDS..data].iter().enumerate() {
         let mut bits = 0u64;
-        for i in block * 64..node.new.len().min(block * 64 + 64) {
-            if differing(i) {
-                bits |= 1 << (i % 64);
-                words[data].store(node.old[i] ^ node.new[i], Relaxed);
-                data += 1;
-            }
+        while let Some(((i, xor), word)) = changed.next_if(|((i, _), _)| usize::from(*i) / 64 == block) {
+            bits |= 1 << (i % 64);
+            word.store(*xor, Relaxed);
         }
-        words[HEADER_WORDS + block].store(bits, Relaxed);
+        bitmap.store(bits, Relaxed);
     }
     Some(at)
 }

@@ -8,8 +8,8 @@
 //! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
 //! | `Scan` | otherwise | all |
 //!
-//! Only `Unique` answers its conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay in the step's filter, so that
-//! stale entries and inexact bounds cost time and never a wrong row.
+//! `Unique` and `Points` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
+//! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
 
 use super::{Halt, Level, Run, Scratch};
 use crate::charge::Charge;
@@ -103,6 +103,8 @@ struct Usable<'a> {
 
 struct UsableList<'a> {
     column: u16,
+    /// Where the condition stands.
+    at: usize,
     /// Values and their types.
     list: Vec<(&'a Expr, Type)>,
 }
@@ -187,7 +189,7 @@ fn usable<'a>(
                     && list.iter().all(|(_, item)| known(item))
                 {
                     let list = list.iter().map(|(operator, item)| (item, operator.right));
-                    lists.push(UsableList { column, list: list.collect() });
+                    lists.push(UsableList { column, at, list: list.collect() });
                 }
             }
             // A bare boolean column is its comparison with true.
@@ -361,10 +363,12 @@ fn try_points(
     lists: &[UsableList<'_>],
 ) -> Option<Choice> {
     let mut keys = Vec::new();
+    let mut answered = Vec::new();
     let mut varying = None;
     for (i, column) in index.spec.columns().enumerate() {
-        if let Some((key, _)) = equality(table, column.column, usable) {
+        if let Some((key, condition)) = equality(table, column.column, usable) {
             keys.push(key);
+            answered.push(condition.at);
             continue;
         }
         let to = table.layout.column_type(usize::from(column.column));
@@ -376,13 +380,14 @@ fn try_points(
         }
         let values = list.list.iter().map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
         varying = Some((i, values.collect::<Vec<_>>()));
+        answered.push(list.at);
         keys.push(KeyValue::new(Expr::NULL, to, to));
     }
     let (varying, list) = varying?;
     let equalities = keys.len() - 1;
     Some(Choice {
         access: Access::Points { index: index.clone(), keys, varying, list },
-        answered: Vec::new(),
+        answered,
         ordered: false,
         rank: Rank {
             one_row: false,
@@ -512,7 +517,7 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
     match view.access {
         Access::Unique { index, keys } => open_unique(view, index, keys, run),
         Access::Lookup { index, keys } => open_lookup(view, index, keys, run),
-        Access::Points { list, .. } => open_points(view, list, run),
+        Access::Points { keys, varying, list, .. } => open_points(view, keys, *varying, list, run),
         Access::Range(range) => open_range(view, range, run),
         Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
         Access::Series(bounds) => open_series(view, bounds, run),
@@ -558,6 +563,32 @@ fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut 
     }
 }
 
+/// Locks the row that the unique key names as it is now; it then stands in the scratch.
+pub fn lock_unique(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+    let Access::Unique { index, keys } = view.access else {
+        unreachable!("invariant: only a search by key locks by key");
+    };
+    let source = usize::from(view.source);
+    let mut row = std::mem::take(&mut run.scratch.rows[source]);
+    let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
+    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
+    let found = match compute(keys, &frame, &mut computed) {
+        Ok(true) => {
+            let value = |i| value_of(keys, i, &frame, &computed);
+            run.engine.lock_by_key(view.table(), index, value, &mut row).map_err(Halt::from)
+        }
+        Ok(false) => Ok(None),
+        Err(error) => Err(error.into()),
+    };
+    run.scratch.levels[view.depth].computed = computed;
+    run.scratch.rows[source] = row;
+    let found = found?;
+    if found.is_some() {
+        fetch_long(view, run);
+    }
+    Ok(found)
+}
+
 fn open_lookup(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     level.candidates.clear();
@@ -572,8 +603,42 @@ fn open_lookup(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut 
     Ok(Cursor::Candidates(0))
 }
 
-fn open_points(view: &StepView<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
+/// Values of a list that are looked up together.
+const POINTS_TOGETHER: usize = 64;
+
+fn open_points(
+    view: &StepView<'_>,
+    keys: &[KeyValue],
+    varying: usize,
+    list: &[KeyValue],
+    run: &mut Run<'_>,
+) -> Result<Cursor, Halt> {
+    let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
+    level.candidates.clear();
+    level.wanted.clear();
+    let opened = sorted_points(view, keys, varying, list, &mut level.computed, run);
+    run.scratch.levels[view.depth] = level;
+    Ok(Cursor::Points { values: opened?, next: 0, candidate: 0 })
+}
+
+/// The list's values in order, each once. The key's other values go to `computed`; where one of them can equal nothing there are none.
+fn sorted_points(
+    view: &StepView<'_>,
+    keys: &[KeyValue],
+    varying: usize,
+    list: &[KeyValue],
+    computed: &mut Vec<Datum>,
+    run: &Run<'_>,
+) -> Result<Vec<Datum>, SqlError> {
     let frame = run.frame(view.tables);
+    // The varying key itself holds NULL, which equals nothing: it is left out.
+    let mut after = Vec::new();
+    let usable = compute(&keys[..varying], &frame, computed)? && compute(&keys[varying + 1..], &frame, &mut after)?;
+    if !usable {
+        return Ok(Vec::new());
+    }
+    computed.push(Datum::Null);
+    computed.append(&mut after);
     let mut values = Vec::with_capacity(list.len());
     for key in list {
         if let Some(Place::At(datum)) = resolve(key, &frame)? {
@@ -583,61 +648,44 @@ fn open_points(view: &StepView<'_>, list: &[KeyValue], run: &mut Run<'_>) -> Res
     let ty = list.first().map_or(Type::Bool, |k| k.to);
     values.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
     values.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
-    run.scratch.levels[view.depth].candidates.clear();
-    Ok(Cursor::Points { values, next: 0, candidate: 0 })
+    Ok(values)
 }
 
-/// Whether the row at hand has the value that was looked up last.
-fn has_point(view: &StepView<'_>, values: &[Datum], next: usize, run: &Run<'_>) -> bool {
-    let Access::Points { index, varying, .. } = view.access else {
-        unreachable!("invariant: a cursor is of its path");
-    };
-    let column = index.spec.columns().nth(*varying).expect("invariant: the varying column is one of the index");
-    let (column, layout) = (usize::from(column.column), &view.table().layout);
-    let value = run.scratch.rows[usize::from(view.source)].get(layout, column);
-    !value.is_null() && layout.column_type(column).compare(&value, &values[next - 1].as_value()).is_eq()
-}
-
-/// Looks up the next value of the list; false when there is none.
-fn next_point(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> Result<bool, Halt> {
+/// Whether the row at hand has the key that the candidate was looked up for.
+fn has_point(view: &StepView<'_>, values: &[Datum], candidate: usize, run: &Run<'_>) -> bool {
     let Access::Points { index, keys, varying, .. } = view.access else {
         unreachable!("invariant: a cursor is of its path");
     };
-    let Some(point) = values.get(*next) else {
-        return Ok(false);
+    let level = &run.scratch.levels[view.depth];
+    let point = &values[level.wanted[candidate] as usize];
+    let frame = run.frame(view.tables);
+    index.spec.row_matches(&view.table().layout, &run.scratch.rows[usize::from(view.source)], |i| {
+        if i == *varying { point.as_value() } else { value_of(keys, i, &frame, &level.computed) }
+    })
+}
+
+/// Looks up the next values of the list; false when there are none.
+fn next_points(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mut Run<'_>) -> bool {
+    let Access::Points { index, keys, varying, .. } = view.access else {
+        unreachable!("invariant: a cursor is of its path");
     };
-    *next += 1;
+    let first = *next;
+    let points = &values[first..values.len().min(first + POINTS_TOGETHER)];
+    *next += points.len();
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
-    level.candidates.clear();
+    let Level { candidates, wanted, computed, .. } = &mut level;
+    candidates.clear();
+    wanted.clear();
     let frame = parts_frame(view, run.scratch, run.parameters, run.env);
-    // The varying key itself holds NULL, which equals nothing: it is left out of the check.
-    let others = [&keys[..*varying], &keys[*varying + 1..]];
-    let mut usable = Ok(true);
-    let mut computed = Vec::new();
-    for (part, offset) in others.iter().zip([0, 1]) {
-        let mut values = Vec::new();
-        match compute(part, &frame, &mut values) {
-            Ok(true) => {
-                computed.extend(values);
-                if offset == 0 {
-                    computed.push(Datum::Null);
-                }
-            }
-            other => {
-                usable = other;
-                break;
-            }
-        }
-    }
-    if let Ok(true) = usable {
-        let value = |i| {
-            if i == *varying { point.as_value() } else { value_of(keys, i, &frame, &computed) }
-        };
-        run.engine.lookup(view.table(), index, value, &mut level.candidates);
-    }
+    let value = |at: usize, i: usize| {
+        if i == *varying { points[at].as_value() } else { value_of(keys, i, &frame, computed) }
+    };
+    run.engine.lookup_many(view.table(), index, points.len(), value, |at, id| {
+        candidates.push(id);
+        wanted.push((first + at) as u32);
+    });
     run.scratch.levels[view.depth] = level;
-    usable?;
-    Ok(true)
+    !points.is_empty()
 }
 
 fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
@@ -732,13 +780,13 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
         Cursor::Points { values, next, candidate } => loop {
             if let Some(id) = next_candidate(view, candidate, run) {
                 // An entry may be stale, or of a key cut short: a row comes up at its own value of the list only.
-                fetch_long(view, run);
-                if has_point(view, values, *next, run) {
+                fetch_keys(view, run);
+                if has_point(view, values, *candidate - 1, run) {
                     break Some(id);
                 }
                 continue;
             }
-            if !next_point(view, values, next, run)? {
+            if !next_points(view, values, next, run) {
                 break None;
             }
             *candidate = 0;
@@ -813,6 +861,19 @@ fn next_values(view: &StepView<'_>, at: &mut usize, run: &mut Run<'_>) -> Result
     }
     run.scratch.cells[source] = cells;
     Ok(true)
+}
+
+/// Brings the index's columns onto the row's heap, where they are long.
+fn fetch_keys(view: &StepView<'_>, run: &mut Run<'_>) {
+    let Access::Points { index, .. } = view.access else {
+        unreachable!("invariant: a cursor is of its path");
+    };
+    if index.spec.has_variable() {
+        let row = &mut run.scratch.rows[usize::from(view.source)];
+        for column in index.spec.columns() {
+            run.engine.fetch_long(view.table(), row, usize::from(column.column));
+        }
+    }
 }
 
 /// Brings the long values that the statement looks at onto the row's heap.

@@ -282,6 +282,9 @@ fn for_each_locked(
     if !holds(&search.precondition, &run.frame(&search.tables))? {
         return Ok(0);
     }
+    if run.engine.is_at_newest() {
+        return lock_one(search, run, each);
+    }
     let mut targets = std::mem::take(&mut run.scratch.targets);
     targets.clear();
     let mut charge = Charge::default();
@@ -314,6 +317,20 @@ fn for_each_locked(
     }
     run.scratch.targets = targets;
     result.map(|()| count)
+}
+
+/// The same where a key names the row: it is locked and then looked at, once.
+fn lock_one(
+    search: &Query,
+    run: &mut Run<'_>,
+    each: &mut impl FnMut(RowId, &mut Run<'_>) -> Result<(), Halt>,
+) -> Result<u64, Halt> {
+    run.row()?;
+    let Some(id) = access::lock_unique(&search.view(0), run)? else {
+        return Ok(0);
+    };
+    each(id, run)?;
+    Ok(1)
 }
 
 fn lock_target(search: &Query, id: RowId, run: &mut Run<'_>) -> Result<bool, Halt> {

@@ -64,6 +64,8 @@ pub enum Flow {
 #[derive(Default)]
 pub struct Level {
     candidates: Vec<RowId>,
+    /// The value of a list that each candidate was looked up for.
+    wanted: Vec<u32>,
     /// Key values that had to be computed.
     computed: Vec<Datum>,
     lower: KeyBuf,

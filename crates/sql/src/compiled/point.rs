@@ -1,4 +1,4 @@
-//! How does a SELECT of one row by its key run? Index, slot, cells: no cursor, no frame, no copy of what is not asked for.
+//! How does a SELECT by key run, of one row or of a list? Index, slot, cells: no cursor, no frame, no copy of what is not asked for.
 //!
 //! It is the statement that a database of this kind runs most. What it may do is little, so that the processor overlaps
 //! one statement's cache misses with the next one's: its instructions must fit the reorder buffer more than once.
@@ -11,10 +11,8 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::rows::RowSet;
 use crate::value::Datum;
-use freshet_engine::catalog::{Index, Table};
-use freshet_engine::schema::{Picks, Row, Value};
-use freshet_engine::txn::Session;
-use std::sync::Arc;
+use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::txn::{Lookup, Session};
 
 #[derive(Clone, Debug)]
 enum Key {
@@ -40,16 +38,22 @@ impl Key {
     }
 }
 
-/// A SELECT of columns of at most one row, found by a unique index.
+/// Integers that one column of the key shall have, each in turn.
+#[derive(Debug)]
+struct List {
+    /// Which column.
+    varying: usize,
+    items: Vec<Key>,
+}
+
+/// A SELECT of columns of at most one row, found by a unique index, or of one for each item of a list.
 #[derive(Debug)]
 pub struct Point {
-    table: Arc<Table>,
-    index: Arc<Index>,
+    lookup: Lookup,
+    /// What stands for the varying one is not looked at.
     keys: Vec<Key>,
+    list: Option<List>,
     output: Vec<u16>,
-    long_columns: Vec<u16>,
-    /// The words of keys and output.
-    picks: Picks,
 }
 
 impl Point {
@@ -65,26 +69,34 @@ impl Point {
             && query.lock.is_none()
             && query.sort.is_empty()
             && !query.distinct;
-        let Access::Unique { index, keys } = &step.access else { return None };
-        if !is_plain {
+        let (index, keys, list) = match &step.access {
+            Access::Unique { index, keys } => (index, keys, None),
+            Access::Points { index, keys, varying, list } => (index, keys, Some((*varying, list))),
+            _ => return None,
+        };
+        if !is_plain || !index.def.unique {
             return None;
         }
         let table = query.tables[usize::from(step.source)].as_ref()?;
+        let list = match list {
+            None => None,
+            Some((varying, items)) => {
+                let column = index.spec.columns().nth(varying)?.column;
+                if !is_integer(table.layout.column_type(usize::from(column))) {
+                    return None;
+                }
+                let items = items.iter().map(|key| Key::of(key.leaf()?)).collect::<Option<Vec<_>>>()?;
+                Some(List { varying, items })
+            }
+        };
         let keys = keys.iter().map(|key| Key::of(key.leaf()?)).collect::<Option<Vec<_>>>()?;
         let output = query.output.iter().map(|expr| match expr {
             Expr::Column { source, column } if *source == step.source => Some(*column),
             _ => None,
         });
         let output = output.collect::<Option<Vec<_>>>()?;
-        let of_key = index.spec.columns().map(|column| column.column);
-        Some(Point {
-            picks: table.layout.picks(output.iter().copied().chain(of_key).map(usize::from)),
-            table: table.clone(),
-            index: index.clone(),
-            keys,
-            output,
-            long_columns: query.long_columns[usize::from(step.source)].clone(),
-        })
+        let lookup = Lookup::new(table, index, output.iter().copied());
+        Some(Point { lookup, keys, list, output })
     }
 
     /// Reads the row within the session's transaction; its cells go to `rows`.
@@ -93,22 +105,111 @@ impl Point {
         &self,
         engine: &mut Session,
         parameters: &[Datum],
-        row: &mut Row,
+        scratch: &mut PointScratch,
         rows: &mut RowSet,
     ) -> Result<(), SqlError> {
+        if let Some(list) = &self.list {
+            return self.run_list(list, engine, parameters, scratch, rows);
+        }
         if self.keys.iter().any(|key| key.value(parameters).is_null()) {
             return Ok(());
         }
         let value = |i: usize| self.keys[i].value(parameters);
-        if engine.get_picked(&self.table, &self.index, value, &self.picks, row).is_none() {
-            return Ok(());
+        match engine.look_up(&self.lookup, value, &mut scratch.row) {
+            Some(_) => self.give(&scratch.row, rows),
+            None => Ok(()),
         }
-        for &column in &self.long_columns {
-            engine.fetch_long(&self.table, row, usize::from(column));
-        }
+    }
+
+    #[inline]
+    fn give(&self, row: &Row, rows: &mut RowSet) -> Result<(), SqlError> {
         for &column in &self.output {
-            rows.push(&row.get(&self.table.layout, usize::from(column)));
+            rows.push(&row.get(&self.lookup.table().layout, usize::from(column)));
         }
         rows.finish_row()
     }
+
+    /// In order of the list's values, each once, as the longer way gives them.
+    #[inline(never)]
+    fn run_list(
+        &self,
+        list: &List,
+        engine: &mut Session,
+        parameters: &[Datum],
+        scratch: &mut PointScratch,
+        rows: &mut RowSet,
+    ) -> Result<(), SqlError> {
+        let is_varying = |i: usize| i == list.varying;
+        if self.keys.iter().enumerate().any(|(i, key)| !is_varying(i) && key.value(parameters).is_null()) {
+            return Ok(());
+        }
+        let PointScratch { row, integers } = scratch;
+        integers.clear();
+        integers.extend(list.items.iter().filter_map(|item| match item.value(parameters) {
+            Value::Int(v) => Some(v),
+            _ => None,
+        }));
+        integers.sort_unstable();
+        integers.dedup();
+        let value = |at: usize, i: usize| {
+            if is_varying(i) { Value::Int(integers[at]) } else { self.keys[i].value(parameters) }
+        };
+        self.give_many(engine, integers.len(), value, row, rows, |_, _| {})
+    }
+
+    /// Reads the rows of many keys; `each` learns which of them have one, and how many rows there are then.
+    #[inline]
+    fn give_many<'a>(
+        &self,
+        engine: &mut Session,
+        count: usize,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        row: &mut Row,
+        rows: &mut RowSet,
+        mut each: impl FnMut(usize, &RowSet),
+    ) -> Result<(), SqlError> {
+        let mut given = Ok(());
+        engine.look_up_many(&self.lookup, count, value, row, |at, _, row| {
+            if given.is_ok() {
+                given = self.give(row, rows);
+                each(at, rows);
+            }
+        });
+        given
+    }
+
+    /// Whether `run_many` can run it.
+    pub fn is_single(&self) -> bool {
+        self.list.is_none()
+    }
+
+    /// Reads the row of each of many sets of parameters; `ends` learns how many rows there are after each.
+    pub fn run_many(
+        &self,
+        engine: &mut Session,
+        sets: &[&[Datum]],
+        scratch: &mut PointScratch,
+        rows: &mut RowSet,
+        ends: &mut Vec<usize>,
+    ) -> Result<(), SqlError> {
+        // A key with a null matches no row.
+        let value = |at: usize, i: usize| self.keys[i].value(sets[at]);
+        let given = self.give_many(engine, sets.len(), value, &mut scratch.row, rows, |at, rows| {
+            ends.resize(at, rows.len() - 1);
+            ends.push(rows.len());
+        });
+        ends.resize(sets.len(), rows.len());
+        given
+    }
+}
+
+fn is_integer(ty: Type) -> bool {
+    matches!(ty, Type::Int2 | Type::Int4 | Type::Int8 | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz)
+}
+
+/// What runs reuse.
+#[derive(Default)]
+pub struct PointScratch {
+    row: Row,
+    integers: Vec<i64>,
 }

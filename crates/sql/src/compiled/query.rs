@@ -75,7 +75,17 @@ pub struct Query {
 }
 
 impl Query {
-    fn view(&self, depth: usize) -> StepView<'_> {
+    /// Whether it finds one row of one table by a unique key and nothing else, in an index that can be asked for the newest version. A further
+    /// condition is asked before the row is locked, of the version that a snapshot sees.
+    pub fn is_by_key(&self) -> bool {
+        let [step] = &self.steps[..] else { return false };
+        let (Access::Unique { index, .. }, Some(table)) = (&step.access, &self.tables[usize::from(step.source)]) else {
+            return false;
+        };
+        step.outer.is_none() && step.filter.is_empty() && index.has_fixed_key(table)
+    }
+
+    pub fn view(&self, depth: usize) -> StepView<'_> {
         let step = &self.steps[depth];
         StepView {
             tables: &self.tables,

@@ -184,6 +184,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn lower_bound(self, count: usize, at: At<'_>) -> usize {
         match *at.key {
+            // No row id is below zero: what is looked up by key alone looks at keys alone.
+            [key] if at.row == 0 => first_not_below(count, |i| self.get(self.shape.keys + i) < key),
             [key] => first_not_below(count, |i| {
                 let word = self.get(self.shape.keys + i);
                 word < key || word == key && self.row(i) < at.row
@@ -219,16 +221,16 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Halves without a branch on what is compared, which nobody could predict.
 #[inline]
 fn first_not_below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut size) = (0, count);
-    while size > 0 {
+    while size > 1 {
         let half = size / 2;
-        let below = is_below(low + half);
-        low = if below { low + half + 1 } else { low };
-        size = if below { size - half - 1 } else { half };
+        low += usize::from(is_below(low + half - 1)) * half;
+        size -= half;
     }
-    low
+    low + usize::from(size == 1 && is_below(low))
 }
 
 /// A node under its latch, which goes when this is dropped; and then the version, if anything was changed.

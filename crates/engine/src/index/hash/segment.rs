@@ -405,7 +405,8 @@ impl Segment {
         let header = line[0].load(Acquire);
         let wanted = fragment << RowId::BITS;
         let (mut hits, mut hit) = (0u64, 0u64);
-        // Seven times the same, not seven turns: an empty word has no row id, and differs from `wanted` by less than an entry of fragment 0.
+        // What is left of an entry of the fragment without the fragment is its row id + 1, from 1 to `RowId::MAX`; of an empty word 0, which
+        // wraps, or more.
         for place in &line[1..] {
             let word = place.load(Relaxed);
             let is_hit = u64::from((word ^ wanted).wrapping_sub(1) < RowId::MAX.0);

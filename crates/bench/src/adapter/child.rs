@@ -1,0 +1,76 @@
+//! A server in a process of its own: started, waited for, and gone when the run ends, however it ends.
+
+use crate::error::{BenchError, on};
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Of what it said before it failed.
+const LINES: usize = 6;
+
+pub struct Server {
+    name: &'static str,
+    child: std::process::Child,
+    said: PathBuf,
+    /// What makes it stop at once.
+    stop: Signal,
+}
+
+/// A port that nobody listens on at this moment.
+pub fn free_address() -> Result<SocketAddr, BenchError> {
+    let found = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    found.map_err(|error| BenchError::Machine(format!("no port on loopback: {error}")))
+}
+
+/// The last lines of a file.
+pub fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join(" | ")
+}
+
+impl Server {
+    /// Starts it; what it says goes to a file in `dir`.
+    pub fn start(name: &'static str, mut command: Command, dir: &Path, stop: Signal) -> Result<Server, BenchError> {
+        let said = dir.join(format!("{name}.said"));
+        let file = std::fs::File::create(&said).map_err(on(&said))?;
+        let again = file.try_clone().map_err(on(&said))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(again);
+        let program = PathBuf::from(command.get_program());
+        let child = command.spawn().map_err(on(&program))?;
+        Ok(Server { name, child, said, stop })
+    }
+
+    /// Asks until the server answers, has ended, or has had its time.
+    pub fn wait_until(&mut self, mut answers: impl FnMut() -> Result<(), BenchError>) -> Result<(), BenchError> {
+        let start = Instant::now();
+        loop {
+            let Err(error) = answers() else { return Ok(()) };
+            let ended = self.child.try_wait().ok().flatten().is_some();
+            if ended || start.elapsed() > PATIENCE {
+                let what = if ended { "ended" } else { "does not answer" };
+                let said = tail(&self.said);
+                return Err(BenchError::Engine(format!("{} {what} ({error}): {said}", self.name)));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself: then there is nobody to signal, and it is only collected.
+        let _ = kill_process(Pid::from_child(&self.child), self.stop);
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,60 @@
+//! The workload `hotspot`: all sessions increment one row, and ten rows. Locks are released before the flush, so the device does not limit it.
+
+use crate::adapter::{Content, Kind};
+use crate::error::BenchError;
+use crate::figure::Due;
+use crate::progress::say;
+use crate::shape::{Order, record168};
+use crate::source::{Draw, Rows, content_after};
+use crate::suite::{Suite, SuiteArgs, Workload};
+use clap::Args;
+
+const WORKLOAD: Workload = Workload {
+    name: "hotspot",
+    cases: &[("one-row", "every session increments the same row"), ("ten-rows", "one of ten rows")],
+    adapters: &["freshet", "freshet-native", "sqlite", "redb", "postgres"],
+    rows: 10_000,
+    judged_rows: 0,
+};
+
+/// All sessions increment one row, and ten rows
+#[derive(Args, Clone, Debug)]
+pub struct HotspotArgs {
+    #[command(flatten)]
+    suite: SuiteArgs,
+}
+
+pub fn run(args: &HotspotArgs) -> Result<(), BenchError> {
+    let mut suite = Suite::new(&args.suite, WORKLOAD, true)?;
+    for kind in suite.kinds() {
+        say(&format!("{}: {}", kind.name, kind.about));
+        measure(&mut suite, kind)?;
+    }
+    suite.finish()
+}
+
+fn measure(suite: &mut Suite, kind: Kind) -> Result<(), BenchError> {
+    let shape = record168(Order::Hash);
+    let (rows, log) = (suite.rows, suite.log.clone());
+    let running = suite.start(kind, std::slice::from_ref(&shape), &[rows], &log)?;
+    suite.load(&running, 0, rows)?;
+    let mut content = Content { rows, sum: 0 };
+    for (case, hot) in [("one-row", 1), ("ten-rows", 10)] {
+        if !suite.has(case) {
+            continue;
+        }
+        for sessions in suite.session_counts() {
+            let plan = suite.plan(suite.threads(), sessions);
+            let source = |thread: usize, own: usize| Rows::new(Draw::Update, 0, &shape, hot, own, thread as u64);
+            let measured = suite.measure(&running, case, &plan, source)?;
+            content = content_after(content, &measured.sources);
+            suite.check(&running, 0, content)?;
+            let figure = suite.figure_of(&running, case, "operations", &plan, &measured);
+            let limit = suite.limits.of(plan.threads).map(|r| if hot == 1 { r.one_row } else { r.ten_rows });
+            let figure = limit.map_or(figure.clone(), |limit| figure.limit(limit));
+            let is_due = hot == 1 && sessions >= crate::suite::SESSIONS && kind.is_ours();
+            suite.tell(figure, is_due.then_some(Due::RateAtLeast(1e6)));
+        }
+    }
+    Ok(())
+}

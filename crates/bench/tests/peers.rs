@@ -1,0 +1,105 @@
+//! Does each workload of the peers' figures run, on tiny data, with the oracle's consent?
+
+use clap::Parser;
+use freshet_bench::BenchArgs;
+use std::path::Path;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+/// Runs `freshet bench` with these words and gives the figures.
+fn bench(words: &str) -> Result<Vec<serde_json::Value>, String> {
+    let dir = tempfile::tempdir_in("/tmp").expect("a directory");
+    open_to_others(dir.path());
+    let json = dir.path().join("figures.json");
+    let data = dir.path().join("data");
+    let own = ["--rows", "2000", "--seconds", "0.05", "--warm-up", "0.01"].map(str::to_owned);
+    let places = ["--json".to_owned(), json.display().to_string(), "--data".to_owned(), data.display().to_string()];
+    let words = words.split(' ').map(str::to_owned);
+    let cli = Cli::try_parse_from(std::iter::once("bench".to_owned()).chain(words).chain(own).chain(places));
+    let code = freshet_bench::run(cli.map_err(|error| error.to_string())?.bench);
+    if format!("{code:?}") != format!("{:?}", ExitCode::SUCCESS) {
+        return Err(format!("{code:?}"));
+    }
+    assert_eq!(std::fs::read_dir(&data).expect("lists").count(), 0, "a run leaves nothing");
+    let told = std::fs::read_to_string(json).expect("figures");
+    Ok(told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+}
+
+/// PostgreSQL's server runs as another user where we are root.
+fn open_to_others(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
+fn cases(figures: &[serde_json::Value]) -> Vec<String> {
+    let mut cases: Vec<String> = figures.iter().filter_map(|f| Some(f["case"].as_str()?.to_owned())).collect();
+    cases.dedup();
+    cases
+}
+
+#[test]
+fn the_directory_is_asked_in_every_way() {
+    let figures = bench("directory --adapter freshet,freshet-native --sessions 8").expect("runs");
+    let told = cases(&figures);
+    for case in ["load", "q1", "q2", "q3", "q4", "mix", "index-build"] {
+        assert_eq!(told.iter().filter(|told| *told == case).count(), 2, "{case}: {told:?}");
+    }
+}
+
+#[test]
+fn messages_go_over_the_wire_where_there_is_a_server() {
+    // Without PostgreSQL or the program `freshet` a line says so, and there are no figures.
+    let figures = bench("directory --adapter postgres,freshet-wire --case messages").expect("runs");
+    assert!(figures.iter().all(|f| f["rate_per_s"].as_f64() > Some(0.0)), "{figures:?}");
+}
+
+#[test]
+fn loops_run_in_memory_and_accounts_balance() {
+    let figures = bench("extreme --adapter freshet-native,freshet --sessions 2").expect("runs");
+    let told = cases(&figures);
+    for case in ["insert", "delete", "update", "search", "traverse", "accounts"] {
+        assert_eq!(told.iter().filter(|told| *told == case).count(), 2, "{case}: {told:?}");
+    }
+}
+
+#[test]
+fn modelled_devices_limit_what_they_should() {
+    let figures = bench("tptbm --case updates --sessions 1").expect("runs");
+    let rate = |name: &str| {
+        let found = figures.iter().find(|f| f["figure"].as_str() == Some(name) && f["sessions"] == 1);
+        found.and_then(|f| f["rate_per_s"].as_f64()).expect(name)
+    };
+    assert!(rate("A write-through") <= 1.0 / 0.0065, "a write-through disk flushes in 6.5 ms");
+    let disks = bench("disks --case cache-off --sessions 4").expect("runs");
+    assert!(disks[0]["rate_per_s"].as_f64() <= Some(4.0 / 0.008), "{disks:?}");
+}
+
+#[test]
+fn a_log_may_lie_in_another_directory_or_on_models() {
+    let log = tempfile::tempdir().expect("a directory");
+    let figures = bench(&format!("directory --adapter freshet --case q4 --sessions 4 --log {}", log.path().display()));
+    assert_eq!(cases(&figures.expect("runs")), ["q4"]);
+    assert_eq!(std::fs::read_dir(log.path()).expect("lists").count(), 0, "a run leaves nothing there");
+    let figures =
+        bench("directory --adapter freshet --case q4 --sessions 4 --log model:flush=5ms,count=2").expect("runs");
+    assert!(figures[0]["rate_per_s"].as_f64() <= Some(4.0 / 0.005), "{figures:?}");
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    for words in [
+        "directory --case q9",
+        "extreme --adapter oracle",
+        "tptbm --log 2",
+        "disks --log 2",
+        "directory --log model:speed=9",
+        "directory --log /nowhere/at/all",
+    ] {
+        assert!(bench(words).is_err(), "{words}");
+    }
+}

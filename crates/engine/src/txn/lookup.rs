@@ -1,0 +1,131 @@
+//! How are rows looked up by whole keys? One alone, or many in groups, step by step, so that the cache misses of a group are waited for together.
+//!
+//! | step | of all keys of a group, before the next step | misses |
+//! |---|---|---|
+//! | 1 | hash or encode the key, prefetch the bucket (hash), or go down a level and prefetch the node (B+-tree) | bucket; nodes |
+//! | 2 | take the first row id that the index has for it, prefetch the record's words | record |
+//! | 3 | read the version, check the key | none, mostly |
+//!
+//! What step 2 finds is a guess: where it proves wrong in step 3 (a stale entry, a foreign row of the same hash, a row in an overflow
+//! node), the key is looked up again, alone.
+
+use super::rows::read_picked;
+use super::session::Session;
+use crate::catalog::{Index, Table};
+use crate::ids::RowId;
+use crate::schema::{Picks, Row, Value};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Keys that are under way together: about what a core keeps in flight, twice.
+const GROUP: usize = 32;
+
+/// Rows found by a unique index, of which some columns are looked at. Made once, for many searches.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    table: Arc<Table>,
+    index: Arc<Index>,
+    /// The key's columns too.
+    picks: Picks,
+}
+
+impl Lookup {
+    pub fn new(table: &Arc<Table>, index: &Arc<Index>, columns: impl IntoIterator<Item = u16>) -> Lookup {
+        debug_assert!(index.def.unique, "invariant: a key has at most one row");
+        let of_key = index.spec.columns().map(|column| column.column);
+        let picks = table.layout.picks(columns.into_iter().chain(of_key));
+        Lookup { table: table.clone(), index: index.clone(), picks }
+    }
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+}
+
+impl Session {
+    /// The visible row with this key. `value(i)` is the key's i-th column. Of the row the lookup's columns are there, and no others.
+    #[inline]
+    pub fn look_up<'a>(&mut self, lookup: &Lookup, value: impl Fn(usize) -> Value<'a>, row: &mut Row) -> Option<RowId> {
+        let mut key = std::mem::take(&mut self.key);
+        let found = lookup.index.find_first(&value, &mut key, |id| match self.read_if_key(lookup, id, &value, row) {
+            true => ControlFlow::Break(id),
+            false => ControlFlow::Continue(()),
+        });
+        self.key = key;
+        found.break_value()
+    }
+
+    /// The visible rows with these keys: `found(i, id, row)` for each of `count` keys that has one, in their order, as by `look_up`.
+    /// `value(i, c)` is the c-th column of key i.
+    #[inline]
+    pub fn look_up_many<'a>(
+        &mut self,
+        lookup: &Lookup,
+        count: usize,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        row: &mut Row,
+        mut found: impl FnMut(usize, RowId, &Row),
+    ) {
+        for start in (0..count).step_by(GROUP) {
+            let mut guesses = [None; GROUP];
+            let guesses = &mut guesses[..GROUP.min(count - start)];
+            lookup.index.guess_many(|i, column| value(start + i, column), &mut self.key, guesses);
+            for guess in guesses.iter().flatten() {
+                lookup.table.store.primary.prefetch(*guess, &lookup.picks.words);
+            }
+            for (i, guess) in guesses.iter().enumerate() {
+                let key = |column| value(start + i, column);
+                let is_right = guess.is_some_and(|id| self.read_if_key(lookup, id, &key, row));
+                let id = if is_right { *guess } else { self.look_up(lookup, key, row) };
+                if let Some(id) = id {
+                    found(start + i, id, row);
+                }
+            }
+        }
+    }
+
+    /// Reads the row's visible version; false if there is none of this key.
+    #[inline]
+    fn read_if_key<'a>(
+        &mut self,
+        lookup: &Lookup,
+        id: RowId,
+        value: impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> bool {
+        let Lookup { table, index, picks } = lookup;
+        let live = read_picked(&self.core, self.no, self.snapshot, &table.store.primary, id, &picks.words, row);
+        self.dependency = self.dependency.max(row.cts());
+        if !live {
+            return false;
+        }
+        for &column in &picks.variable {
+            self.core.fetch_long(table, row, usize::from(column));
+        }
+        index.spec.row_matches(&table.layout, row, value)
+    }
+
+    /// Calls `found(i, id)` with each row that may have the i-th key in any index, in order of i: read it and check its columns. The rows'
+    /// records are on their way to the cache.
+    pub fn lookup_many<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        count: usize,
+        value: impl Fn(usize, usize) -> Value<'a>,
+        mut found: impl FnMut(usize, RowId),
+    ) {
+        for start in (0..count).step_by(GROUP) {
+            let size = GROUP.min(count - start);
+            index.find_many(
+                size,
+                |i, column| value(start + i, column),
+                &mut self.key,
+                |i, id| {
+                    table.store.primary.prefetch(id, &[0]);
+                    found(start + i, id);
+                },
+            );
+        }
+    }
+}
