@@ -62,8 +62,13 @@ struct Shared {
 pub fn run(stress: &Stress, dir: &Path) -> Ran {
     let log_dirs = (0..stress.devices).map(|i| dir.join(format!("log{i}"))).collect();
     let log_size_bytes = (8 << 20) * stress.devices as u64;
-    let options =
-        Options { log_dirs, log_size_bytes, direct_io: false, stage_limit_bytes: 512 << 10, ..Options::small(dir.join("data")) };
+    let options = Options {
+        log_dirs,
+        log_size_bytes,
+        direct_io: false,
+        stage_limit_bytes: 512 << 10,
+        ..Options::small(dir.join("data"))
+    };
     let engine = Engine::open(options).expect("an empty directory becomes a database");
     let (table, rows) = create(&engine);
     let shared = Shared {

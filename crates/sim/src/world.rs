@@ -533,7 +533,9 @@ impl World {
 
     /// What an offline check calls damage; nothing if all is well.
     fn inspect(&self, io: MemIo) -> String {
-        let options = self.options(&io);
+        let mut options = self.options(&io);
+        // One that is about to join is nothing to be checked yet.
+        options.log_dirs.retain(|dir| !self.plan.moves || io.exists(dir).unwrap_or(false));
         let subject = Subject {
             data_dir: options.data_dir,
             log_dirs: options.log_dirs,
