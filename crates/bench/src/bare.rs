@@ -5,8 +5,8 @@
 //! | [`table`] | buckets of seven tagged words, slots of 192 bytes under a sequence count, huge pages advised |
 //! | [`log`] | rings of records, one flusher, groups of 4 KiB blocks past the page cache, one sync each |
 //!
-//! A search finds the bucket, then the slot, and copies the whole slot under its sequence count. A batched one does that for 32 keys, each
-//! step prefetched for all of them. An update takes the slot's sequence count, draws its timestamp from one counter, stages
+//! A search finds the bucket, then the slot, and reads one field under its sequence count (`search`), or copies the whole slot
+//! (`search_row`). A batched one reads the field of 32 keys, each step prefetched for all of them. An update takes the slot's sequence count, draws its timestamp from one counter, stages
 //! the XOR of what it changes, and counts when a group that holds it has been flushed; so many updates are in flight as there are sessions in
 //! the headline cases.
 
@@ -36,6 +36,7 @@ const GROWTH: u64 = 4;
 pub struct Rates {
     pub threads: usize,
     pub search: f64,
+    pub search_row: f64,
     pub batched: f64,
     pub update: f64,
     pub insert: f64,
@@ -117,14 +118,20 @@ impl Bare {
     }
 
     fn rates(&self, path: &Path, threads: usize, time: Duration) -> Result<Rates, BenchError> {
-        let search = self.reading(threads, time, |random, slot| {
-            let found = self.table.read(random.below(self.rows), slot);
-            assert!(found, "invariant: every key below `rows` is there");
+        let search = self.reading(threads, time, |random| {
+            let found = self.table.read_counter(random.below(self.rows));
+            std::hint::black_box(found.expect("invariant: every key below `rows` is there"));
             1
         })?;
-        let batched = self.reading(threads, time, |random, slot| {
+        let search_row = self.reading(threads, time, |random| {
+            let mut slot = [0; SLOT_WORDS];
+            assert!(self.table.read(random.below(self.rows), &mut slot), "invariant: every key below `rows` is there");
+            std::hint::black_box(&slot);
+            1
+        })?;
+        let batched = self.reading(threads, time, |random| {
             let keys: [u64; BATCH] = std::array::from_fn(|_| random.below(self.rows));
-            self.read_batch(&keys, slot)
+            self.read_batch(&keys)
         })?;
         let (update, flush_us) =
             self.writing(path, threads, time, |random, ring| self.update(random.below(self.rows), ring))?;
@@ -140,10 +147,10 @@ impl Bare {
             self.table.delete(key, cts);
             ring.stage(log::Kind::Delete, key, cts, &[]);
         })?;
-        Ok(Rates { threads, search, batched, update, insert, delete, one_row, ten_rows, flush_us })
+        Ok(Rates { threads, search, search_row, batched, update, insert, delete, one_row, ten_rows, flush_us })
     }
 
-    fn read_batch(&self, keys: &[u64; BATCH], slot: &mut [u64; SLOT_WORDS]) -> u64 {
+    fn read_batch(&self, keys: &[u64; BATCH]) -> u64 {
         let mut pending = [Pending::default(); BATCH];
         for (pending, &key) in pending.iter_mut().zip(keys) {
             *pending = self.table.begin(key);
@@ -152,8 +159,8 @@ impl Bare {
             self.table.advance(pending);
         }
         for pending in &pending {
-            let found = self.table.finish(pending, slot);
-            assert!(found, "invariant: every key below `rows` is there");
+            let found = self.table.finish(pending);
+            std::hint::black_box(found.expect("invariant: every key below `rows` is there"));
         }
         BATCH as u64
     }
@@ -167,17 +174,15 @@ impl Bare {
         &self,
         threads: usize,
         time: Duration,
-        work: impl Fn(&mut Random, &mut [u64; SLOT_WORDS]) -> u64 + Sync,
+        work: impl Fn(&mut Random) -> u64 + Sync,
     ) -> Result<f64, BenchError> {
         let start = Instant::now();
         let counts = on_threads(threads, |thread| {
             let mut random = Random(0x1234_5678_9abc_def1 ^ ((thread as u64 + 1) << 40));
-            let mut slot = [0u64; SLOT_WORDS];
             let mut count = 0;
             while start.elapsed() < time {
                 for _ in 0..STRIDE {
-                    count += work(&mut random, &mut slot);
-                    std::hint::black_box(&slot);
+                    count += work(&mut random);
                 }
             }
             Ok(count)

@@ -59,6 +59,7 @@ pub mod restart;
 
 use clap::{Args, Subcommand};
 use error::BenchError;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -83,23 +84,13 @@ enum Workload {
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
     Reopen(reopen::ReopenArgs),
+    #[command(external_subcommand)]
+    Unknown(Vec<OsString>),
 }
 
 /// Exit codes: 0 measured, 1 failed or the data was wrong, 2 wrong usage.
 pub fn run(args: BenchArgs) -> ExitCode {
-    let outcome = match args.workload {
-        Workload::Ptime(args) => ptime::run(&args),
-        Workload::Hotspot(args) => hotspot::run(&args),
-        Workload::Scan(args) => scan::run(&args),
-        Workload::Compare(args) => compare::run(&args),
-        Workload::Disks(args) => disks::run(&args),
-        Workload::Directory(args) => directory::run(&args),
-        Workload::Tptbm(args) => tptbm::run(&args),
-        Workload::Extreme(args) => extreme::run(&args),
-        Workload::Restart(args) => restart::run(&args),
-        Workload::Reopen(args) => reopen::run_and_tell(&args),
-    };
-    match outcome {
+    match execute(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a stderr there is nobody to tell; the code still says it.
@@ -110,4 +101,28 @@ pub fn run(args: BenchArgs) -> ExitCode {
             })
         }
     }
+}
+
+pub fn execute(args: BenchArgs) -> Result<(), BenchError> {
+    match args.workload {
+        Workload::Ptime(args) => ptime::run(&args),
+        Workload::Hotspot(args) => hotspot::run(&args),
+        Workload::Scan(args) => scan::run(&args),
+        Workload::Compare(args) => compare::run(&args),
+        Workload::Disks(args) => disks::run(&args),
+        Workload::Directory(args) => directory::run(&args),
+        Workload::Tptbm(args) => tptbm::run(&args),
+        Workload::Extreme(args) => extreme::run(&args),
+        Workload::Restart(args) => restart::run(&args),
+        Workload::Reopen(args) => reopen::run_and_tell(&args),
+        Workload::Unknown(words) => Err(unknown(&words)),
+    }
+}
+
+fn unknown(words: &[OsString]) -> BenchError {
+    let command = Workload::augment_subcommands(clap::Command::new("bench"));
+    let known: Vec<&str> =
+        command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+    let word = words.first().map_or(String::new(), |word| word.to_string_lossy().into_owned());
+    BenchError::Usage(format!("there is no workload {word}; there are: {}", known.join(", ")))
 }

@@ -58,7 +58,10 @@ pub struct PtimeArgs {
 }
 
 pub fn run(args: &PtimeArgs) -> Result<(), BenchError> {
-    let mut suite = Suite::new(&args.suite, WORKLOAD, true)?;
+    measure_all(Suite::new(&args.suite, WORKLOAD, true)?)
+}
+
+fn measure_all(mut suite: Suite) -> Result<(), BenchError> {
     for kind in suite.kinds() {
         say(&format!("{}: {}", kind.name, kind.about));
         Ptime::measure(&mut suite, kind)?;
@@ -233,7 +236,8 @@ impl<'a> Ptime<'a> {
         match self.limits(plan.threads) {
             None => figure,
             Some(rates) => figure.limit(match draw {
-                Draw::Search(_) => rates.search,
+                Draw::Search(Fetch::Counter) => rates.search,
+                Draw::Search(Fetch::Row) => rates.search_row,
                 Draw::Many(_) => rates.batched,
                 Draw::Update => rates.update,
                 Draw::Mix { updates } => rates.mix(*updates as f64 / 100.0),
@@ -423,5 +427,103 @@ fn scale(suite: &mut Suite) {
                 suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(6.0)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::{Adapter, Answer, Completion, Driver, Facts, Loading, Op, Setup, Submitted, native};
+    use clap::Parser;
+    use std::path::Path;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        suite: SuiteArgs,
+    }
+
+    fn suite(dir: &Path, words: &str, kind: Kind) -> Suite {
+        let data = dir.display().to_string();
+        let all =
+            ["bench", "--rows", "500", "--seconds", "0.05", "--warm-up", "0.01", "--sessions", "8", "--data", &data];
+        let args = Words::try_parse_from(all.into_iter().chain(words.split(' '))).expect("words");
+        let mut suite = Suite::new(&args.suite, WORKLOAD, true).expect("measures");
+        suite.kinds = vec![kind];
+        suite
+    }
+
+    /// Answers every tenth change without making it.
+    struct Liar(Box<dyn Adapter>);
+
+    struct LyingDriver<'a> {
+        inner: Box<dyn Driver + 'a>,
+        changes: u64,
+    }
+
+    const LIAR: Kind = Kind {
+        name: "liar",
+        about: "the row API, which forgets",
+        is_available: || Ok(()),
+        start: |setup: &Setup| Ok(Box::new(Liar((native::KIND.start)(setup)?))),
+    };
+
+    impl Adapter for Liar {
+        fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
+            self.0.create(tables)
+        }
+
+        fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
+            self.0.load(loading)
+        }
+
+        fn driver<'a>(&'a self, sessions: usize, durable: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
+            Ok(Box::new(LyingDriver { inner: self.0.driver(sessions, durable)?, changes: 0 }))
+        }
+
+        fn content(&self, table: usize) -> Result<Content, BenchError> {
+            self.0.content(table)
+        }
+
+        fn facts(&self) -> Facts {
+            self.0.facts()
+        }
+    }
+
+    impl Driver for LyingDriver<'_> {
+        fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
+            if matches!(op, Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. }) {
+                self.changes += 1;
+                if self.changes.is_multiple_of(10) {
+                    return Ok(Submitted::Done(Answer { rows: 1, sum: 0 }));
+                }
+            }
+            self.inner.submit(session, op)
+        }
+
+        fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
+            self.inner.completions(wait, done)
+        }
+    }
+
+    #[test]
+    fn a_system_that_forgets_what_it_acknowledged_fails_the_run() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for case in ["update", "mix-50-50", "insert"] {
+            let told = measure_all(suite(dir.path(), &format!("--case {case}"), LIAR));
+            assert!(matches!(told, Err(BenchError::WrongData(_))), "{case}: {told:?}");
+        }
+        assert!(measure_all(suite(dir.path(), "--case search", LIAR)).is_ok(), "it reads well");
+    }
+
+    #[test]
+    fn an_open_loop_keeps_to_its_rate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut suite = suite(dir.path(), "--case update --rate 2000 --threads 1", native::KIND);
+        suite.args.seconds = 0.5;
+        Ptime::measure(&mut suite, native::KIND).expect("measures");
+        let figure = suite.told("update", "freshet-native").next().expect("a figure").clone();
+        assert!(figure.rate_per_s <= 2_100.0, "{figure:?}");
+        assert!(figure.p50_us.is_some_and(|us| us > 0.0));
     }
 }

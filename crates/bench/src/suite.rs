@@ -108,7 +108,7 @@ pub struct Suite {
     pub log: LogPlan,
     /// Of a driver, at most, where there are connections.
     pub connections: usize,
-    kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<Kind>,
     figures: Vec<Figure>,
     notes: BTreeMap<&'static str, String>,
 }
@@ -404,9 +404,10 @@ fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
 fn limit_line(rates: &Rates) -> String {
     let m = |rate: f64| format!("{:.2}", rate / 1e6);
     format!(
-        "bare loop, {} threads, M/s: search {}, batched {}, update {} ({:.0} us a flush), insert {}, delete {}, one row {}, ten rows {}",
+        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush), insert {}, delete {}, one row {}, ten rows {}",
         rates.threads,
         m(rates.search),
+        m(rates.search_row),
         m(rates.batched),
         m(rates.update),
         rates.flush_us,

@@ -225,6 +225,7 @@ impl Session {
 
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
     pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
+        self.inner.set_waits_inline(true);
         let outcome = self.complete(statement, parameters)?;
         self.settle(&outcome)?;
         Ok(outcome.tag.rows.unwrap_or(0))
@@ -300,11 +301,16 @@ impl Session {
     }
 
     #[inline]
-    fn settle_look_up(&self, looked_up: Result<Option<Cts>, SqlError>) -> Result<(), SqlError> {
+    fn settle_look_up(&self, looked_up: Result<Option<Cts>, Box<SqlError>>) -> Result<(), SqlError> {
+        if let Ok(None) = looked_up { Ok(()) } else { self.wait_for_look_up(looked_up) }
+    }
+
+    #[cold]
+    fn wait_for_look_up(&self, looked_up: Result<Option<Cts>, Box<SqlError>>) -> Result<(), SqlError> {
         match looked_up {
             Ok(None) => Ok(()),
             Ok(Some(cts)) => Ok(self.inner.engine().wait_durable(cts).wait()?),
-            Err(error) => Err(self.told(error)),
+            Err(error) => Err(self.told(*error)),
         }
     }
 
@@ -321,6 +327,7 @@ impl Session {
 
     /// Autocommit without waiting: the ticket tells when it is durable.
     pub fn execute_ticket(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<(u64, Ticket), SqlError> {
+        self.inner.set_waits_inline(false);
         let outcome = self.complete(statement, parameters)?;
         Ok((outcome.tag.rows.unwrap_or(0), Ticket(outcome.durable.unwrap_or(Cts::ZERO))))
     }
@@ -445,12 +452,14 @@ impl Transaction<'_> {
 
     /// Pre-commits: visible to others at once, durable when the ticket is.
     pub fn commit_ticket(mut self) -> Result<Ticket, SqlError> {
+        self.session.inner.set_waits_inline(false);
         let outcome = self.end()?;
         Ok(Ticket(outcome.durable.unwrap_or(Cts::ZERO)))
     }
 
     /// Commits and waits until it is durable.
     pub fn commit(mut self) -> Result<(), SqlError> {
+        self.session.inner.set_waits_inline(true);
         let outcome = self.end()?;
         self.session.settle(&outcome)
     }

@@ -873,7 +873,11 @@ impl Inner {
     }
 
     fn drive_log(&self) {
+        let mut since = None;
         while !self.is_closing() {
+            if self.core.log.linger(&mut since) {
+                continue;
+            }
             match self.core.log.step() {
                 log::Progress::Worked => {}
                 log::Progress::Waiting => give_way(),
@@ -885,7 +889,11 @@ impl Inner {
     }
 
     fn drive_device(&self, device: DeviceId) {
+        let mut since = None;
         while !self.is_closing() {
+            if self.core.log.linger(&mut since) {
+                continue;
+            }
             match self.core.log.device_step(device) {
                 log::Progress::Worked => {}
                 log::Progress::Waiting => give_way(),

@@ -36,6 +36,7 @@ impl Charge {
         Charge { account: engine.map(|e| e.account(Kind::Transactions)), held: 0, claim: Some(Claim::Finish) }
     }
 
+    #[inline]
     pub fn is_known(&self) -> bool {
         self.account.is_some()
     }

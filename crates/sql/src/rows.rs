@@ -37,7 +37,7 @@ pub struct RowSet {
     rows: usize,
     charge: Charge,
     /// A row had no room; it is told when the row is complete.
-    refused: Option<SqlError>,
+    refused: Option<Box<SqlError>>,
 }
 
 impl RowSet {
@@ -45,6 +45,7 @@ impl RowSet {
         &self.columns
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.rows
     }
@@ -53,14 +54,18 @@ impl RowSet {
         self.rows == 0
     }
 
+    #[inline]
     pub fn clear(&mut self) {
         self.cells.clear();
         self.heap.clear();
         self.rows = 0;
-        self.refused = None;
+        if self.refused.is_some() {
+            self.refused = None;
+        }
     }
 
     /// From now on its memory counts against the engine's limit.
+    #[inline]
     pub fn charge_to(&mut self, engine: &Engine) {
         if !self.charge.is_known() {
             self.charge = Charge::of_query(Some(engine));
@@ -80,6 +85,7 @@ impl RowSet {
     }
 
     /// Empties it and gives it columns.
+    #[inline]
     pub fn start(&mut self, columns: &Arc<[Column]>) {
         self.clear();
         if self.memory_bytes() > KEPT_BYTES_MAX {
@@ -99,7 +105,7 @@ impl RowSet {
             // Nothing grows: what was there goes, and with it the statement.
             self.cells.clear();
             self.heap = Vec::new();
-            self.refused = Some(error);
+            self.refused = Some(Box::new(error));
         }
         if self.refused.is_some() {
             return;
@@ -121,14 +127,30 @@ impl RowSet {
     }
 
     /// The row is complete; 53200 if there was no room for it.
+    #[inline]
     pub fn finish_row(&mut self) -> Result<(), SqlError> {
-        if let Some(error) = self.refused.take() {
-            self.release();
-            return Err(error);
+        if self.refused.is_some() {
+            return self.refuse_row();
         }
         self.rows += 1;
         debug_assert_eq!(self.cells.len(), self.rows * self.columns.len());
         Ok(())
+    }
+
+    #[cold]
+    fn refuse_row(&mut self) -> Result<(), SqlError> {
+        let refused = self.refused.take();
+        self.release();
+        refused.map_or(Ok(()), |error| Err(*error))
+    }
+
+    /// `push` of an integer or a null.
+    #[inline]
+    pub fn push_integer(&mut self, value: Option<i64>) {
+        if self.cells.len() == self.cells.capacity() || self.refused.is_some() {
+            return self.push(&value.map_or(Value::Null, Value::Int));
+        }
+        self.cells.push(value.map_or(Cell::Null, Cell::Int));
     }
 
     /// Appends the rows of a result with the same columns.
@@ -147,6 +169,7 @@ impl RowSet {
         room_for(&mut self.heap, bytes, cells as u64, &mut self.charge)
     }
 
+    #[inline]
     pub fn get(&self, row: usize, column: usize) -> Value<'_> {
         match self.cells[row * self.columns.len() + column] {
             Cell::Null => Value::Null,

@@ -278,6 +278,12 @@ impl Session {
         self.interrupt.cancelled.clone()
     }
 
+    /// Whether the caller blocks for each outcome's durability at once, so that its own thread writes the log.
+    #[inline]
+    pub fn set_waits_inline(&mut self, waits_inline: bool) {
+        self.inner.set_waits_inline(waits_inline && !self.env.settings.fast.deferred_commit);
+    }
+
     /// How long a statement may hold the thread of `execute` and `resume`, for callers that serve many sessions on one thread. A longer one
     /// gives [`Wait::is_elsewhere`]. `None`, the default: as long as it takes.
     pub fn limit_inline(&mut self, limit: Option<Duration>) {
@@ -366,7 +372,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         if let Some(looked_up) = self.look_up(statement, parameters, rows) {
-            let durable = looked_up?;
+            let durable = looked_up.map_err(|error| *error)?;
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
@@ -396,7 +402,7 @@ impl Session {
         statement: &Prepared,
         parameters: &[Datum],
         rows: &mut RowSet,
-    ) -> Option<Result<Option<Cts>, SqlError>> {
+    ) -> Option<Result<Option<Cts>, Box<SqlError>>> {
         let point = statement.point.as_ref()?;
         if !self.takes_short_way(statement, parameters) {
             return None;
@@ -414,7 +420,7 @@ impl Session {
         sets: &[&[Datum]],
         rows: &mut RowSet,
         ends: &mut Vec<usize>,
-    ) -> Option<Result<Option<Cts>, SqlError>> {
+    ) -> Option<Result<Option<Cts>, Box<SqlError>>> {
         let point = statement.point.as_ref().filter(|point| point.is_single())?;
         if !sets.iter().all(|parameters| self.takes_short_way(statement, parameters)) {
             return None;
@@ -427,11 +433,13 @@ impl Session {
     #[inline]
     fn takes_short_way(&self, statement: &Prepared, parameters: &[Datum]) -> bool {
         let types = &statement.parameters;
-        self.block == Block::None
-            && self.pending.is_none()
-            && !self.inner.in_transaction()
-            && types.len() == parameters.len()
-            && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
+        let have_form = match (types.as_slice(), parameters) {
+            ([Type::Int8], [Datum::Int(_)]) => true,
+            _ => {
+                types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
+            }
+        };
+        have_form && self.block == Block::None && self.pending.is_none() && !self.inner.in_transaction()
     }
 
     /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
@@ -449,15 +457,22 @@ impl Session {
     }
 
     #[inline]
-    fn end_look_up(&mut self, given: Result<(), SqlError>) -> Result<Option<Cts>, SqlError> {
+    fn end_look_up(&mut self, given: Result<(), SqlError>) -> Result<Option<Cts>, Box<SqlError>> {
+        if given.is_ok() && self.inner.end_plain_read() {
+            return Ok(None);
+        }
+        self.commit_look_up(given)
+    }
+
+    #[cold]
+    fn commit_look_up(&mut self, given: Result<(), SqlError>) -> Result<Option<Cts>, Box<SqlError>> {
         match (given, self.inner.commit()) {
-            (Ok(()), Ok(committed)) if committed.cts == Cts::ZERO => Ok(None),
             (Ok(()), Ok(committed)) => Ok(self.depends_on(committed.cts)),
             (Err(error), Ok(committed)) => {
                 self.error_dependency = self.depends_on(committed.cts);
-                Err(error)
+                Err(Box::new(error))
             }
-            (_, Err(Stop::Error(error))) => Err(error.into()),
+            (_, Err(Stop::Error(error))) => Err(Box::new(error.into())),
             (_, Err(Stop::Wait(_))) => unreachable!("invariant: who wrote nothing has nothing to wait for"),
         }
     }

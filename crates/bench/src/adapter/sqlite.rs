@@ -123,7 +123,7 @@ impl Adapter for Sqlite {
     fn content(&self, table: usize) -> Result<Content, BenchError> {
         let connection = self.connect(true)?;
         let sum = text(Say::Sum { table }, &self.tables);
-        let answer = connection.query_row(&sum, [], |row| totals(row))?;
+        let answer = connection.query_row(&sum, [], totals)?;
         Ok(Content { rows: answer.rows, sum: answer.sum })
     }
 

@@ -7,7 +7,8 @@
 //! | 2 | nothing: a version chain's place |
 //! | 3..24 | 21 fields, the first of them the key |
 //!
-//! A bucket is one line: a word that says whether entries went on to the next bucket, and seven entries {24 bits of the hash | slot + 1}.
+//! A bucket is one line: a word that says whether entries went on to the next bucket, and seven entries {24 bits, not all zero | slot}; zero is
+//! none.
 //! Slots are never reused for another key, so a key's place is found without the sequence count.
 
 use freshet_engine::index::prefetch;
@@ -48,9 +49,10 @@ fn hash(key: u64) -> u64 {
     h ^ (h >> 33)
 }
 
-#[inline]
+/// The hash's part of an entry, in its place; never zero.
+#[inline(always)]
 fn tag(hash: u64) -> u64 {
-    hash >> SLOT_BITS
+    (hash | 1 << 63) & !SLOT_MASK
 }
 
 impl Table {
@@ -64,35 +66,35 @@ impl Table {
         })
     }
 
-    #[inline]
-    fn bucket(&self, number: usize) -> &[AtomicU64] {
-        &self.buckets[number * BUCKET_WORDS..][..BUCKET_WORDS]
+    #[inline(always)]
+    fn bucket(&self, number: usize) -> &[AtomicU64; BUCKET_WORDS] {
+        let words = &self.buckets[number * BUCKET_WORDS..][..BUCKET_WORDS];
+        words.try_into().expect("so many words")
     }
 
-    #[inline]
-    fn slot(&self, number: u64) -> &[AtomicU64] {
-        &self.slots[number as usize * SLOT_WORDS..][..SLOT_WORDS]
+    #[inline(always)]
+    fn slot(&self, number: u64) -> &[AtomicU64; SLOT_WORDS] {
+        let words = &self.slots[number as usize * SLOT_WORDS..][..SLOT_WORDS];
+        words.try_into().expect("so many words")
     }
 
     /// One bit for each entry with this tag. Without a branch on any of them: which entry it is cannot be predicted, and a branch that goes wrong
-    /// when the line comes would keep the processor from working on the next search meanwhile.
-    #[inline]
-    fn matches(bucket: &[AtomicU64], tag_bits: u64) -> u32 {
-        let hit = |n: usize| {
-            let entry = bucket[n + 1].load(Ordering::Acquire);
-            u32::from(tag(entry) == tag_bits && entry & SLOT_MASK != 0) << n
-        };
+    /// when the line comes would keep the processor from working on the next search meanwhile. Few instructions, for the same reason: the
+    /// searches that overlap have to fit in the processor's window.
+    #[inline(always)]
+    fn matches(bucket: &[AtomicU64; BUCKET_WORDS], tag: u64) -> u32 {
+        let hit = |n: usize| u32::from(bucket[n + 1].load(Ordering::Acquire) ^ tag <= SLOT_MASK) << n;
         hit(0) | hit(1) | hit(2) | hit(3) | hit(4) | hit(5) | hit(6)
     }
 
-    #[inline]
-    fn slot_of(bucket: &[AtomicU64], hit: u32) -> u64 {
-        // An entry that was deleted since leads to a slot with another key, or to the first one.
-        (bucket[hit as usize + 1].load(Ordering::Relaxed) & SLOT_MASK).saturating_sub(1)
+    /// An entry that was deleted since leads to another key's slot.
+    #[inline(always)]
+    fn slot_of(bucket: &[AtomicU64; BUCKET_WORDS], hit: u32) -> u64 {
+        bucket[(1 + hit as usize) & 7].load(Ordering::Relaxed) & SLOT_MASK
     }
 
     /// The slot of a key.
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: u64, hash: u64) -> Option<u64> {
         let mut at = hash as usize & self.mask;
         loop {
@@ -113,14 +115,12 @@ impl Table {
     }
 
     /// Copies the slot under its sequence count.
-    #[inline]
+    #[inline(always)]
     fn copy(&self, slot: u64, to: &mut [u64; SLOT_WORDS]) {
         let words = self.slot(slot);
         loop {
             let before = words[0].load(Ordering::Acquire);
-            for (to, word) in to.iter_mut().zip(words) {
-                *to = word.load(Ordering::Relaxed);
-            }
+            *to = std::array::from_fn(|n| words[n].load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if before & 1 == 0 && words[0].load(Ordering::Relaxed) == before {
                 return;
@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, key: u64, to: &mut [u64; SLOT_WORDS]) -> bool {
         match self.find(key, hash(key)) {
             Some(slot) => {
@@ -137,6 +137,26 @@ impl Table {
                 true
             }
             None => false,
+        }
+    }
+
+    /// One field under the sequence count, without the rest of the slot.
+    #[inline(always)]
+    pub fn read_counter(&self, key: u64) -> Option<u64> {
+        self.find(key, hash(key)).map(|slot| self.counter(slot))
+    }
+
+    #[inline(always)]
+    fn counter(&self, slot: u64) -> u64 {
+        let words = self.slot(slot);
+        loop {
+            let before = words[0].load(Ordering::Acquire);
+            let counter = words[COUNTER_WORD].load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && words[0].load(Ordering::Relaxed) == before {
+                return counter;
+            }
+            std::hint::spin_loop();
         }
     }
 
@@ -154,19 +174,18 @@ impl Table {
         let hits = Table::matches(bucket, tag(pending.hash));
         pending.slot = (hits != 0).then(|| Table::slot_of(bucket, hits.trailing_zeros()));
         if let Some(slot) = pending.slot {
-            self.slot(slot).chunks(8).for_each(|line| prefetch(&line[0]));
+            let words = self.slot(slot);
+            prefetch(&words[0]);
+            prefetch(&words[COUNTER_WORD]);
         }
     }
 
     #[inline]
-    pub fn finish(&self, pending: &Pending, to: &mut [u64; SLOT_WORDS]) -> bool {
+    pub fn finish(&self, pending: &Pending) -> Option<u64> {
         match pending.slot {
-            Some(slot) if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == pending.key => {
-                self.copy(slot, to);
-                true
-            }
+            Some(slot) if self.slot(slot)[KEY_WORD].load(Ordering::Relaxed) == pending.key => Some(self.counter(slot)),
             // The tag was another key's, or the entry lies further on.
-            _ => self.read(pending.key, to),
+            _ => self.read_counter(pending.key),
         }
     }
 
@@ -214,7 +233,7 @@ impl Table {
             words[KEY_WORD..].iter().zip(&fields).for_each(|(word, &field)| word.store(field, Ordering::Relaxed));
         });
         let hash = hash(key);
-        let new = tag(hash) << SLOT_BITS | (slot + 1);
+        let new = tag(hash) | slot;
         let mut at = hash as usize & self.mask;
         loop {
             let bucket = self.bucket(at);
@@ -235,7 +254,7 @@ impl Table {
         let hash = hash(key);
         let slot = self.find(key, hash).expect("invariant: deleted keys are there");
         self.write(slot, |words| words[1].store(cts, Ordering::Relaxed));
-        let old = tag(hash) << SLOT_BITS | (slot + 1);
+        let old = tag(hash) | slot;
         let mut at = hash as usize & self.mask;
         loop {
             let gone = self.bucket(at)[1..].iter().find(|entry| {
@@ -263,8 +282,8 @@ mod tests {
             assert!(table.read(key, &mut slot) && slot[KEY_WORD] == key);
             let mut pending = table.begin(key);
             table.advance(&mut pending);
-            slot = [0; SLOT_WORDS];
-            assert!(table.finish(&pending, &mut slot) && slot[KEY_WORD] == key);
+            assert_eq!(table.finish(&pending), Some(0));
+            assert_eq!(table.read_counter(key), Some(0));
         }
         assert!(!table.read(5_000, &mut slot));
         (0..5_000).step_by(2).for_each(|key| table.delete(key, 2));

@@ -16,19 +16,25 @@
 //!    two of them cannot pass each other, however many leaves the key's entries fill.
 //! 5. Latches go from left to right and from child to parent; none is taken while a parent's is held, save its right
 //!    neighbours'.
+//! 6. Two neighbours that have become nearly empty are merged, if one parent names both, beside each other: under the latches of left, right and
+//!    parent the left one takes what the right one has, the parent forgets the right one, and that dies. A node that a split has just made is
+//!    not named yet, so it stays until its parent was told, and so does every link that is on its way there.
+//! 7. Nobody registers to read a node, and nobody waits for readers: a dead node's number is given out again at once. Links are compared
+//!    with the life that they find (`node` invariant 3), so that a link to a node that died leads back to the root, never astray.
 //!
-//! Limit: a leaf that becomes empty stays. Keys that come at one end and go at the other leave empty leaves behind.
+//! The height never falls: a tree that was large and is small has inner nodes of one child at its top.
 
 mod node;
 #[cfg(test)]
 mod tests;
 
-use self::node::{At, Latched, Node, Nodes, Root, Shape, row_id};
+use self::node::{At, Latched, Link, Node, Nodes, Root, Shape, row_id};
 use super::tally::Tally;
 use super::{Conflict, Probe};
 use crate::ids::RowId;
 use crate::mem::{Account, Claim};
 use crate::sync::Mutex;
+use crate::sync::atomic::{Ordering::Acquire, fence};
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -57,8 +63,10 @@ pub enum Direction {
     Backward,
 }
 
-/// The inner node that a descent went through at each level; 0 where it did not. Index 0 is unused.
-type Path = [u32; LEVELS_MAX];
+/// The inner node that a descent went through at each level; none where it did not. Index 0 is unused.
+type Path = [Link; LEVELS_MAX];
+
+const NO_PATH: Path = [Link::NONE; LEVELS_MAX];
 
 impl BTreeIndex {
     pub const WIDTH_MAX: usize = 64;
@@ -100,8 +108,15 @@ impl BTreeIndex {
 
     /// An inner node, which the split of a leaf entails.
     fn add_inner(&self) -> Latched<'_> {
-        self.take(&self.inners, Claim::Forced);
-        self.inners.add()
+        self.try_add(&self.inners, Claim::Forced).expect("memory is forced")
+    }
+
+    /// A new node, or one that died, latched; nothing if there is no memory for it.
+    fn try_add<'n>(&self, nodes: &'n Nodes, claim: Claim) -> Option<Latched<'n>> {
+        match nodes.take_free() {
+            Some(id) => Some(nodes.revive(id)),
+            None => self.take(nodes, claim).then(|| nodes.add()),
+        }
     }
 
     /// Takes what a build of so many entries in so many parts needs at most; [`join`](Self::join) gives back what it did not.
@@ -137,7 +152,7 @@ impl BTreeIndex {
     ) -> TreePart {
         let (_, root) = self.root.load();
         let node = if is_first { self.leaves.node(root).latch(root) } else { self.leaves.add() };
-        let first = node.id;
+        let first = node.own_link();
         let mut level = LevelBuilder { nodes: &self.leaves, node, ends: Vec::new() };
         let mut last: Vec<u64> = Vec::new();
         for (key, row) in entries {
@@ -154,20 +169,20 @@ impl BTreeIndex {
             last.clear();
             last.extend(at.words());
         }
-        TreePart { first, end: level.node.id, ends: level.finish(), last }
+        TreePart { first, end: level.node.own_link(), ends: level.finish(), last }
     }
 
     /// Makes one tree of the parts that were built for it, in their order.
     pub fn join(&self, parts: impl Iterator<Item = TreePart>) {
         let mut ends: Vec<End> = Vec::new();
         // Of the parts so far: the first leaf, the last one, and the entry that it ends with.
-        let mut joined: Option<(u32, u32, Vec<u64>)> = None;
+        let mut joined: Option<(Link, Link, Vec<u64>)> = None;
         for part in parts.filter(|part| !part.last.is_empty()) {
             let first = match joined.take() {
                 None => part.first,
                 Some((first, end, high)) => {
-                    self.leaves.node(end).latch(end).link(part.first, At::of(&high));
-                    ends.push(End { id: end, high, right: part.first });
+                    self.leaves.node(end.id()).latch(end.id()).end_at(part.first, At::of(&high));
+                    ends.push(End { link: end, high, right: part.first });
                     first
                 }
             };
@@ -181,18 +196,18 @@ impl BTreeIndex {
             let mut level = LevelBuilder { nodes: &self.inners, node: self.inners.add(), ends: Vec::new() };
             let mut last: Vec<u64> = Vec::new();
             let children = std::mem::take(&mut ends);
-            let edge = children.last().map_or(0, |end| end.right);
-            for End { id, high, .. } in children {
-                level.append(At::of(&high), Some(id), &last);
+            let edge = children.last().map_or(Link::NONE, |end| end.right);
+            for End { link, high, .. } in children {
+                level.append(At::of(&high), Some(link), &last);
                 last = high;
             }
             let nothing = vec![0; self.width + 1];
             level.append(At::of(&nothing), Some(edge), &last);
-            top = level.node.id;
+            top = level.node.own_link();
             ends = level.finish();
             height += 1;
         }
-        self.root.store(height, top);
+        self.root.store(height, top.id());
         self.settle_account();
     }
 
@@ -211,19 +226,44 @@ impl BTreeIndex {
         if level == 0 { &self.leaves } else { &self.inners }
     }
 
+    /// The root and its level, as they were at one moment.
+    #[inline]
+    fn top(&self) -> (usize, Link) {
+        loop {
+            let (level, id) = self.root.load();
+            let link = self.nodes(level).node(id).link(id);
+            // A root dies only after another has taken its place: if it is still the root, this is its life.
+            fence(Acquire);
+            if self.root.load() == (level, id) {
+                return (level, link);
+            }
+        }
+    }
+
     /// The node of `level` that covers `at`, or one to the left of it that links to it. `path` learns the inner nodes met,
     /// and `low`, if given, the entry above which the node begins: empty if it is the first.
     #[inline]
-    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> u32 {
-        let (mut here, mut id) = self.root.load();
+    fn descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> Link {
+        loop {
+            if let Some(link) = self.try_descend(level, at, path, low.as_deref_mut()) {
+                return link;
+            }
+        }
+    }
+
+    /// Nothing if a node died on the way.
+    #[inline]
+    fn try_descend(&self, level: usize, at: At<'_>, path: &mut Path, mut low: Option<&mut Vec<u64>>) -> Option<Link> {
+        let (mut here, mut link) = self.top();
         debug_assert!(here >= level, "a tree does not shrink");
         if let Some(low) = low.as_deref_mut() {
             low.clear();
         }
         let mut step = Vec::new();
         while here > level {
-            let node = self.inners.node(id);
+            let node = self.inners.node(link.id());
             let seen = node.begin_read();
+            let is_alive = node.is_meant_by(link);
             let goes_right = node.is_below(at);
             let count = node.count();
             let child = node.child_for(count, at);
@@ -240,27 +280,45 @@ impl BTreeIndex {
             if !node.end_read(seen) {
                 continue;
             }
+            if !is_alive {
+                return None;
+            }
             if let Some(low) = low.as_deref_mut().filter(|_| narrows) {
                 std::mem::swap(low, &mut step);
             }
             if !goes_right {
-                path[here] = id;
+                path[here] = link;
                 here -= 1;
-                self.nodes(here).node(next).prefetch();
+                self.nodes(here).node(next.id()).prefetch();
             }
-            id = next;
+            link = next;
         }
-        id
+        Some(link)
     }
 
-    /// The node that covers `at`, latched: `id` or to the right of it.
-    fn latch_covering(&self, level: usize, mut id: u32, at: At<'_>) -> Latched<'_> {
+    /// The node that the link means, latched; nothing if it has died.
+    fn latch_alive(&self, level: usize, link: Link) -> Option<Latched<'_>> {
+        let node = self.nodes(level).node(link.id()).latch(link.id());
+        node.is_meant_by(link).then_some(node)
+    }
+
+    /// From a latched node to the one that covers `at`, latched: it or to the right of it.
+    fn latch_onwards<'n>(&'n self, level: usize, mut node: Latched<'n>, at: At<'_>) -> Latched<'n> {
+        while node.is_below(at) {
+            // Alive, because its left neighbour is latched.
+            let right = node.right().id();
+            node = self.nodes(level).node(right).latch(right);
+        }
+        node
+    }
+
+    /// The leaf that covers `at`, latched.
+    fn latch_leaf(&self, at: At<'_>, path: &mut Path) -> Latched<'_> {
         loop {
-            let node = self.nodes(level).node(id).latch(id);
-            if !node.is_below(at) {
-                return node;
+            let link = self.descend(0, at, path, None);
+            if let Some(leaf) = self.latch_alive(0, link) {
+                return self.latch_onwards(0, leaf, at);
             }
-            id = node.right();
         }
     }
 
@@ -272,9 +330,8 @@ impl BTreeIndex {
     /// Adds an entry if there is memory for it; false if it was there.
     pub fn try_insert(&self, key: &[u64], row: RowId, claim: Claim) -> Result<bool, Conflict> {
         let at = self.at(key, row);
-        let mut path = [0; LEVELS_MAX];
-        let id = self.descend(0, at, &mut path, None);
-        let leaf = self.latch_covering(0, id, at);
+        let mut path = NO_PATH;
+        let leaf = self.latch_leaf(at, &mut path);
         Ok(self.place(leaf, at, claim)?.finish(self, &path))
     }
 
@@ -294,9 +351,8 @@ impl BTreeIndex {
     ) -> Result<bool, Conflict> {
         let at = self.at(key, row);
         let start = At { key, row: 0 };
-        let mut path = [0; LEVELS_MAX];
-        let id = self.descend(0, start, &mut path, None);
-        let first = self.latch_covering(0, id, start);
+        let mut path = NO_PATH;
+        let first = self.latch_leaf(start, &mut path);
         let mut check = |other: u64| match row_id(other) {
             other if other == row => Ok(()),
             other => probe(other).verdict(other),
@@ -310,38 +366,44 @@ impl BTreeIndex {
         let last = At { key, row: u64::MAX };
         if first.is_below(last) {
             // The key's entries may go on in other leaves: they may change meanwhile, but none can be added.
-            self.check_beyond(first.right(), key, &mut check)?;
+            while !self.check_beyond(first.right(), key, &mut check)? {}
         }
         if !first.is_below(at) {
             return Ok(self.place(first, at, claim)?.finish(self, &path));
         }
-        let leaf = self.latch_covering(0, first.right(), at);
+        let right = first.right().id();
+        let leaf = self.latch_onwards(0, self.leaves.node(right).latch(right), at);
         let placed = self.place(leaf, at, claim);
         drop(first);
         Ok(placed?.finish(self, &path))
     }
 
+    /// Checks the key's entries from a leaf on whose left neighbour is latched; false if one to the right of it died meanwhile.
     fn check_beyond(
         &self,
-        mut id: u32,
+        mut link: Link,
         key: &[u64],
         check: &mut impl FnMut(u64) -> Result<(), Conflict>,
-    ) -> Result<(), Conflict> {
+    ) -> Result<bool, Conflict> {
         let (start, last) = (At { key, row: 0 }, At { key, row: u64::MAX });
         let mut rows = Vec::new();
-        while id != 0 {
-            let leaf = self.leaves.node(id);
+        while !link.is_none() {
+            let leaf = self.leaves.node(link.id());
             let seen = leaf.begin_read();
+            let is_alive = leaf.is_meant_by(link);
             rows.clear();
             let (from, to) = (leaf.lower_bound(leaf.count(), start), leaf.lower_bound(leaf.count(), last));
             rows.extend((from..to).map(|i| leaf.row(i)));
-            let next = if leaf.is_below(last) { leaf.right() } else { 0 };
+            let next = if leaf.is_below(last) { leaf.right() } else { Link::NONE };
             if leaf.end_read(seen) {
+                if !is_alive {
+                    return Ok(false);
+                }
                 rows.iter().try_for_each(|&row| check(row))?;
-                id = next;
+                link = next;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Inserts into the leaf that covers `at`, splitting it if it is full and there is memory for another. Lets the latch go.
@@ -355,86 +417,150 @@ impl BTreeIndex {
             leaf.insert(i, at);
             return Ok(Placed::Done);
         }
-        if !self.take(&self.leaves, claim) {
+        let Some(mut new) = self.try_add(&self.leaves, claim) else {
             return Err(Conflict::OutOfMemory);
-        }
+        };
         self.tally.add(leaf.id as usize);
-        let mut new = self.leaves.add();
         let high = leaf.split_leaf(&mut new, i, at);
-        Ok(Placed::Split { high, right: new.id })
+        Ok(Placed::Split { high, right: new.own_link() })
     }
 
     /// Tells the inner nodes of `level` that a child now ends at `high` and that `right` has the rest of it.
-    fn insert_separator(&self, mut level: usize, mut high: Vec<u64>, mut right: u32, path: &Path) {
+    fn insert_separator(&self, mut level: usize, mut high: Vec<u64>, mut right: Link, path: &Path) {
         loop {
             let at = At::of(&high);
-            let Some(id) = self.parent(level, at, right, path) else {
+            let Some(mut node) = self.latch_parent(level, at, right, path) else {
                 return;
             };
-            let mut node = self.latch_covering(level, id, at);
             if !node.is_full() {
                 node.insert_child(at, right);
                 return;
             }
             let mut new = self.add_inner();
             let split = node.split_inner(&mut new, at, right);
-            right = new.id;
+            right = new.own_link();
             drop((new, node));
             high = split;
             level += 1;
         }
     }
 
-    /// Where the separator goes; nothing if that was a new root, which now has it.
-    fn parent(&self, level: usize, at: At<'_>, right: u32, path: &Path) -> Option<u32> {
-        if path[level] != 0 {
-            return Some(path[level]);
-        }
-        // The descent began below this level: the tree has grown since, or must now.
-        let growth = self.growth.lock();
-        let (top, root) = self.root.load();
-        if top >= level {
+    /// Where the separator goes, latched; nothing if that was a new root, which now has it.
+    fn latch_parent(&self, level: usize, at: At<'_>, right: Link, path: &Path) -> Option<Latched<'_>> {
+        let mut known = path[level];
+        loop {
+            if !known.is_none()
+                && let Some(node) = self.latch_alive(level, known)
+            {
+                return Some(self.latch_onwards(level, node, at));
+            }
+            // The descent began below this level, or its node has died: the tree has grown since, or must now.
+            let growth = self.growth.lock();
+            let (top, root) = self.root.load();
+            if top < level {
+                let mut new = self.add_inner();
+                new.append(at, Some(self.nodes(top).node(root).link(root)));
+                new.append(at, Some(right));
+                let id = new.id;
+                drop(new);
+                self.root.store(level, id);
+                return None;
+            }
             drop(growth);
-            return Some(self.descend(level, at, &mut [0; LEVELS_MAX], None));
+            known = self.descend(level, at, &mut { NO_PATH }, None);
         }
-        let mut new = self.add_inner();
-        new.append(at, Some(root));
-        new.append(at, Some(right));
-        let id = new.id;
-        drop(new);
-        self.root.store(level, id);
-        None
     }
 
     /// Removes an entry unless it is `needed`, which is asked under its leaf's latch, and only if the entry is there. True
     /// if it was removed.
     pub fn remove(&self, key: &[u64], row: RowId, needed: impl FnOnce() -> bool) -> bool {
         let at = self.at(key, row);
-        let id = self.descend(0, at, &mut [0; LEVELS_MAX], None);
-        let mut leaf = self.latch_covering(0, id, at);
+        let mut leaf = self.latch_leaf(at, &mut { NO_PATH });
         let i = leaf.lower_bound(leaf.count(), at);
         if i == leaf.count() || leaf.compare_entry(i, at) != Ordering::Equal || needed() {
             return false;
         }
         leaf.remove(i);
         self.tally.subtract(leaf.id as usize);
+        let (left, link) = (leaf.count(), leaf.own_link());
+        drop(leaf);
+        // Twice in a leaf's life: neighbours that are too full the first time are not asked at every entry.
+        if left == 0 || left == self.leaves.capacity() / 4 {
+            self.merge_around(0, at, link);
+        }
+        true
+    }
+
+    // ---- structural deletes
+
+    /// Merges the node of `level` that covers `at` with a neighbour, if they fit one node and have one parent. Whoever is in the way has it
+    /// left undone: the next removal nearby tries again.
+    fn merge_around(&self, level: usize, at: At<'_>, link: Link) {
+        if self.root.load().0 <= level {
+            return;
+        }
+        let parent = self.descend(level + 1, at, &mut { NO_PATH }, None);
+        let node = self.inners.node(parent.id());
+        let seen = node.begin_read();
+        let (is_alive, count) = (node.is_meant_by(parent), node.count());
+        let i = node.child_for(count, at);
+        let is_here = node.child(i) == link;
+        let right = (i + 1 < count).then(|| (node.child(i), node.child(i + 1)));
+        let left = (i > 0).then(|| (node.child(i - 1), node.child(i)));
+        if node.end_read(seen) && is_alive && is_here {
+            let _ =
+                [right, left].into_iter().flatten().find(|&(left, right)| self.merge(level, at, left, right, parent));
+        }
+    }
+
+    /// Merges `right` into `left`, two children of `parent` when it was looked at; false if that is no longer so, or they do not fit one node.
+    /// One of them covers `at`.
+    fn merge(&self, level: usize, at: At<'_>, left: Link, right: Link, parent: Link) -> bool {
+        let nodes = self.nodes(level);
+        let Some(mut left) = self.latch_alive(level, left).filter(|left| left.right() == right) else {
+            return false;
+        };
+        let mut right = nodes.node(right.id()).latch(right.id());
+        let (a, b) = (left.count(), right.count());
+        // A node is left with room, unless nothing has to be moved into it.
+        let most = if a == 0 || b == 0 { nodes.capacity() } else { nodes.capacity() * 3 / 4 };
+        if a + b > most {
+            return false;
+        }
+        let Some(mut above) = self.latch_alive(level + 1, parent) else {
+            return false;
+        };
+        let Some(place) = above.position_of(left.own_link(), right.own_link()) else {
+            return false;
+        };
+        left.absorb(&mut right);
+        above.remove_child(place);
+        let few = above.count() <= (self.inners.capacity() / 4).max(1);
+        let dead = right.id;
+        drop((above, right, left));
+        nodes.give_free(dead);
+        if few {
+            self.merge_around(level + 1, at, parent);
+        }
         true
     }
 
     pub fn contains(&self, key: &[u64], row: RowId) -> bool {
         let at = self.at(key, row);
-        let mut id = self.descend(0, at, &mut [0; LEVELS_MAX], None);
+        let mut link = self.find_leaf(at);
         loop {
-            let leaf = self.leaves.node(id);
+            let leaf = self.leaves.node(link.id());
             let seen = leaf.begin_read();
+            let is_alive = leaf.is_meant_by(link);
             let (right, goes_right, count) = (leaf.right(), leaf.is_below(at), leaf.count());
             let i = leaf.lower_bound(count, at);
             let found = i < count && leaf.compare_entry(i, at) == Ordering::Equal;
             if leaf.end_read(seen) {
-                if !goes_right {
-                    return found;
+                match is_alive {
+                    true if goes_right => link = right,
+                    true => return found,
+                    false => link = self.find_leaf(at),
                 }
-                id = right;
             }
         }
     }
@@ -442,33 +568,46 @@ impl BTreeIndex {
     /// Calls `found` with each row that has an entry of this key, in order, until it breaks.
     #[inline]
     pub fn lookup<B>(&self, key: &[u64], found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
-        let from = self.at(key, RowId(0));
-        let (mut level, mut id) = self.root.load();
-        while level > 0 {
-            level -= 1;
-            id = self.child_covering(id, from);
-            self.nodes(level).node(id).prefetch();
+        let leaf = self.find_leaf(self.at(key, RowId(0)));
+        self.lookup_from(leaf, key, found)
+    }
+
+    /// The leaf that covers `at`, or one to the left of it.
+    #[inline]
+    fn find_leaf(&self, at: At<'_>) -> Link {
+        'again: loop {
+            let (mut level, mut link) = self.top();
+            while level > 0 {
+                level -= 1;
+                let Some(child) = self.child_covering(link, at) else { continue 'again };
+                link = child;
+                self.nodes(level).node(link.id()).prefetch();
+            }
+            return link;
         }
-        self.lookup_from(id, key, found)
     }
 
     /// Calls `found(i, row)` with each row that has an entry of the i-th key, for all i in order. `keys` are their words, one key after the
     /// other. The misses of many keys are waited for together: all go down a level before one goes down the next.
     pub fn lookup_batch(&self, keys: &[u64], mut found: impl FnMut(usize, RowId)) {
-        let mut leaves = [0; BATCH];
+        let mut leaves = [Link::NONE; BATCH];
         for (batch, first) in keys.chunks(BATCH * self.width).zip((0..).step_by(BATCH)) {
             let leaves = &mut leaves[..batch.len() / self.width];
-            let (mut level, root) = self.root.load();
+            let (mut level, root) = self.top();
             leaves.fill(root);
             while level > 0 {
                 level -= 1;
-                for (id, key) in leaves.iter_mut().zip(batch.chunks_exact(self.width)) {
-                    *id = self.child_covering(*id, At { key, row: 0 });
-                    self.nodes(level).node(*id).prefetch();
+                // Whose node died goes down alone, at the end.
+                for (link, key) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).filter(|(l, _)| !l.is_none()) {
+                    *link = self.child_covering(*link, At { key, row: 0 }).unwrap_or_default();
+                    if !link.is_none() {
+                        self.nodes(level).node(link.id()).prefetch();
+                    }
                 }
             }
-            for (i, (&mut id, key)) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).enumerate() {
-                let _: ControlFlow<()> = self.lookup_from(id, key, |row| {
+            for (i, (&mut link, key)) in leaves.iter_mut().zip(batch.chunks_exact(self.width)).enumerate() {
+                let leaf = if link.is_none() { self.find_leaf(At { key, row: 0 }) } else { link };
+                let _: ControlFlow<()> = self.lookup_from(leaf, key, |row| {
                     found(first + i, row);
                     ControlFlow::Continue(())
                 });
@@ -476,21 +615,26 @@ impl BTreeIndex {
         }
     }
 
-    /// The child that covers `at`, or one to the left of it, of an inner node that covers it or is to the left of one.
+    /// The child that covers `at`, or one to the left of it, of an inner node that covers it or is to the left of one. Nothing if a node
+    /// has died.
     #[inline]
-    fn child_covering(&self, mut id: u32, at: At<'_>) -> u32 {
+    fn child_covering(&self, mut link: Link, at: At<'_>) -> Option<Link> {
         loop {
-            let node = self.inners.node(id);
+            let node = self.inners.node(link.id());
             let seen = node.begin_read();
+            let is_alive = node.is_meant_by(link);
             let goes_right = node.is_below(at);
             let next = if goes_right { node.right() } else { node.child(node.child_for(node.count(), at)) };
             if !node.end_read(seen) {
                 continue;
             }
-            if !goes_right {
-                return next;
+            if !is_alive {
+                return None;
             }
-            id = next;
+            if !goes_right {
+                return Some(next);
+            }
+            link = next;
         }
     }
 
@@ -498,7 +642,7 @@ impl BTreeIndex {
     #[inline]
     fn lookup_from<B>(
         &self,
-        mut id: u32,
+        mut link: Link,
         key: &[u64],
         mut found: impl FnMut(RowId) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
@@ -506,10 +650,11 @@ impl BTreeIndex {
         const CHUNK: usize = 4;
         let mut from = self.at(key, RowId(0));
         let last = At { key, row: u64::MAX };
-        while id != 0 {
+        while !link.is_none() {
             let mut rows = [0; CHUNK];
-            let leaf = self.leaves.node(id);
+            let leaf = self.leaves.node(link.id());
             let seen = leaf.begin_read();
+            let is_alive = leaf.is_meant_by(link);
             let count = leaf.count();
             let first = leaf.lower_bound(count, from);
             let mut copied = 0;
@@ -517,15 +662,21 @@ impl BTreeIndex {
                 rows[copied] = leaf.row(first + copied);
                 copied += 1;
             }
-            let next = if leaf.is_below(last) { leaf.right() } else { 0 };
+            let next = if leaf.is_below(last) { leaf.right() } else { Link::NONE };
             if !leaf.end_read(seen) {
                 continue;
             }
+            if !is_alive {
+                link = self.find_leaf(from);
+                continue;
+            }
             rows[..copied].iter().try_for_each(|&row| found(row_id(row)))?;
-            if copied == CHUNK {
-                from.row = rows[CHUNK - 1] + 1;
-            } else {
-                id = next;
+            if copied > 0 {
+                // Never back: the leaf after this one may be merged into it.
+                from.row = rows[copied - 1] + 1;
+            }
+            if copied < CHUNK {
+                link = next;
             }
         }
         ControlFlow::Continue(())
@@ -558,20 +709,20 @@ impl BTreeIndex {
             lower: lower.unwrap_or_default(),
             upper: upper.unwrap_or_default(),
             direction,
-            leaf: 0,
+            leaf: Link::NONE,
             done,
-            stamp: LeafStamp { leaf: 0, inserts: 0 },
+            stamp: LeafStamp::default(),
         }
     }
 
     /// Whether no entry has come into the leaf since its stamp was taken.
     pub fn stamp_holds(&self, stamp: LeafStamp) -> bool {
-        let leaf = self.leaves.node(stamp.leaf);
+        let leaf = self.leaves.node(stamp.leaf.id());
         loop {
             let seen = leaf.begin_read();
-            let inserts = leaf.inserts();
+            let holds = leaf.is_meant_by(stamp.leaf) && leaf.inserts() == stamp.inserts;
             if leaf.end_read(seen) {
-                return inserts == stamp.inserts;
+                return holds;
             }
         }
     }
@@ -597,7 +748,7 @@ impl BTreeIndex {
 enum Placed {
     Present,
     Done,
-    Split { high: Vec<u64>, right: u32 },
+    Split { high: Vec<u64>, right: Link },
 }
 
 impl Placed {
@@ -616,8 +767,8 @@ impl Placed {
 
 /// The leaves of one part of a tree that is being built.
 pub struct TreePart {
-    first: u32,
-    end: u32,
+    first: Link,
+    end: Link,
     ends: Vec<End>,
     /// The last entry; empty if there is none.
     last: Vec<u64>,
@@ -625,9 +776,9 @@ pub struct TreePart {
 
 /// A finished node of the level being built: its high entry, and its right neighbour.
 struct End {
-    id: u32,
+    link: Link,
     high: Vec<u64>,
-    right: u32,
+    right: Link,
 }
 
 /// Fills the nodes of one level from left to right.
@@ -639,11 +790,12 @@ struct LevelBuilder<'a> {
 
 impl<'a> LevelBuilder<'a> {
     /// `last` is the entry appended before.
-    fn append(&mut self, at: At<'_>, child: Option<u32>, last: &[u64]) {
+    fn append(&mut self, at: At<'_>, child: Option<Link>, last: &[u64]) {
         if self.node.is_full() {
             let new = self.nodes.add();
-            self.node.link(new.id, At::of(last));
-            self.ends.push(End { id: self.node.id, high: last.to_vec(), right: new.id });
+            let right = new.own_link();
+            self.node.end_at(right, At::of(last));
+            self.ends.push(End { link: self.node.own_link(), high: last.to_vec(), right });
             self.node = new;
         }
         self.node.append(at, child);
@@ -710,9 +862,9 @@ impl Entries {
 }
 
 /// A leaf as a cursor read it, for phantom checks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LeafStamp {
-    leaf: u32,
+    leaf: Link,
     inserts: u64,
 }
 
@@ -725,7 +877,7 @@ pub struct Cursor {
     upper: Vec<u64>,
     direction: Direction,
     /// Forward: the leaf that begins at `lower`, if known.
-    leaf: u32,
+    leaf: Link,
     done: bool,
     stamp: LeafStamp,
 }
@@ -751,14 +903,15 @@ impl Cursor {
     }
 
     fn step_forward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
-        let mut id = self.leaf;
-        if id == 0 {
-            id = tree.descend(0, At::of(&self.lower), &mut [0; LEVELS_MAX], None);
-        }
+        let mut link = self.leaf;
         let mut high = Vec::with_capacity(out.stride);
         loop {
-            let leaf = tree.leaves.node(id);
+            if link.is_none() {
+                link = tree.descend(0, At::of(&self.lower), &mut { NO_PATH }, None);
+            }
+            let leaf = tree.leaves.node(link.id());
             let seen = leaf.begin_read();
+            let is_alive = leaf.is_meant_by(link);
             let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.lower)));
             let inserts = leaf.inserts();
             if !goes_right {
@@ -770,13 +923,14 @@ impl Cursor {
             if !leaf.end_read(seen) {
                 continue;
             }
-            if goes_right {
-                id = right;
+            if !is_alive || goes_right {
+                link = if is_alive { right } else { Link::NONE };
+                out.words.clear();
                 continue;
             }
-            self.stamp = LeafStamp { leaf: id, inserts };
+            self.stamp = LeafStamp { leaf: link, inserts };
             match successor(high) {
-                Some(next) if right != 0 && next <= self.upper => {
+                Some(next) if !right.is_none() && next <= self.upper => {
                     self.lower = next;
                     self.leaf = right;
                 }
@@ -788,11 +942,15 @@ impl Cursor {
 
     fn step_backward(&mut self, tree: &BTreeIndex, out: &mut Entries) {
         let mut low = Vec::with_capacity(out.stride);
-        let mut id = tree.descend(0, At::of(&self.upper), &mut [0; LEVELS_MAX], Some(&mut low));
+        let mut link = Link::NONE;
         let mut high = Vec::with_capacity(out.stride);
         loop {
-            let leaf = tree.leaves.node(id);
+            if link.is_none() {
+                link = tree.descend(0, At::of(&self.upper), &mut { NO_PATH }, Some(&mut low));
+            }
+            let leaf = tree.leaves.node(link.id());
             let seen = leaf.begin_read();
+            let is_alive = leaf.is_meant_by(link);
             let (right, goes_right) = (leaf.right(), leaf.is_below(At::of(&self.upper)));
             let inserts = leaf.inserts();
             if goes_right {
@@ -805,12 +963,17 @@ impl Cursor {
             if !leaf.end_read(seen) {
                 continue;
             }
-            if goes_right {
-                std::mem::swap(&mut low, &mut high);
-                id = right;
+            if !is_alive {
+                out.words.clear();
+                link = Link::NONE;
                 continue;
             }
-            self.stamp = LeafStamp { leaf: id, inserts };
+            if goes_right {
+                std::mem::swap(&mut low, &mut high);
+                link = right;
+                continue;
+            }
+            self.stamp = LeafStamp { leaf: link, inserts };
             if low.is_empty() || low < self.lower {
                 self.done = true;
             } else {

@@ -26,6 +26,7 @@
 //!    save when a copy finds no room.
 //! 4. Segments and directories are freed with the index only; pieces of retired segments are used again.
 
+mod line;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -278,13 +279,13 @@ impl HashIndex {
     #[inline]
     pub fn first<B>(&self, hash: u64, mut found: impl FnMut(RowId) -> ControlFlow<B>) -> ControlFlow<B> {
         let known = hash & self.known;
-        match self.segment(known).only_hit(known, self.fragment(known)) {
-            Some((row, is_all)) => {
-                found(row)?;
-                if is_all { ControlFlow::Continue(()) } else { self.lookup_chain(hash, found) }
+        if let Some((row, is_all)) = self.segment(known).only_hit(known, self.fragment(known)) {
+            found(row)?;
+            if is_all {
+                return ControlFlow::Continue(());
             }
-            None => self.lookup_chain(hash, found),
         }
+        self.lookup_chain(hash, found)
     }
 
     /// The row of the one entry of this hash, if it is quickly found and there is one: a guess.

@@ -21,8 +21,10 @@
 //!    just gone): callers verify.
 //! 3. All bytes that threads share are atomic words, never referenced as anything else. What is read without a latch is
 //!    copied, bounds-checked and validated before it is believed.
-//! 4. Memory of nodes and segments stays readable, and stays the same kind of node, until its index is dropped. So a
-//!    reader that lost a race reads an obsolete word, never a foreign one, and finds out by a version.
+//! 4. Memory of nodes and segments stays readable, and stays the same kind of node, until its index is dropped: a reader that lost a race reads
+//!    an obsolete word, or one of another node of its kind, and finds out before it believes it. A hash segment's pieces are used again only
+//!    once `retired` is set, which a reader looks at last; a tree node's number is given out again under another *life*, which every link
+//!    names and every reader compares in the same validated reading. So what is removed is used again at once, and no reader holds it up.
 //! 5. A unique check and its insert are one step towards every other insert of the key, and towards the removal of the
 //!    entry: both are under the latch of the key's bucket or first leaf.
 //! 6. Version words count up in at least 51 bits and are never reset: at 10^7 changes a second of one bucket they repeat

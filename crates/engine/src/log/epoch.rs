@@ -73,10 +73,16 @@ impl CommitClock {
 
     /// Takes a free slot, the lowest first so that scans stay short.
     pub fn claim(&self) -> Option<usize> {
-        let free = |slot: &Padded<Slot>| {
-            slot.0.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.claim_of(0, 1)
+    }
+
+    /// The lowest free slot whose number leaves `part` when divided by `parts`.
+    pub fn claim_of(&self, part: usize, parts: usize) -> Option<usize> {
+        let is_free = |&slot: &usize| {
+            let claimed = &self.slots[slot].0.claimed;
+            claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let index = self.slots.iter().position(free)?;
+        let index = (part..self.slots.len()).step_by(parts).find(is_free)?;
         self.high_water.fetch_max(index + 1, Ordering::SeqCst);
         Some(index)
     }

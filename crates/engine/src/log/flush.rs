@@ -46,6 +46,11 @@ const IN_FLIGHT_MAX: usize = 2;
 const PREPARE_BYTES_MIN: u64 = 256 << 10;
 const PREPARE_BYTES_MAX: u64 = 4 << 20;
 
+/// How long a driver lets commits come together that nobody waits for: a flush or two.
+const LINGER_US: u64 = 200;
+/// So much is worth a flush by itself.
+const LINGER_BYTES: u64 = 256 << 10;
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -97,6 +102,8 @@ pub struct Log {
     pub(super) durable_waiters: DurableWaiters,
     pub(super) stage_waiters: StageWaiters,
     parking: Parking,
+    /// Drivers that let more come together: see [`Log::linger`].
+    lingering: AtomicUsize,
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
     _locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
@@ -235,6 +242,7 @@ impl Log {
             durable_waiters: DurableWaiters::default(),
             stage_waiters: StageWaiters::default(),
             parking: Parking::default(),
+            lingering: AtomicUsize::new(0),
             prepare_parking: Parking::default(),
             _locks: beginning.locks,
         })
@@ -242,7 +250,12 @@ impl Log {
 
     /// Claims a worker slot.
     pub fn worker(self: &Arc<Self>) -> Result<Worker, LogError> {
-        Worker::claim(self)
+        Worker::new(self, self.commit.claim())
+    }
+
+    /// Claims a worker slot whose frames go to this device.
+    pub fn worker_on(self: &Arc<Self>, device: DeviceId) -> Result<Worker, LogError> {
+        Worker::new(self, self.commit.claim_of(usize::from(device.0), self.devices.len()))
     }
 
     /// The last cts drawn.
@@ -269,6 +282,11 @@ impl Log {
 
     pub fn poisoned(&self) -> Option<LogError> {
         self.poison.get().cloned()
+    }
+
+    #[inline]
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
     }
 
     pub fn database(&self) -> DatabaseId {
@@ -404,8 +422,13 @@ impl Log {
 
     /// Whether the segments of `device` and the epochs in use allow another reservation.
     pub(super) fn room(&self, device: DeviceId) -> Room {
+        self.room_in(device, self.now().epoch())
+    }
+
+    /// The same, in the epoch that is current.
+    pub(super) fn room_in(&self, device: DeviceId, now: Epoch) -> Room {
         let device = self.device(device);
-        if self.now().epoch().0 > self.open_epoch().0 + 1 {
+        if now.0 > self.open_epoch().0 + 1 {
             return Room::Later;
         }
         if device.spares.load(Ordering::SeqCst) > 0 {
@@ -564,11 +587,51 @@ impl Log {
         }
     }
 
-    /// After frames were staged. A device that is flushing needs no wake: whoever completes the flush looks again.
+    /// After frames were staged. A device that is flushing needs no wake: whoever completes the flush looks again. Nor does a driver that
+    /// lingers: it will look.
     pub(super) fn wake_for_frames(&self, device: DeviceId) {
-        if self.parking.is_anyone_parked() && self.device(device).outstanding.load(Ordering::SeqCst) == 0 {
+        if self.parking.is_anyone_parked()
+            && self.lingering.load(Ordering::SeqCst) == 0
+            && self.device(device).outstanding.load(Ordering::SeqCst) == 0
+        {
             self.parking.wake();
         }
+    }
+
+    /// Sleeps a little if there is something staged that nobody waits for yet: a flush costs the same for one commit and for a thousand, and
+    /// takes its time from whoever works. Who waits ends it at once, so it delays nobody's answer. `since`: when this driver began to
+    /// linger. False: go on.
+    pub fn linger(&self, since: &mut Option<u64>) -> bool {
+        let now = self.clock.monotonic_us();
+        let left = match since {
+            _ if !self.may_linger() => 0,
+            Some(since) => (*since + LINGER_US).saturating_sub(now),
+            None => LINGER_US,
+        };
+        if left == 0 {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert(now);
+        self.lingering.fetch_add(1, Ordering::SeqCst);
+        self.parking.park(Duration::from_micros(left), || !self.may_linger());
+        self.lingering.fetch_sub(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Whether all there is to do is to close an epoch that nobody waits for, and that is short.
+    fn may_linger(&self) -> bool {
+        let epoch = self.open_epoch();
+        let is_asked_for = self.requested.load(Ordering::SeqCst) >= epoch.0
+            || self.stage_waiters.is_anyone_waiting()
+            || self.now().epoch() > epoch
+            || self.finishing.load(Ordering::SeqCst)
+            || self.is_poisoned();
+        if is_asked_for || self.devices.iter().any(|device| device.outstanding.load(Ordering::SeqCst) > 0) {
+            return false;
+        }
+        let staged: u64 = self.scanned_slots().map(|(slot, _)| slot.staged(epoch)).sum();
+        staged > 0 && staged < LINGER_BYTES
     }
 
     /// Hands what is left to a parked driver.

@@ -61,6 +61,8 @@ pub(super) struct StageSlot {
     buffers: Mutex<[Vec<u8>; LIVE_EPOCHS]>,
     /// Lengths of `buffers`, for looking without the lock.
     staged: [AtomicU64; LIVE_EPOCHS],
+    /// And what they hold without growing.
+    capacity: [AtomicU64; LIVE_EPOCHS],
 }
 
 pub(super) fn index(epoch: Epoch) -> usize {
@@ -72,12 +74,26 @@ impl StageSlot {
         self.staged[index(epoch)].load(Ordering::SeqCst)
     }
 
+    /// Makes room for the draw to come, in this epoch or the next one.
+    #[inline]
     fn grow(&self, now: Epoch, bytes: u64) -> Result<(), LogError> {
+        // The sealer may take a buffer between this look and the lock of `append`; but then its epoch was closed, and the draw is a later one's.
+        let has_room = |epoch: u64| {
+            let at = index(Epoch(epoch));
+            self.staged[at].load(Ordering::Relaxed) + bytes <= self.capacity[at].load(Ordering::Relaxed)
+        };
+        if has_room(now.0) && has_room(now.0 + 1) { Ok(()) } else { self.grow_buffers(now, bytes) }
+    }
+
+    #[cold]
+    fn grow_buffers(&self, now: Epoch, bytes: u64) -> Result<(), LogError> {
         let mut buffers = self.buffers.lock();
         // The epoch at the draw is this or the next one, unless the reservation is kept for long.
         for ahead in 0..2 {
-            let buffer = &mut buffers[index(Epoch(now.0 + ahead))];
+            let at = index(Epoch(now.0 + ahead));
+            let buffer = &mut buffers[at];
             buffer.try_reserve(bytes as usize).map_err(|_| LogError::OutOfMemory { bytes })?;
+            self.capacity[at].store(buffer.capacity() as u64, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -89,7 +105,8 @@ impl StageSlot {
         for part in parts {
             buffer.extend_from_slice(part);
         }
-        self.staged[index(epoch)].store(buffer.len() as u64, Ordering::SeqCst);
+        // Whoever looks for frames before it sleeps finds these: the announcement leaves after this.
+        self.staged[index(epoch)].store(buffer.len() as u64, Ordering::Release);
     }
 
     pub fn buffer_bytes(&self) -> u64 {
@@ -98,8 +115,10 @@ impl StageSlot {
 
     /// Takes what was staged for `epoch`, which everyone has left.
     pub fn take(&self, epoch: Epoch) -> Vec<u8> {
-        let taken = std::mem::take(&mut self.buffers.lock()[index(epoch)]);
+        let mut buffers = self.buffers.lock();
+        let taken = std::mem::take(&mut buffers[index(epoch)]);
         self.staged[index(epoch)].store(0, Ordering::SeqCst);
+        self.capacity[index(epoch)].store(0, Ordering::SeqCst);
         taken
     }
 
@@ -110,6 +129,7 @@ impl StageSlot {
         let mut buffers = self.buffers.lock();
         if !wasteful && buffers[index(epoch)].capacity() < buffer.capacity() {
             debug_assert!(buffers[index(epoch)].is_empty(), "log stage invariant 2: the epoch's buffer is not in use");
+            self.capacity[index(epoch)].store(buffer.capacity() as u64, Ordering::Relaxed);
             buffers[index(epoch)] = buffer;
         }
     }
@@ -125,8 +145,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(super) fn claim(log: &Arc<Log>) -> Result<Worker, LogError> {
-        let slot = log.commit.claim().ok_or(LogError::NoWorkerSlot { limit: log.slots.len() })?;
+    /// `slot` is one that was claimed.
+    pub(super) fn new(log: &Arc<Log>, slot: Option<usize>) -> Result<Worker, LogError> {
+        let slot = slot.ok_or(LogError::NoWorkerSlot { limit: log.slots.len() })?;
         let device = DeviceId((slot % log.devices.len()) as u16);
         Ok(Worker { log: log.clone(), slot, device, credit: 0 })
     }
@@ -156,12 +177,14 @@ impl Worker {
         };
         // Looked at before and after: whoever is refused must not have taken anything, or it would wake the others who
         // wait for that, and they it.
-        self.check_room(busy)?;
-        let taken = self.take(missing).ok_or_else(busy)?;
-        let granted = self.check_room(busy).and_then(|()| {
-            let slot = &self.log.slots[self.slot];
-            slot.grow(self.log.now().epoch(), cost).map_err(ReserveError::Refused)
-        });
+        let mut taken = 0;
+        if missing > 0 {
+            self.check_room(busy)?;
+            taken = self.take(missing).ok_or_else(busy)?;
+        }
+        let granted = self
+            .check_room(busy)
+            .and_then(|epoch| self.log.slots[self.slot].grow(epoch, cost).map_err(ReserveError::Refused));
         match granted {
             Ok(()) => {
                 self.credit = self.credit + taken - cost;
@@ -214,12 +237,14 @@ impl Worker {
 
     /// Whether the device's segments and the epochs allow a reservation. It holds if it is checked after the bytes are
     /// counted: the sealer counts down only after it has taken its room.
-    fn check_room(&self, busy: impl FnOnce() -> ReserveError) -> Result<(), ReserveError> {
-        if let Some(error) = self.log.poisoned() {
-            return Err(ReserveError::Refused(error));
+    /// Gives the epoch that was current.
+    fn check_room(&self, busy: impl FnOnce() -> ReserveError) -> Result<Epoch, ReserveError> {
+        if self.log.is_poisoned() {
+            return Err(ReserveError::Refused(self.log.poisoned().expect("a poisoned log says why")));
         }
-        match self.log.room(self.device) {
-            Room::Granted => Ok(()),
+        let epoch = self.log.now().epoch();
+        match self.log.room_in(self.device, epoch) {
+            Room::Granted => Ok(epoch),
             Room::Later => Err(busy()),
             Room::Full => Err(ReserveError::Refused(self.log.full())),
         }

@@ -182,6 +182,12 @@ impl KeySpec {
         state
     }
 
+    /// The hash of a key of one integer.
+    #[inline]
+    pub fn hash_integer(&self, value: i64) -> u64 {
+        mix(self.seed, value as u64)
+    }
+
     /// The hash of the row's key.
     pub fn hash_row(&self, layout: &Layout, row: &Row) -> u64 {
         self.hash(|i| row.get(layout, usize::from(self.parts[i].column.column)))

@@ -24,6 +24,14 @@ pub(super) struct Field {
     pub null_bit: u8,
 }
 
+/// Where a column of eight-byte integers lies: no type needs to be looked at to read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntegerWord {
+    pub(super) word: u16,
+    /// Its null bit, in word 1.
+    pub(super) null: u64,
+}
+
 /// Offsets of every column in a record's persistent part.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -32,7 +40,7 @@ pub struct Layout {
     header_words: usize,
 }
 
-/// What a reader looks at of a record: copies of other words may be anything. Header words are always among them.
+/// What a reader looks at of a record beside cts and flags: copies of other words may be anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Picks {
     /// In ascending order, each once.
@@ -48,7 +56,7 @@ impl Layout {
         columns.sort_unstable();
         columns.dedup();
         let fields = columns.iter().flat_map(|&column| self.words_of(usize::from(column)));
-        let mut words: Vec<u16> = (0..2).chain(fields).map(|word| word as u16).collect();
+        let mut words: Vec<u16> = fields.filter(|&word| word > 1).map(|word| word as u16).collect();
         words.sort_unstable();
         words.dedup();
         columns.retain(|&column| self.column_type(usize::from(column)).is_variable());
@@ -99,6 +107,13 @@ impl Layout {
     /// Words before the first field: `cts`, flags and null bits.
     pub fn header_words(&self) -> usize {
         self.header_words
+    }
+
+    /// Where a column of eight-byte integers lies, if it is one whose null bit is in word 1: its word, and that bit.
+    pub fn integer_word(&self, column: u16) -> Option<IntegerWord> {
+        let field = self.fields[usize::from(column)];
+        let is_whole = field.ty == Type::Int8 && field.null_word == 1;
+        is_whole.then(|| IntegerWord { word: field.word, null: 1 << field.null_bit })
     }
 
     /// The record words that a column's value and null bit lie in.

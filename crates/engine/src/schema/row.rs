@@ -1,6 +1,6 @@
 //! A row as a private copy of a record: what readers get and writers give.
 
-use super::layout::{Field, Layout};
+use super::layout::{Field, IntegerWord, Layout};
 use super::types::{Type, Value};
 use crate::ids::{Cts, RowId};
 use crate::mem::bytes_of;
@@ -110,6 +110,18 @@ impl Row {
             return Some((high & !HEAP_BIT) as usize);
         }
         self.fetched.iter().find(|(word, _)| usize::from(*word) == at).map(|&(_, offset)| offset)
+    }
+
+    /// The value of the column at this `Layout::integer_word`; nothing for a null.
+    #[inline]
+    pub fn integer(&self, at: IntegerWord) -> Option<i64> {
+        (self.words[1] & at.null == 0).then(|| self.words[usize::from(at.word)] as i64)
+    }
+
+    /// Whether the version exists and the column at this `Layout::integer_word` has this value.
+    #[inline]
+    pub(crate) fn has_integer(&self, at: IntegerWord, value: i64) -> bool {
+        self.words[1] & (LIVE | at.null) == LIVE && self.words[usize::from(at.word)] == value as u64
     }
 
     /// Sets a column. The value must have the form of the column's type; text is given as it is to be stored.

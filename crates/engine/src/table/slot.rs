@@ -102,13 +102,15 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// As `copy`, of these words of the persistent part only, each to its place in `out`.
+    /// As `copy`, of cts, flags and the `picked` words only, each to its place in `out`.
     #[inline]
     pub fn copy_picked(&self, picked: &[u16], out: &mut [u64]) -> Head {
         let record = &self.words[VOLATILE_WORDS..];
         loop {
             let seen = latch::begin_read(&self.words[0]);
             let head = self.words[1].load(Ordering::Relaxed);
+            out[0] = record[0].load(Ordering::Relaxed);
+            out[1] = record[1].load(Ordering::Relaxed);
             for &at in picked {
                 out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
             }

@@ -6,7 +6,7 @@ use super::sessions::Sessions;
 use super::{Error, Stop};
 use crate::catalog::{Schema, Table};
 use crate::crew::Crew;
-use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
+use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
@@ -16,8 +16,8 @@ use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Who waits for a checkpoint to free log space.
 pub(crate) struct SpaceWaiters {
@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub arena: Arena,
     pub budget: Arc<Budget>,
     pub log: Arc<Log>,
-    pub(super) workers: Box<[Mutex<Worker>]>,
+    workers: Box<[WorkerPlace]>,
     /// No threads of its own: see `worker`.
     pub(super) is_stepped: bool,
     pub sessions: Sessions,
@@ -99,8 +99,26 @@ std::thread_local! {
     static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Workers of the log: threads share them when there are more threads.
+/// Workers of the log for each device: threads share them when there are more threads.
 const WORKERS: usize = 32;
+
+/// A thread's worker for one device. Two threads' never share a line.
+#[derive(Default)]
+#[repr(align(128))]
+struct WorkerPlace(OnceLock<Mutex<Worker>>);
+
+/// Places for all, and the first worker of each device.
+fn workers(log: &Arc<Log>) -> Result<Box<[WorkerPlace]>, LogError> {
+    let devices = log.devices();
+    let places = std::iter::repeat_with(WorkerPlace::default).take(WORKERS * usize::from(devices));
+    let workers: Box<[WorkerPlace]> = places.collect();
+    for device in 0..devices {
+        let worker = log.worker_on(DeviceId(device))?;
+        workers[usize::from(device)].0.get_or_init(|| Mutex::new(worker));
+    }
+    Ok(workers)
+}
+
 impl Core {
     #[expect(clippy::too_many_arguments, reason = "the parts of a database, put together once")]
     pub fn new(
@@ -121,9 +139,7 @@ impl Core {
         let garbage = GarbageQueues::new(&budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
-        // Small segments allow fewer.
-        let more = std::iter::from_fn(|| log.worker().ok()).take(WORKERS - 1);
-        let workers = std::iter::once(log.worker()?).chain(more).map(Mutex::new).collect();
+        let workers = workers(&log)?;
         Ok(Core {
             pages,
             arena,
@@ -152,11 +168,27 @@ impl Core {
         })
     }
 
-    /// This thread's worker. Held from announce to leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number`
-    /// chooses instead: so a seed decides which device gets what, and all devices get something.
+    /// This thread's worker for the device that `number` chooses: however few the threads, all devices get their share. Held from announce to
+    /// leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number` chooses the worker too.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
-        let number = self.thread(number);
-        self.workers[number % self.workers.len()].lock()
+        let devices = usize::from(self.log.devices());
+        let place = if self.is_stepped { number } else { self.thread(0) * devices + number % devices };
+        let place = place % self.workers.len();
+        match self.workers[place].0.get() {
+            Some(worker) => worker.lock(),
+            None => self.claim_worker(place).lock(),
+        }
+    }
+
+    /// A slot is claimed when its thread comes: scans of the announcements visit those only.
+    #[cold]
+    fn claim_worker(&self, place: usize) -> &Mutex<Worker> {
+        let device = place % usize::from(self.log.devices());
+        match self.log.worker_on(DeviceId(device as u16)) {
+            Ok(worker) => self.workers[place].0.get_or_init(|| Mutex::new(worker)),
+            // Small segments allow fewer.
+            Err(_) => self.workers[device].0.get().expect("the first worker of each device was claimed at the start"),
+        }
     }
 
     /// The thread's number; where everything happens on one thread, `number`.

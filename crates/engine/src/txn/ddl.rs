@@ -174,11 +174,11 @@ impl Session {
         }
         fence(Ordering::SeqCst);
         let core = self.core.clone();
-        let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.tables.lock().contains(&table.id));
+        let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.writes_table(table.id));
         match writer {
             Some((holder, place)) => {
                 let id = table.id;
-                Err(self.wait_for_session(holder, || place.tables.lock().contains(&id)))
+                Err(self.wait_for_session(holder, || place.writes_table(id)))
             }
             None => Ok(()),
         }

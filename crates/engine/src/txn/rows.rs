@@ -17,8 +17,8 @@ use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-/// Looks at a lock that another holds before queueing for it: a few microseconds, less than parking a thread takes.
-const TURNS_MAX: u32 = 64;
+/// Looks at a lock that another holds before queueing for it: some ten microseconds, about what it takes to wake a parked thread.
+const LOOKS_MAX: u32 = 256;
 
 /// The longest value of one column.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
@@ -59,13 +59,27 @@ pub(super) fn read_version(
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if snapshot < container.visible_from() && !(head.is_dirty() && head.owner() == Some(me)) {
-        // Loaded in bulk after the snapshot.
+        // Loaded in bulk after the snapshot; callers ask the copy whether it lives.
+        words[1] &= !LIVE;
         return false;
     }
     if head.is_dirty() || Cts(words[0]) > snapshot {
         version::rewind(&core.arena, words, head, Some(me), snapshot);
     }
     words[1] & LIVE != 0
+}
+
+/// Most holders are about to commit on another core: whoever queues at once makes the next one wait for a thread to be woken, and the one after
+/// that too. Reads only, and gives up at once where somebody queues already: a thousand waiters do not look.
+#[cold]
+fn wait_for_release(slot: Slot<'_>) {
+    for _ in 0..LOOKS_MAX {
+        let head = slot.head();
+        if head.owner().is_none() || head.is_waited() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// Copies the newest committed version, or the session's own uncommitted one.
@@ -89,7 +103,7 @@ fn undo_under_latch(core: &Core, container: &Container, id: RowId, words: &mut [
     }
 }
 
-/// As `read_version`, of the `picked` words only.
+/// As `read_version`, of the `picked` words only; whether the version is live is for the caller to see.
 #[inline]
 pub(super) fn read_picked(
     core: &Core,
@@ -99,18 +113,17 @@ pub(super) fn read_picked(
     id: RowId,
     picked: &[u16],
     row: &mut Row,
-) -> bool {
+) {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy_picked(picked, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot {
-        return read_older(core, me, snapshot, container, id, row);
+    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
+        read_older(core, me, snapshot, container, id, row);
     }
-    words[1] & LIVE != 0
 }
 
 #[cold]
-fn read_older(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) -> bool {
-    read_version(core, me, snapshot, container, id, row)
+fn read_older(core: &Core, me: SessionNo, snapshot: Cts, container: &Container, id: RowId, row: &mut Row) {
+    read_version(core, me, snapshot, container, id, row);
 }
 
 impl Session {
@@ -357,26 +370,21 @@ impl Session {
         let held = Held { table: self.enter(table)?, container: PRIMARY, row: id };
         self.room_for_lock(Claim::Finish)?;
         let primary = &table.store.primary;
-        let mut turns_left = if self.core.is_stepped { 0 } else { TURNS_MAX };
-        let (latched, newly) = loop {
-            let mut latched = primary.slot(id).latch();
-            let head = latched.head();
-            match head.owner() {
-                None => {
-                    latched.set_head(head.with_owner(Some(self.no)));
-                    break (latched, true);
-                }
-                Some(owner) if owner == self.no => break (latched, false),
-                // Most holders are about to commit on another core; who finds others waiting already has no reason to hope for that.
-                Some(_) if turns_left > 0 && !head.is_waited() => {
-                    turns_left -= 1;
-                    drop(latched);
-                    std::hint::spin_loop();
-                }
-                Some(_) => {
-                    drop(latched);
-                    return Err(self.wait_for_row(held, Want::Lock));
-                }
+        let slot = primary.slot(id);
+        if slot.head().owner().is_some_and(|owner| owner != self.no) && !self.core.is_stepped {
+            wait_for_release(slot);
+        }
+        let mut latched = slot.latch();
+        let head = latched.head();
+        let newly = match head.owner() {
+            None => {
+                latched.set_head(head.with_owner(Some(self.no)));
+                true
+            }
+            Some(owner) if owner == self.no => false,
+            Some(_) => {
+                drop(latched);
+                return Err(self.wait_for_row(held, Want::Lock));
             }
         };
         latched.copy(row.start_copy(primary.persistent_words()));

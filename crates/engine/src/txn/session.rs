@@ -151,6 +151,8 @@ pub struct Session {
     isolation: Isolation,
     read_only: bool,
     nowait: bool,
+    /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
+    waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
     at_newest: bool,
@@ -218,6 +220,7 @@ impl Session {
             isolation: Isolation::ReadCommitted,
             read_only: false,
             nowait: false,
+            waits_inline: false,
             durable_read: false,
             at_newest: false,
             snapshot: Cts::ZERO,
@@ -464,6 +467,12 @@ impl Session {
         self.cancelled = Some(flag);
     }
 
+    /// Whether the caller blocks in `DurableWait::wait` after each commit. If it does not after all, the commit is durable some milliseconds
+    /// later than it could be.
+    pub fn set_waits_inline(&mut self, waits_inline: bool) {
+        self.waits_inline = waits_inline;
+    }
+
     pub fn set_nowait(&mut self, nowait: bool) {
         self.nowait = nowait;
     }
@@ -486,7 +495,11 @@ impl Session {
     }
 
     pub fn acknowledged_deferred(&mut self, cts: Cts) {
-        self.core.deferred.fetch_max(cts.0, Ordering::SeqCst);
+        // Only its epoch counts: what is durable is so to the end of one. So this word is written once in an epoch, not by every commit.
+        let end = Cts::last_of(cts.epoch());
+        if self.core.deferred() < end {
+            self.core.deferred.fetch_max(end.0, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn needs_write(&self) -> Result<(), Stop> {
@@ -502,10 +515,8 @@ impl Session {
             return Ok(at as u16);
         }
         self.needs_write()?;
-        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements. Both under the place's mutex
-        // or sequentially consistent, so one of the two sees the other.
-        self.place().tables.lock().push(table.id);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements.
+        self.place().announce_table(table.id);
         let exclusive = table.gate.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != self.no.0 + 1 {
             self.withdraw(table.id);
@@ -550,14 +561,9 @@ impl Session {
     /// Takes an announcement back. DDL that saw it meanwhile waits for this session: it is told to look again, before this session waits for it.
     fn withdraw(&self, table: TableId) {
         let place = self.place();
-        {
-            let mut tables = place.tables.lock();
-            if self.tables.iter().any(|t| t.id == table) {
-                return;
-            }
-            if let Some(at) = tables.iter().rposition(|&t| t == table) {
-                tables.remove(at);
-            }
+        place.withdraw_table(table);
+        if self.tables.iter().any(|t| t.id == table) {
+            return;
         }
         if place.end_waited.swap(false, Ordering::SeqCst) {
             self.core.locks.tell_end(self.no);
@@ -653,13 +659,27 @@ impl Session {
     /// the transaction is rolled back.
     #[inline]
     pub fn commit(&mut self) -> Result<Committed, Stop> {
-        // One that rests does not say that it reads: the next one would rely on that.
-        let stays = self.kept == self.snapshot && !self.lost && !self.resting;
-        if self.durable_read && self.lease.is_none() && stays {
+        if self.is_plain_read() {
             self.end_read();
             return Ok(Committed { cts: Cts::ZERO });
         }
         self.commit_changes()
+    }
+
+    /// Ends what `begin_read` began, if that is as simple as it mostly is: nothing that was read needs to be waited for. False: `commit` is to end it.
+    #[inline]
+    pub fn end_plain_read(&mut self) -> bool {
+        let is_plain = self.is_plain_read();
+        if is_plain {
+            self.end_read();
+        }
+        is_plain
+    }
+
+    /// Whether its registration may stay. One that rests does not say that it reads: the next one would rely on that.
+    #[inline]
+    fn is_plain_read(&self) -> bool {
+        self.durable_read && self.kept == self.snapshot && !self.resting && self.lease.is_none()
     }
 
     /// Ends an autocommit read at the durable horizon: it has seen nothing above that, holds nothing, and its registration stays.
@@ -721,7 +741,10 @@ impl Session {
         publish_schema(core, &mut self.ddl, &mut self.schema, cts);
         let waited = stamp(core, &self.held, &self.tables, cts);
         planted::turn(Point::Stamped);
-        announced.leave();
+        match self.waits_inline {
+            true => announced.leave_quietly(),
+            false => announced.leave(),
+        }
         drop(worker);
         self.last_record_bytes = (4 + header.bytes().len() + self.body.len()) as u64;
         core.sessions.place(self.no).count_commit(self.last_record_bytes, self.held.len() as u64);
@@ -904,6 +927,7 @@ impl Session {
             // The next DDL may have it by now: it had only to wait for the lock that went with the stamps.
             let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
+        let tables = self.tables.len();
         if is_plain {
             // It is of this session's schema, which keeps it too.
             self.last_table = self.tables.pop();
@@ -911,8 +935,7 @@ impl Session {
             self.ddl = Ddl::default();
         }
         self.tables.clear();
-        place.tables.lock().clear();
-        if place.end() {
+        if place.end(tables) {
             self.core.locks.tell_end(self.no);
         }
     }

@@ -62,6 +62,7 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
+const NO_TABLE: u32 = u32::MAX;
 
 /// Whether a registration is kept.
 const NO: u32 = 0;
@@ -97,7 +98,9 @@ pub(crate) struct SessionPlace {
     commit_record_bytes: AtomicU64,
     committed_deltas: AtomicU64,
     pub(super) end_waited: AtomicBool,
-    pub(super) tables: Mutex<SmallVec<[TableId; 4]>>,
+    /// The first table that the transaction writes, or [`NO_TABLE`], and the others: most write one.
+    first_table: AtomicU32,
+    other_tables: Mutex<SmallVec<[TableId; 4]>>,
 }
 
 impl SessionPlace {
@@ -113,7 +116,8 @@ impl SessionPlace {
             commit_record_bytes: AtomicU64::new(0),
             committed_deltas: AtomicU64::new(0),
             end_waited: AtomicBool::new(false),
-            tables: Mutex::default(),
+            first_table: AtomicU32::new(NO_TABLE),
+            other_tables: Mutex::default(),
         }
     }
 
@@ -239,10 +243,41 @@ impl SessionPlace {
         self.serial.load(Ordering::SeqCst)
     }
 
-    /// The transaction is over; true if someone waits for that.
-    pub fn end(&self) -> bool {
-        self.serial.fetch_add(1, Ordering::SeqCst);
-        self.end_waited.swap(false, Ordering::SeqCst)
+    // ---- the tables of a transaction
+
+    /// The transaction writes the table from now on. The caller looks at the table's gate afterwards, who closes the gate looks here afterwards:
+    /// one of the two sees the other.
+    pub fn announce_table(&self, table: TableId) {
+        if self.first_table.load(Ordering::Relaxed) == NO_TABLE {
+            self.first_table.store(table.0, Ordering::SeqCst);
+        } else {
+            self.other_tables.lock().push(table);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the last announcement of the table back.
+    pub fn withdraw_table(&self, table: TableId) {
+        let mut others = self.other_tables.lock();
+        match others.iter().rposition(|&t| t == table) {
+            Some(at) => _ = others.remove(at),
+            None => self.first_table.store(NO_TABLE, Ordering::SeqCst),
+        }
+    }
+
+    pub fn writes_table(&self, table: TableId) -> bool {
+        self.first_table.load(Ordering::SeqCst) == table.0 || self.other_tables.lock().contains(&table)
+    }
+
+    /// The transaction is over, which wrote so many tables; true if someone waits for that.
+    pub fn end(&self, tables: usize) -> bool {
+        if tables > 1 {
+            self.other_tables.lock().clear();
+        }
+        self.first_table.store(NO_TABLE, Ordering::Release);
+        // Only the session itself counts. Who waits says so first and looks at the serial then.
+        self.serial.store(self.serial.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        self.end_waited.load(Ordering::SeqCst) && self.end_waited.swap(false, Ordering::SeqCst)
     }
 
     pub fn count_commit(&self, record_bytes: u64, deltas: u64) {

@@ -3,8 +3,8 @@
 use crate::world::*;
 use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::Engine;
-use freshet_engine::schema::Row;
-use freshet_engine::txn::{Appender, Error, Isolation, Load, Stop};
+use freshet_engine::schema::{Row, Value};
+use freshet_engine::txn::{Appender, Error, Isolation, Load, Lookup, Stop};
 
 const ROWS: i64 = 3000;
 
@@ -115,6 +115,9 @@ fn a_snapshot_from_before_the_commit_never_sees_a_part() {
     session.commit().expect("commits");
     early.begin_statement();
     assert_eq!(get(&mut early, 17), None);
+    let loaded = table(&early);
+    let lookup = Lookup::new(&loaded, &loaded.indexes[0], [1]);
+    assert_eq!(early.look_up(&lookup, |_| Value::Int(17), &mut Row::default()), None);
     let id = insert(&mut early, ROWS, 1, "its own").expect("inserts");
     early.begin_statement();
     assert_eq!(get(&mut early, ROWS), Some((1, "its own".into())));

@@ -256,6 +256,33 @@ fn lives_with_incremental_checkpoints_keep_every_row() {
     assert_eq!(engine.schema().tables().count(), 1);
 }
 
+/// A program on a machine of few cores drives thousands of sessions from as few threads; its log disks are none the fewer for it.
+#[test]
+fn sessions_of_one_thread_use_every_device() {
+    const DEVICES: usize = 4;
+    /// Of which no byte is zero, as the log leaves zero bytes out.
+    const MARK: i64 = i64::from_le_bytes(*b"all used");
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = Engine::open(Options { log_size_bytes: 16 << 20, ..options(dir.path(), DEVICES) }).expect("opens");
+    create(&engine, "t", IndexKind::Hash, false);
+    let mut sessions = Vec::new();
+    for id in 0..2 * DEVICES as i64 {
+        let mut session = engine.connect().expect("a place");
+        transact(&mut session, Isolation::ReadCommitted, |s| insert_into(s, "t", &[id, MARK], None).map(drop))
+            .expect("inserts");
+        sessions.push(session);
+    }
+    drop(sessions);
+    // Closing flushes everything.
+    drop(engine);
+    for device in 0..DEVICES {
+        let files = std::fs::read_dir(dir.path().join(format!("log{device}"))).expect("lists");
+        let bytes = files.flat_map(|file| std::fs::read(file.expect("an entry").path()).expect("reads"));
+        let bytes: Vec<u8> = bytes.collect();
+        assert!(bytes.windows(8).any(|bytes| bytes == MARK.to_le_bytes()), "device {device} has no commit");
+    }
+}
+
 #[test]
 fn increments_of_one_hot_row_are_all_counted() {
     const THREADS: i64 = 4;

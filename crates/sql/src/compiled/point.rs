@@ -11,7 +11,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::rows::RowSet;
 use crate::value::Datum;
-use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::schema::{IntegerWord, Row, Type, Value};
 use freshet_engine::txn::{Lookup, Session};
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,15 @@ pub struct Point {
     /// What stands for the varying one is not looked at.
     keys: Vec<Key>,
     list: Option<List>,
-    output: Vec<u16>,
+    /// The one parameter that is the key, if the key is an integer.
+    only: Option<u16>,
+    output: Vec<Output>,
+}
+
+#[derive(Debug)]
+enum Output {
+    Integer(IntegerWord),
+    Other(u16),
 }
 
 impl Point {
@@ -96,12 +104,35 @@ impl Point {
         });
         let output = output.collect::<Option<Vec<_>>>()?;
         let lookup = Lookup::new(table, index, output.iter().copied());
-        Some(Point { lookup, keys, list, output })
+        let only = match (keys.as_slice(), &list) {
+            ([Key::Param(i)], None) if lookup.has_integer_key() => Some(*i),
+            _ => None,
+        };
+        let place = |column| table.layout.integer_word(column).map_or(Output::Other(column), Output::Integer);
+        let output = output.into_iter().map(place).collect();
+        Some(Point { lookup, keys, list, only, output })
     }
 
     /// Reads the row within the session's transaction; its cells go to `rows`.
     #[inline]
     pub fn run(
+        &self,
+        engine: &mut Session,
+        parameters: &[Datum],
+        scratch: &mut PointScratch,
+        rows: &mut RowSet,
+    ) -> Result<(), SqlError> {
+        let row = &mut scratch.row;
+        let found = match self.only.map(|i| &parameters[usize::from(i)]) {
+            Some(Datum::Int(key)) => engine.look_up_integer(&self.lookup, *key, row),
+            _ => return self.run_other(engine, parameters, scratch, rows),
+        };
+        if found.is_some() { self.give(row, rows) } else { Ok(()) }
+    }
+
+    /// A list, a key of several columns or of another type, a null.
+    #[inline(never)]
+    fn run_other(
         &self,
         engine: &mut Session,
         parameters: &[Datum],
@@ -123,8 +154,11 @@ impl Point {
 
     #[inline]
     fn give(&self, row: &Row, rows: &mut RowSet) -> Result<(), SqlError> {
-        for &column in &self.output {
-            rows.push(&row.get(&self.lookup.table().layout, usize::from(column)));
+        for output in &self.output {
+            match *output {
+                Output::Integer(at) => rows.push_integer(row.integer(at)),
+                Output::Other(column) => rows.push(&row.get(&self.lookup.table().layout, usize::from(column))),
+            }
         }
         rows.finish_row()
     }

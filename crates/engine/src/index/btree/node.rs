@@ -4,20 +4,25 @@
 //! |---|---|
 //! | 0 | version and latch (`index::latch`) |
 //! | 1 | {streak 8, last insert's position 16, entries 16} |
-//! | 2 | the right neighbour's number, 0 if none |
+//! | 2 | link to the right neighbour, 0 if none |
 //! | 3 | leaf: inserts seen, this leaf's ancestors included |
+//! | 4 | life: how often the node's number was given out and taken back |
 //! | W + 1 | high entry: no entry of this node is above it; means nothing without a right neighbour |
 //! | capacity x W | key words |
 //! | capacity | row ids |
-//! | capacity | inner node: child numbers |
+//! | capacity | inner node: links to children |
 //!
 //! An *entry* is W key words and a row id, ordered as W + 1 words from the first. In an inner node, entry i is the high
 //! entry of child i; the last child's is the node's own, and what is stored in its place means nothing.
 //!
 //! 1. All words but 0 change only under the latch, and only between `latch` and `unlatch`.
-//! 2. Nodes are numbered from 1 and never freed or moved; a number of the leaf table is always a leaf.
-//! 3. A node's lower bound never changes: splits move entries to the right only. So whoever holds a node's number, however
-//!    old, finds every entry that ever was in it by going right.
+//! 2. Nodes are numbered from 1; their memory is kept and never moves until the tree is dropped, and a number of the leaf table is always a leaf.
+//!    Numbers are given out again: each time the node has another *life*, which is even while it is in the tree.
+//! 3. A link is a number and a life, and means the node in that life only: whoever follows one compares the lives in the same reading as
+//!    what it looks at. Lives differ: the link is old, and the way to it begins again at the root.
+//! 4. In one life a node's lower bound never changes: splits move entries to the right, and of two nodes that are merged the left one stays. So
+//!    whoever holds a link to a living node, however old, finds every entry at or above that bound by going right.
+//! 5. A node dies under its own latch and its left neighbour's. So the right neighbour of a latched node is alive.
 
 use super::super::latch;
 use super::super::words::{LINE_WORDS, Words, prefetch};
@@ -30,9 +35,37 @@ const VERSION: usize = 0;
 const META: usize = 1;
 const RIGHT: usize = 2;
 const INSERTS: usize = 3;
-const HIGH: usize = 4;
+const LIFE: usize = 4;
+const HIGH: usize = 5;
 
 const STREAK_MAX: u64 = 255;
+
+/// A node in one of its lives: life 32, number 32.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Link(u64);
+
+impl Link {
+    pub const NONE: Link = Link(0);
+
+    fn new(id: u32, life: u32) -> Link {
+        Link(u64::from(life) << 32 | u64::from(id))
+    }
+
+    #[inline]
+    pub fn id(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    fn life(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self.id() == 0
+    }
+}
 
 /// An entry, or a position in the order of entries.
 #[derive(Clone, Copy, Debug)]
@@ -135,8 +168,19 @@ impl<'a> Node<'a> {
     }
 
     #[inline]
-    pub fn right(self) -> u32 {
-        self.get(RIGHT) as u32
+    pub fn right(self) -> Link {
+        Link(self.get(RIGHT))
+    }
+
+    /// Whether the node is in the life that the link means.
+    #[inline]
+    pub fn is_meant_by(self, link: Link) -> bool {
+        self.get(LIFE) == u64::from(link.life())
+    }
+
+    /// The node in its present life, which is known not to end.
+    pub fn link(self, id: u32) -> Link {
+        Link::new(id, self.get(LIFE) as u32)
     }
 
     pub fn inserts(self) -> u64 {
@@ -149,8 +193,8 @@ impl<'a> Node<'a> {
     }
 
     #[inline]
-    pub fn child(self, i: usize) -> u32 {
-        self.get(self.shape.children + i) as u32
+    pub fn child(self, i: usize) -> Link {
+        Link(self.get(self.shape.children + i))
     }
 
     #[inline]
@@ -177,7 +221,7 @@ impl<'a> Node<'a> {
     /// Whether `at` is above all that this node may hold, so that it is to be sought to the right.
     #[inline]
     pub fn is_below(self, at: At<'_>) -> bool {
-        self.right() != 0 && self.compare(HIGH, HIGH + self.shape.width, at) == Ordering::Less
+        !self.right().is_none() && self.compare(HIGH, HIGH + self.shape.width, at) == Ordering::Less
     }
 
     /// The first of `count` entries that is not below `at`.
@@ -339,18 +383,63 @@ impl<'a> Latched<'a> {
     }
 
     /// Adds an entry, with a child in an inner node, above all others: for filling a node nobody else knows.
-    pub fn append(&mut self, at: At<'_>, child: Option<u32>) {
+    pub fn append(&mut self, at: At<'_>, child: Option<Link>) {
         let count = self.count();
         self.set_entry(count, at);
         if let Some(child) = child {
-            self.set(self.shape().children + count, u64::from(child));
+            self.set(self.shape().children + count, child.0);
         }
         self.set(META, count as u64 + 1);
     }
 
-    pub fn link(&mut self, right: u32, high: At<'_>) {
+    pub fn end_at(&mut self, right: Link, high: At<'_>) {
         self.set_high(high);
-        self.set(RIGHT, u64::from(right));
+        self.set(RIGHT, right.0);
+    }
+
+    /// This node in its present life.
+    pub fn own_link(&self) -> Link {
+        self.node.link(self.id)
+    }
+
+    /// Takes all entries of the right neighbour, which is latched too and dies.
+    pub fn absorb(&mut self, right: &mut Latched<'_>) {
+        let shape = self.shape();
+        let mut entry = Vec::with_capacity(shape.width + 1);
+        if shape.is_inner {
+            // The last child's high entry was the node's own.
+            let last = self.count() - 1;
+            self.node.copy_high(&mut entry);
+            self.set_entry(last, At::of(&entry));
+        }
+        for i in 0..right.count() {
+            right.node.copy_entry(i, &mut entry);
+            self.append(At::of(&entry), shape.is_inner.then(|| right.node.child(i)));
+        }
+        right.node.copy_high(&mut entry);
+        self.end_at(right.right(), At::of(&entry));
+        // Larger than either: a stamp of one says nothing of what came into the other.
+        let inserts = self.inserts().max(right.inserts()) + 1;
+        self.set(INSERTS, inserts);
+        right.set(META, 0);
+        right.count_insert();
+        let life = right.node.get(LIFE) + 1;
+        right.set(LIFE, life & u64::from(u32::MAX));
+    }
+
+    /// Where the node has two children beside each other.
+    pub fn position_of(&self, left: Link, right: Link) -> Option<usize> {
+        (1..self.count()).find(|&i| self.child(i - 1) == left && self.child(i) == right)
+    }
+
+    /// Forgets child `i`, which the child before it has absorbed.
+    pub fn remove_child(&mut self, i: usize) {
+        let (shape, count) = (self.shape(), self.count());
+        // The child before it ends where this one ended.
+        self.shift(shape.keys + i * shape.width, (count - i) * shape.width, shape.width, false);
+        self.shift(shape.rows + i, count - i, 1, false);
+        self.shift(shape.children + i + 1, count - i - 1, 1, false);
+        self.set(META, count as u64 - 1);
     }
 
     /// Moves the entries from `keep` on to the empty node `new`, which becomes the right neighbour. The high entry is
@@ -363,10 +452,11 @@ impl<'a> Latched<'a> {
             new.append(At::of(&high), shape.is_inner.then(|| self.node.child(i)));
         }
         self.node.copy_high(&mut high);
-        new.link(self.right(), At::of(&high));
-        new.set(INSERTS, self.inserts() + 1);
+        new.end_at(self.right(), At::of(&high));
+        let inserts = self.inserts().max(new.inserts()) + 1;
+        new.set(INSERTS, inserts);
         self.set(META, keep as u64);
-        self.set(RIGHT, u64::from(new.id));
+        self.set(RIGHT, new.own_link().0);
         self.count_insert();
     }
 
@@ -384,7 +474,7 @@ impl<'a> Latched<'a> {
         const RUN: u64 = 3;
         let (last, streak) = self.streak();
         let count = self.count();
-        let is_edge = i == count && self.right() == 0;
+        let is_edge = i == count && self.right().is_none();
         let is_run = i == last + 1 && streak >= RUN;
         let keep = if is_edge || is_run { i } else { count / 2 };
         self.move_to(new, keep);
@@ -398,21 +488,21 @@ impl<'a> Latched<'a> {
     }
 
     /// Notes in an inner node with room that the child that covers `high` now ends there, and that `right` has the rest.
-    pub fn insert_child(&mut self, high: At<'_>, right: u32) {
+    pub fn insert_child(&mut self, high: At<'_>, right: Link) {
         let count = self.count();
         let i = self.child_for(count, high);
         self.open(i);
         // Entry i + 1 is the old entry i: its high entry stays, its child is the new one.
-        self.set(self.shape().children + i + 1, u64::from(right));
+        self.set(self.shape().children + i + 1, right.0);
         self.set_entry(i, high);
         self.set(META, count as u64 + 1);
     }
 
     /// Splits this full inner node while noting a split child; returns its new high entry.
-    pub fn split_inner(&mut self, new: &mut Latched<'_>, high: At<'_>, right: u32) -> Vec<u64> {
+    pub fn split_inner(&mut self, new: &mut Latched<'_>, high: At<'_>, right: Link) -> Vec<u64> {
         let count = self.count();
         let i = self.child_for(count, high);
-        if i == count - 1 && self.right() == 0 {
+        if i == count - 1 && self.right().is_none() {
             // At the right edge of the tree the left node stays full. Only there: a full node that has a neighbour may be
             // split again in the same place, and would leave a row of nodes with one child.
             self.move_to(new, count);
@@ -437,6 +527,8 @@ pub struct Nodes {
     chunks: [AtomicPtr<AtomicU64>; Nodes::CHUNKS],
     next: AtomicU32,
     owned: Mutex<Vec<Words>>,
+    /// Numbers of nodes that died.
+    free: Mutex<Vec<u32>>,
 }
 
 impl Nodes {
@@ -448,6 +540,7 @@ impl Nodes {
             chunks: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
             next: AtomicU32::new(1),
             owned: Mutex::new(Vec::new()),
+            free: Mutex::new(Vec::new()),
         }
     }
 
@@ -464,6 +557,32 @@ impl Nodes {
         // dropped (invariant 2; `words` invariant 1), and `within` is the start of one of them.
         let words = unsafe { std::slice::from_raw_parts(base.add(within), self.shape.words) };
         Node { words, shape: &self.shape }
+    }
+
+    /// The number of a node that died, for [`revive`](Self::revive).
+    pub fn take_free(&self) -> Option<u32> {
+        self.free.lock().pop()
+    }
+
+    /// Takes the number of a node that died. Whoever has an old link may still latch it, and find out.
+    pub fn give_free(&self, id: u32) {
+        self.free.lock().push(id);
+    }
+
+    /// A node that died, empty and latched, in its next life.
+    pub fn revive(&self, id: u32) -> Latched<'_> {
+        let mut node = self.node(id).latch(id);
+        let life = node.get(LIFE) + 1;
+        node.set(LIFE, life & u64::from(u32::MAX));
+        node.set(META, 0);
+        node.set(RIGHT, 0);
+        node
+    }
+
+    /// Nodes that died and were not given out again.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub fn free_count(&self) -> usize {
+        self.free.lock().len()
     }
 
     /// A new, empty node, latched; nobody else knows it until its number is stored somewhere.

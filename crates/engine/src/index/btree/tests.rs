@@ -33,15 +33,16 @@ fn check_structure(tree: &BTreeIndex) {
     check_node(tree, top, root, &[], &[]);
     let mut id = root;
     for level in (1..=top).rev() {
-        let mut node_id = id;
-        let mut ends = Vec::new();
-        while node_id != 0 {
-            let node = tree.inners.node(node_id);
-            ends.push(node_id);
-            node_id = node.right();
+        let mut next = tree.inners.node(id).link(id);
+        let mut count = 0;
+        while !next.is_none() {
+            let node = tree.inners.node(next.id());
+            assert!(node.is_meant_by(next), "level {level} links to the living");
+            count += 1;
+            next = node.right();
         }
-        assert!(!ends.is_empty(), "level {level} has nodes");
-        id = tree.inners.node(id).child(0);
+        assert!(count > 0, "level {level} has nodes");
+        id = tree.inners.node(id).child(0).id();
     }
 }
 
@@ -50,7 +51,7 @@ fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64
     let count = node.count();
     let mut own_high = Vec::new();
     node.copy_high(&mut own_high);
-    if node.right() != 0 {
+    if !node.right().is_none() {
         assert_eq!(own_high, high, "node {id} of level {level} ends where its parent says");
     }
     if level == 0 {
@@ -81,7 +82,9 @@ fn check_node(tree: &BTreeIndex, level: usize, id: u32, low: &[u64], high: &[u64
         } else {
             end.extend_from_slice(high);
         }
-        check_node(tree, level - 1, node.child(i), &begin, &end);
+        let child = node.child(i);
+        assert!(tree.nodes(level - 1).node(child.id()).is_meant_by(child), "child {i} of {id} is alive");
+        check_node(tree, level - 1, child.id(), &begin, &end);
         begin = end;
     }
 }
@@ -392,6 +395,127 @@ mod plain {
         assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward), [[500, 7]]);
     }
 
+    /// Nodes in use, dead ones aside.
+    fn living(tree: &BTreeIndex) -> usize {
+        let nodes = |nodes: &Nodes| nodes.memory_bytes() / nodes.node_bytes() - nodes.free_count();
+        nodes(&tree.leaves) + nodes(&tree.inners)
+    }
+
+    /// Keys that come at one end and go at the other, or go where they came last, or anywhere, leave no nodes behind.
+    #[test]
+    fn a_tree_takes_the_room_of_what_is_in_it_now() {
+        const KEYS: u64 = 60_000;
+        const WINDOW: u64 = 500;
+        let orders: [fn(u64) -> u64; 3] = [|i| i, |i| u64::MAX - i, scattered];
+        for order in orders {
+            let tree = BTreeIndex::new(1);
+            for i in 0..KEYS {
+                assert!(tree.insert(&[order(i)], RowId(i)));
+                if i >= WINDOW {
+                    assert!(tree.remove(&[order(i - WINDOW)], RowId(i - WINDOW), || false));
+                }
+            }
+            check_structure(&tree);
+            let living = living(&tree);
+            assert!(living < 100, "{living} nodes for {WINDOW} entries");
+            let bytes = tree.memory_bytes();
+            assert!(bytes < 200 << 10, "{bytes} bytes were ever needed");
+        }
+        let tree = tiny(1);
+        (0..2000).for_each(|i| assert!(tree.insert(&[scattered(i)], RowId(i))));
+        let most = living(&tree);
+        (0..2000).rev().for_each(|i| assert!(tree.remove(&[scattered(i)], RowId(i), || false)));
+        check_structure(&tree);
+        assert!(living(&tree) * 10 < most, "{} of {most} nodes are left of an empty tree", living(&tree));
+        (0..2000).for_each(|i| assert!(tree.insert(&[scattered(i)], RowId(i))));
+        check_structure(&tree);
+        assert_eq!(tree.len(), 2000);
+    }
+
+    /// A cursor that rests on a leaf which dies and is given out again elsewhere goes on where it was; its stamp does not hold.
+    #[test]
+    fn a_resting_cursor_survives_the_death_of_its_leaf() {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let tree = tiny(1);
+            (0..60).for_each(|i| assert!(tree.insert(&[i * 10], RowId(0))));
+            let mut cursor = tree.scan(Bound::Unbounded, Bound::Unbounded, direction);
+            let mut entries = Entries::new();
+            let mut met: Vec<u64> = Vec::new();
+            while met.len() < 20 {
+                assert!(cursor.next_batch(&tree, &mut entries));
+                met.extend(entries.iter().map(|(key, _)| key[0]));
+            }
+            let stamp = cursor.stamp();
+            (0..60).filter(|i| i % 10 != 5).for_each(|i| assert!(tree.remove(&[i * 10], RowId(0), || false)));
+            assert!(tree.leaves.free_count() > 0, "leaves have died");
+            // Their numbers serve other keys now.
+            (1000..1100).for_each(|i| assert!(tree.insert(&[i], RowId(0))));
+            assert!(!tree.stamp_holds(stamp), "of a leaf that is another or has taken others in");
+            while cursor.next_batch(&tree, &mut entries) {
+                met.extend(entries.iter().map(|(key, _)| key[0]));
+            }
+            let constant: Vec<u64> = met.into_iter().filter(|key| key % 100 == 50 && *key < 1000).collect();
+            let mut expected: Vec<u64> = (0..6).map(|i| i * 100 + 50).collect();
+            if direction == Direction::Backward {
+                expected.reverse();
+            }
+            assert_eq!(constant, expected);
+            check_structure(&tree);
+        }
+    }
+
+    /// Leaves and inner nodes die and come back under readers who look up and scan constant keys among those that come and go.
+    #[test]
+    fn readers_never_miss_a_constant_key_beside_merges() {
+        const CONSTANT: u64 = 40;
+        let tree = tiny(1);
+        (0..CONSTANT).for_each(|i| assert!(tree.insert(&[i << 32], RowId(i))));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (1..3u64)
+                .map(|writer| {
+                    let tree = &tree;
+                    scope.spawn(move || {
+                        for round in 0..150 {
+                            let key = |i: u64| scattered(i + 1000 * writer) >> 27 | 1;
+                            let row = RowId(1000 * writer + round);
+                            (0..200).for_each(|i| assert!(tree.insert(&[key(i)], row)));
+                            (0..200).for_each(|i| assert!(tree.remove(&[key(i)], row, || false)));
+                        }
+                    })
+                })
+                .collect();
+            for reader in 0..2u64 {
+                let (tree, done) = (&tree, &done);
+                scope.spawn(move || {
+                    let mut round = reader;
+                    while !done.load(Acquire) {
+                        for i in 0..CONSTANT {
+                            assert_eq!(rows_of(tree, &[i << 32]), [i]);
+                            assert!(tree.contains(&[i << 32], RowId(i)));
+                        }
+                        let keys: Vec<u64> = (0..CONSTANT).map(|i| i << 32).collect();
+                        let mut found = Vec::new();
+                        tree.lookup_batch(&keys, |i, row| found.push((i as u64, row.0)));
+                        assert!(found.into_iter().eq((0..CONSTANT).map(|i| (i, i))));
+                        round += 1;
+                        let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+                        let mut all = collect(tree, Bound::Unbounded, Bound::Unbounded, direction);
+                        all.retain(|entry| entry[1] < CONSTANT);
+                        if direction == Direction::Backward {
+                            all.reverse();
+                        }
+                        assert!(all.into_iter().map(|entry| entry[1]).eq(0..CONSTANT));
+                    }
+                });
+            }
+            writers.into_iter().for_each(|writer| writer.join().expect("a writer does not panic"));
+            done.store(true, Release);
+        });
+        check_structure(&tree);
+        assert_eq!(tree.len() as u64, CONSTANT);
+    }
+
     /// Even keys are always there; odd ones come and go. No reader ever misses an even key, by lookup or by scan.
     #[test]
     fn readers_never_miss_a_constant_key() {
@@ -571,6 +695,91 @@ mod loom_models {
         });
     }
 
+    /// Leaves {10}, {20, 30} under a root; removing 10 merges them, and the right one dies under the reader.
+    fn two_leaves() -> Arc<BTreeIndex> {
+        let tree = smallest();
+        [10, 20, 30].into_iter().for_each(|key| assert!(tree.insert(&[key], RowId(key))));
+        tree
+    }
+
+    #[test]
+    fn loom_a_lookup_finds_a_constant_key_through_a_merge() {
+        model(|| {
+            let tree = two_leaves();
+            let writer = {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || assert!(tree.remove(&[10], RowId(10), || false)))
+            };
+            assert_eq!(rows_of(&tree, &[30]), [30]);
+            writer.join().expect("the writer does not panic");
+            assert_eq!(rows_of(&tree, &[20]), [20]);
+            check_structure(&tree);
+        });
+    }
+
+    #[test]
+    fn loom_a_lookup_is_not_led_astray_by_a_leaf_given_out_again() {
+        model(|| {
+            let tree = two_leaves();
+            let writer = {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || {
+                    assert!(tree.remove(&[10], RowId(10), || false));
+                    // Full: splits, and takes the dead leaf's number.
+                    assert!(tree.insert(&[40], RowId(40)));
+                })
+            };
+            assert_eq!(rows_of(&tree, &[20]), [20]);
+            writer.join().expect("the writer does not panic");
+            check_structure(&tree);
+        });
+    }
+
+    #[test]
+    fn loom_an_insert_beside_a_merge_is_found() {
+        model(|| {
+            let tree = two_leaves();
+            let writer = {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || assert!(tree.remove(&[10], RowId(10), || false)))
+            };
+            assert!(tree.insert(&[25], RowId(25)));
+            writer.join().expect("the writer does not panic");
+            assert_eq!(rows_of(&tree, &[25]), [25]);
+            check_structure(&tree);
+        });
+    }
+
+    #[test]
+    fn loom_a_backward_scan_meets_constant_entries_once_through_a_merge() {
+        model(|| {
+            let tree = two_leaves();
+            let writer = {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || assert!(tree.remove(&[10], RowId(10), || false)))
+            };
+            let mut met = collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward);
+            met.retain(|entry| entry[0] != 10);
+            assert_eq!(met, [[30, 30], [20, 20]]);
+            writer.join().expect("the writer does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_two_removals_merge_once() {
+        model(|| {
+            let tree = two_leaves();
+            let other = {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || assert!(tree.remove(&[10], RowId(10), || false)))
+            };
+            assert!(tree.remove(&[30], RowId(30), || false));
+            other.join().expect("the other does not panic");
+            assert_eq!(rows_of(&tree, &[20]), [20]);
+            check_structure(&tree);
+        });
+    }
+
     #[test]
     fn loom_one_of_two_unique_inserters_wins() {
         model(|| {
@@ -642,6 +851,43 @@ mod shuttle_schedules {
         };
         shuttle::check_random(body, 2_000);
         shuttle::check_pct(body, 500, 3);
+    }
+
+    /// Nodes of every level die and are given out again, beside readers and a third writer.
+    #[test]
+    fn shuttle_constant_entries_are_met_once_beside_merges() {
+        let body = || {
+            let tree = Arc::new(tiny(1));
+            const CONSTANT: u64 = 6;
+            (0..CONSTANT).for_each(|i| assert!(tree.insert(&[i << 30], RowId(i))));
+            let threads: Vec<_> = (1..3u64)
+                .map(|thread| {
+                    let tree = Arc::clone(&tree);
+                    thread::spawn(move || {
+                        let key = |i: u64| scattered(thread * 1000 + i) | 1;
+                        for _ in 0..2 {
+                            (0..12).for_each(|i| assert!(tree.insert(&[key(i)], RowId(100 + thread))));
+                            (0..12).for_each(|i| assert!(tree.remove(&[key(i)], RowId(100 + thread), || false)));
+                        }
+                    })
+                })
+                .collect();
+            let mut expected: Vec<u64> = (0..CONSTANT).collect();
+            for direction in [Direction::Forward, Direction::Backward] {
+                let all = collect(&tree, Bound::Unbounded, Bound::Unbounded, direction);
+                let met: Vec<u64> = all.iter().map(|entry| entry[1]).filter(|&row| row < CONSTANT).collect();
+                assert_eq!(met, expected, "{direction:?}");
+                expected.reverse();
+                for i in 0..CONSTANT {
+                    assert_eq!(rows_of(&tree, &[i << 30]), [i]);
+                }
+            }
+            threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
+            check_structure(&tree);
+            assert_eq!(tree.len() as u64, CONSTANT);
+        };
+        shuttle::check_random(body, 2_000);
+        shuttle::check_pct(body, 1_000, 3);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //!    until the new segment is complete.
 
 use super::super::words::{LINE_WORDS, Words, prefetch};
+use super::line;
 use crate::ids::RowId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use crate::sync::{Spin, step};
@@ -398,24 +399,19 @@ impl Segment {
     }
 
     /// The row of the one entry of this fragment in the bucket's own line, and whether there can be no other; nothing if the line has none or
-    /// several. The line's words are all looked at before anything is decided: which of them it is depends on the hash, and is not foreseen.
+    /// several. Which word of the line it is depends on the hash and is not foreseen, so nothing branches on it.
     #[inline]
     pub fn only_hit(&self, hash: u64, fragment: u64) -> Option<(RowId, bool)> {
         let line = self.bucket(hash).line();
         let header = line[0].load(Acquire);
-        let wanted = fragment << RowId::BITS;
-        let (mut hits, mut hit) = (0u64, 0u64);
-        // What is left of an entry of the fragment without the fragment is its row id + 1, from 1 to `RowId::MAX`; of an empty word 0, which
-        // wraps, or more.
-        for place in &line[1..] {
-            let word = place.load(Relaxed);
-            let is_hit = u64::from((word ^ wanted).wrapping_sub(1) < RowId::MAX.0);
-            hits += is_hit;
-            hit |= word & is_hit.wrapping_neg();
-        }
+        let hits = line::matching(line, fragment << RowId::BITS) & !1;
+        let word = line[(hits.trailing_zeros() & 7) as usize].load(Relaxed);
         fence(Acquire);
+        let is_one = hits != 0 && hits & (hits - 1) == 0;
+        // It may be another word by now, and of fragment 0 an empty one.
+        let is_entry = fragment_of(word) == fragment && word & RowId::MAX.0 != 0;
         let is_all = header & (LINK_MASK << LINK_SHIFT | POSTED) == 0;
-        (hits == 1 && !self.retired.load(Relaxed)).then(|| (row_of(hit), is_all))
+        (is_one && is_entry && !self.retired.load(Relaxed)).then(|| (row_of(word), is_all))
     }
 
     /// The inserts that the bucket of `hash` has seen, its predecessors' included.

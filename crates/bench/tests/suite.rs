@@ -1,0 +1,120 @@
+//! Does every workload on adapters run on tiny data with all its cases, and is bad input answered with what there is?
+
+use clap::Parser;
+use freshet_bench::error::BenchError;
+use freshet_bench::{BenchArgs, execute};
+use serde_json::Value;
+use std::path::Path;
+
+#[derive(Parser, Debug)]
+struct Cli {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn bench(words: &str, dir: &Path) -> Result<(), BenchError> {
+    let words: Vec<String> = words.split(' ').map(|word| word.replace("DIR", &dir.display().to_string())).collect();
+    let cli = Cli::try_parse_from(std::iter::once("bench".to_owned()).chain(words)).expect("the words are known");
+    execute(cli.bench)
+}
+
+fn figures(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).expect("figures were written");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+const TINY: &str = "--rows 1000 --seconds 0.05 --warm-up 0.01 --data DIR/data";
+/// Those that are there wherever this is built; servers have tests of their own.
+#[cfg(feature = "peers")]
+const ADAPTERS: &str = "freshet,freshet-native,sqlite,redb";
+#[cfg(not(feature = "peers"))]
+const ADAPTERS: &str = "freshet,freshet-native";
+
+/// What every line of a run says, whoever reads it.
+const FIELDS: [&str; 14] = [
+    "workload",
+    "case",
+    "adapter",
+    "threads",
+    "sessions",
+    "rate_per_s",
+    "limit_per_s",
+    "ratio_to_limit",
+    "p50_us",
+    "p99_us",
+    "log_bytes_per_op",
+    "commit",
+    "machine",
+    "config",
+];
+
+#[test]
+fn every_case_of_ptime_is_measured_on_every_adapter() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = format!("ptime {TINY} --sessions 16 --adapter {ADAPTERS} --json DIR/a.json --html DIR/a.html");
+    bench(&words, dir.path()).expect("runs");
+    let told = figures(&dir.path().join("a.json"));
+    for figure in &told {
+        let object = figure.as_object().expect("an object");
+        FIELDS.iter().for_each(|field| assert!(object.contains_key(*field), "{field} is missing in {figure}"));
+    }
+    let has = |case: &str, adapter: &str| told.iter().any(|f| f["case"] == case && f["adapter"] == adapter);
+    let everywhere = ["load", "search", "search-row", "search-batched", "update", "update-deferred", "update-lone"];
+    let mixes = ["insert", "delete", "mix-90-10", "mix-80-20", "mix-50-50", "connections"];
+    for case in everywhere.iter().chain(&mixes) {
+        ADAPTERS.split(',').for_each(|adapter| assert!(has(case, adapter), "{case} on {adapter}"));
+    }
+    assert!(has("search-btree", "freshet") && has("streams", "freshet-native"));
+    assert!(told.iter().filter(|f| f["case"] == "update").all(|f| f["rate_per_s"].as_f64().is_some()));
+    let page = std::fs::read_to_string(dir.path().join("a.html")).expect("a report");
+    assert!(page.contains("<svg") && page.contains("published, F1") && page.contains("mix-90-10"));
+    assert!(!page.contains("http://") && !page.contains("https://"), "a report needs nothing else");
+    bench("compare DIR/a.json DIR/a.json", dir.path()).expect("compares");
+    assert_eq!(std::fs::read_dir(dir.path().join("data")).expect("lists").count(), 0, "databases are removed");
+}
+
+#[test]
+fn hotspot_and_scan_run_on_every_adapter() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (workload, cases) in [("hotspot", &["one-row", "ten-rows"][..]), ("scan", &["sum"])] {
+        let words = format!("{workload} {TINY} --sessions 16 --adapter {ADAPTERS} --json DIR/{workload}.json");
+        bench(&words, dir.path()).expect("runs");
+        let told = figures(&dir.path().join(format!("{workload}.json")));
+        for case in cases {
+            for adapter in ADAPTERS.split(',') {
+                let figure = told.iter().find(|f| f["case"] == *case && f["adapter"] == adapter);
+                let rate = figure.and_then(|f| f["rate_per_s"].as_f64());
+                assert!(rate.is_some_and(|rate| rate > 0.0), "{workload} {case} on {adapter}: {figure:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_names_are_answered_with_those_there_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |words: &str| match bench(words, dir.path()) {
+        Err(BenchError::Usage(text)) => text,
+        other => panic!("{words}: {other:?}"),
+    };
+    let case = refused(&format!("ptime {TINY} --case serch"));
+    assert!(case.contains("no case serch") && case.contains("search-btree"), "{case}");
+    let adapter = refused(&format!("scan {TINY} --adapter oracle"));
+    assert!(adapter.contains("no adapter oracle") && adapter.contains("freshet-native"), "{adapter}");
+    let twice = refused(&format!("ptime {TINY} --log 2 --log DIR/x"));
+    assert!(twice.contains("--log 2"), "{twice}");
+    let missing = bench("compare DIR/nothing.json DIR/nothing.json", dir.path());
+    assert!(matches!(missing, Err(BenchError::Machine(_))));
+    let workload = refused("tpcc --rows 5");
+    assert!(workload.contains("no workload tpcc") && workload.contains("hotspot, scan"), "{workload}");
+}
+
+#[test]
+fn too_little_memory_is_said_before_the_run_with_the_remedy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = "scan --rows 4000000000 --seconds 0.05 --data DIR/data --adapter freshet-native";
+    match bench(words, dir.path()) {
+        Err(BenchError::Machine(text)) => assert!(text.contains("memory") && text.contains("--rows"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
