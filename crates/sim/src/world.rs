@@ -536,6 +536,9 @@ impl World {
         let mut options = self.options(&io);
         // One that is about to join is nothing to be checked yet.
         options.log_dirs.retain(|dir| !self.plan.moves || io.exists(dir).unwrap_or(false));
+        if options.log_dirs.is_empty() {
+            options.log_dirs.extend(options.retired_log_dirs.pop());
+        }
         let subject = Subject {
             data_dir: options.data_dir,
             log_dirs: options.log_dirs,
