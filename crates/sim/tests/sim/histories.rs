@@ -9,8 +9,9 @@ fn ran(stress: Stress) -> Ran {
 
 #[test]
 fn what_threads_see_has_an_order() {
-    for seed in 0..3 {
-        let stress = Stress { seed, threads: 4, transactions: 1000, devices: 1 + seed as usize, bug: None };
+    let times = std::env::var("FRESHET_TEST_SCALE").ok().and_then(|t| t.parse().ok()).unwrap_or(1);
+    for seed in 0..3 * times {
+        let stress = Stress { seed, threads: 4, transactions: 1000, devices: 1 + seed as usize % 3, bug: None };
         let Ran { committed, rolled_back, wrong } = ran(stress);
         assert!(wrong.is_empty(), "{stress:?}: {}", wrong[0]);
         assert!(committed > 1500 && rolled_back > 100, "{committed} and {rolled_back}");
