@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_carry_out_of_the_sequence_closes_the_epoch() {
         let clock = CommitClock::new(Epoch(7), 4);
-        let slot = clock.claim().unwrap();
+        let slot = clock.claim().expect("one of four");
         for _ in 0..(1 << Cts::SEQUENCE_BITS) - 1 {
             assert_eq!(clock.draw().epoch(), Epoch(7));
         }
