@@ -84,8 +84,18 @@ pub fn run(args: Args) -> ExitCode {
         Ok(ending) => ending,
         Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
     };
+    for device in database.engine().log_devices() {
+        tracing::info!("log {device}");
+    }
     for missing in database.runs_without() {
         tracing::info!("runs without {missing}");
+    }
+    for (kind, of) in database.engine().huge_pages() {
+        tracing::info!(
+            "{kind}: {} MiB resident, {} MiB of them in huge pages",
+            of.resident_bytes >> 20,
+            of.huge_bytes >> 20
+        );
     }
     recovery.finish(database.engine().recovery());
     let server = match starting.serve(&database) {

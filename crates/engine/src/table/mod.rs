@@ -19,7 +19,7 @@ use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]
 use crate::index::prefetch;
 use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
-use crate::schema::LIVE;
+use crate::schema::{LIVE, Picks};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +42,8 @@ pub(crate) enum NoSlot {
 #[derive(Default)]
 struct Allocation {
     free: Vec<RowId>,
+    /// The page that the last new slot was of, with its ordinal: asking the list of pages for each would write a line that all share.
+    page: Option<(u64, PageNo)>,
 }
 
 /// Where a container's memory is.
@@ -120,16 +122,17 @@ impl Container {
 
     /// Starts loading the slot's own words and these of its persistent part.
     #[inline]
-    pub fn prefetch(&self, row: RowId, picked: &[u16]) {
+    pub fn prefetch(&self, row: RowId, picks: Option<&Picks>) {
         #[cfg(not(any(loom, shuttle)))]
         {
             let start = usize::from(row.slot()) * self.slot_words;
             let words = self.space.words(row.page(), start, self.slot_words);
             prefetch(&words[0]);
-            picked.iter().for_each(|&at| prefetch(&words[VOLATILE_WORDS + usize::from(at)]));
+            let picked = picks.into_iter().flat_map(|picks| picks.few.iter().chain(&picks.rest));
+            picked.for_each(|&at| prefetch(&words[VOLATILE_WORDS + usize::from(at)]));
         }
         #[cfg(any(loom, shuttle))]
-        let _ = (row, picked);
+        let _ = (row, picks);
     }
 
     /// Whether the id names a slot of this container.
@@ -146,9 +149,14 @@ impl Container {
             return Ok(row);
         }
         let next = self.high_water.load(Ordering::Relaxed);
-        let row = self.nth(next).ok_or(NoSlot::NeedsPage)?;
+        let (ordinal, slot) = (next / self.slots_per_page, next % self.slots_per_page);
+        let page = match allocation.page {
+            Some((at, page)) if at == ordinal => page,
+            _ => *self.pages.read().get(ordinal as usize).ok_or(NoSlot::NeedsPage)?,
+        };
+        allocation.page = Some((ordinal, page));
         self.high_water.store(next + 1, Ordering::Release);
-        Ok(row)
+        Ok(RowId::new(page, slot as u16))
     }
 
     /// The slot at this position, if its page exists.
@@ -156,6 +164,13 @@ impl Container {
         let pages = self.pages.read();
         let page = *pages.get((position / self.slots_per_page) as usize)?;
         Some(RowId::new(page, (position % self.slots_per_page) as u16))
+    }
+
+    /// The page at this position, and the position of its first slot.
+    pub fn page_at(&self, position: u64) -> Option<(PageNo, u64)> {
+        let ordinal = position / self.slots_per_page;
+        let page = *self.pages.read().get(ordinal as usize)?;
+        Some((page, ordinal * self.slots_per_page))
     }
 
     pub fn free_slot(&self, row: RowId) {
@@ -268,7 +283,7 @@ impl Container {
         // The lowest is given out first.
         free.reverse();
         self.account.hold(pages.len() as u64 * self.page_lists_bytes(), Claim::Forced);
-        self.allocation.lock().free = free;
+        *self.allocation.lock() = Allocation { free, page: None };
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);
     }

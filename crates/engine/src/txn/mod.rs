@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `wait` | how to wait without parking a thread |
 //! | `locks` | who waits for whom |
+//! | `keeping` | may a registration outlive its statement |
 //! | `sessions` | which snapshots are in use |
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
 //! | `core` | what sessions share |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
+//! | `fold` | which versions nobody needs though an old snapshot stands |
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
@@ -31,8 +33,10 @@ mod wait;
 mod locks;
 mod version;
 pub(crate) mod record;
+mod keeping;
 mod sessions;
 mod garbage;
+mod fold;
 pub(crate) mod core;
 mod values;
 mod fill;

@@ -1,6 +1,6 @@
 //! Reading and writing rows: what a statement sees, row locks, versions, index entries.
 
-use super::core::Core;
+use super::core::{CHANGED, Core};
 use super::garbage::key_of;
 use super::locks::Want;
 use super::record::Changed;
@@ -8,11 +8,11 @@ use super::session::{Change, Held, KeyChange, Session, Write, container, room_fo
 use super::version::{self, NewNode, Node, Pen};
 use super::{Error, Isolation, Locked, Stop, values};
 use crate::catalog::{Index, Table, Tree, TreeKey};
-use crate::ids::{Cts, RowId};
+use crate::ids::{Cts, PageNo, RowId};
 use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe};
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::schema::{KeyBuf, KeySpec, LIVE, Row, Value};
+use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -27,6 +27,10 @@ pub const VALUE_BYTES_MAX: usize = 1 << 30;
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TableCursor {
     next: u64,
+    /// The page of `next`, where the next one begins, and its own first position.
+    page: PageNo,
+    page_end: u64,
+    page_start: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +68,7 @@ pub(super) fn read_version(
         return false;
     }
     if head.is_dirty() || Cts(words[0]) > snapshot {
-        version::rewind(&core.arena, words, head, Some(me), snapshot);
+        core.read_older(container, id, words, Some(me), snapshot);
     }
     words[1] & LIVE != 0
 }
@@ -103,7 +107,7 @@ fn undo_under_latch(core: &Core, container: &Container, id: RowId, words: &mut [
     }
 }
 
-/// As `read_version`, of the `picked` words only; whether the version is live is for the caller to see.
+/// As `read_version`, of the `picks` only; whether the version is live is for the caller to see.
 #[inline]
 pub(super) fn read_picked(
     core: &Core,
@@ -111,12 +115,13 @@ pub(super) fn read_picked(
     snapshot: Cts,
     container: &Container,
     id: RowId,
-    picked: &[u16],
+    picks: &Picks,
     row: &mut Row,
 ) {
     let words = row.start_copy(container.persistent_words());
-    let head = container.slot(id).copy_picked(picked, words);
-    if head.is_dirty() || Cts(words[0]) > snapshot || snapshot < container.visible_from() {
+    let head = container.slot(id).try_copy_picked(picks, words);
+    let is_it = head.is_some_and(|head| !head.is_dirty()) && Cts(words[0]) <= snapshot;
+    if !is_it || snapshot < container.visible_from() {
         read_older(core, me, snapshot, container, id, row);
     }
 }
@@ -145,7 +150,12 @@ impl Session {
     /// The next visible row of a full scan.
     pub fn scan_next(&mut self, table: &Table, cursor: &mut TableCursor, row: &mut Row) -> Option<RowId> {
         while cursor.next < table.store.primary.high_water() {
-            let id = table.store.primary.nth(cursor.next)?;
+            if cursor.next >= cursor.page_end {
+                // The list of pages is latched once a page: all scans share its latch.
+                (cursor.page, cursor.page_start) = table.store.primary.page_at(cursor.next)?;
+                cursor.page_end = cursor.page_start + table.store.primary.slots_per_page();
+            }
+            let id = RowId::new(cursor.page, (cursor.next - cursor.page_start) as u16);
             cursor.next += 1;
             if self.read(table, id, row) {
                 return Some(id);
@@ -430,7 +440,7 @@ impl Session {
         assert!(head.owner().is_none(), "invariant: a slot given out is nobody's");
         let prev_cts = slot.load(0);
         let fresh = prev_cts == 0;
-        let mut changed = std::mem::take(&mut self.changed);
+        let mut changed = CHANGED.take();
         changed.clear();
         if !fresh {
             differences(slot, words, 1, &mut changed);
@@ -444,7 +454,7 @@ impl Session {
             changed: &changed,
         };
         let node = self.write_node(Claim::Growth, &node);
-        self.changed = changed;
+        CHANGED.set(changed);
         let Some(node) = node else {
             container.free_slot(held.row);
             return Err(Error::OutOfMemory("a version").into());
@@ -531,11 +541,13 @@ impl Session {
     fn write_node(&mut self, claim: Claim, node: &NewNode<'_>) -> Option<NodeRef> {
         let core = &*self.core;
         let place = core.thread(self.no.0 as usize);
-        let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
-        if written.is_some() || !core.make_room(self.no, claim == Claim::Finish) {
-            return written;
+        loop {
+            let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
+            // What was collected may not have emptied a chunk yet.
+            if written.is_some() || !core.make_room(self.no, claim == Claim::Finish) {
+                return written;
+            }
         }
-        version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node)
     }
 
     /// Makes `new` the newest version of a row whose lock this transaction holds.
@@ -545,11 +557,11 @@ impl Session {
         self.room_for_write(Claim::Finish)?;
         let head = slot.head();
         assert!(head.owner() == Some(self.no), "invariant: a row is written under its lock");
-        let mut changed = std::mem::take(&mut self.changed);
+        let mut changed = CHANGED.take();
         changed.clear();
         differences(slot, &new[1..], 1, &mut changed);
         if changed.is_empty() {
-            self.changed = changed;
+            CHANGED.set(changed);
             return Ok(());
         }
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
@@ -567,7 +579,7 @@ impl Session {
             }
             latched.set_head(head.with_dirty(true).with_node(node));
         }
-        self.changed = changed;
+        CHANGED.set(changed);
         let Some(node) = node else {
             return Err(Error::OutOfMemory("a version").into());
         };

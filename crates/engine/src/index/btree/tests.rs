@@ -288,6 +288,8 @@ mod plain {
         };
         let ascending = fill(&mut (0..20_000));
         assert!(ascending > 0.98, "ascending: {ascending}");
+        let descending = fill(&mut (0..20_000).rev());
+        assert!(descending > 0.95, "descending: {descending}");
         let random = fill(&mut (0..20_000).map(scattered));
         assert!(random > 0.65, "random: {random}");
         // A hundred instruments, each in the order of time.
@@ -917,4 +919,35 @@ mod shuttle_schedules {
         shuttle::check_random(body, 1_000);
         shuttle::check_pct(body, 1_000, 3);
     }
+}
+
+/// Entries that stay are found by batches, whatever comes and goes around them.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn batches_find_what_stays() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let tree = tiny(1);
+    let stays: Vec<u64> = (0..500).map(|i| i * 64).collect();
+    stays.iter().for_each(|&key| assert!(tree.insert(&[key], RowId(key))));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..20u64 {
+                let others = || (0..500 * 64).filter(|key| key % 64 != 0 && key % 3 == round % 3);
+                others().for_each(|key| _ = tree.insert(&[key], RowId(key)));
+                others().for_each(|key| _ = tree.remove(&[key], RowId(key), || false));
+            }
+            stop.store(true, Relaxed);
+        });
+        let mut keys = stays.clone();
+        let mut turn = 0;
+        while !stop.load(Relaxed) {
+            turn += 1;
+            keys.rotate_left(turn % 77);
+            let mut found = Vec::new();
+            tree.lookup_batch(&keys, |i, row| found.push((i, row.0)));
+            let expected: Vec<_> = keys.iter().copied().enumerate().collect();
+            assert_eq!(found, expected);
+        }
+    });
 }
