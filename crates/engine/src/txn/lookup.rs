@@ -140,7 +140,10 @@ impl Session {
         let found = lookup.index.find_first(&value, &mut self.key, |id| {
             match lookup.read_if_key(core, no, snapshot, id, &value, row) {
                 true => ControlFlow::Break(id),
-                false => ControlFlow::Continue(dependency = dependency.max(row.cts())),
+                false => {
+                    dependency = dependency.max(row.cts());
+                    ControlFlow::Continue(())
+                }
             }
         });
         match found {
@@ -175,7 +178,7 @@ impl Session {
             }
             for (i, guess) in guesses.iter().enumerate() {
                 let key = |column| value(start + i, column);
-                let is_right = guess.is_some_and(|id| self.is_at(lookup, id, &key, row));
+                let is_right = guess.is_some_and(|id| self.is_at(lookup, id, key, row));
                 let id = if is_right { *guess } else { self.look_up(lookup, key, row) };
                 if let Some(id) = id {
                     found(start + i, id, row);
