@@ -4,6 +4,7 @@
 //! |---|---|
 //! | (nothing), `1`, `2`, `4` | so many streams, each a directory below the database's own |
 //! | `DIR` (repeatable) | a stream in each of these directories: another disk, an SSD, a tmpfs |
+//! | a block device (repeatable) | a stream on each of these devices, without a file system; blank at first, and again when the run ends |
 //! | `model:KEY=VALUE,...` (repeatable) | modelled devices, whose files lie below the database's own directory |
 //!
 //! | key | meaning | default |
@@ -14,9 +15,9 @@
 //! | `answer=1ms` | what the cache's controller takes to answer | 0.1ms |
 //! | `count=4` | so many devices of this kind | 1 |
 //!
-//! Systems with one log take the first place. Only ours can be put on a modelled device: the others write files by themselves.
+//! Systems with one log take the first place. Only ours, embedded, can be put on models and block devices: the others write files by themselves.
 
-use crate::device::{Cache, Model, ModelledIo};
+use crate::device::{Cache, LogFiles, Model, ModelledIo, RawDevice, RawIo, raw};
 use crate::error::{BenchError, on};
 use crate::machine::disk_available;
 use std::collections::BTreeMap;
@@ -30,12 +31,15 @@ use std::time::Duration;
 
 /// As many directories as a machine may have log disks.
 const STREAMS_MAX: usize = 16;
+/// Of the log files on a block device: the engine's own.
+const SEGMENT_BYTES: u64 = 64 << 20;
 const ANSWER: Duration = Duration::from_micros(100);
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum LogPlan {
     Streams(usize),
     Directories(Vec<PathBuf>),
+    Raw(Vec<PathBuf>),
     Modelled(Modelled),
 }
 
@@ -80,7 +84,7 @@ impl fmt::Display for LogPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LogPlan::Streams(streams) => write!(f, "{streams}"),
-            LogPlan::Directories(dirs) => {
+            LogPlan::Directories(dirs) | LogPlan::Raw(dirs) => {
                 let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
                 f.write_str(&dirs.join(","))
             }
@@ -96,10 +100,11 @@ impl LogPlan {
 
     /// The plan of several `--log` options: directories add up, models too, a number stands alone.
     pub fn of_all(plans: &[LogPlan]) -> Result<LogPlan, String> {
-        let (mut dirs, mut models, mut said) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut dirs, mut raw, mut models, mut said) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for plan in plans {
             match plan {
                 LogPlan::Directories(more) => dirs.extend(more.iter().cloned()),
+                LogPlan::Raw(more) => raw.extend(more.iter().cloned()),
                 LogPlan::Modelled(more) => {
                     models.extend(more.models.iter().copied());
                     said.push(more.said.clone());
@@ -112,14 +117,15 @@ impl LogPlan {
                 }
             }
         }
-        if dirs.len().max(models.len()) > STREAMS_MAX {
+        if dirs.len().max(models.len()).max(raw.len()) > STREAMS_MAX {
             return Err(format!("--log: at most {STREAMS_MAX} devices"));
         }
-        match (dirs.is_empty(), models.is_empty()) {
-            (true, true) => Ok(LogPlan::default()),
-            (false, true) => Ok(LogPlan::Directories(dirs)),
-            (true, false) => Ok(LogPlan::of_models(models, said.join(" "))),
-            (false, false) => Err("--log: directories or models, not both in one run".to_owned()),
+        match (dirs.is_empty(), raw.is_empty(), models.is_empty()) {
+            (true, true, true) => Ok(LogPlan::default()),
+            (false, true, true) => Ok(LogPlan::Directories(dirs)),
+            (true, false, true) => Ok(LogPlan::Raw(raw)),
+            (true, true, false) => Ok(LogPlan::of_models(models, said.join(" "))),
+            _ => Err("--log: directories, block devices or models, one kind in one run".to_owned()),
         }
     }
 
@@ -127,7 +133,7 @@ impl LogPlan {
     pub fn devices(&self) -> usize {
         match self {
             LogPlan::Streams(streams) => *streams,
-            LogPlan::Directories(dirs) => dirs.len(),
+            LogPlan::Directories(dirs) | LogPlan::Raw(dirs) => dirs.len(),
             LogPlan::Modelled(modelled) => modelled.models.len(),
         }
     }
@@ -136,12 +142,18 @@ impl LogPlan {
         matches!(self, LogPlan::Modelled(_))
     }
 
+    /// Whether only who opens the database in this process can use it.
+    pub fn is_in_process(&self) -> bool {
+        matches!(self, LogPlan::Modelled(_) | LogPlan::Raw(_))
+    }
+
     /// One directory for each, below `data` or, named after it, below each of the given ones.
     pub fn directories(&self, data: &Path) -> Vec<PathBuf> {
         let below = |streams: usize| (0..streams).map(|i| data.join(format!("log{i}"))).collect();
         match self {
             LogPlan::Streams(streams) => below(*streams),
             LogPlan::Modelled(modelled) => below(modelled.models.len()),
+            LogPlan::Raw(devices) => below(devices.len()),
             LogPlan::Directories(dirs) => {
                 let name = data.file_name().map_or_else(|| "log".into(), |name| name.to_string_lossy().into_owned());
                 dirs.iter().enumerate().map(|(i, dir)| dir.join(format!("freshet-bench-{name}-{i}"))).collect()
@@ -149,11 +161,24 @@ impl LogPlan {
         }
     }
 
-    /// The files to open a database in `data` on, if its log is on modelled devices.
-    pub fn modelled_io(&self, data: &Path) -> Option<Arc<ModelledIo>> {
-        let LogPlan::Modelled(modelled) = self else { return None };
-        let devices: Vec<_> = self.directories(data).into_iter().zip(modelled.models.iter().copied()).collect();
-        Some(ModelledIo::new(&devices, modelled.engaged.clone()))
+    /// The files to open a database in `data` on, if its log is not on directories.
+    pub fn files(&self, data: &Path) -> Result<Option<LogFiles>, BenchError> {
+        let dirs = self.directories(data);
+        match self {
+            LogPlan::Streams(_) | LogPlan::Directories(_) => Ok(None),
+            LogPlan::Modelled(modelled) => {
+                let devices: Vec<_> = dirs.into_iter().zip(modelled.models.iter().copied()).collect();
+                Ok(Some(LogFiles::Modelled(ModelledIo::new(&devices, modelled.engaged.clone()))))
+            }
+            LogPlan::Raw(paths) => {
+                let open = |(path, dir): (&PathBuf, &PathBuf)| {
+                    let opened = raw::length(path).and_then(|bytes| RawDevice::open(path, dir, bytes, SEGMENT_BYTES));
+                    opened.map_err(on(path))
+                };
+                let devices: Result<Vec<_>, BenchError> = paths.iter().zip(&dirs).map(open).collect();
+                Ok(Some(LogFiles::Raw(RawIo::new(devices?))))
+            }
+        }
     }
 
     /// Modelled devices take their time from now on, or no more: a database is made and loaded as fast as this machine can.
@@ -166,6 +191,10 @@ impl LogPlan {
     /// Whether a log of this size, all devices together, fits where the plan puts it; otherwise the need and the remedy.
     pub fn refuse_too_small(&self, data: &Path, log_size_bytes: u64) -> Result<(), BenchError> {
         let each = log_size_bytes / self.devices() as u64;
+        if let LogPlan::Raw(paths) = self {
+            let too_small = |path: &PathBuf, free: u64| need_room(path, each + raw::RESERVED_BYTES, free);
+            return paths.iter().try_for_each(|path| too_small(path, raw::length(path).map_err(on(path))?));
+        }
         let mut needs: BTreeMap<u64, (&Path, u64)> = BTreeMap::new();
         let parents: Vec<&Path> = match self {
             LogPlan::Directories(dirs) => dirs.iter().map(PathBuf::as_path).collect(),
@@ -177,28 +206,37 @@ impl LogPlan {
             needs.entry(file_system).or_insert((parent, 0)).1 += each;
         }
         for (parent, need) in needs.into_values() {
-            let free = disk_available(parent)?;
-            if free < need {
-                return Err(BenchError::Machine(format!(
-                    "{}: the log needs {} MiB there, {} MiB are free; make room, or give other directories with --log",
-                    parent.display(),
-                    need.div_ceil(1 << 20),
-                    free >> 20
-                )));
-            }
+            need_room(parent, need, disk_available(parent)?)?;
         }
         Ok(())
     }
 }
 
-/// What one database's log leaves in directories that were given for it, gone when this goes.
+fn need_room(place: &Path, need: u64, free: u64) -> Result<(), BenchError> {
+    if free >= need {
+        return Ok(());
+    }
+    Err(BenchError::Machine(format!(
+        "{}: the log needs {} MiB there, {} MiB are free; make room, or give larger or more places with --log",
+        place.display(),
+        need.div_ceil(1 << 20),
+        free >> 20
+    )))
+}
+
+/// What one database's log leaves in directories and on devices that were given for it, gone when this goes.
 pub struct Laid {
     dirs: Vec<PathBuf>,
+    devices: Vec<PathBuf>,
 }
 
 impl Laid {
     pub fn at(log: LogPlan, data: &Path) -> Laid {
-        Laid { dirs: if let LogPlan::Directories(_) = log { log.directories(data) } else { Vec::new() } }
+        match log {
+            LogPlan::Directories(_) => Laid { dirs: log.directories(data), devices: Vec::new() },
+            LogPlan::Raw(devices) => Laid { dirs: Vec::new(), devices },
+            LogPlan::Streams(_) | LogPlan::Modelled(_) => Laid { dirs: Vec::new(), devices: Vec::new() },
+        }
     }
 }
 
@@ -208,16 +246,17 @@ impl Drop for Laid {
             // What cannot be removed lies where the user put it, under a name that says what it is.
             let _ = std::fs::remove_dir_all(dir);
         }
+        for device in &self.devices {
+            // A device that cannot be cleared holds our log until somebody does; the next run says so.
+            let _ = raw::clear(device);
+        }
     }
 }
 
 fn directory(text: &str) -> Result<LogPlan, String> {
     let path = PathBuf::from(text);
     match std::fs::metadata(&path) {
-        Ok(meta) if meta.file_type().is_block_device() => Err(format!(
-            "{text} is a raw block device, which the log does not write to: make a file system on it and give its directory \
-             (mkfs.ext4 {text} && mount {text} /mnt, then --log /mnt)"
-        )),
+        Ok(meta) if meta.file_type().is_block_device() => Ok(LogPlan::Raw(vec![path])),
         Ok(meta) if meta.is_dir() => Ok(LogPlan::Directories(vec![path])),
         _ => Err(format!("there is no directory {text}")),
     }
@@ -303,9 +342,8 @@ mod tests {
         let cache = Some(Cache { bytes: 24_000_000, answer: Duration::from_micros(500) });
         let model = Model { flush: Duration::from_millis(8), bandwidth_bytes_per_s: Some(40_000_000), cache };
         assert_eq!(plan, LogPlan::of_models(vec![model; 4], ""));
-        assert!(
-            plan.modelled_io(Path::new("/x")).is_some() && LogPlan::default().modelled_io(Path::new("/x")).is_none()
-        );
+        let has_files = |plan: &LogPlan| plan.files(Path::new("/x")).expect("nothing is opened").is_some();
+        assert!(has_files(&plan) && !has_files(&LogPlan::default()));
         let both =
             LogPlan::of_all(&[plan.clone(), "model:flush=1ms".parse().expect("a model")]).expect("models add up");
         assert_eq!(both.devices(), 5);

@@ -257,12 +257,13 @@ fn beside_load<T>(
     if !device.is_shared {
         return work();
     }
-    let Some(io) = &running.setup.modelled_io else { return work() };
+    let Some(files) = &running.setup.log_files else { return work() };
+    let io = files.io();
     let stop = AtomicBool::new(false);
     let turn = LOAD_TURN.min(Duration::from_secs_f64(suite.args.seconds / 4.0));
     let path = running.setup.log.directories(&running.setup.dir).swap_remove(0).join("load.tmp");
     std::thread::scope(|scope| {
-        let loading = scope.spawn(|| load_device(&**io, &path, turn, &stop));
+        let loading = scope.spawn(|| load_device(&*io, &path, turn, &stop));
         let worked = work();
         stop.store(true, Ordering::Relaxed);
         let loaded = loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

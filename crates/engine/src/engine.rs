@@ -11,8 +11,9 @@ pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointRep
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId};
 use crate::inspect::{self, Subject};
+pub use crate::io::device::DeviceFacts;
 use crate::io::os::{OsClock, OsIo};
-use crate::io::{Clock, Io, Lock};
+use crate::io::{Clock, Io, Lock, device};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 pub use crate::mem::HugeUse;
 pub use crate::mem::{Account, Claim, Kind};
@@ -273,6 +274,8 @@ struct Inner {
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     has_threads: bool,
+    /// What was found out about the log's devices; nothing where the caller drives the engine.
+    log_devices: Vec<DeviceFacts>,
     _locks: Vec<Box<dyn Lock>>,
 }
 
@@ -326,7 +329,13 @@ impl Engine {
     }
 
     fn start(io: Arc<dyn Io>, clock: Arc<dyn Clock>, options: Options, threads: bool) -> Result<Engine, OpenError> {
-        let inner = Arc::new(open(io, clock, options, threads)?);
+        let mut inner = open(io.clone(), clock, options, threads)?;
+        if threads {
+            // After the open, which holds the directories' locks.
+            let LogOptions { dirs, direct_io, .. } = inner.options.log_options();
+            inner.log_devices = dirs.iter().map(|dir| device::probe(&*io, dir, direct_io)).collect();
+        }
+        let inner = Arc::new(inner);
         let engine = Engine { inner: Arc::new(Handle(inner.clone())) };
         if threads {
             engine.spawn_threads();
@@ -530,6 +539,11 @@ impl Engine {
         [("pages", uses[0]), ("versions", uses[1]), ("indexes", uses[2])]
     }
 
+    /// What the log's devices promise, as far as it was found out when the database was opened.
+    pub fn log_devices(&self) -> &[DeviceFacts] {
+        &self.inner.0.log_devices
+    }
+
     /// What this machine or file system lacks that would make it faster, a line each.
     pub fn runs_without(&self) -> Vec<String> {
         let options = &self.inner.0.options;
@@ -719,6 +733,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
         closing: AtomicBool::new(false),
         threads: Mutex::default(),
         has_threads,
+        log_devices: Vec::new(),
         _locks: locks,
     })
 }

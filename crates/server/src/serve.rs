@@ -84,6 +84,9 @@ pub fn run(args: Args) -> ExitCode {
         Ok(ending) => ending,
         Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
     };
+    for device in database.engine().log_devices() {
+        tracing::info!("log {device}");
+    }
     for missing in database.runs_without() {
         tracing::info!("runs without {missing}");
     }

@@ -187,7 +187,6 @@ pub struct Session {
     engine: Engine,
     inner: freshet_engine::txn::Session,
     cache: Arc<StatementCache>,
-    scratch: Scratch,
     looking: PointScratch,
     interrupt: Interrupt,
     inline_limit: Option<Duration>,
@@ -232,7 +231,6 @@ impl Session {
             inner,
             engine: engine.clone(),
             cache,
-            scratch: Scratch::default(),
             looking: PointScratch::default(),
             interrupt,
             inline_limit: None,
@@ -681,11 +679,12 @@ impl Session {
             };
         }
         self.interrupt.limit_inline(self.inline_limit);
+        let mut scratch = Scratch::of_thread();
         let mut run = Run {
             engine: &mut self.inner,
             parameters,
             env: &self.env,
-            scratch: &mut self.scratch,
+            scratch: &mut scratch,
             interrupt: &mut self.interrupt,
         };
         let mut warning = None;
@@ -700,6 +699,7 @@ impl Session {
             }),
             other => unreachable!("invariant: only statements on rows and schema run: {other:?}"),
         };
+        scratch.leave_to_thread();
         match result {
             Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, warning),
             Err(Halt::Error(error)) => Err(self.statement_failed(read_only_error(error, statement))),

@@ -3,7 +3,7 @@
 //! One thread serves many sessions: a statement that changes something returns a ticket at its commit, and the session stays busy until the
 //! ticket is durable, exactly as a program that embeds Freshet would do it.
 
-use super::native::{LOAD_BATCH, facts, options};
+use super::native::{LOAD_BATCH, facts, next_batch, options};
 use super::sql::{Dialect, Say, Statements, definition, index_definition};
 use super::{
     Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
@@ -37,8 +37,8 @@ impl From<SqlError> for BenchError {
 
 impl Embedded {
     fn open(setup: &Setup) -> Result<Embedded, BenchError> {
-        let db = match &setup.modelled_io {
-            Some(io) => Database::open_on(io.clone(), options(setup))?,
+        let db = match &setup.log_files {
+            Some(files) => Database::open_on(files.io(), options(setup))?,
             None => Database::open(options(setup))?,
         };
         Ok(Embedded { db, tables: Vec::new() })
@@ -57,6 +57,32 @@ fn datum(cell: i64, ty: Ty) -> Datum {
     }
 }
 
+impl Embedded {
+    /// Into an empty table.
+    fn load_in_bulk(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
+        let shape = &self.tables[loading.table];
+        let load = self.db.bulk_load(shape.name)?;
+        let next = AtomicU64::new(loading.rows.start);
+        let append = |_: usize| -> Result<(), BenchError> {
+            let mut appender = load.appender()?;
+            let (mut cells, mut values) = (Vec::new(), Vec::new());
+            while let Some(ids) = next_batch(&next, loading, LOAD_BATCH) {
+                for id in ids.clone() {
+                    cells.clear();
+                    (shape.row)(id, &mut cells);
+                    fill(shape, &cells, &mut values);
+                    appender.append(&values)?;
+                }
+                loading.done.fetch_add(ids.end - ids.start, Ordering::Relaxed);
+            }
+            Ok(appender.finish()?)
+        };
+        on_threads(loading.threads, append)?;
+        load.commit()?;
+        Ok(())
+    }
+}
+
 impl Adapter for Embedded {
     fn create(&mut self, tables: &[TableShape]) -> Result<(), BenchError> {
         let mut session = self.db.session()?;
@@ -68,6 +94,9 @@ impl Adapter for Embedded {
     }
 
     fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
+        if loading.rows.start == 0 {
+            return self.load_in_bulk(loading);
+        }
         let shape = &self.tables[loading.table];
         let next = AtomicU64::new(loading.rows.start);
         let work = |_: usize| -> Result<Ticket, BenchError> {
@@ -75,22 +104,18 @@ impl Adapter for Embedded {
             let insert = session.prepare(&Say::Insert { table: loading.table }.text(&self.tables))?;
             let (mut cells, mut parameters) = (Vec::new(), Vec::new());
             let mut last = NEVER;
-            loop {
-                let first = next.fetch_add(LOAD_BATCH, Ordering::Relaxed);
-                if first >= loading.rows.end {
-                    return Ok(last);
-                }
-                let end = loading.rows.end.min(first + LOAD_BATCH);
+            while let Some(ids) = next_batch(&next, loading, LOAD_BATCH) {
                 let mut transaction = session.begin()?;
-                for id in first..end {
+                for id in ids.clone() {
                     cells.clear();
                     (shape.row)(id, &mut cells);
                     fill(shape, &cells, &mut parameters);
                     transaction.execute(&insert, &parameters)?;
                 }
                 last = transaction.commit_ticket()?;
-                loading.done.fetch_add(end - first, Ordering::Relaxed);
+                loading.done.fetch_add(ids.end - ids.start, Ordering::Relaxed);
             }
+            Ok(last)
         };
         let last = on_threads(loading.threads, work)?.into_iter().max().unwrap_or(NEVER);
         Ok(self.db.wait(last)?)

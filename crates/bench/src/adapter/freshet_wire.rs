@@ -47,9 +47,9 @@ fn program() -> Result<PathBuf, Missing> {
 
 impl Wire {
     fn start(setup: &Setup) -> Result<Wire, BenchError> {
-        if setup.log.is_modelled() {
+        if setup.log.is_in_process() {
             return Err(BenchError::Usage(
-                "freshet-wire is a process of its own, which has no modelled devices: leave it out, or give directories as --log".into(),
+                "freshet-wire is a process of its own, which has no modelled or raw devices: leave it out, or give directories as --log".into(),
             ));
         }
         let at = free_address()?;

@@ -32,12 +32,11 @@ pub mod wire;
 pub mod freshet_wire;
 pub mod postgres;
 
-use crate::device::ModelledIo;
+use crate::device::LogFiles;
 use crate::error::BenchError;
 use crate::log_plan::LogPlan;
 use crate::shape::{IndexShape, TableShape};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// How a system is set up. Every adapter asserts that it is.
@@ -51,20 +50,20 @@ pub struct Setup {
     pub sessions_max: usize,
     /// Connections of one driver, at most, where there are connections: sessions beyond share them.
     pub connections: usize,
-    /// The files of the log's modelled devices, if it has such.
-    pub modelled_io: Option<Arc<ModelledIo>>,
+    /// The log's files, where it does not lie on directories.
+    pub log_files: Option<LogFiles>,
 }
 
 impl Setup {
-    pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Setup {
-        let modelled_io = log.modelled_io(&dir);
-        Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, modelled_io }
+    pub fn new(dir: PathBuf, log: LogPlan, memory_bytes: u64, sessions_max: usize) -> Result<Setup, BenchError> {
+        let log_files = log.files(&dir)?;
+        Ok(Setup { dir, log, memory_bytes, sessions_max, connections: CONNECTIONS_USUAL, log_files })
     }
 
     /// Modelled devices take their time from now on, or no more. Before, the log's files that are made ahead are made: on a device that has
     /// served for a while they are recycled.
     pub fn engage(&self, engaged: bool) {
-        if let (Some(io), true) = (&self.modelled_io, engaged) {
+        if let (Some(LogFiles::Modelled(io)), true) = (&self.log_files, engaged) {
             io.settle();
         }
         self.log.engage(engaged);

@@ -1,17 +1,18 @@
 //! `freshet-native`: the engine's row API, without SQL. What SQL costs is the difference to `freshet`.
 
-use super::{
-    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
-};
+mod rows;
+
+use super::{Adapter, Answer, Completion, Content, Driver, Facts, Kind, Loading, Op, Setup, Submitted, on_threads};
 use crate::error::BenchError;
-use crate::shape::{IndexShape, Order, TableShape, Ty, text_of};
+use crate::shape::{IndexShape, Order, TableShape, Ty};
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::Cts;
-use freshet_engine::schema::{KeyBuf, KeyColumn, KeyPart, Row, Type, Value};
-use freshet_engine::txn::{Direction, Isolation, Locked, Session, Stop, TableCursor};
+use freshet_engine::schema::{KeyColumn, Row, Type};
+use freshet_engine::txn::{Isolation, Session, Stop, TableCursor};
+use rows::{Scratch, Tables, fill, int};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const KIND: Kind = Kind {
@@ -52,16 +53,15 @@ pub(super) fn facts(engine: &Engine) -> Facts {
 pub struct Native {
     engine: Engine,
     shapes: Vec<TableShape>,
-    tables: Vec<Arc<Table>>,
 }
 
 impl Native {
     fn open(setup: &Setup) -> Result<Native, BenchError> {
-        let engine = match &setup.modelled_io {
-            Some(io) => Engine::open_on(io.clone(), options(setup))?,
+        let engine = match &setup.log_files {
+            Some(files) => Engine::open_on(files.io(), options(setup))?,
             None => Engine::open(options(setup))?,
         };
-        Ok(Native { engine, shapes: Vec::new(), tables: Vec::new() })
+        Ok(Native { engine, shapes: Vec::new() })
     }
 }
 
@@ -93,13 +93,19 @@ fn index_definition(shape: &TableShape, index: &IndexShape) -> IndexDef {
 /// Runs `work` as one transaction, waiting on this thread where it must.
 fn transact<T>(
     session: &mut Session,
-    mut work: impl FnMut(&mut Session) -> Result<T, Stop>,
+    work: impl FnMut(&mut Session) -> Result<T, Stop>,
 ) -> Result<(T, Cts), BenchError> {
     session.begin(Isolation::ReadCommitted, false);
-    let value = loop {
+    let value = statement(session, work)?;
+    Ok((value, commit(session)?))
+}
+
+/// One statement of a transaction; after an error the transaction is over.
+fn statement<T>(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<T, Stop>) -> Result<T, BenchError> {
+    loop {
         session.begin_statement();
         match work(session) {
-            Ok(value) => break value,
+            Ok(value) => return Ok(value),
             Err(Stop::Wait(mut token)) => {
                 session.rollback_statement();
                 token.block(None);
@@ -109,35 +115,82 @@ fn transact<T>(
                 return Err(error.into());
             }
         }
-    };
+    }
+}
+
+fn commit(session: &mut Session) -> Result<Cts, BenchError> {
     loop {
         match session.commit() {
-            Ok(committed) => return Ok((value, committed.cts)),
+            Ok(committed) => return Ok(committed.cts),
             Err(Stop::Wait(mut token)) => drop(token.block(None)),
             Err(Stop::Error(error)) => return Err(error.into()),
         }
     }
 }
 
-fn fill(table: &Table, shape: &TableShape, row: &mut Row, cells: &[i64], text: &mut String) {
-    row.reset(&table.layout);
-    for (i, (&cell, column)) in cells.iter().zip(&shape.columns).enumerate() {
-        match column.ty {
-            Ty::Bool => row.set(&table.layout, i, &Value::Bool(cell != 0)),
-            Ty::Char(_) => {
-                text_of(cell, text);
-                row.set(&table.layout, i, &Value::Bytes(text.as_bytes()));
-            }
-            _ => row.set(&table.layout, i, &Value::Int(cell)),
-        }
+/// The next rows of a load that several threads share.
+pub(super) fn next_batch(next: &AtomicU64, loading: &Loading<'_>, rows: u64) -> Option<Range<u64>> {
+    let first = next.fetch_add(rows, Ordering::Relaxed);
+    (first < loading.rows.end).then(|| first..loading.rows.end.min(first + rows))
+}
+
+/// Makes rows from their numbers.
+#[derive(Default)]
+struct Filler {
+    row: Row,
+    cells: Vec<i64>,
+    text: String,
+}
+
+impl Filler {
+    fn row(&mut self, table: &Table, shape: &TableShape, id: u64) -> &mut Row {
+        self.cells.clear();
+        (shape.row)(id, &mut self.cells);
+        fill(table, shape, &mut self.row, &self.cells, &mut self.text);
+        &mut self.row
     }
 }
 
-fn int(value: Value<'_>) -> i64 {
-    match value {
-        Value::Int(n) => n,
-        Value::Bool(b) => i64::from(b),
-        _ => 0,
+impl Native {
+    fn tables(&self) -> Result<Tables, BenchError> {
+        Tables::of(&self.engine.schema(), &self.shapes)
+    }
+
+    /// Into an empty table.
+    fn load_in_bulk(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
+        let shape = &self.shapes[loading.table];
+        let mut session = self.engine.connect()?;
+        session.begin(Isolation::ReadCommitted, false);
+        let mut load = statement(&mut session, |s| s.begin_load(shape.name))?;
+        session.rest();
+        let next = AtomicU64::new(loading.rows.start);
+        let append = |_: usize| -> Result<(), BenchError> {
+            let mut appender = load.appender()?;
+            let mut filler = Filler::default();
+            while let Some(ids) = next_batch(&next, loading, LOAD_BATCH) {
+                for id in ids.clone() {
+                    let row = filler.row(load.table(), shape, id);
+                    until_done(|| appender.append(row))?;
+                }
+                loading.done.fetch_add(ids.end - ids.start, Ordering::Relaxed);
+            }
+            until_done(|| appender.finish())
+        };
+        on_threads(loading.threads, append)?;
+        statement(&mut session, |s| s.finish_load(&mut load))?;
+        let cts = commit(&mut session)?;
+        Ok(self.engine.wait_durable(cts).wait()?)
+    }
+}
+
+/// A step of an appender, again after every wait.
+fn until_done(mut step: impl FnMut() -> Result<(), Stop>) -> Result<(), BenchError> {
+    loop {
+        match step() {
+            Ok(()) => return Ok(()),
+            Err(Stop::Wait(mut token)) => drop(token.block(None)),
+            Err(Stop::Error(error)) => return Err(error.into()),
+        }
     }
 }
 
@@ -150,39 +203,27 @@ impl Adapter for Native {
             self.engine.wait_durable(cts).wait()?;
         }
         self.shapes = tables.to_vec();
-        session.begin_read();
-        session.begin_statement();
-        for shape in tables {
-            let table = session.schema().table(shape.name).cloned();
-            self.tables.push(table.ok_or_else(|| BenchError::WrongData(format!("{} is not there", shape.name)))?);
-        }
-        session.rollback();
         Ok(())
     }
 
     fn load(&self, loading: &Loading<'_>) -> Result<(), BenchError> {
-        let (table, shape) = (&self.tables[loading.table], &self.shapes[loading.table]);
+        if loading.rows.start == 0 {
+            return self.load_in_bulk(loading);
+        }
+        let (tables, shape) = (self.tables()?, &self.shapes[loading.table]);
+        let table = &tables.tables[loading.table];
         let next = AtomicU64::new(loading.rows.start);
         let work = |_: usize| -> Result<Cts, BenchError> {
             let mut session = self.engine.connect()?;
-            let (mut row, mut cells, mut text) = (Row::default(), Vec::new(), String::new());
+            let mut filler = Filler::default();
             let mut last = Cts::ZERO;
-            loop {
-                let first = next.fetch_add(LOAD_BATCH, Ordering::Relaxed);
-                if first >= loading.rows.end {
-                    return Ok(last);
-                }
-                let end = loading.rows.end.min(first + LOAD_BATCH);
+            while let Some(ids) = next_batch(&next, loading, LOAD_BATCH) {
                 (_, last) = transact(&mut session, |s| {
-                    (first..end).try_for_each(|id| {
-                        cells.clear();
-                        (shape.row)(id, &mut cells);
-                        fill(table, shape, &mut row, &cells, &mut text);
-                        s.insert(table, &mut row).map(drop)
-                    })
+                    ids.clone().try_for_each(|id| s.insert(table, filler.row(table, shape, id)).map(drop))
                 })?;
-                loading.done.fetch_add(end - first, Ordering::Relaxed);
+                loading.done.fetch_add(ids.end - ids.start, Ordering::Relaxed);
             }
+            Ok(last)
         };
         let last = on_threads(loading.threads, work)?.into_iter().max().unwrap_or(Cts::ZERO);
         Ok(self.engine.wait_durable(last).wait()?)
@@ -191,7 +232,8 @@ impl Adapter for Native {
     fn driver<'a>(&'a self, sessions: usize, durable: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
         let all: Result<Vec<Session>, _> = (0..sessions).map(|_| self.engine.connect()).collect();
         Ok(Box::new(NativeDriver {
-            native: self,
+            engine: &self.engine,
+            tables: self.tables()?,
             sessions: all?,
             durable,
             flying: VecDeque::new(),
@@ -200,7 +242,8 @@ impl Adapter for Native {
     }
 
     fn content(&self, table: usize) -> Result<Content, BenchError> {
-        let (table, shape) = (&self.tables[table], &self.shapes[table]);
+        let (tables, shape) = (self.tables()?, &self.shapes[table]);
+        let table = &tables.tables[table];
         let mut session = self.engine.connect()?;
         session.begin_read();
         session.begin_statement();
@@ -228,8 +271,6 @@ impl Adapter for Native {
         let (_, cts) = transact(&mut session, |s| s.create_index(shape.name, def.clone()))?;
         self.engine.wait_durable(cts).wait()?;
         shape.indexes.push(index.clone());
-        let found = self.engine.schema().table(shape.name).cloned();
-        self.tables[table] = found.ok_or_else(|| BenchError::WrongData(format!("{} is not there", shape.name)))?;
         Ok(true)
     }
 
@@ -249,19 +290,9 @@ struct Flying {
     answer: Answer,
 }
 
-#[derive(Default)]
-struct Scratch {
-    row: Row,
-    new: Row,
-    text: String,
-    cells: Vec<i64>,
-    lower: KeyBuf,
-    upper: KeyBuf,
-    candidates: Vec<freshet_engine::ids::RowId>,
-}
-
 struct NativeDriver<'a> {
-    native: &'a Native,
+    engine: &'a Engine,
+    tables: Tables,
     sessions: Vec<Session>,
     durable: bool,
     /// In order of commit: oldest first.
@@ -272,7 +303,7 @@ struct NativeDriver<'a> {
 impl NativeDriver<'_> {
     fn take_durable(&mut self, done: &mut Vec<Completion>) {
         while let Some(oldest) = self.flying.front()
-            && self.native.engine.is_durable(oldest.cts)
+            && self.engine.is_durable(oldest.cts)
         {
             done.push(Completion { session: oldest.session, answer: oldest.answer });
             self.flying.pop_front();
@@ -282,13 +313,13 @@ impl NativeDriver<'_> {
 
 impl Driver for NativeDriver<'_> {
     fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
-        let (native, scratch) = (self.native, &mut self.scratch);
+        let (tables, scratch) = (&self.tables, &mut self.scratch);
         let engine_session = &mut self.sessions[session];
         let (answer, cts) = match op {
             Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => {
                 engine_session.begin_read();
                 engine_session.begin_statement();
-                let answer = native.read(engine_session, op, scratch);
+                let answer = tables.read(engine_session, op, scratch);
                 let cts = engine_session.dependency();
                 engine_session.rollback();
                 (answer, cts)
@@ -296,17 +327,17 @@ impl Driver for NativeDriver<'_> {
             Op::Transaction(ops) => transact(engine_session, |s| {
                 let mut answer = Answer::default();
                 for op in *ops {
-                    answer.add(native.statement(s, op, scratch)?);
+                    answer.add(tables.statement(s, op, scratch)?);
                 }
                 Ok(answer)
             })?,
-            op => transact(engine_session, |s| native.statement(s, op, scratch))?,
+            op => transact(engine_session, |s| tables.statement(s, op, scratch))?,
         };
         if !self.durable {
             engine_session.acknowledged_deferred(cts);
             return Ok(Submitted::Done(answer));
         }
-        if cts == Cts::ZERO || native.engine.is_durable(cts) {
+        if cts == Cts::ZERO || self.engine.is_durable(cts) {
             return Ok(Submitted::Done(answer));
         }
         self.flying.push_back(Flying { cts, session, answer });
@@ -317,136 +348,9 @@ impl Driver for NativeDriver<'_> {
         let before = done.len();
         self.take_durable(done);
         if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
-            self.native.engine.wait_durable(oldest.cts).wait()?;
+            self.engine.wait_durable(oldest.cts).wait()?;
             self.take_durable(done);
         }
         Ok(())
-    }
-}
-
-impl Native {
-    /// One statement of a transaction.
-    fn statement(&self, session: &mut Session, op: &Op<'_>, scratch: &mut Scratch) -> Result<Answer, Stop> {
-        match *op {
-            Op::Update { table, index, key, column, add } => {
-                self.change(session, table, index, key, scratch, |s, table, id, scratch| {
-                    scratch.new.copy_from(&scratch.row);
-                    let sum = int(scratch.row.get(&table.layout, column)).wrapping_add(add);
-                    scratch.new.set(&table.layout, column, &Value::Int(sum));
-                    s.update(table, id, &scratch.row, &mut scratch.new)
-                })
-            }
-            Op::Delete { table, index, key } => {
-                self.change(session, table, index, key, scratch, |s, table, id, scratch| {
-                    s.delete(table, id, &scratch.row)
-                })
-            }
-            Op::InsertRow { table, id } => {
-                scratch.cells.clear();
-                (self.shapes[table].row)(id, &mut scratch.cells);
-                let (new, text) = (&mut scratch.new, &mut scratch.text);
-                fill(&self.tables[table], &self.shapes[table], new, &scratch.cells, text);
-                session.insert(&self.tables[table], &mut scratch.new)?;
-                Ok(Answer { rows: 1, sum: 0 })
-            }
-            Op::Insert { table, cells } => {
-                fill(&self.tables[table], &self.shapes[table], &mut scratch.new, cells, &mut scratch.text);
-                session.insert(&self.tables[table], &mut scratch.new)?;
-                Ok(Answer { rows: 1, sum: 0 })
-            }
-            Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } | Op::Transaction(_) => {
-                Ok(self.read(session, op, scratch))
-            }
-        }
-    }
-
-    /// Finds the row, locks it, and runs `work` on it. `scratch.row` is its newest version.
-    fn change(
-        &self,
-        session: &mut Session,
-        table: usize,
-        index: usize,
-        key: i64,
-        scratch: &mut Scratch,
-        work: impl FnOnce(&mut Session, &Arc<Table>, freshet_engine::ids::RowId, &mut Scratch) -> Result<(), Stop>,
-    ) -> Result<Answer, Stop> {
-        let table = &self.tables[table];
-        let Some(id) = session.get(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row) else {
-            return Ok(Answer::default());
-        };
-        if session.lock(table, id, &mut scratch.row)? == Locked::Gone {
-            return Ok(Answer::default());
-        }
-        work(session, table, id, scratch)?;
-        Ok(Answer { rows: 1, sum: 0 })
-    }
-
-    fn read(&self, session: &mut Session, op: &Op<'_>, scratch: &mut Scratch) -> Answer {
-        let mut answer = Answer::default();
-        match *op {
-            Op::Search { table, index, key, fetch } => {
-                self.search(session, (table, index), key, fetch, scratch, &mut answer)
-            }
-            Op::SearchMany { table, index, keys } => {
-                keys.iter()
-                    .for_each(|&key| self.search(session, (table, index), key, Fetch::Counter, scratch, &mut answer));
-            }
-            Op::Traverse { table, index, key, rows } => {
-                let (table, counter) = (&self.tables[table], self.shapes[table].counter);
-                let index = &table.indexes[index];
-                index.spec.encode(&mut scratch.lower, |_| KeyPart::Value(Value::Int(key)));
-                index.spec.encode(&mut scratch.upper, |_| KeyPart::Highest);
-                index.spec.pad_high(&mut scratch.upper);
-                let mut cursor = session.range(index, &scratch.lower, &scratch.upper, Direction::Forward);
-                for _ in 0..rows {
-                    if session.range_next(table, index, &mut cursor, &mut scratch.row).is_none() {
-                        break;
-                    }
-                    answer.add(Answer { rows: 1, sum: int(scratch.row.get(&table.layout, counter)) });
-                }
-            }
-            Op::Sum { table } => {
-                let (table, counter) = (&self.tables[table], self.shapes[table].counter);
-                let mut cursor = TableCursor::default();
-                while session.scan_next(table, &mut cursor, &mut scratch.row).is_some() {
-                    answer.add(Answer { rows: 1, sum: int(scratch.row.get(&table.layout, counter)) });
-                }
-            }
-            _ => unreachable!("only reads come here"),
-        }
-        answer
-    }
-
-    fn search(
-        &self,
-        session: &mut Session,
-        (table, index): (usize, usize),
-        key: i64,
-        fetch: Fetch,
-        scratch: &mut Scratch,
-        answer: &mut Answer,
-    ) {
-        let (table, shape) = (&self.tables[table], &self.shapes[table]);
-        let index = &table.indexes[index];
-        let mut take = |row: &Row| {
-            if fetch == Fetch::Row {
-                (0..shape.columns.len()).for_each(|column| _ = std::hint::black_box(row.get(&table.layout, column)));
-            }
-            answer.add(Answer { rows: 1, sum: int(row.get(&table.layout, shape.counter)) });
-        };
-        if index.def.unique {
-            if session.get(table, index, |_| Value::Int(key), &mut scratch.row).is_some() {
-                take(&scratch.row);
-            }
-            return;
-        }
-        let column = usize::from(index.def.columns[0].column);
-        scratch.candidates.clear();
-        session.lookup(table, index, |_| Value::Int(key), &mut scratch.candidates);
-        for &id in &scratch.candidates {
-            if session.read(table, id, &mut scratch.row) && int(scratch.row.get(&table.layout, column)) == key {
-                take(&scratch.row);
-            }
-        }
     }
 }

@@ -75,9 +75,9 @@ fn other_user() -> Result<Option<(u32, u32)>, BenchError> {
 
 impl Postgres {
     fn start(setup: &Setup) -> Result<Postgres, BenchError> {
-        if setup.log.is_modelled() {
+        if setup.log.is_in_process() {
             return Err(BenchError::Usage(
-                "postgres writes its files by itself, not to modelled devices: leave it out, or give directories as --log".into(),
+                "postgres writes its files by itself, not to modelled or raw devices: leave it out, or give directories as --log".into(),
             ));
         }
         let bin = programs().map_err(|missing| BenchError::Machine(missing.reason))?;

@@ -6,7 +6,10 @@ use crate::shape::{Order, record168};
 const ROWS: u64 = 300;
 
 fn setup(dir: &std::path::Path) -> Setup {
-    Setup { connections: 4, ..Setup::new(dir.to_owned(), LogPlan::default(), 256 << 20, 64) }
+    Setup {
+        connections: 4,
+        ..Setup::new(dir.to_owned(), LogPlan::default(), 256 << 20, 64).expect("nothing is opened")
+    }
 }
 
 /// Runs operations on all sessions at once and adds up what was answered.

@@ -20,6 +20,7 @@
 //!    about them: the kernel marks the pages clean (Rebello et al., ATC 2020). Callers give up, they do not retry.
 
 mod aligned;
+pub mod device;
 pub mod mem;
 pub mod os;
 mod readonly;

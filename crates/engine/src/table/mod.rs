@@ -42,6 +42,8 @@ pub(crate) enum NoSlot {
 #[derive(Default)]
 struct Allocation {
     free: Vec<RowId>,
+    /// The page that the last new slot was of, with its ordinal: asking the list of pages for each would write a line that all share.
+    page: Option<(u64, PageNo)>,
 }
 
 /// Where a container's memory is.
@@ -146,9 +148,14 @@ impl Container {
             return Ok(row);
         }
         let next = self.high_water.load(Ordering::Relaxed);
-        let row = self.nth(next).ok_or(NoSlot::NeedsPage)?;
+        let (ordinal, slot) = (next / self.slots_per_page, next % self.slots_per_page);
+        let page = match allocation.page {
+            Some((at, page)) if at == ordinal => page,
+            _ => *self.pages.read().get(ordinal as usize).ok_or(NoSlot::NeedsPage)?,
+        };
+        allocation.page = Some((ordinal, page));
         self.high_water.store(next + 1, Ordering::Release);
-        Ok(row)
+        Ok(RowId::new(page, slot as u16))
     }
 
     /// The slot at this position, if its page exists.
@@ -268,7 +275,7 @@ impl Container {
         // The lowest is given out first.
         free.reverse();
         self.account.hold(pages.len() as u64 * self.page_lists_bytes(), Claim::Forced);
-        self.allocation.lock().free = free;
+        *self.allocation.lock() = Allocation { free, page: None };
         *self.pages.write() = pages;
         self.high_water.store(high_water, Ordering::Release);
     }

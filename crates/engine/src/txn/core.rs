@@ -13,10 +13,11 @@ use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
 use crate::table::{Container, NoSlot, SessionNo, Store};
-use crate::txn::record;
+use crate::txn::record::{self, Changed};
 use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -101,6 +102,10 @@ pub(crate) struct Core {
 /// Threads take workers by their number, so that one thread meets its own.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 std::thread_local! {
+    /// Buffers for the commit record and for the words that a write changes. A thousand sessions that take turns on a thread find them in the
+    /// cache, where their own would be cold. Whoever takes one leaves it; another that is needed meanwhile is new.
+    pub(super) static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    pub(super) static CHANGED: Cell<Vec<Changed>> = const { Cell::new(Vec::new()) };
     static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 

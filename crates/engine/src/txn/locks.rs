@@ -11,7 +11,7 @@ use super::wait::Signal;
 use crate::ids::RowId;
 use crate::table::{SessionNo, Slot};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// What a waiter of a row wants when its turn comes.
@@ -33,13 +33,21 @@ pub(super) enum Asked {
 
 struct Waiter {
     session: SessionNo,
-    want: Want,
     signal: Arc<Signal>,
 }
 
 struct Queue {
     owner: SessionNo,
-    waiters: VecDeque<Waiter>,
+    /// Who wants the lock, in the order in which they asked.
+    heirs: VecDeque<Waiter>,
+    /// Who wants to know when the owner's transaction is over.
+    onlookers: Vec<Waiter>,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.heirs.is_empty() && self.onlookers.is_empty()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -74,9 +82,14 @@ impl LockTable {
         latched.set_head(head.with_waited(true));
         drop(latched);
         let signal = Arc::new(Signal::default());
-        let queue = graph.queues.entry(row).or_insert_with(|| Queue { owner, waiters: VecDeque::new() });
+        let queue =
+            graph.queues.entry(row).or_insert_with(|| Queue { owner, heirs: VecDeque::new(), onlookers: Vec::new() });
         debug_assert_eq!(queue.owner, owner);
-        queue.waiters.push_back(Waiter { session: me, want, signal: signal.clone() });
+        let waiter = Waiter { session: me, signal: signal.clone() };
+        match want {
+            Want::Lock => queue.heirs.push_back(waiter),
+            Want::End => queue.onlookers.push(waiter),
+        }
         graph.waiting.insert(me, WaitingFor::Row(row));
         if graph.has_cycle(me) {
             graph.leave(me);
@@ -109,21 +122,17 @@ impl LockTable {
         let graph = &mut *graph;
         let mut next = None;
         if let Some(queue) = graph.queues.get_mut(&row) {
-            // Whoever waited for the end has it, wherever in the queue: only the lock has one successor.
-            let waiters = std::mem::take(&mut queue.waiters);
-            for waiter in waiters {
-                if waiter.want == Want::Lock && next.is_some() {
-                    queue.waiters.push_back(waiter);
-                    continue;
-                }
+            // Whoever waited for the end has it; only the lock has one successor.
+            let heir = queue.heirs.pop_front();
+            if let Some(heir) = &heir {
+                next = Some(heir.session);
+                queue.owner = heir.session;
+            }
+            for waiter in heir.into_iter().chain(queue.onlookers.drain(..)) {
                 graph.waiting.remove(&waiter.session);
-                if waiter.want == Want::Lock {
-                    next = Some(waiter.session);
-                    queue.owner = waiter.session;
-                }
                 waiter.signal.tell();
             }
-            if queue.waiters.is_empty() {
+            if queue.is_empty() {
                 graph.queues.remove(&row);
             }
         }
@@ -156,7 +165,8 @@ impl Graph {
         match waited {
             WaitingFor::Row(row) => {
                 if let Some(queue) = self.queues.get_mut(&row) {
-                    queue.waiters.retain(|w| w.session != me);
+                    queue.heirs.retain(|w| w.session != me);
+                    queue.onlookers.retain(|w| w.session != me);
                 }
             }
             WaitingFor::Session(holder) => self.leave_end(me, holder),
@@ -175,7 +185,7 @@ impl Graph {
 
     /// Drops an empty queue together with the head's bit (invariant 2).
     fn settle_flag(&mut self, row: RowId, slot: Slot<'_>) {
-        if self.queues.get(&row).is_some_and(|q| q.waiters.is_empty()) {
+        if self.queues.get(&row).is_some_and(Queue::is_empty) {
             self.queues.remove(&row);
             let mut latched = slot.latch();
             let head = latched.head().with_waited(false);
@@ -183,30 +193,21 @@ impl Graph {
         }
     }
 
+    /// Whether `me` waits for itself. Each session waits for one thing, and each thing has one owner: there is one path to follow. Who is
+    /// before `me` in a queue waits for that queue's owner too; once he is the owner himself, his own next wait is looked at.
     fn has_cycle(&self, me: SessionNo) -> bool {
-        let mut seen = HashSet::new();
-        let mut open = self.blockers(me);
-        while let Some(session) = open.pop() {
+        let mut session = me;
+        // A path that is longer runs in a cycle without `me`, which whoever closed it has found.
+        for _ in 0..=self.waiting.len() {
+            session = match self.waiting.get(&session) {
+                None => return false,
+                Some(WaitingFor::Session(holder)) => *holder,
+                Some(WaitingFor::Row(row)) => self.queues.get(row).expect("invariant: a waiter's queue exists").owner,
+            };
             if session == me {
                 return true;
             }
-            if seen.insert(session) {
-                open.extend(self.blockers(session));
-            }
         }
         false
-    }
-
-    /// The owner of what `session` waits for, and those before it in the queue.
-    fn blockers(&self, session: SessionNo) -> Vec<SessionNo> {
-        match self.waiting.get(&session) {
-            None => Vec::new(),
-            Some(WaitingFor::Session(holder)) => vec![*holder],
-            Some(WaitingFor::Row(row)) => {
-                let queue = self.queues.get(row).expect("invariant: a waiter's queue exists");
-                let before = queue.waiters.iter().take_while(|w| w.session != session).map(|w| w.session);
-                std::iter::once(queue.owner).chain(before).collect()
-            }
-        }
     }
 }

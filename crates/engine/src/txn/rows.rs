@@ -1,6 +1,6 @@
 //! Reading and writing rows: what a statement sees, row locks, versions, index entries.
 
-use super::core::Core;
+use super::core::{CHANGED, Core};
 use super::garbage::key_of;
 use super::locks::Want;
 use super::record::Changed;
@@ -430,7 +430,7 @@ impl Session {
         assert!(head.owner().is_none(), "invariant: a slot given out is nobody's");
         let prev_cts = slot.load(0);
         let fresh = prev_cts == 0;
-        let mut changed = std::mem::take(&mut self.changed);
+        let mut changed = CHANGED.take();
         changed.clear();
         if !fresh {
             differences(slot, words, 1, &mut changed);
@@ -444,7 +444,7 @@ impl Session {
             changed: &changed,
         };
         let node = self.write_node(Claim::Growth, &node);
-        self.changed = changed;
+        CHANGED.set(changed);
         let Some(node) = node else {
             container.free_slot(held.row);
             return Err(Error::OutOfMemory("a version").into());
@@ -547,11 +547,11 @@ impl Session {
         self.room_for_write(Claim::Finish)?;
         let head = slot.head();
         assert!(head.owner() == Some(self.no), "invariant: a row is written under its lock");
-        let mut changed = std::mem::take(&mut self.changed);
+        let mut changed = CHANGED.take();
         changed.clear();
         differences(slot, &new[1..], 1, &mut changed);
         if changed.is_empty() {
-            self.changed = changed;
+            CHANGED.set(changed);
             return Ok(());
         }
         // A row written before by this transaction keeps its committed cts until pre-commit; only its oldest node names it.
@@ -569,7 +569,7 @@ impl Session {
             }
             latched.set_head(head.with_dirty(true).with_node(node));
         }
-        self.changed = changed;
+        CHANGED.set(changed);
         let Some(node) = node else {
             return Err(Error::OutOfMemory("a version").into());
         };

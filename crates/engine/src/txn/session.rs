@@ -8,12 +8,12 @@
 //! | publish the schema, stamp rows and nodes, release each row's lock with its stamp | the next holder draws a larger cts |
 //! | leave | from now on the watermark may pass |
 
-use super::core::{Core, stop_of};
+use super::core::{BODY, CHANGED, Core, stop_of};
 use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
 use super::locks::{Asked, Want};
 use super::reader::Lease;
-use super::record::{self, Changed};
+use super::record;
 use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
@@ -193,8 +193,6 @@ pub struct Session {
     fragments: Option<Fragments>,
     body: Vec<u8>,
     delta: Vec<u64>,
-    /// Words that the write at hand changes.
-    pub(super) changed: Vec<Changed>,
     old_words: Vec<u64>,
     pub(super) key: KeyBuf,
     /// Set by another thread to end what takes long.
@@ -248,7 +246,6 @@ impl Session {
             fragments: None,
             body: Vec::new(),
             delta: Vec::new(),
-            changed: Vec::new(),
             old_words: Vec::new(),
             key: KeyBuf::default(),
             cancelled: None,
@@ -707,7 +704,10 @@ impl Session {
             self.end();
             return Ok(committed);
         }
-        match self.write_commit() {
+        self.body = BODY.take();
+        let written = self.write_commit();
+        self.leave_body();
+        match written {
             Ok(cts) => {
                 self.end();
                 Ok(Committed { cts })
@@ -719,6 +719,14 @@ impl Session {
                     Err(error)
                 }
             },
+        }
+    }
+
+    /// Leaves the record's buffer to the thread's next commit, unless it is a large one.
+    fn leave_body(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        if body.capacity() <= LISTS_KEPT_BYTES as usize {
+            BODY.set(body);
         }
     }
 
@@ -799,9 +807,11 @@ impl Session {
                 record::put_new_record(&mut self.body, held.row, generation, behind(prev_cts), &self.old_words);
             }
             Some(prev_cts) => {
-                self.changed.clear();
-                node.each(|i, xor| self.changed.push((i as u16, xor)));
-                record::put_changed(&mut self.body, held.row, generation, behind(prev_cts), &self.changed);
+                let mut changed = CHANGED.take();
+                changed.clear();
+                node.each(|i, xor| changed.push((i as u16, xor)));
+                record::put_changed(&mut self.body, held.row, generation, behind(prev_cts), &changed);
+                CHANGED.set(changed);
             }
             None => {
                 self.delta.clear();
@@ -944,9 +954,6 @@ impl Session {
         if self.account.bytes() > LISTS_KEPT_BYTES {
             (self.held, self.writes, self.key_changes) = Default::default();
             self.account.hold(0, Claim::Forced);
-        }
-        if self.body.capacity() > LISTS_KEPT_BYTES as usize {
-            self.body = Vec::new();
         }
     }
 

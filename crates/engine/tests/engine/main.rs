@@ -29,6 +29,7 @@ mod cuts;
 mod damaged;
 mod faults;
 mod format;
+mod hotspot;
 mod inspect;
 mod layering;
 mod load;

@@ -19,6 +19,7 @@ use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, Row};
 use freshet_engine::txn::{Error, Session, Stop, WaitToken};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -72,7 +73,7 @@ pub struct Level {
     upper: KeyBuf,
 }
 
-/// What runs reuse.
+/// What runs reuse. Nothing in it outlives a run.
 #[derive(Default)]
 pub struct Scratch {
     pub rows: Vec<Row>,
@@ -86,7 +87,22 @@ pub struct Scratch {
     changed: Row,
 }
 
+std::thread_local! {
+    static OF_THREAD: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
 impl Scratch {
+    /// The thread's: a thousand sessions that take turns on a thread find its buffers in the cache, where their own would be cold. A run
+    /// within a run gets another.
+    pub fn of_thread() -> Box<Scratch> {
+        OF_THREAD.take().unwrap_or_default()
+    }
+
+    /// For the next run on this thread.
+    pub fn leave_to_thread(self: Box<Scratch>) {
+        OF_THREAD.set(Some(self));
+    }
+
     pub fn make_room(&mut self, sources: usize) {
         if self.rows.len() < sources {
             self.rows.resize_with(sources, Row::default);

@@ -1,6 +1,6 @@
 //! `freshet_log`: how much has been logged, and how much room is there? One row.
 
-use super::{Cells, SystemView, number};
+use super::{Cells, SystemView, number, text};
 use crate::error::SqlError;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
@@ -23,6 +23,7 @@ impl SystemView for LogView {
             ("flushes", Type::Int8),
             ("used_bytes", Type::Int8),
             ("capacity_bytes", Type::Int8),
+            ("device_promises", Type::Text),
         ]
     }
 
@@ -39,6 +40,8 @@ impl SystemView for LogView {
             stats.log_used_bytes,
             stats.log_capacity_bytes,
         ];
-        Ok(vec![counts.map(number).into()])
+        let promises: Vec<String> = engine.log_devices().iter().map(ToString::to_string).collect();
+        let cells = counts.into_iter().map(number).chain([text(&promises.join("; "))]);
+        Ok(vec![cells.collect()])
     }
 }
