@@ -128,7 +128,7 @@ pub(super) fn put_new_record(out: &mut Vec<u8>, row: RowId, generation: u32, beh
 
 fn nonzero_bytes(word: u64) -> usize {
     let low = 0x7f7f_7f7f_7f7f_7f7f;
-    (((word & low) + low | word) & !low).count_ones() as usize
+    ((((word & low) + low) | word) & !low).count_ones() as usize
 }
 
 fn put_raw(out: &mut Vec<u8>, delta: &[u64], first: usize, last: usize) {
