@@ -531,17 +531,17 @@ impl Engine {
         self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.memory_bytes()).sum()
     }
 
+    /// What the log's devices promise, as far as it was found out when the database was opened.
+    pub fn log_devices(&self) -> &[DeviceFacts] {
+        &self.inner.0.log_devices
+    }
+
     /// How much of the memory that huge pages were asked for lies in them: rows, versions, indexes. The last one is told of all databases in
     /// this process, and of whatever else in it asks for huge pages.
     pub fn huge_pages(&self) -> [(&'static str, HugeUse); 3] {
         let core = self.core();
         let uses = huge_use(&[core.pages.addresses(), core.arena.addresses()]);
         [("pages", uses[0]), ("versions", uses[1]), ("indexes", uses[2])]
-    }
-
-    /// What the log's devices promise, as far as it was found out when the database was opened.
-    pub fn log_devices(&self) -> &[DeviceFacts] {
-        &self.inner.0.log_devices
     }
 
     /// What this machine or file system lacks that would make it faster, a line each.
@@ -871,7 +871,9 @@ fn open_log(
 
 fn save(io: &Arc<dyn Io>, options: &Options, manifest: &Manifest) -> Result<(), OpenError> {
     let dir = &options.data_dir;
-    manifest.save(io, dir).map_err(|e| refuse(format!("cannot write the manifest in {}: {e}", dir.display())))
+    let failed =
+        |e: io::Error| refuse(format!("cannot write the manifest in {}: {e}{}", dir.display(), log::room_hint(&e)));
+    manifest.save(io, dir).map_err(failed)
 }
 
 /// Where the log is damaged, and what that is about.
