@@ -45,6 +45,7 @@ pub const FOUND: &[(Bug, u64)] = &[
     (Bug::ReuseRowEarly, 2),
     (Bug::CutUnderSnapshot, 2),
     (Bug::DropChainNode, 3),
+    (Bug::FoldNeeded, 146),
     (Bug::KeepGeneration, 0),
     (Bug::ForgetDependency, 28),
     (Bug::SkipConflict, 7),
