@@ -26,7 +26,8 @@ use table::{Pending, SLOT_WORDS, Table};
 pub const BATCH: usize = 32;
 /// As the headline cases have sessions.
 const IN_FLIGHT: u64 = 4800;
-/// Operations between readings of the clock.
+/// Operations between readings of the clock: reading it waits for all that is under way.
+const READ_STRIDE: u64 = 512;
 const STRIDE: u64 = 64;
 /// Rows that inserts add and deletes take away, in parts of what is there.
 const GROWTH: u64 = 4;
@@ -181,7 +182,7 @@ impl Bare {
             let mut random = Random(0x1234_5678_9abc_def1 ^ ((thread as u64 + 1) << 40));
             let mut count = 0;
             while start.elapsed() < time {
-                for _ in 0..STRIDE {
+                for _ in 0..READ_STRIDE {
                     count += work(&mut random);
                 }
             }

@@ -108,7 +108,9 @@ fn case_plots(html: &mut String, figures: &[&Figure]) {
     let mut groups: Vec<(String, Vec<&Figure>)> = Vec::new();
     for &f in figures.iter().filter(|f| f.at.is_none() && f.rate_per_s > 0.0) {
         let sessions = if f.sessions > 0 { format!(", {} sessions", f.sessions) } else { String::new() };
-        let name = format!("{}, {} threads{sessions}", f.figure, f.threads);
+        let threads = if f.threads == 1 { "thread" } else { "threads" };
+        let sessions = if f.sessions == 1 { ", 1 session".into() } else { sessions };
+        let name = format!("{}, {} {threads}{sessions}", f.figure, f.threads);
         match groups.iter_mut().find(|(group, _)| *group == name) {
             Some((_, members)) => members.push(f),
             None => groups.push((name, vec![f])),

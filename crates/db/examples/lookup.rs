@@ -177,15 +177,14 @@ fn row_point(db: &Database, index: usize, key: fn(i64) -> i64) -> Result<Stepper
     let mut session = db.engine().connect()?;
     let table = db.engine().schema().table("t").ok_or("the table is there")?.clone();
     let lookup = Lookup::new(&table, &table.indexes[index], [5]);
+    let c5 = table.layout.integer_word(5).ok_or("an integer")?;
     let mut row = Row::default();
     Ok(Box::new(move |keys| {
         for _ in 0..64 {
             let id = keys.next();
             let wanted = key(id);
-            session.begin_read();
-            let found = session.look_up(&lookup, |_| Value::Int(wanted), &mut row);
-            assert!(found.is_some() && row.get(&table.layout, 5) == Value::Int(id * 31 + 5));
-            session.commit().map_err(|_| "a read commits")?;
+            let (found, _) = session.look_up_once(&lookup, wanted, &mut row).map_err(|_| "a read commits")?;
+            assert!(found.is_some() && row.integer(c5) == Some(id * 31 + 5));
         }
         Ok(64)
     }))

@@ -11,7 +11,7 @@
 use std::fmt;
 
 /// A 64 KiB page's position in the reserved address range (28 bits).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageNo(pub u32);
 
 /// A row's physical identity: page 28 bits, slot 12 bits. Stable from insert until the slot is reused.

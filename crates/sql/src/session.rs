@@ -402,6 +402,7 @@ impl Session {
         rows: &mut RowSet,
     ) -> Option<Result<Option<Cts>, Box<SqlError>>> {
         let point = statement.point.as_ref()?;
+        point.prefetch(parameters);
         if !self.takes_short_way(statement, parameters) {
             return None;
         }

@@ -22,6 +22,13 @@ pub fn begin_read(version: &AtomicU64) -> u64 {
     }
 }
 
+/// As `begin_read`, without waiting: nothing while someone is inside.
+#[inline]
+pub fn try_begin_read(version: &AtomicU64) -> Option<u64> {
+    let seen = version.load(Acquire);
+    (seen & 1 == 0).then_some(seen)
+}
+
 /// Whether nothing was written since `begin_read` returned `seen`.
 #[inline]
 #[must_use]

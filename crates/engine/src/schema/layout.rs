@@ -24,6 +24,11 @@ pub(super) struct Field {
     pub null_bit: u8,
 }
 
+impl Picks {
+    /// Words that most statements by key look at: key and one to three columns.
+    pub const FEW: usize = 3;
+}
+
 /// Where a column of eight-byte integers lies: no type needs to be looked at to read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IntegerWord {
@@ -43,8 +48,10 @@ pub struct Layout {
 /// What a reader looks at of a record beside cts and flags: copies of other words may be anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Picks {
-    /// In ascending order, each once.
-    pub words: Box<[u16]>,
+    /// The first words, the last of them repeated: copied without counting.
+    pub few: [u16; Picks::FEW],
+    /// Those after them.
+    pub rest: Box<[u16]>,
     /// Columns whose values may be long.
     pub variable: Box<[u16]>,
 }
@@ -60,7 +67,10 @@ impl Layout {
         words.sort_unstable();
         words.dedup();
         columns.retain(|&column| self.column_type(usize::from(column)).is_variable());
-        Picks { words: words.into(), variable: columns.into() }
+        let rest = words.split_off(words.len().min(Picks::FEW)).into();
+        let last = words.last().copied().unwrap_or(0);
+        let few = std::array::from_fn(|i| words.get(i).copied().unwrap_or(last));
+        Picks { few, rest, variable: columns.into() }
     }
 
     pub fn new(types: &[Type]) -> Result<Layout, LayoutError> {

@@ -188,11 +188,16 @@ impl Row {
     #[inline]
     pub(crate) fn start_copy(&mut self, words: usize) -> &mut [u64] {
         if self.words.len() != words {
-            self.words.resize(words, 0);
+            self.resize(words);
         }
         self.heap.clear();
         self.fetched.clear();
         &mut self.words
+    }
+
+    #[cold]
+    fn resize(&mut self, words: usize) {
+        self.words.resize(words, 0);
     }
 
     /// Makes it a copy of which only the words `at` count; the others are any.

@@ -19,7 +19,7 @@ use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]
 use crate::index::prefetch;
 use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
-use crate::schema::LIVE;
+use crate::schema::{LIVE, Picks};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,16 +122,17 @@ impl Container {
 
     /// Starts loading the slot's own words and these of its persistent part.
     #[inline]
-    pub fn prefetch(&self, row: RowId, picked: &[u16]) {
+    pub fn prefetch(&self, row: RowId, picks: Option<&Picks>) {
         #[cfg(not(any(loom, shuttle)))]
         {
             let start = usize::from(row.slot()) * self.slot_words;
             let words = self.space.words(row.page(), start, self.slot_words);
             prefetch(&words[0]);
-            picked.iter().for_each(|&at| prefetch(&words[VOLATILE_WORDS + usize::from(at)]));
+            let picked = picks.into_iter().flat_map(|picks| picks.few.iter().chain(&picks.rest));
+            picked.for_each(|&at| prefetch(&words[VOLATILE_WORDS + usize::from(at)]));
         }
         #[cfg(any(loom, shuttle))]
-        let _ = (row, picked);
+        let _ = (row, picks);
     }
 
     /// Whether the id names a slot of this container.
@@ -163,6 +164,13 @@ impl Container {
         let pages = self.pages.read();
         let page = *pages.get((position / self.slots_per_page) as usize)?;
         Some(RowId::new(page, (position % self.slots_per_page) as u16))
+    }
+
+    /// The page at this position, and the position of its first slot.
+    pub fn page_at(&self, position: u64) -> Option<(PageNo, u64)> {
+        let ordinal = position / self.slots_per_page;
+        let page = *self.pages.read().get(ordinal as usize)?;
+        Some((page, ordinal * self.slots_per_page))
     }
 
     pub fn free_slot(&self, row: RowId) {

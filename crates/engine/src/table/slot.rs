@@ -16,6 +16,7 @@
 use crate::index::latch;
 use crate::mem::NodeRef;
 use crate::planted::{self, Bug};
+use crate::schema::Picks;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
@@ -102,22 +103,23 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// As `copy`, of cts, flags and the `picked` words only, each to its place in `out`.
+    /// As `copy`, of cts, flags and the `picks` only, each to its place in `out`. One try, without a loop around it, whose registers would
+    /// cost more than the copy: nothing if the slot is latched or was changed meanwhile.
     #[inline]
-    pub fn copy_picked(&self, picked: &[u16], out: &mut [u64]) -> Head {
+    pub fn try_copy_picked(&self, picks: &Picks, out: &mut [u64]) -> Option<Head> {
         let record = &self.words[VOLATILE_WORDS..];
-        loop {
-            let seen = latch::begin_read(&self.words[0]);
-            let head = self.words[1].load(Ordering::Relaxed);
-            out[0] = record[0].load(Ordering::Relaxed);
-            out[1] = record[1].load(Ordering::Relaxed);
-            for &at in picked {
-                out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
-            }
-            if latch::end_read(&self.words[0], seen) || planted::is(Bug::SkipValidation) {
-                return Head::unpack(head);
-            }
+        let seen = latch::try_begin_read(&self.words[0])?;
+        let head = self.words[1].load(Ordering::Relaxed);
+        out[0] = record[0].load(Ordering::Relaxed);
+        out[1] = record[1].load(Ordering::Relaxed);
+        for at in picks.few {
+            out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
         }
+        for &at in &picks.rest {
+            out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
+        }
+        let is_whole = latch::end_read(&self.words[0], seen) || planted::is(Bug::SkipValidation);
+        is_whole.then(|| Head::unpack(head))
     }
 
     pub fn latch(&self) -> Latched<'a> {

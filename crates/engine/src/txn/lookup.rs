@@ -9,6 +9,7 @@
 //! What step 2 finds is a guess: where it proves wrong in step 3 (a stale entry, a foreign row of the same hash, a row in an overflow
 //! node), the key is looked up again, alone.
 
+use super::Stop;
 use super::core::Core;
 use super::rows::read_picked;
 use super::session::Session;
@@ -55,6 +56,15 @@ impl Lookup {
         &self.table
     }
 
+    /// Starts loading what a lookup of this integer will want first. Said before the transaction begins, it lets that lookup's first cache miss
+    /// overlap with the last one of the statement before.
+    #[inline]
+    pub fn prefetch_integer(&self, key: i64) {
+        if let Tree::Hash(tree) = &self.index.tree {
+            tree.prefetch(self.index.spec.hash_integer(key));
+        }
+    }
+
     /// Reads the row's visible version; false if there is none of this key.
     #[inline]
     fn read_if_key<'a>(
@@ -67,7 +77,7 @@ impl Lookup {
         row: &mut Row,
     ) -> bool {
         let Lookup { table, index, picks, integer } = self;
-        read_picked(core, no, snapshot, &table.store.primary, id, &picks.words, row);
+        read_picked(core, no, snapshot, &table.store.primary, id, picks, row);
         let is_integer = match (*integer, value(0)) {
             (Some(at), Value::Int(v)) if !row.has_integer(at, v) => return false,
             (Some(_), Value::Int(_)) => true,
@@ -82,6 +92,18 @@ impl Lookup {
 }
 
 impl Session {
+    /// `look_up_integer` as a transaction of its own. With the row comes what an answer must wait for, if it is not durable.
+    #[inline]
+    pub fn look_up_once(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Result<(Option<RowId>, Cts), Stop> {
+        lookup.prefetch_integer(key);
+        self.begin_read();
+        let found = self.look_up_integer(lookup, key, row);
+        if self.end_plain_read() {
+            return Ok((found, Cts::ZERO));
+        }
+        Ok((found, self.commit()?.cts))
+    }
+
     /// As `look_up`, of an index over one column of eight-byte integers: the shortest way there is.
     #[inline]
     pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
@@ -89,7 +111,7 @@ impl Session {
             && let Some(id) = tree.guess(lookup.index.spec.hash_integer(key))
         {
             let Lookup { table, picks, .. } = lookup;
-            read_picked(&self.core, self.no, self.snapshot, &table.store.primary, id, &picks.words, row);
+            read_picked(&self.core, self.no, self.snapshot, &table.store.primary, id, picks, row);
             if row.has_integer(at, key) {
                 self.dependency = self.dependency.max(row.cts());
                 picks.variable.iter().for_each(|&column| self.core.fetch_long(table, row, usize::from(column)));
@@ -149,7 +171,7 @@ impl Session {
             let guesses = &mut guesses[..GROUP.min(count - start)];
             lookup.index.guess_many(|i, column| value(start + i, column), &mut self.key, guesses);
             for guess in guesses.iter().flatten() {
-                lookup.table.store.primary.prefetch(*guess, &lookup.picks.words);
+                lookup.table.store.primary.prefetch(*guess, Some(&lookup.picks));
             }
             for (i, guess) in guesses.iter().enumerate() {
                 let key = |column| value(start + i, column);
@@ -186,7 +208,7 @@ impl Session {
                 |i, column| value(start + i, column),
                 &mut self.key,
                 |i, id| {
-                    table.store.primary.prefetch(id, &[0]);
+                    table.store.primary.prefetch(id, None);
                     found(start + i, id);
                 },
             );

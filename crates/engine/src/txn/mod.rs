@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wait` | how to wait without parking a thread |
 //! | `locks` | who waits for whom |
+//! | `keeping` | may a registration outlive its statement |
 //! | `sessions` | which snapshots are in use |
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
@@ -31,6 +32,7 @@ mod wait;
 mod locks;
 mod version;
 pub(crate) mod record;
+mod keeping;
 mod sessions;
 mod garbage;
 pub(crate) mod core;

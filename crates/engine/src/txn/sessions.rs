@@ -3,7 +3,7 @@
 //! | field | meaning |
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
-//! | kept, reading | whether the registration outlives its statement, and whether one is at it |
+//! | keeping | whether the registration outlives its statement: `keeping` |
 //! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | serial | grows when a transaction ends |
 //! | first fragment | the epoch of a large commit's first fragment, while it is not known to be imaged |
@@ -13,25 +13,6 @@
 //! 1. A session registers by storing a lower bound, fencing, then reading the watermark or the durable horizon.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
 //!    above that horizon, and the floor is at or below every snapshot in use, now and later.
-//!
-//! # Registrations that are kept
-//!
-//! A full fence in each statement would keep independent statements from overlapping their cache misses: it costs more than all else that an
-//! autocommit read by key does. So such a read leaves its registration in place, and the next one reads at it again if the durable
-//! horizon has not moved. A registration that nobody reads at must not hold the floor down for ever: it is *revoked*.
-//!
-//! | kept | set by | counts for the floor |
-//! |---|---|---|
-//! | no | its session, registering otherwise or not at all | as the table below says |
-//! | yes | its session, registering | so too |
-//! | asked | the revoker | so too |
-//! | revoked | the revoker, after a heavy fence | while a statement is at it |
-//!
-//! 6. Its session stores *reading*, lets a light fence pass (`sync::fences`) and reads at the kept snapshot only if *kept* is still *yes*; else it
-//!    registers anew, by invariant 1. The revoker stores *asked*, lets a heavy fence pass, then stores *revoked*: from then on either the
-//!    session sees one of these, or whoever computes a floor sees *reading*.
-//! 7. A session that registers anew stores the lower bound before *yes* or *no*, and fences after: a floor that still reads *revoked* missed
-//!    the registration, which invariant 2 allows.
 //!
 //! # Snapshots that are too old
 //!
@@ -51,6 +32,7 @@
 //! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
 
 use super::garbage::GarbageQueues;
+use super::keeping::Keeping;
 use crate::catalog::TableId;
 use crate::ids::{Cts, Epoch};
 use crate::log::Log;
@@ -64,11 +46,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 const NONE: u64 = u64::MAX;
 const NO_TABLE: u32 = u32::MAX;
 
-/// Whether a registration is kept.
-const NO: u32 = 0;
-const YES: u32 = 1;
-const ASKED: u32 = 2;
-const REVOKED: u32 = 3;
 /// A kept registration that nobody reads at is revoked once it is so many epochs behind the horizon; until then its next statement
 /// is likely to move it by itself. A revocation interrupts all processors, and so happens at most once in as many epochs.
 const REVOKED_BEHIND_EPOCHS: u64 = 64;
@@ -90,8 +67,7 @@ pub(crate) enum Ended {
 pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
     phase: AtomicU64,
-    kept: AtomicU32,
-    reading: AtomicBool,
+    keeping: Keeping,
     serial: AtomicU64,
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
@@ -108,8 +84,7 @@ impl SessionPlace {
         SessionPlace {
             phase: AtomicU64::new(0),
             snapshot: AtomicU64::new(NONE),
-            kept: AtomicU32::new(NO),
-            reading: AtomicBool::new(false),
+            keeping: Keeping::new(),
             serial: AtomicU64::new(0),
             first_fragment: AtomicU64::new(NONE),
             commit_records: AtomicU64::new(0),
@@ -164,8 +139,7 @@ impl SessionPlace {
         self.snapshot.store(NONE, Ordering::Release);
         self.begin_phase();
         self.snapshot.store(bound.0, Ordering::SeqCst);
-        self.reading.store(true, Ordering::SeqCst);
-        self.kept.store(YES, Ordering::SeqCst);
+        self.keeping.keep();
         fence(Ordering::SeqCst);
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
@@ -176,22 +150,18 @@ impl SessionPlace {
     /// has moved.
     #[inline]
     pub fn resume(&self, log: &Log, snapshot: Cts) -> bool {
-        self.reading.store(true, Ordering::Relaxed);
-        fences::light();
-        self.kept.load(Ordering::Acquire) == YES && !self.is_ended() && Cts::last_of(log.durable()) == snapshot
+        self.keeping.resume() && !self.is_ended() && Cts::last_of(log.durable()) == snapshot
     }
 
     /// The statement at the kept registration is over.
     #[inline]
     pub fn pause(&self) {
-        self.reading.store(false, Ordering::Release);
+        self.keeping.pause();
     }
 
     /// Kept, with nobody reading, and below `bound`.
     fn is_left_behind(&self, bound: Cts) -> bool {
-        self.kept.load(Ordering::Relaxed) == YES
-            && !self.reading.load(Ordering::Relaxed)
-            && Cts(self.snapshot.load(Ordering::Relaxed)) < bound
+        self.keeping.is_idle() && Cts(self.snapshot.load(Ordering::Relaxed)) < bound
     }
 
     // ---- the phase of a transaction
@@ -225,7 +195,7 @@ impl SessionPlace {
 
     /// The snapshot, if it counts for the floor.
     fn counted(&self) -> Cts {
-        if self.kept.load(Ordering::SeqCst) == REVOKED && !self.reading.load(Ordering::SeqCst) {
+        if self.keeping.is_void() {
             return Cts::MAX;
         }
         let phase = self.phase.load(Ordering::SeqCst);
@@ -235,8 +205,7 @@ impl SessionPlace {
     #[inline]
     pub fn unregister(&self) {
         self.snapshot.store(NONE, Ordering::Release);
-        self.kept.store(NO, Ordering::Release);
-        self.reading.store(false, Ordering::Release);
+        self.keeping.drop_it();
     }
 
     pub fn serial(&self) -> u64 {
@@ -358,6 +327,11 @@ impl Sessions {
         &self.places[session.0 as usize]
     }
 
+    /// Sessions that were ever connected at a time.
+    pub fn count(&self) -> usize {
+        self.high_water.load(Ordering::Relaxed) as usize
+    }
+
     pub fn all(&self) -> impl Iterator<Item = (SessionNo, &SessionPlace)> {
         let high_water = self.high_water.load(Ordering::SeqCst);
         (0..high_water).map(SessionNo).zip(&self.places[..high_water as usize])
@@ -383,15 +357,12 @@ impl Sessions {
         let Some(_revoking) = self.revoking.try_lock() else {
             return false;
         };
-        let swap = |place: &SessionPlace, from, to| {
-            place.kept.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-        };
-        let asked = self.all().filter(|(_, p)| p.is_left_behind(bound) && swap(p, YES, ASKED)).count();
+        let asked = self.all().filter(|(_, p)| p.is_left_behind(bound) && p.keeping.ask()).count();
         if asked == 0 {
             return false;
         }
         fences::heavy();
-        self.all().for_each(|(_, p)| _ = swap(p, ASKED, REVOKED));
+        self.all().for_each(|(_, p)| p.keeping.revoke());
         true
     }
 
@@ -493,5 +464,41 @@ mod tests {
             assert!(reader.check_snapshot().is_err());
             reader.rollback();
         }
+    }
+
+    fn floor(session: &Session) -> Cts {
+        session.core.sessions.floor(&session.core.log)
+    }
+
+    fn horizon(session: &Session) -> Cts {
+        Cts::last_of(session.core.log.durable())
+    }
+
+    /// An autocommit read leaves its registration in place. That must not keep versions for whoever reads no more.
+    #[test]
+    fn a_kept_registration_holds_the_floor_only_while_it_is_read_at() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let (mut reader, mut writer) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
+        let settle = || while engine.step() {};
+        settle();
+        reader.begin_read();
+        reader.commit().expect("a read commits");
+        // At the same registration, and longer.
+        reader.begin_read();
+        let held = horizon(&reader);
+        create(&mut writer, "a");
+        settle();
+        assert!(horizon(&reader) > held);
+        assert_eq!(floor(&reader), held, "a statement reads there");
+        reader.commit().expect("a read commits");
+        create(&mut writer, "b");
+        settle();
+        assert_eq!(floor(&reader), horizon(&reader), "nobody reads there");
+        reader.begin_read();
+        assert!(reader.schema().has_relation("b"), "the next statement reads at the horizon");
+        create(&mut writer, "c");
+        settle();
+        assert!(floor(&reader) < horizon(&reader), "and is registered there");
+        reader.commit().expect("a read commits");
     }
 }

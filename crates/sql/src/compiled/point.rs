@@ -113,6 +113,16 @@ impl Point {
         Some(Point { lookup, keys, list, only, output })
     }
 
+    /// Starts loading what `run` will want first.
+    #[inline]
+    pub fn prefetch(&self, parameters: &[Datum]) {
+        if let Some(i) = self.only
+            && let Some(Datum::Int(key)) = parameters.get(usize::from(i))
+        {
+            self.lookup.prefetch_integer(*key);
+        }
+    }
+
     /// Reads the row within the session's transaction; its cells go to `rows`.
     #[inline]
     pub fn run(

@@ -145,8 +145,10 @@ impl<'a> Node<'a> {
     /// depend on each other, fetched ahead they do not.
     #[inline]
     pub fn prefetch(self) {
-        const LINES_MAX: usize = 9;
-        let lines = self.words[..self.shape.rows].chunks(LINE_WORDS).take(LINES_MAX);
+        const LINES_MAX: usize = 16;
+        // A leaf's row ids too: which line of them is wanted is known a miss later. Of an inner node they are looked at for equal keys only.
+        let end = if self.shape.is_inner { self.shape.rows } else { self.shape.words };
+        let lines = self.words[..end].chunks(LINE_WORDS).take(LINES_MAX);
         lines.for_each(|line| prefetch(&line[0]));
     }
 

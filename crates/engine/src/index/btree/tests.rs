@@ -918,3 +918,34 @@ mod shuttle_schedules {
         shuttle::check_pct(body, 1_000, 3);
     }
 }
+
+/// Entries that stay are found by batches, whatever comes and goes around them.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn batches_find_what_stays() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let tree = tiny(1);
+    let stays: Vec<u64> = (0..500).map(|i| i * 64).collect();
+    stays.iter().for_each(|&key| assert!(tree.insert(&[key], RowId(key))));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..20u64 {
+                let others = || (0..500 * 64).filter(|key| key % 64 != 0 && key % 3 == round % 3);
+                others().for_each(|key| _ = tree.insert(&[key], RowId(key)));
+                others().for_each(|key| _ = tree.remove(&[key], RowId(key), || false));
+            }
+            stop.store(true, Relaxed);
+        });
+        let mut keys = stays.clone();
+        let mut turn = 0;
+        while !stop.load(Relaxed) {
+            turn += 1;
+            keys.rotate_left(turn % 77);
+            let mut found = Vec::new();
+            tree.lookup_batch(&keys, |i, row| found.push((i, row.0)));
+            let expected: Vec<_> = keys.iter().copied().enumerate().collect();
+            assert_eq!(found, expected);
+        }
+    });
+}

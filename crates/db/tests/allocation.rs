@@ -1,0 +1,162 @@
+//! Does a prepared statement allocate in steady state? Counted by this thread's allocator, which also counts what grows.
+
+use freshet_db::{Database, Datum, IntoDatum, Options, Session, Statement};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+std::thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // A thread that is going away has no count any more.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROWS: i64 = 200;
+
+struct World {
+    session: Session,
+    _db: Database,
+    _dir: tempfile::TempDir,
+}
+
+fn world() -> World {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let db = Database::open(Options::small(dir.path())).expect("the database opens");
+    let mut session = db.session().expect("a session");
+    session
+        .run("create table t (id bigint primary key, a bigint not null, b int, note text) with (primary_key = hash)")
+        .expect("creates");
+    session.run("create unique index t_a on t (a)").expect("creates");
+    let insert = session.prepare("insert into t values ($1, $2, $3, $4)").expect("plans");
+    for id in 0..ROWS {
+        let values =
+            [id.into_datum(), (id * 10).into_datum(), 7.into_datum(), "a note of more than twelve bytes".into_datum()];
+        session.execute(&insert, &values).expect("inserts");
+    }
+    World { session, _db: db, _dir: dir }
+}
+
+/// Allocations of `runs` runs, after as many that may still grow buffers.
+fn allocations(runs: i64, mut run: impl FnMut(i64)) -> u64 {
+    (0..runs).for_each(&mut run);
+    let before = ALLOCATIONS.get();
+    (0..runs).for_each(&mut run);
+    ALLOCATIONS.get() - before
+}
+
+fn one(session: &mut Session, statement: &Statement, parameters: &[Datum]) -> i64 {
+    let rows = session.query(statement, parameters).expect("reads");
+    assert_eq!(rows.len(), 1);
+    rows.i64(0, 0).expect("a number")
+}
+
+/// Where a loop allocates, the counter counts: this test of the tests would fail without it.
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(10, |i| drop(std::hint::black_box(vec![i]))), 10);
+}
+
+#[test]
+fn a_select_by_key_allocates_nothing() {
+    let mut world = world();
+    for sql in ["select a from t where id = $1", "select a, note, b from t where id = $1"] {
+        let select = world.session.prepare(sql).expect("plans");
+        let count = allocations(ROWS, |id| assert_eq!(one(&mut world.session, &select, &[Datum::Int(id)]), id * 10));
+        assert_eq!(count, 0, "{sql}");
+    }
+}
+
+#[test]
+fn a_select_by_key_of_an_ordered_index_allocates_nothing() {
+    let mut world = world();
+    let select = world.session.prepare("select id from t where a = $1").expect("plans");
+    let count = allocations(ROWS, |id| assert_eq!(one(&mut world.session, &select, &[Datum::Int(id * 10)]), id));
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_select_by_a_key_that_is_not_there_allocates_nothing() {
+    let mut world = world();
+    let select = world.session.prepare("select a from t where id = $1").expect("plans");
+    let count = allocations(ROWS, |id| {
+        let rows = world.session.query(&select, &[Datum::Int(id + ROWS)]).expect("reads");
+        assert!(rows.is_empty());
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn a_select_by_a_list_of_keys_allocates_nothing() {
+    let mut world = world();
+    let select = world.session.prepare("select id, a from t where id in ($1, $2, $3, $4)").expect("plans");
+    let count = allocations(ROWS - 3, |id| {
+        let keys = [Datum::Int(id + 2), Datum::Int(id), Datum::Int(id + 3), Datum::Int(id)];
+        let rows = world.session.query(&select, &keys).expect("reads");
+        assert_eq!(rows.len(), 3);
+        assert_eq!(rows.i64(2, 1), Some((id + 3) * 10));
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn many_sets_of_parameters_allocate_nothing() {
+    let mut world = world();
+    let select = world.session.prepare("select a from t where id = $1").expect("plans");
+    let count = allocations(ROWS - 2, |id| {
+        let keys = [[Datum::Int(id)], [Datum::Int(-1)], [Datum::Int(id + 2)]];
+        let found = world.session.query_many(&select, &[&keys[0], &keys[1], &keys[2]]).expect("reads");
+        assert_eq!((found.of(0), found.of(1), found.of(2)), (0..1, 1..1, 1..2));
+        assert_eq!(found.rows().i64(1, 0), Some((id + 2) * 10));
+    });
+    assert_eq!(count, 0);
+}
+
+/// What piles up until the next flush (garbage, staged records) grows now and then, and is used again: few of many commits allocate.
+#[test]
+fn a_commit_allocates_next_to_nothing() {
+    let mut world = world();
+    let db = world._db.clone();
+    let update = world.session.prepare("update t set b = b + 1 where id = $1").expect("plans");
+    let runs = 4_000;
+    let count = allocations(runs, |id| {
+        let (changed, ticket) = world.session.execute_ticket(&update, &[Datum::Int(id % ROWS)]).expect("updates");
+        assert_eq!(changed, 1);
+        if id % 100 == 99 {
+            db.wait(ticket).expect("durable");
+        }
+    });
+    assert!(count < runs as u64 / 20, "{count} allocations in {runs} commits");
+}
