@@ -15,8 +15,9 @@ pub use crate::io::device::DeviceFacts;
 use crate::io::os::{OsClock, OsIo};
 use crate::io::{Clock, Io, Lock, device};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
+pub use crate::mem::HugeUse;
 pub use crate::mem::{Account, Claim, Kind};
-use crate::mem::{Arena, Budget, Pages, available_bytes, resident_bytes};
+use crate::mem::{Arena, Budget, Pages, available_bytes, gives_huge_pages, huge_use, resident_bytes};
 use crate::planted::{self, Bug};
 use crate::promise::{Opened, Promise};
 use crate::replay::{self, Digest, Meter};
@@ -235,6 +236,9 @@ pub struct Stats {
     pub page_bytes: u64,
     pub version_bytes: u64,
     pub index_bytes: u64,
+    /// Entries that the growth of hash indexes has copied, and the most that one insert had to.
+    pub index_moved: u64,
+    pub index_moved_most: u64,
     pub log_used_bytes: u64,
     pub log_capacity_bytes: u64,
     pub commit_records: u64,
@@ -431,10 +435,13 @@ impl Engine {
         let core = self.core();
         let log = core.log.stats();
         let (commit_records, commit_record_bytes) = core.sessions.commit_counts();
+        let moved: Vec<(u64, u64)> = self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.moved()).collect();
         Stats {
             page_bytes: core.pages.used_bytes(),
             version_bytes: core.arena.used_bytes(),
             index_bytes: self.index_bytes(),
+            index_moved: moved.iter().map(|(all, _)| all).sum(),
+            index_moved_most: moved.iter().map(|(_, most)| *most).max().unwrap_or(0),
             log_used_bytes: core.log.used_bytes(),
             log_capacity_bytes: core.log.capacity_bytes(),
             commit_records,
@@ -529,6 +536,14 @@ impl Engine {
         &self.inner.0.log_devices
     }
 
+    /// How much of the memory that huge pages were asked for lies in them: rows, versions, indexes. The last one is told of all databases in
+    /// this process, and of whatever else in it asks for huge pages.
+    pub fn huge_pages(&self) -> [(&'static str, HugeUse); 3] {
+        let core = self.core();
+        let uses = huge_use(&[core.pages.addresses(), core.arena.addresses()]);
+        [("pages", uses[0]), ("versions", uses[1]), ("indexes", uses[2])]
+    }
+
     /// What this machine or file system lacks that would make it faster, a line each.
     pub fn runs_without(&self) -> Vec<String> {
         let options = &self.inner.0.options;
@@ -536,11 +551,12 @@ impl Engine {
         if options.direct_io && !self.core().log.is_direct() {
             lines.push("direct I/O: the log's file system refuses O_DIRECT; writes pass through the page cache".into());
         }
-        let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        if options.huge_pages && (huge.is_empty() || huge.contains("[never]")) {
-            lines.push(
-                "huge pages: transparent huge pages are off; every miss of the cache also walks page tables".into(),
-            );
+        if options.huge_pages && gives_huge_pages() == Some(false) {
+            let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+            let setting = if enabled.is_empty() { "absent" } else { enabled.trim() };
+            lines.push(format!(
+                "huge pages: the machine gives none (transparent_hugepage/enabled: {setting}); every miss of the cache also walks page tables"
+            ));
         }
         lines
     }
@@ -666,7 +682,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let pages = Arc::new(pages);
-    let arena = Arena::new(options.memory_limit_bytes, budget.clone()).map_err(cannot_reserve)?;
+    let arena = Arena::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
     let seed = io.random();
     let meter = Meter::new(clock.clone(), options.progress.clone());

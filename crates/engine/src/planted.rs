@@ -81,6 +81,8 @@ pub enum Bug {
     CutUnderSnapshot,
     /// A node is unlinked from the middle of a chain without being merged.
     DropChainNode,
+    /// A version is folded away though a snapshot between its neighbours sees it.
+    FoldNeeded,
     /// A page given out again keeps its generation.
     KeepGeneration,
     /// A reply does not wait for what it read.
@@ -134,6 +136,7 @@ impl Bug {
         Bug::ReuseRowEarly,
         Bug::CutUnderSnapshot,
         Bug::DropChainNode,
+        Bug::FoldNeeded,
         Bug::KeepGeneration,
         Bug::ForgetDependency,
         Bug::SkipConflict,

@@ -90,6 +90,13 @@ pub fn run(args: Args) -> ExitCode {
     for missing in database.runs_without() {
         tracing::info!("runs without {missing}");
     }
+    for (kind, of) in database.engine().huge_pages() {
+        tracing::info!(
+            "{kind}: {} MiB resident, {} MiB of them in huge pages",
+            of.resident_bytes >> 20,
+            of.huge_bytes >> 20
+        );
+    }
     recovery.finish(database.engine().recovery());
     let server = match starting.serve(&database) {
         Ok(server) => server,

@@ -241,6 +241,11 @@ impl Index {
         }
     }
 
+    /// Entries that growth has copied, and the most that one insert had to; none in a tree.
+    pub fn moved(&self) -> (u64, u64) {
+        if let Tree::Hash(tree) = &self.tree { tree.moved() } else { (0, 0) }
+    }
+
     /// Entries, stale ones included.
     pub fn entries(&self) -> u64 {
         match &self.tree {

@@ -14,8 +14,9 @@ use super::space::Space;
 use super::{Budget, Claim, Kind};
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const UNIT_WORDS: usize = 2;
 /// Holds the largest node: a whole record of 32 KiB with its bitmap.
@@ -119,9 +120,9 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    pub fn new(limit_bytes: u64, budget: Arc<Budget>) -> io::Result<Arena> {
+    pub fn new(limit_bytes: u64, huge: bool, budget: Arc<Budget>) -> io::Result<Arena> {
         let limit = limit_bytes.min(u64::from(u32::MAX) * 16);
-        let space = Space::reserve(limit, false)?;
+        let space = Space::reserve(limit, huge)?;
         let chunks = space.words() / CHUNK_WORDS;
         let live = std::iter::repeat_with(AtomicU32::default).take(chunks).collect();
         Ok(Arena {
@@ -180,6 +181,8 @@ impl Arena {
             }
         };
         self.live[chunk as usize].store(HELD, Ordering::Relaxed);
+        // Whoever still looks at a node that was freed here sees, with what is written from now on, that it was folded away (`txn::fold`).
+        fence(Ordering::Release);
         // The first unit of every chunk stays unused, so that no node has the name 0.
         *cursor = ArenaCursor { chunk: Some(chunk), next_word: UNIT_WORDS as u16, nodes: 0 };
         Some(())
@@ -261,6 +264,19 @@ impl Arena {
         self.space.slice(node.0 as usize * UNIT_WORDS + at, count)
     }
 
+    /// Whether few nodes are left in the node's chunk, and nobody adds to it: it is kept for little.
+    pub fn is_sparse(&self, node: NodeRef) -> bool {
+        const FEW: u32 = 32;
+        self.live[Self::chunk_of(node) as usize].load(Ordering::Relaxed) <= FEW
+    }
+
+    /// A word of what may have been a node; nothing outside the arena.
+    #[inline]
+    pub fn try_word(&self, node: NodeRef, at: usize) -> Option<&AtomicU64> {
+        let word = node.0 as usize * UNIT_WORDS + at;
+        (word < self.space.words()).then(|| &self.space.slice(word, 1)[0])
+    }
+
     /// Bytes of chunks that hold nodes or a session's cursor.
     pub fn used_bytes(&self) -> u64 {
         let free = self.free.lock();
@@ -269,6 +285,11 @@ impl Arena {
         let free_chunks = free.returned.len() + free.spare.len() + empty;
         // Parking goes on meanwhile.
         u64::from(free.next).saturating_sub(free_chunks as u64) * CHUNK_BYTES
+    }
+
+    /// Where its memory lies.
+    pub fn addresses(&self) -> Range<usize> {
+        self.space.addresses()
     }
 
     /// Bytes of what is kept of every chunk that the limit allows.
@@ -283,7 +304,7 @@ mod tests {
 
     fn arena(limit: u64) -> (Arena, Arc<Budget>) {
         let budget = Arc::new(Budget::new(limit));
-        (Arena::new(4 << 20, budget.clone()).expect("a small reservation"), budget)
+        (Arena::new(4 << 20, false, budget.clone()).expect("a small reservation"), budget)
     }
 
     #[test]

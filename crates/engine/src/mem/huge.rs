@@ -2,7 +2,7 @@
 
 use super::space::Space;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicU64;
 
 /// Zeroed words in a range of their own, huge pages advised. Memory is taken where it is touched.
@@ -11,6 +11,10 @@ pub struct HugeWords(Space);
 impl HugeWords {
     pub fn zeroed(words: usize) -> io::Result<HugeWords> {
         Ok(HugeWords(Space::reserve(words as u64 * 8, true)?))
+    }
+
+    pub(super) fn addresses(&self) -> Range<usize> {
+        self.0.addresses()
     }
 }
 

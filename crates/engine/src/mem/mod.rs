@@ -30,7 +30,9 @@ pub(crate) use budget::{Budget, RestartCosts};
 #[cfg(not(any(loom, shuttle)))]
 pub use huge::HugeWords;
 #[cfg(not(any(loom, shuttle)))]
-pub use machine::{available_bytes, resident_bytes};
+pub use machine::{HugeUse, available_bytes, resident_bytes};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use machine::{gives_huge_pages, huge_use};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use pages::{PAGE_WORDS, PageMeta, Pages};
 

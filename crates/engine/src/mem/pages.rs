@@ -16,6 +16,7 @@ use crate::ids::{Epoch, PageNo, StorageId};
 use crate::planted::{self, Bug};
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -216,6 +217,11 @@ impl Pages {
     /// For what is kept of pages and slots beside them.
     pub fn account(&self) -> Account {
         Account::new(&self.budget, Kind::Tables)
+    }
+
+    /// Where their memory lies.
+    pub fn addresses(&self) -> Range<usize> {
+        self.space.addresses()
     }
 
     /// Bytes of metadata, for every page that the limit allows.

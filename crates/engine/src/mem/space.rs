@@ -3,6 +3,7 @@
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -40,6 +41,12 @@ impl Space {
 
     pub fn words(&self) -> usize {
         self.words
+    }
+
+    /// Where the range lies.
+    pub fn addresses(&self) -> Range<usize> {
+        let base = self.base.as_ptr().addr();
+        base..base + self.words * 8
     }
 
     /// `count` words from `start`.

@@ -1,5 +1,6 @@
 //! What all sessions of a database share.
 
+use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
 use super::sessions::Sessions;
@@ -7,6 +8,7 @@ use super::{Error, Stop};
 use crate::catalog::{Schema, Table};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
+use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
@@ -87,6 +89,9 @@ pub(crate) struct Core {
     pub(super) schema_version: AtomicU64,
     /// Who fills indexes.
     pub(super) crew: Crew,
+    pub(super) folds: FoldWords,
+    /// Some node has a companion, or had one.
+    pub(super) has_companions: AtomicBool,
     /// The session places that the checkpoint's lanes read with.
     pub checkpoint_readers: Box<[SessionNo]>,
     /// The clock as garbage collection last saw it, and the last epoch that it asked for.
@@ -167,6 +172,8 @@ impl Core {
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
             crew,
+            folds: FoldWords::new(),
+            has_companions: AtomicBool::new(false),
             checkpoint_readers,
             seen_by_garbage: AtomicU64::new(0),
             requested_by_garbage: AtomicU64::new(0),
@@ -273,10 +280,34 @@ impl Core {
     /// Copies a record's persistent part as of `snapshot`, dead ones' residue included.
     pub fn read_raw(&self, container: &Container, row: RowId, snapshot: Cts, record: &mut [u64]) {
         let head = container.slot(row).copy(record);
-        if container.is_loaded() {
-            super::version::rewind_loaded(&self.arena, record, head, snapshot);
-        } else if head.is_dirty() || Cts(record[0]) > snapshot {
-            super::version::rewind(&self.arena, record, head, None, snapshot);
+        if head.is_dirty() || Cts(record[0]) > snapshot {
+            self.read_older(container, row, record, None, snapshot);
+        }
+    }
+
+    /// Copies the version that a snapshot sees, of a row whose newest it does not; `me` sees its own uncommitted version as it is.
+    #[cold]
+    pub(super) fn read_older(
+        &self,
+        container: &Container,
+        row: RowId,
+        record: &mut [u64],
+        me: Option<SessionNo>,
+        snapshot: Cts,
+    ) {
+        let word = self.folds.of(row);
+        loop {
+            let seen = latch::begin_read(word);
+            let head = container.slot(row).copy(record);
+            if me.is_some() && head.is_dirty() && head.owner() == me {
+                return;
+            }
+            let is_unchanged = || latch::end_read(word, seen);
+            let done = super::version::rewind(&self.arena, record, head, snapshot, container.is_loaded(), is_unchanged);
+            if is_unchanged() {
+                assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
+                return;
+            }
         }
     }
 

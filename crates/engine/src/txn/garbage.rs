@@ -1,12 +1,13 @@
 //! What may be forgotten? Version nodes, index entries, slots and pages that no snapshot can reach.
 //!
-//! 1. An item waits until the floor (`Sessions::floor`) has reached its cts: then no reader needs what lies below that version, and none
-//!    that could still hold a reference to an undone node is left.
+//! 1. An item waits until the floor (`Sessions::floor`) has reached its cts: then no reader needs what lies below that version. What a
+//!    rollback unlinks is no garbage: it is freed at once (`Core::read_older` tells who may still walk it).
 //! 2. A chain is cut at the first node whose stamp is at or below the floor, under the slot's latch. Items of several queues are worked
 //!    off in any order between queues: what is below the cut is reached by nobody, so each item frees its own node.
 //! 3. A deleted row's slot is given out again only after its entries are gone from every index, and never while someone holds its lock.
 //!    Such a row is set aside together with what its commit left behind it; what is younger goes on without it.
 //! 4. An index entry goes only under the latch of its place in the index, and only if no reachable version has its key.
+//!    What a snapshot holds back for long is folded (`fold`): a node goes with its item, others' nodes stay.
 //! 5. A floor stays true: it is at or below every snapshot in use, then and later. So one that was found before serves any thread.
 //!
 //! Each thread that commits has a queue, and works it off itself: a row's slot, its node and the node's chunk are then in that core's cache and no
@@ -37,8 +38,6 @@ pub(super) enum Leftover {
     Node,
     /// As `Node`, and the row is deleted: entries and slot.
     Deleted,
-    /// A node that was unlinked by a rollback.
-    Undone,
 }
 
 pub(super) enum Garbage {
@@ -70,23 +69,54 @@ pub(super) enum Garbage {
 /// Writes that one transaction left behind, worked off in their order.
 pub(super) struct Batch {
     cts: Cts,
-    undone: bool,
     /// By the writes' table numbers.
     storages: Box<[StorageId]>,
     writes: Vec<Write>,
     done: usize,
     /// What the list takes, until it is gone.
-    _account: Account,
+    account: Account,
 }
 
 impl Batch {
-    pub fn new(cts: Cts, undone: bool, storages: Box<[StorageId]>, writes: Vec<Write>, account: Account) -> Batch {
-        Batch { cts, undone, storages, writes, done: 0, _account: account }
+    pub fn new(cts: Cts, storages: Box<[StorageId]>, writes: Vec<Write>, account: Account) -> Batch {
+        Batch { cts, storages, writes, done: 0, account }
     }
 
-    fn item(&self, at: usize) -> Garbage {
+    /// Writes that were worked off.
+    pub(super) fn done(&self) -> usize {
+        self.done
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    pub(super) fn move_node(&mut self, write: usize, node: NodeRef) {
+        self.writes[write].node = node;
+    }
+
+    /// The batch without those writes, which come in ascending order; nothing if none is left.
+    pub(super) fn without(mut self: Box<Self>, mut gone: impl Iterator<Item = usize>) -> Option<Box<Batch>> {
+        let Some(first) = gone.next() else { return Some(self) };
+        let mut next = Some(first);
+        let (mut at, done) = (0, self.done);
+        self.writes.retain(|_| {
+            at += 1;
+            let is_gone = at <= done || next == Some(at - 1);
+            if next == Some(at - 1) {
+                next = gone.next();
+            }
+            !is_gone
+        });
+        self.done = 0;
+        self.writes.shrink_to_fit();
+        self.account.hold((self.writes.capacity() * size_of::<Write>()) as u64, Claim::Forced);
+        (!self.writes.is_empty()).then_some(self)
+    }
+
+    pub(super) fn item(&self, at: usize) -> Garbage {
         let write = &self.writes[at];
-        write.garbage(self.cts, self.undone, self.storages[usize::from(write.held.table)])
+        write.garbage(self.cts, self.storages[usize::from(write.held.table)])
     }
 }
 
@@ -99,6 +129,9 @@ const QUEUES: usize = 32;
 const DUE_MIN: usize = 1024;
 /// The same where one thread is every session's.
 const DUE_STEPPED: usize = 32;
+/// So many items that the floor holds back are worth a look at the snapshots: they take a few hundred KiB with their nodes.
+const HELD_BACK: usize = 4096;
+const HELD_BACK_STEPPED: usize = 8;
 /// Who left so many between two rounds of the upkeep is busy, and collects by itself.
 const BUSY: u64 = 64;
 /// Items done under one hold of a queue that is not the caller's own.
@@ -111,6 +144,11 @@ pub(crate) struct GarbageQueue {
     spare: Option<VecDeque<Garbage>>,
     /// What could not be done in its turn, each with what its commit left behind it.
     stalled: Vec<VecDeque<Garbage>>,
+    /// Older than what is in pieces: what the floor holds back and a snapshot needs (`fold`).
+    held: VecDeque<Garbage>,
+    /// Writes in those, and how many there were when they were last looked through.
+    held_writes: usize,
+    held_seen: usize,
     account: Account,
     /// Items ever left here; as of the last collection by the owner, and of the last round of the upkeep.
     left: u64,
@@ -124,6 +162,9 @@ impl GarbageQueue {
             pieces: VecDeque::new(),
             spare: None,
             stalled: Vec::new(),
+            held: VecDeque::new(),
+            held_writes: 0,
+            held_seen: 0,
             account: Account::new(budget, Kind::Transactions),
             left: 0,
             collected_at: 0,
@@ -133,11 +174,12 @@ impl GarbageQueue {
 
     /// The oldest item's.
     fn front_cts(&self) -> Option<Cts> {
-        Some(self.pieces.front()?.front()?.cts())
+        let oldest = self.held.front().or_else(|| self.pieces.front()?.front());
+        oldest.map(Garbage::cts)
     }
 
     fn front_is_deleted(&self) -> bool {
-        let front = self.pieces.front().and_then(VecDeque::front);
+        let front = self.held.front().or_else(|| self.pieces.front()?.front());
         matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted, .. }))
     }
 
@@ -158,6 +200,13 @@ impl GarbageQueue {
     }
 
     fn pop_front(&mut self) -> Option<Garbage> {
+        if let Some(item) = self.held.pop_front() {
+            self.held_writes -= item.writes();
+            if self.held.len() < self.held.capacity() / 4 {
+                self.resize_held(|held| held.shrink_to(held.len() * 2));
+            }
+            return Some(item);
+        }
         let piece = self.pieces.front_mut()?;
         let item = piece.pop_front();
         if piece.is_empty() && (self.pieces.len() > 1 || self.pieces[0].capacity() > PIECE / 8) {
@@ -169,6 +218,52 @@ impl GarbageQueue {
             }
         }
         item
+    }
+
+    fn resize_held(&mut self, change: impl FnOnce(&mut VecDeque<Garbage>)) {
+        let before = self.held.capacity();
+        change(&mut self.held);
+        let now = self.held.capacity();
+        self.account.take(bytes_of(now.saturating_sub(before)), Claim::Forced);
+        self.account.give(bytes_of(before.saturating_sub(now)));
+    }
+
+    /// Whether so many writes that have not been looked through wait for the floor to get from `floor` to `limit`.
+    fn is_held_back(&self, floor: Cts, limit: Cts, many: usize) -> bool {
+        let mut writes = 0;
+        for item in self.pieces.iter().flatten().take_while(|item| item.cts() <= limit) {
+            writes += if item.cts() > floor { item.writes() } else { 0 };
+            if writes >= many {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes what can be folded: up to `most` items that have not been looked through, and those that have if they have doubled, and whether so.
+    fn take_held_back(&mut self, limit: Cts, most: usize, many: usize) -> (Vec<Garbage>, bool) {
+        let mut items = Vec::new();
+        let looks_again = self.held_writes >= self.held_seen.saturating_mul(2).saturating_add(many);
+        if looks_again {
+            items.extend(self.held.drain(..));
+            (self.held_writes, self.held_seen) = (0, 0);
+        }
+        let held = std::mem::take(&mut self.held);
+        let most = items.len().saturating_add(most);
+        while items.len() < most && self.front_cts().is_some_and(|cts| cts <= limit) {
+            items.extend(self.pop_front());
+        }
+        self.held = held;
+        (items, looks_again)
+    }
+
+    /// Keeps what is still needed.
+    fn hold(&mut self, kept: Vec<Garbage>, looked_again: bool) {
+        self.held_writes += kept.iter().map(Garbage::writes).sum::<usize>();
+        self.resize_held(|held| held.extend(kept));
+        if looked_again {
+            self.held_seen = self.held_writes;
+        }
     }
 
     /// What cannot be done yet is set aside, with what the same commit left behind it: there lie the long values that a row's key is read from.
@@ -222,6 +317,10 @@ impl Garbage {
             Garbage::Batch(batch) => batch.cts,
         }
     }
+
+    fn writes(&self) -> usize {
+        if let Garbage::Batch(batch) = self { batch.writes.len() - batch.done } else { 1 }
+    }
 }
 
 /// Rows that a sweep has cut already.
@@ -251,6 +350,16 @@ impl<'c> Sweep<'c> {
         std::mem::replace(place, (storage, row)) == (storage, row)
     }
 
+    /// Frees a node that leads from a committed version, and what belongs to it.
+    fn free(&mut self, node: NodeRef) {
+        if self.core.has_companions.load(Ordering::Relaxed)
+            && let Some(companion) = Node::new(&self.core.arena, node).companion()
+        {
+            self.freed.add(companion);
+        }
+        self.freed.add(node);
+    }
+
     fn find_store(&mut self, storage: StorageId) {
         if self.store.as_ref().is_none_or(|store| store.id != storage) {
             self.store = self.stores.get(&storage).cloned();
@@ -260,7 +369,6 @@ impl<'c> Sweep<'c> {
     /// The item itself if it cannot be done yet.
     fn one(&mut self, item: Garbage) -> Option<Garbage> {
         match item {
-            Garbage::Row { leftover: Leftover::Undone, node, .. } => self.freed.add(node),
             Garbage::Row { leftover, storage, container, row, node, .. } => {
                 self.find_store(storage);
                 // Value containers have rows of the same ids in other pages: an id names one slot of the database.
@@ -275,7 +383,7 @@ impl<'c> Sweep<'c> {
                         self.core.forget_row(storage, container, row);
                     }
                 }
-                self.freed.add(node);
+                self.free(node);
             }
             Garbage::Key { table, index, key, row, .. } => {
                 if self.stores.contains_key(&table.store.id) {
@@ -361,8 +469,27 @@ impl Core {
         let known = Cts(self.garbage.floor.0.load(Ordering::Acquire));
         let done = self.collect(queue, known, most);
         if done < most && self.log.durable() > known.epoch() {
-            self.collect(queue, self.find_floor(), most - done);
+            let floor = self.find_floor();
+            if done + self.collect(queue, floor, most - done) < most {
+                self.fold_held_back(queue, floor, most);
+            }
         }
+    }
+
+    /// Looks through garbage that a snapshot holds back, once there is much of it; true if any of it is gone.
+    fn fold_held_back(&self, queue: &mut GarbageQueue, floor: Cts, most: usize) -> bool {
+        let many = if self.is_stepped { HELD_BACK_STEPPED } else { HELD_BACK };
+        if !queue.is_held_back(floor, Cts::last_of(self.log.durable()), many) {
+            return false;
+        }
+        let horizon = self.sessions.horizon(&self.log);
+        let (items, looks_again) = queue.take_held_back(horizon.limit, most, many);
+        let writes = |items: &[Garbage]| items.iter().map(Garbage::writes).sum::<usize>();
+        let before = writes(&items);
+        let kept = self.fold(items, &horizon);
+        let is_less = writes(&kept) < before;
+        queue.hold(kept, looks_again);
+        is_less
     }
 
     fn find_floor(&self) -> Cts {
@@ -417,6 +544,7 @@ impl Core {
         for queue in &self.garbage.queues {
             if let Some(mut queue) = queue.0.try_lock() {
                 worked |= self.collect(&mut queue, floor, usize::MAX) > 0;
+                worked |= self.fold_held_back(&mut queue, floor, usize::MAX);
             }
         }
         self.arena.release_parked();
@@ -450,6 +578,9 @@ impl Core {
                 let Some(mut queue) = queue.0.try_lock() else { break };
                 let done = self.collect(&mut queue, floor, left.min(PORTION));
                 worked |= done > 0;
+                if done < PORTION {
+                    worked |= self.fold_held_back(&mut queue, floor, most_each);
+                }
                 next = queue.front_cts().unwrap_or(Cts::MAX);
                 left = if done < PORTION { 0 } else { left.saturating_sub(done) };
             }
@@ -461,7 +592,7 @@ impl Core {
     }
 
     /// Closes the epoch that the `oldest` garbage waits for, when nothing else does: whoever only rolls back stages nothing, and the floor
-    /// would stand still while undone nodes fill the memory. True if it was asked for here.
+    /// would stand still while storages that were rolled back fill the memory. True if it was asked for here.
     fn request_epoch(&self, oldest: Cts) -> bool {
         let now = self.log.now();
         let is_idle = self.seen_by_garbage.swap(now.0, Ordering::Relaxed) == now.0;
@@ -566,7 +697,7 @@ fn remove_exactly(index: &Index, key: &TreeKey, row: RowId, needed: impl FnOnce(
 
 impl Core {
     /// Whether the newest or any older version that is still linked needs this key's entry. Under the slot's latch nothing linked is freed.
-    fn some_version_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId) -> bool {
+    pub(super) fn some_version_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId) -> bool {
         let mut buf = KeyBuf::default();
         self.versions(table, row).into_iter().any(|mut version| {
             version.is_live() && {

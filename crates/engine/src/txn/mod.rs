@@ -11,6 +11,7 @@
 //! | `core` | what sessions share |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
+//! | `fold` | which versions nobody needs though an old snapshot stands |
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
@@ -35,6 +36,7 @@ pub(crate) mod record;
 mod keeping;
 mod sessions;
 mod garbage;
+mod fold;
 pub(crate) mod core;
 mod values;
 mod fill;

@@ -68,7 +68,7 @@ pub(super) fn read_version(
         return false;
     }
     if head.is_dirty() || Cts(words[0]) > snapshot {
-        version::rewind(&core.arena, words, head, Some(me), snapshot);
+        core.read_older(container, id, words, Some(me), snapshot);
     }
     words[1] & LIVE != 0
 }
@@ -541,11 +541,13 @@ impl Session {
     fn write_node(&mut self, claim: Claim, node: &NewNode<'_>) -> Option<NodeRef> {
         let core = &*self.core;
         let place = core.thread(self.no.0 as usize);
-        let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
-        if written.is_some() || !core.make_room(self.no, claim == Claim::Finish) {
-            return written;
+        loop {
+            let written = version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node);
+            // What was collected may not have emptied a chunk yet.
+            if written.is_some() || !core.make_room(self.no, claim == Claim::Finish) {
+                return written;
+            }
         }
-        version::write(&core.arena, Pen { cursor: &mut self.cursor, place }, claim, node)
     }
 
     /// Makes `new` the newest version of a row whose lock this transaction holds.

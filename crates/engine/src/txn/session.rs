@@ -20,6 +20,7 @@ use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
 use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
+use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
@@ -78,9 +79,8 @@ pub(super) struct Write {
 
 impl Write {
     /// What the write leaves behind in its table's storage.
-    pub(super) fn garbage(&self, cts: Cts, undone: bool, storage: StorageId) -> Garbage {
+    pub(super) fn garbage(&self, cts: Cts, storage: StorageId) -> Garbage {
         let leftover = match self.change {
-            _ if undone => Leftover::Undone,
             Change::Delete => Leftover::Deleted,
             Change::Insert | Change::Update => Leftover::Node,
         };
@@ -869,7 +869,7 @@ impl Session {
     fn leave_garbage(&mut self, cts: Cts) {
         let core = &*self.core;
         let mut garbage = core.garbage_of(self.no);
-        leave_writes(&mut garbage, &mut self.writes, &self.tables, &self.account, Ended { cts, undone: false });
+        leave_writes(&mut garbage, &mut self.writes, &self.tables, &self.account, cts);
         for change in self.key_changes.drain(..) {
             let KeyChange { table, index, row, old, .. } = change;
             if !planted::is(Bug::ForgetKey) {
@@ -1017,12 +1017,10 @@ impl Session {
             }
         }
         self.forget_inserted(&mut entries, &mut slots);
-        if !self.writes.is_empty() {
-            // One above the clock: a reader that still has one of the nodes registered at or below the clock.
-            let cts = Cts(self.core.log.now().0 + 1);
-            let mut garbage = self.core.garbage_of(self.no);
-            leave_writes(&mut garbage, &mut self.writes, &self.tables, &self.account, Ended { cts, undone: true });
-        }
+        // Whoever still walks one of the nodes learns it from the row's fold word, and begins again.
+        let mut freed = self.core.arena.freed();
+        self.writes.drain(..).for_each(|write| freed.add(write.node));
+        drop(freed);
         if !kept.is_empty() {
             self.writes = kept;
         }
@@ -1069,7 +1067,10 @@ impl Session {
             latched.set(i, word);
         }
         let dirty = node.prev_cts().is_none();
+        let word = self.core.folds.of(write.held.row);
+        let seen = latch::latch(word);
         latched.set_head(head.with_node(node.next()).with_dirty(dirty));
+        latch::unlatch(word, seen, true);
     }
 
     /// An undone insert's slot: nobody else ever saw a row in it.
@@ -1093,24 +1094,17 @@ impl Drop for Session {
     }
 }
 
-/// How a transaction's writes ended.
-struct Ended {
-    cts: Cts,
-    undone: bool,
-}
-
-/// Hands a transaction's writes to garbage collection: a long list as it is.
+/// Hands a committed transaction's writes to garbage collection: a long list as it is.
 fn leave_writes(
     garbage: &mut GarbageQueue,
     writes: &mut Vec<Write>,
     tables: &[Arc<Table>],
     account: &Account,
-    ended: Ended,
+    cts: Cts,
 ) {
-    let Ended { cts, undone } = ended;
     if writes.len() < BATCH {
         for write in writes.drain(..) {
-            garbage.push_back(write.garbage(cts, undone, tables[usize::from(write.held.table)].store.id));
+            garbage.push_back(write.garbage(cts, tables[usize::from(write.held.table)].store.id));
         }
         return;
     }
@@ -1120,7 +1114,7 @@ fn leave_writes(
     account.give(bytes.min(account.bytes()));
     of_batch.take(bytes, Claim::Forced);
     let storages = tables.iter().map(|t| t.store.id).collect();
-    garbage.push_back(Garbage::Batch(Box::new(Batch::new(cts, undone, storages, std::mem::take(writes), of_batch))));
+    garbage.push_back(Garbage::Batch(Box::new(Batch::new(cts, storages, std::mem::take(writes), of_batch))));
 }
 
 /// The order in which locks go: long values before rows. Whoever gets a row's lock next takes the locks of the row's values without asking.

@@ -10,7 +10,8 @@
 //! | commit records, bytes, deltas | what its commits logged; only the session writes them |
 //! | tables | tables written by the transaction, for DDL to wait for |
 //!
-//! 1. A session registers by storing a lower bound, fencing, then reading the watermark or the durable horizon.
+//! 1. A session registers by storing a lower bound, marked as unfinished, fencing, then reading the watermark or the durable horizon. It does
+//!    so too when it takes a newer snapshot in place of an older: whoever sees a snapshot unmarked knows that it is read at, or no more.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
 //!    above that horizon, and the floor is at or below every snapshot in use, now and later.
 //!
@@ -31,6 +32,7 @@
 //!    in the same step; it finds it and turns back. So nobody reads below the floor: what a reader sees is right until it is told to stop.
 //! 5. The transaction's own versions are not collected while it lives, so it can always be rolled back.
 
+use super::fold::Horizon;
 use super::garbage::GarbageQueues;
 use super::keeping::Keeping;
 use crate::catalog::TableId;
@@ -44,6 +46,8 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 const NONE: u64 = u64::MAX;
+/// In a snapshot: it is a lower bound, the registration is not finished. No cts comes so far.
+const UNFINISHED: u64 = 1 << 63;
 const NO_TABLE: u32 = u32::MAX;
 
 /// A kept registration that nobody reads at is revoked once it is so many epochs behind the horizon; until then its next statement
@@ -98,10 +102,10 @@ impl SessionPlace {
 
     /// Registers at the watermark, once that has passed `at_least`.
     pub fn register(&self, log: &Log, at_least: Cts) -> Cts {
-        if self.snapshot.load(Ordering::Relaxed) == NONE {
-            self.snapshot.store(Cts::last_of(log.durable()).0, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-        }
+        let known = self.snapshot.load(Ordering::Relaxed);
+        let bound = if known == NONE { Cts::last_of(log.durable()).0 } else { known };
+        self.snapshot.store(bound | UNFINISHED, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let mut spin = crate::sync::Spin::new();
         loop {
             let snapshot = if planted::is(Bug::SnapshotAtClock) { log.now() } else { log.watermark() };
@@ -120,7 +124,7 @@ impl SessionPlace {
         if bound < at_least {
             return None;
         }
-        self.snapshot.store(bound.0, Ordering::SeqCst);
+        self.snapshot.store(bound.0 | UNFINISHED, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
@@ -138,7 +142,7 @@ impl SessionPlace {
         // Nobody reads at the last one any more.
         self.snapshot.store(NONE, Ordering::Release);
         self.begin_phase();
-        self.snapshot.store(bound.0, Ordering::SeqCst);
+        self.snapshot.store(bound.0 | UNFINISHED, Ordering::SeqCst);
         self.keeping.keep();
         fence(Ordering::SeqCst);
         let snapshot = Cts::last_of(log.durable());
@@ -161,7 +165,7 @@ impl SessionPlace {
 
     /// Kept, with nobody reading, and below `bound`.
     fn is_left_behind(&self, bound: Cts) -> bool {
-        self.keeping.is_idle() && Cts(self.snapshot.load(Ordering::Relaxed)) < bound
+        self.keeping.is_idle() && Cts(self.snapshot.load(Ordering::Relaxed) & !UNFINISHED) < bound
     }
 
     // ---- the phase of a transaction
@@ -199,7 +203,15 @@ impl SessionPlace {
             return Cts::MAX;
         }
         let phase = self.phase.load(Ordering::SeqCst);
-        if phase & (READING | ENDED) == ENDED { Cts::MAX } else { Cts(self.snapshot.load(Ordering::Acquire)) }
+        if phase & (READING | ENDED) == ENDED { Cts::MAX } else { self.registered().0 }
+    }
+
+    /// The snapshot or its lower bound, and whether it is final.
+    fn registered(&self) -> (Cts, bool) {
+        match self.snapshot.load(Ordering::Acquire) {
+            NONE => (Cts::MAX, true),
+            word => (Cts(word & !UNFINISHED), word & UNFINISHED == 0),
+        }
     }
 
     #[inline]
@@ -335,6 +347,23 @@ impl Sessions {
     pub fn all(&self) -> impl Iterator<Item = (SessionNo, &SessionPlace)> {
         let high_water = self.high_water.load(Ordering::SeqCst);
         (0..high_water).map(SessionNo).zip(&self.places[..high_water as usize])
+    }
+
+    /// The snapshots in use, and how far it is known that there will be no others.
+    pub fn horizon(&self, log: &Log) -> Horizon {
+        let mut limit = Cts::last_of(log.durable());
+        fence(Ordering::SeqCst);
+        let mut snapshots = Vec::new();
+        for (_, place) in self.all().filter(|(_, place)| place.counted() != Cts::MAX) {
+            match place.registered() {
+                (Cts::MAX, _) => {}
+                (snapshot, true) => snapshots.push(snapshot),
+                (bound, false) => limit = limit.min(bound),
+            }
+        }
+        snapshots.sort_unstable();
+        snapshots.dedup();
+        Horizon { limit, snapshots }
     }
 
     /// At or below every snapshot in use, now and later.

@@ -5,6 +5,7 @@
 //! | `world` | what do the tests share |
 //! | `transactions` | what do one and two sessions see |
 //! | `model` | do many sessions agree with a map of versions |
+//! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
@@ -38,5 +39,6 @@ mod promise;
 mod races;
 mod recovery;
 mod salvage;
+mod snapshots;
 mod threads;
 mod transactions;

@@ -127,18 +127,22 @@ struct Pinned {
     reader: Session,
     writer: Session,
     places: Vec<RowId>,
+    /// Snapshots that rest, each between two updates: without them nobody would need most of the versions, and they would be folded.
+    between: Vec<Session>,
+    has_between: bool,
 }
 
 impl Pinned {
     fn new() -> Pinned {
-        let engine = open_within(&MemIo::new(), 5 << 10);
+        let options = Options { sessions_max: 512, ..options(5 << 10) };
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), options).expect("opens");
         let (mut reader, mut writer) = (Session::new(&engine), Session::new(&engine));
         create(&mut writer, IndexKind::Hash);
         let places = (0..200).map(|id| commit_insert(&mut writer, id, 0, "short")).collect();
         reader.begin(Isolation::RepeatableRead, false);
         reader.begin_statement();
         assert_eq!(all_n(&mut reader), [0; 200]);
-        Pinned { engine, reader, writer, places }
+        Pinned { engine, reader, writer, places, between: Vec::new(), has_between: true }
     }
 
     /// Updates every row; false if that was refused.
@@ -156,6 +160,13 @@ impl Pinned {
         }
         self.writer.commit().expect("commits");
         while self.engine.step() {}
+        if self.has_between {
+            let mut between = Session::new(&self.engine);
+            between.begin(Isolation::RepeatableRead, true);
+            between.begin_statement();
+            between.rest();
+            self.between.push(between);
+        }
         true
     }
 }
@@ -229,6 +240,8 @@ fn a_read_committed_transaction_goes_on_with_its_next_statement() {
     assert_eq!(world.reader.check_snapshot(), Ok(()));
     assert_eq!(all_n(&mut world.reader), [old; 200]);
     world.reader.rest();
+    world.between.clear();
+    world.has_between = false;
     while world.engine.step() {}
     for n in 1..400 {
         assert!(world.update(n), "round {n}: nothing is kept between statements");

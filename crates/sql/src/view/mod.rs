@@ -13,6 +13,7 @@
 //! Another view is another module here and a line in [`VIEWS`].
 
 mod checkpoint;
+mod huge_pages;
 mod log;
 mod memory;
 mod restart;
@@ -25,7 +26,8 @@ use freshet_engine::schema::Type;
 use std::sync::Arc;
 
 /// Every view, by name.
-pub const VIEWS: &[&dyn SystemView] = &[&checkpoint::CheckpointView, &log::LogView, &memory::MemoryView, &RESTART];
+pub const VIEWS: &[&dyn SystemView] =
+    &[&checkpoint::CheckpointView, &huge_pages::HugePagesView, &log::LogView, &memory::MemoryView, &RESTART];
 
 /// What EXPLAIN RESTART shows too.
 pub(crate) const RESTART: restart::RestartView = restart::RestartView;

@@ -3,7 +3,7 @@
 //! | words | leaf and inner node |
 //! |---|---|
 //! | 0 | version and latch (`index::latch`) |
-//! | 1 | {streak 8, last insert's position 16, entries 16} |
+//! | 1 | {descending streak 8, ascending streak 8, last insert's position 16, entries 16} |
 //! | 2 | link to the right neighbour, 0 if none |
 //! | 3 | leaf: inserts seen, this leaf's ancestors included |
 //! | 4 | life: how often the node's number was given out and taken back |
@@ -357,11 +357,14 @@ impl<'a> Latched<'a> {
     /// Inserts into a leaf that has room.
     pub fn insert(&mut self, i: usize, at: At<'_>) {
         let meta = self.node.get(META);
-        let (count, last, streak) = (meta & 0xffff, meta >> 16 & 0xffff, meta >> 32 & STREAK_MAX);
+        let (count, last) = (meta & 0xffff, meta >> 16 & 0xffff);
+        let (up, down) = (meta >> 32 & STREAK_MAX, meta >> 40 & STREAK_MAX);
         self.open(i);
         self.set_entry(i, at);
-        let streak = if i as u64 == last + 1 { (streak + 1).min(STREAK_MAX) } else { 0 };
-        self.set(META, streak << 32 | (i as u64) << 16 | (count + 1));
+        // Just above the one before; just below it, which has moved up.
+        let up = if i as u64 == last + 1 { (up + 1).min(STREAK_MAX) } else { 0 };
+        let down = if i as u64 == last { (down + 1).min(STREAK_MAX) } else { 0 };
+        self.set(META, down << 40 | up << 32 | (i as u64) << 16 | (count + 1));
         self.count_insert();
     }
 
@@ -370,10 +373,12 @@ impl<'a> Latched<'a> {
         self.set(INSERTS, inserts);
     }
 
-    /// How many inserts in a row have come each just above the one before.
-    fn streak(&self) -> (usize, u64) {
+    /// Whether an insert at `i` goes on with a row of them that have come each just above, or each just below, the one before.
+    fn is_run(&self, i: usize) -> bool {
+        const RUN: u64 = 3;
         let meta = self.node.get(META);
-        ((meta >> 16 & 0xffff) as usize, meta >> 32 & STREAK_MAX)
+        let (last, up, down) = ((meta >> 16 & 0xffff) as usize, meta >> 32 & STREAK_MAX, meta >> 40 & STREAK_MAX);
+        i == last + 1 && up >= RUN || i == last && down >= RUN
     }
 
     pub fn remove(&mut self, i: usize) {
@@ -469,16 +474,13 @@ impl<'a> Latched<'a> {
         high
     }
 
-    /// Splits this full leaf while inserting at `i`; returns its new high entry. Ascending inserts, of the whole tree or
+    /// Splits this full leaf while inserting at `i`; returns its new high entry. Ascending and descending inserts, of the whole tree or
     /// of a run within it (one instrument's ticks among others'), leave full leaves behind: they split where they insert,
     /// any other in the middle.
     pub fn split_leaf(&mut self, new: &mut Latched<'_>, i: usize, at: At<'_>) -> Vec<u64> {
-        const RUN: u64 = 3;
-        let (last, streak) = self.streak();
         let count = self.count();
         let is_edge = i == count && self.right().is_none();
-        let is_run = i == last + 1 && streak >= RUN;
-        let keep = if is_edge || is_run { i } else { count / 2 };
+        let keep = if is_edge || self.is_run(i) { i } else { count / 2 };
         self.move_to(new, keep);
         // A run goes on in the left node, while it has room.
         if i < keep || i == keep && keep < count {

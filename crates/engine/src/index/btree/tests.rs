@@ -288,6 +288,8 @@ mod plain {
         };
         let ascending = fill(&mut (0..20_000));
         assert!(ascending > 0.98, "ascending: {ascending}");
+        let descending = fill(&mut (0..20_000).rev());
+        assert!(descending > 0.95, "descending: {descending}");
         let random = fill(&mut (0..20_000).map(scattered));
         assert!(random > 0.65, "random: {random}");
         // A hundred instruments, each in the order of time.

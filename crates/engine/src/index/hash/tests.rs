@@ -167,6 +167,54 @@ mod plain {
         assert!(index.postings.len() < ENTRIES as usize / 1000, "{} in the posting tree", index.postings.len());
     }
 
+    /// Growth copies a bounded number of entries at once, and a few for each that comes.
+    #[test]
+    fn what_growth_moves_is_counted_and_bounded() {
+        let index = HashIndex::new();
+        const ENTRIES: u64 = 1_000_000;
+        let segment_most = (PIECES_MAX * buckets_in(Geometry::REAL.unit_lines)) as u64 * 8;
+        let mut before = 0;
+        for i in 0..ENTRIES {
+            index.insert(scattered(i), RowId(i));
+            let (moved, most) = index.moved();
+            assert!(moved - before <= segment_most && most <= segment_most, "{} at once", moved - before);
+            before = moved;
+        }
+        assert!(before <= 8 * ENTRIES, "{before} copies of {ENTRIES} entries");
+        let planned = HashIndex::with_capacity(ENTRIES as usize);
+        planned.bulk_insert((0..ENTRIES).map(|i| (scattered(i), RowId(i))));
+        assert_eq!(planned.moved(), (0, 0));
+    }
+
+    /// A million rows of one key burden neither its bucket nor its neighbours, come in a few bytes each, and go without a trace.
+    #[test]
+    fn a_million_rows_of_one_key_are_a_tree() {
+        let index = HashIndex::new();
+        const ROWS: u64 = 1_000_000;
+        const HOT: u64 = 0x1234_5678_9abc_def0;
+        (0..1000).for_each(|i| assert!(index.insert(scattered(i), RowId(2 * ROWS + i))));
+        let (moved, _) = index.moved();
+        (0..ROWS).for_each(|row| assert!(index.insert(HOT, RowId(row))));
+        assert!(index.moved().0 - moved < 2000, "no growth for one key: {:?}", index.moved());
+        let bytes = index.memory_bytes() as u64;
+        assert!(bytes < 24 * ROWS, "{bytes} bytes");
+        // Who wants one row meets one, who wants a neighbour meets none of them.
+        let mut met = 0;
+        let _ = index.lookup(HOT, |_| {
+            met += 1;
+            ControlFlow::Break(())
+        });
+        assert_eq!(met, 1);
+        (0..1000).for_each(|i| assert_eq!(rows_of(&index, scattered(i)), [2 * ROWS + i]));
+        assert_eq!(rows_of(&index, HOT).len() as u64, ROWS);
+        (0..ROWS).for_each(|row| assert!(index.remove(HOT, RowId(row), || false)));
+        assert!(rows_of(&index, HOT).is_empty());
+        assert_eq!(index.len(), 1000);
+        // What they took serves whoever comes.
+        (0..ROWS).for_each(|row| assert!(index.insert(HOT + (1 << 40), RowId(row))));
+        assert!((index.memory_bytes() as u64) < bytes + (1 << 20));
+    }
+
     #[test]
     fn a_planned_size_is_reached_without_growth() {
         let index = HashIndex::with_capacity(100_000);
