@@ -118,7 +118,8 @@ impl<'a> Slot<'a> {
         for &at in &picks.rest {
             out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
         }
-        (latch::end_read(&self.words[0], seen) || planted::is(Bug::SkipValidation)).then(|| Head::unpack(head))
+        let is_whole = latch::end_read(&self.words[0], seen) || planted::is(Bug::SkipValidation);
+        is_whole.then(|| Head::unpack(head))
     }
 
     pub fn latch(&self) -> Latched<'a> {
