@@ -165,7 +165,7 @@ fn drive(db: &Database, what: &str, thread: u64, sessions: usize, rows: i64, sec
     let mut now = Instant::now();
     'all: loop {
         for (session, ticket, since) in &mut ring {
-            if tally.done % 32 == 0 {
+            if tally.done.is_multiple_of(32) {
                 now = Instant::now();
                 if now >= until {
                     break 'all;
@@ -175,7 +175,7 @@ fn drive(db: &Database, what: &str, thread: u64, sessions: usize, rows: i64, sec
                 db.wait(*ticket)?;
                 now = Instant::now();
             }
-            if tally.done % 16 == 0 {
+            if tally.done.is_multiple_of(16) {
                 tally.latencies_us.push(now.duration_since(*since).as_micros() as u32);
             }
             *since = now;

@@ -871,7 +871,9 @@ fn open_log(
 
 fn save(io: &Arc<dyn Io>, options: &Options, manifest: &Manifest) -> Result<(), OpenError> {
     let dir = &options.data_dir;
-    manifest.save(io, dir).map_err(|e| refuse(format!("cannot write the manifest in {}: {e}", dir.display())))
+    let failed =
+        |e: io::Error| refuse(format!("cannot write the manifest in {}: {e}{}", dir.display(), log::room_hint(&e)));
+    manifest.save(io, dir).map_err(failed)
 }
 
 /// Where the log is damaged, and what that is about.

@@ -39,6 +39,10 @@ pub mod index;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod log;
+/// Of the log the checkers run the clock.
+#[cfg(all(test, any(loom, shuttle)))]
+#[path = "log/epoch.rs"]
+mod epoch;
 #[cfg(not(any(loom, shuttle)))]
 pub mod schema;
 #[cfg(not(any(loom, shuttle)))]

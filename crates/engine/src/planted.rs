@@ -87,6 +87,10 @@ pub enum Bug {
     KeepGeneration,
     /// A reply does not wait for what it read.
     ForgetDependency,
+    /// REPEATABLE READ changes a row that has changed since its snapshot.
+    SkipConflict,
+    /// A copy of a record is believed whatever was written meanwhile.
+    SkipValidation,
     /// A unique check takes an undecided row for none.
     SkipUndecided,
     /// An update leaves the entry of its former key in the index for ever.
@@ -135,6 +139,8 @@ impl Bug {
         Bug::FoldNeeded,
         Bug::KeepGeneration,
         Bug::ForgetDependency,
+        Bug::SkipConflict,
+        Bug::SkipValidation,
         Bug::SkipUndecided,
         Bug::ForgetKey,
         Bug::RemoveNeededKey,

@@ -22,7 +22,6 @@ fn messages_of_several_queries_go_over_the_wire() {
     let (said, figures) = bench("directory --adapter freshet-wire");
     let told: Vec<&str> = figures.iter().filter_map(|f| f["case"].as_str()).collect();
     assert_eq!(told, ["load", "messages", "messages", "messages", "index-build"], "{said}");
-    assert!(figures.iter().all(|f| f["rate_per_s"].as_f64() > Some(0.0)), "{said}");
 }
 
 #[test]

@@ -14,6 +14,8 @@
 //! | [`schedule`] | how does one seed run, and what was wrong |
 //! | [`shrink`] | what is the shortest way to the same failure |
 //! | [`hunt`] | does it bite |
+//! | [`history`] | could what threads saw of each other have happened |
+//! | [`stress`] | what do threads see of each other |
 //!
 //! What is checked:
 //!
@@ -37,6 +39,9 @@ mod model;
 mod look;
 mod client;
 mod world;
+
+pub mod history;
+pub mod stress;
 
 pub mod schedule;
 pub mod shrink;

@@ -57,6 +57,8 @@ pub struct Act {
 pub struct Plan {
     pub seed: u64,
     pub devices: u16,
+    /// Log directories join and leave from life to life.
+    pub moves: bool,
     pub segments: u64,
     /// The longest note in bytes.
     pub note_bytes: u64,
@@ -81,6 +83,7 @@ impl Plan {
         let mut plan = Plan {
             seed,
             devices,
+            moves: Dice(seed ^ 0x30ce5).one_in(3),
             segments: 4 + dice.below(3),
             note_bytes: [40, 400, 3000, 3000, 40_000][dice.below(5) as usize],
             turns: 1 + dice.below(6),
@@ -111,6 +114,16 @@ impl Plan {
         self.memory_limit_bytes < MEMORY_BYTES
     }
 
+    /// The first of the log directories of a life: those before it have left.
+    pub fn first_log(&self, life: u64) -> u64 {
+        let mut dice = Dice(self.seed ^ 0x10_60);
+        (0..life).filter(|_| dice.one_in(3) && self.moves).count() as u64
+    }
+
+    pub fn log_dir(number: u64) -> PathBuf {
+        PathBuf::from(format!("/log{number}"))
+    }
+
     /// Tiny segments, so that the log goes round. Each life has image directories of its own choice.
     pub fn options(&self, life: u64) -> Options {
         let mut dice = Dice(self.seed ^ life.wrapping_mul(0xda94_2042_e4dd_58b5));
@@ -119,9 +132,10 @@ impl Plan {
         if backups.len() > 1 && dice.one_in(3) {
             backups.remove(dice.below(backups.len() as u64) as usize);
         }
-        let device = |i: u16| PathBuf::from(format!("/log{i}"));
+        let first = self.first_log(life);
         Options {
-            log_dirs: (0..self.devices).map(device).collect(),
+            log_dirs: (first..first + u64::from(self.devices)).map(Plan::log_dir).collect(),
+            retired_log_dirs: (0..first).map(Plan::log_dir).collect(),
             memory_limit_bytes: self.memory_limit_bytes,
             stage_limit_bytes: 160 << 10,
             segment_bytes: SEGMENT_BYTES,

@@ -15,7 +15,6 @@ use freshet_engine::planted::Point;
 use freshet_engine::txn::{Isolation, Session};
 use std::cell::RefCell;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -393,18 +392,26 @@ impl World {
     // ---- trouble
 
     fn plan_fault(&mut self, dice: &mut Dice) {
-        let (call, fault) = match dice.below(9) {
+        let (call, fault) = match dice.below(11) {
             0 | 1 => (Call::Sync, Fault::Eio),
             2 => (Call::Sync, Fault::Enospc),
             3 => (Call::Write, Fault::Eio),
             4 => (Call::Write, Fault::Enospc),
-            5 => (Call::Name, Fault::Eio),
+            5..=7 => (Call::Name, Fault::Eio),
             _ => (Call::Write, Fault::Short(dice.below(6000) as usize)),
         };
         let nth = dice.below(20);
-        self.say(|| format!("  {call:?} {nth} from now meets {fault:?}"));
         self.may_fail = true;
-        self.io.plan_fault(call, nth, fault);
+        if dice.one_in(3) {
+            // One device fails, the others do not.
+            let device = self.plan.first_log(self.life) + dice.below(u64::from(self.plan.devices));
+            let dir = Plan::log_dir(device);
+            self.say(|| format!("  {call:?} {nth} from now in {} meets {fault:?}", dir.display()));
+            self.io.plan_fault_in(&dir, call, nth, fault);
+        } else {
+            self.say(|| format!("  {call:?} {nth} from now meets {fault:?}"));
+            self.io.plan_fault(call, nth, fault);
+        }
     }
 
     fn plan_space(&mut self, dice: &mut Dice) {
@@ -526,11 +533,16 @@ impl World {
 
     /// What an offline check calls damage; nothing if all is well.
     fn inspect(&self, io: MemIo) -> String {
-        let options = self.plan.options(self.life);
+        let mut options = self.options(&io);
+        // One that is about to join is nothing to be checked yet.
+        options.log_dirs.retain(|dir| !self.plan.moves || io.exists(dir).unwrap_or(false));
+        if options.log_dirs.is_empty() {
+            options.log_dirs.extend(options.retired_log_dirs.pop());
+        }
         let subject = Subject {
             data_dir: options.data_dir,
             log_dirs: options.log_dirs,
-            retired_log_dirs: Vec::new(),
+            retired_log_dirs: options.retired_log_dirs,
             backup_dirs: Vec::new(),
         };
         let io: Arc<dyn Io> = Arc::new(io);
@@ -541,8 +553,15 @@ impl World {
         }
     }
 
+    /// Directories that no life came to use are not there to retire.
+    fn options(&self, io: &MemIo) -> Options {
+        let mut options = self.plan.options(self.life);
+        options.retired_log_dirs.retain(|dir| io.exists(dir).unwrap_or(false));
+        options
+    }
+
     fn open(&self, io: &MemIo, threads: usize, order: u64) -> Result<Engine, String> {
-        let options = Options { recovery_threads: threads, recovery_seed: order, ..self.plan.options(self.life) };
+        let options = Options { recovery_threads: threads, recovery_seed: order, ..self.options(io) };
         Engine::open_with(Arc::new(io.clone()), self.clock.clone(), options).map_err(|e| e.to_string())
     }
 
@@ -584,7 +603,7 @@ impl World {
         let offset = block + if dice.one_in(2) { dice.below(200) } else { dice.below(4096) };
         // Beyond the file's end the flip changes nothing.
         io.flip_bit(&path, offset, dice.below(8) as u32).map_err(|e| Wrong(format!("no file to damage: {e}")))?;
-        let witnessed = largest_witness(&io, self.plan.devices);
+        let witnessed = largest_witness(&io);
         match self.open(&io, 1, 0) {
             Err(reason) => {
                 self.tally.flips_refused += 1;
@@ -607,16 +626,15 @@ impl World {
 }
 
 /// The largest horizon that any group of any log says was acknowledged: read here, so that the engine is not asked about itself.
-fn largest_witness(io: &MemIo, devices: u16) -> Epoch {
+fn largest_witness(io: &MemIo) -> Epoch {
     let mut largest = Epoch(0);
     for path in io.names().iter().filter(|p| p.extension().is_some_and(|e| e == "seg")) {
         let number = path.file_stem().and_then(|s| s.to_str()?.strip_prefix("log-")?.parse::<u64>().ok());
-        let device = (0..devices).find(|d| path.starts_with(Path::new(&format!("/log{d}"))));
         let Ok(bytes) = io.contents(path) else { continue };
         for offset in io.written_blocks(path).unwrap_or_default() {
             let Some(block) = bytes.get(offset as usize..offset as usize + 4096) else { continue };
             if let Ok(header) = GroupHeader::decode(block)
-                && (Some(header.segment.0), Some(header.device.0), header.offset) == (number, device, offset)
+                && (Some(header.segment.0), header.offset) == (number, offset)
                 && body_checks(&header, &bytes)
             {
                 largest = largest.max(header.witness);

@@ -318,10 +318,8 @@ impl Driver for NativeDriver<'_> {
         let (answer, cts) = match op {
             Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => {
                 engine_session.begin_read();
-                engine_session.begin_statement();
                 let answer = tables.read(engine_session, op, scratch);
-                let cts = engine_session.dependency();
-                engine_session.rollback();
+                let cts = if engine_session.end_plain_read() { Cts::ZERO } else { commit(engine_session)? };
                 (answer, cts)
             }
             Op::Transaction(ops) => transact(engine_session, |s| {

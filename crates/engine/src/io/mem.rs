@@ -69,11 +69,21 @@ struct World {
     dirs: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
     operations: u64,
-    calls: BTreeMap<Call, u64>,
-    faults: Vec<(Call, u64, Fault)>,
+    faults: Vec<Planned>,
     power_cut_after: Option<u64>,
     space_bytes: u64,
     random: Option<Dice>,
+}
+
+/// A fault to come.
+#[derive(Clone)]
+struct Planned {
+    call: Call,
+    /// Calls that it lets pass.
+    left: u64,
+    fault: Fault,
+    /// Only calls of files in this directory count.
+    dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Default)]
@@ -171,9 +181,12 @@ impl MemIo {
 
     /// The `nth` call from now on (0 is the next one) meets `fault`.
     pub fn plan_fault(&self, call: Call, nth: u64, fault: Fault) {
-        let mut world = self.world.lock();
-        let at = world.calls.get(&call).copied().unwrap_or(0) + nth;
-        world.faults.push((call, at, fault));
+        self.world.lock().faults.push(Planned { call, left: nth, fault, dir: None });
+    }
+
+    /// The same, counting only what concerns files in one directory: one device fails, the others do not.
+    pub fn plan_fault_in(&self, dir: &Path, call: Call, nth: u64, fault: Fault) {
+        self.world.lock().faults.push(Planned { call, left: nth, fault, dir: Some(dir.to_path_buf()) });
     }
 
     /// The file system's size: growth beyond it is ENOSPC.
@@ -291,7 +304,6 @@ impl World {
             dirs: BTreeSet::new(),
             locks: BTreeSet::new(),
             operations: 0,
-            calls: BTreeMap::new(),
             faults: Vec::new(),
             power_cut_after: None,
             space_bytes: u64::MAX,
@@ -315,12 +327,18 @@ impl World {
         }
     }
 
-    fn fault(&mut self, call: Call) -> Option<Fault> {
-        let count = self.calls.entry(call).or_insert(0);
-        let at = *count;
-        *count += 1;
-        let planned = self.faults.iter().position(|f| f.0 == call && f.1 == at)?;
-        Some(self.faults.swap_remove(planned).2)
+    /// What a call that concerns a file of `dir` meets.
+    fn fault(&mut self, call: Call, dir: &Path) -> Option<Fault> {
+        let mut due = None;
+        for (at, planned) in self.faults.iter_mut().enumerate() {
+            if planned.call == call && planned.dir.as_deref().is_none_or(|only| only == dir) {
+                match planned.left.checked_sub(1) {
+                    Some(left) => planned.left = left,
+                    None => due = due.or(Some(at)),
+                }
+            }
+        }
+        Some(self.faults.swap_remove(due?).fault)
     }
 
     fn lookup(&self, path: &Path) -> io::Result<usize> {
@@ -333,7 +351,8 @@ impl World {
 
     fn change_name(&mut self, change: NameChange) -> io::Result<()> {
         let power = self.operate()?;
-        if self.fault(Call::Name).is_some() {
+        let dir = change.names()[0].parent().unwrap_or(Path::new("")).to_path_buf();
+        if self.fault(Call::Name, &dir).is_some() {
             return Err(eio());
         }
         change.apply(&mut self.names);
@@ -630,7 +649,8 @@ impl Io for MemIo {
                 inode
             }
         };
-        Ok(Arc::new(MemFile { world: self.world.clone(), inode, direct: options.direct }))
+        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        Ok(Arc::new(MemFile { world: self.world.clone(), inode, dir, direct: options.direct }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -649,7 +669,7 @@ impl Io for MemIo {
         let mut world = self.world.lock();
         let power = world.operate()?;
         power.check()?;
-        let fault = world.fault(Call::Name);
+        let fault = world.fault(Call::Name, dir);
         let changes = std::mem::take(&mut world.name_changes);
         let (covered, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.concerns(dir));
         world.name_changes = rest;
@@ -684,6 +704,8 @@ impl Io for MemIo {
 struct MemFile {
     world: Arc<Mutex<World>>,
     inode: usize,
+    /// Where it was opened.
+    dir: PathBuf,
     direct: bool,
 }
 
@@ -702,7 +724,7 @@ impl File for MemFile {
         self.check_aligned(buf, offset)?;
         let mut world = self.world.lock();
         world.look()?;
-        if world.fault(Call::Read).is_some() {
+        if world.fault(Call::Read, &self.dir).is_some() {
             return Err(eio());
         }
         let content = &world.inodes[self.inode].bytes;
@@ -721,7 +743,7 @@ impl File for MemFile {
         let offset = offset as usize;
         let growth = (offset + bytes.len()).saturating_sub(world.inodes[self.inode].bytes.len);
         let full = growth > 0 && world.used_bytes() + growth as u64 > world.space_bytes;
-        let (done, error) = match world.fault(Call::Write) {
+        let (done, error) = match world.fault(Call::Write, &self.dir) {
             _ if full => (0, Some(enospc())),
             None => (bytes.len(), None),
             Some(Fault::Eio) => (bytes.len() / 2, Some(eio())),
@@ -739,7 +761,7 @@ impl File for MemFile {
         let mut world = self.world.lock();
         let power = world.operate()?;
         power.check()?;
-        match world.fault(Call::Sync) {
+        match world.fault(Call::Sync, &self.dir) {
             None => {
                 world.inodes[self.inode].sync();
                 Ok(())

@@ -18,9 +18,8 @@
 //!    min(c, all bounds) is installed.
 //! 4. A bound may be stale (read the clock, then delayed before storing): it is then too low, which only waits longer.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
 use crate::ids::{Cts, Epoch};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// No worker can announce this bound: the clock never reaches it.
 const IDLE: u64 = u64::MAX;
@@ -141,14 +140,14 @@ impl CommitClock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_carry_out_of_the_sequence_closes_the_epoch() {
         let clock = CommitClock::new(Epoch(7), 4);
-        let slot = clock.claim().unwrap();
+        let slot = clock.claim().expect("one of four");
         for _ in 0..(1 << Cts::SEQUENCE_BITS) - 1 {
             assert_eq!(clock.draw().epoch(), Epoch(7));
         }
@@ -170,5 +169,88 @@ mod tests {
         assert_eq!((clock.claim(), clock.claim(), clock.claim()), (Some(0), Some(1), None));
         clock.release(0);
         assert_eq!((clock.claim(), clock.high_water()), (Some(0), 2));
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    struct World {
+        clock: CommitClock,
+        slots: [usize; 2],
+        installed: [AtomicBool; 2],
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            let clock = CommitClock::new(Epoch(1), 2);
+            let slots = [0, 1].map(|_| clock.claim().expect("there are two"));
+            Arc::new(World { clock, slots, installed: [AtomicBool::new(false), AtomicBool::new(false)] })
+        }
+
+        /// A commit; gives its timestamp.
+        fn commit(&self, worker: usize) -> Cts {
+            self.clock.announce(self.slots[worker]);
+            let cts = self.clock.draw();
+            self.installed[worker].store(true, Ordering::Relaxed);
+            self.clock.leave(self.slots[worker]);
+            cts
+        }
+
+        fn installed(&self) -> [bool; 2] {
+            [0, 1].map(|worker| self.installed[worker].load(Ordering::Relaxed))
+        }
+    }
+
+    /// Two commits beside an observer: every cts up to what it finds was installed when it looked.
+    fn race(find: impl Fn(&CommitClock) -> Option<Cts>) {
+        let world = World::new();
+        let workers = [0, 1].map(|worker| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.commit(worker))
+        });
+        let found = find(&world.clock);
+        let installed = world.installed();
+        for (worker, thread) in workers.into_iter().enumerate() {
+            let cts = thread.join().expect("a worker does not panic");
+            assert!(
+                installed[worker] || found.is_none_or(|found| cts > found),
+                "{cts:?} is not installed at {found:?}"
+            );
+        }
+    }
+
+    fn close_first(clock: &CommitClock) -> Option<Cts> {
+        clock.close(Epoch(1));
+        clock.has_left(Epoch(1)).then_some(Cts::last_of(Epoch(1)))
+    }
+
+    /// All schedules with up to three preemptions: all there are take minutes.
+    #[cfg(loom)]
+    fn model(find: impl Fn(&CommitClock) -> Option<Cts> + Copy + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || race(find));
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn loom_what_is_at_or_below_the_watermark_is_installed() {
+        model(|clock| Some(clock.watermark()));
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn loom_an_epoch_that_was_left_is_installed() {
+        model(close_first);
+    }
+
+    #[cfg(shuttle)]
+    #[test]
+    fn shuttle_what_was_left_or_lies_below_the_watermark_is_installed() {
+        shuttle::check_random(|| race(|clock| Some(clock.watermark())), 5_000);
+        shuttle::check_random(|| race(close_first), 5_000);
     }
 }

@@ -200,8 +200,20 @@ impl fmt::Display for LogError {
             LogError::Locked { path } => {
                 write!(f, "{} is in use by another process", path.display())
             }
-            LogError::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            LogError::Io { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}{}", path.display(), room_hint(source))
+            }
         }
+    }
+}
+
+/// What helps where there is no space: not one free block is too few to open.
+pub(crate) fn room_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            "; free some space: to open takes some blocks of each log and backup directory, and the manifest's length of the data directory"
+        }
+        _ => "",
     }
 }
 

@@ -190,7 +190,9 @@ impl LogDamage {
 impl fmt::Display for LogDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogDamage::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            LogDamage::Io { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}{}", path.display(), super::room_hint(source))
+            }
             LogDamage::Locked { path } => {
                 write!(f, "{} is in use by another process", path.display())
             }

@@ -673,9 +673,10 @@ impl Session {
         is_plain
     }
 
+    /// Whether its registration may stay. One that rests does not say that it reads: the next one would rely on that.
     #[inline]
     fn is_plain_read(&self) -> bool {
-        self.durable_read && self.kept == self.snapshot && self.lease.is_none()
+        self.durable_read && self.kept == self.snapshot && !self.resting && self.lease.is_none()
     }
 
     /// Ends an autocommit read at the durable horizon: it has seen nothing above that, holds nothing, and its registration stays.

@@ -474,3 +474,22 @@ fn a_truncation_that_decays_does_not_bring_back_an_empty_table() {
     }
     assert!(refused > 0, "the last groups are relied on");
 }
+
+/// Nothing can be opened without a block for the fence: it says so, changes nothing, and opens when there is one.
+#[test]
+fn a_disk_without_a_free_block_is_told_with_the_remedy() {
+    let world = World::new();
+    let mut session = world.session();
+    create(&mut session, IndexKind::Hash);
+    commit_insert(&mut session, 1, 10, LONG);
+    while world.engine.step() {}
+    let io = world.io.clone();
+    drop((session, world));
+    io.set_space_bytes(io.used_bytes());
+    let refused =
+        Engine::open_with(Arc::new(io.clone()), MemClock::new(), Options::small("/db")).expect_err("no space");
+    assert!(refused.0.contains("fence") || refused.0.contains("manifest"), "{refused}");
+    assert!(refused.0.contains("free some space"), "{refused}");
+    io.set_space_bytes(u64::MAX);
+    assert_eq!(rows(&mut Session::new(&open(&io))), 1);
+}

@@ -114,7 +114,7 @@ fn a_row_locked_by_its_key_is_the_newest_one_and_no_uncommitted_one_is_waited_fo
         let mut row = freshet_engine::schema::Row::default();
         let index = table.indexes[0].clone();
         let found = session.lock_by_key(&table, &index, |_| Value::Int(id), &mut row)?;
-        Ok::<_, Stop>(found.map(|_| row.get(&table.layout, 1).clone() == Value::Int(10)))
+        Ok::<_, Stop>(found.map(|_| row.get(&table.layout, 1) == Value::Int(10)))
     };
     // Another's insert is not there before its commit: it is not waited for.
     begin(&mut b, Isolation::ReadCommitted);

@@ -272,6 +272,34 @@ fn an_ended_writer_is_rolled_back_whole() {
     world.writer.commit().expect("commits");
 }
 
+/// A read at the durable horizon leaves its registration to the next one. If it rested before it ended, nothing said that the next one reads: its
+/// snapshot was ended at once, under it.
+#[test]
+fn a_read_that_rested_does_not_leave_the_next_one_unprotected() {
+    for rests in [false, true] {
+        let mut world = Pinned::new();
+        world.reader.rollback();
+        while world.engine.step() {}
+        // As the shortest way through a session does: without the call that begins a statement.
+        let read = |reader: &mut Session| {
+            reader.begin_read();
+            assert_eq!(all_n(reader), [0; 200]);
+        };
+        read(&mut world.reader);
+        if rests {
+            world.reader.rest();
+        }
+        freshet_engine::txn::Session::commit(&mut world.reader).expect("a read commits");
+        read(&mut world.reader);
+        (1..100_000).find(|&n| !world.update(n)).expect("the reader pins every version");
+        assert_eq!(all_n(&mut world.reader), [0; 200], "rests: {rests}");
+        assert!(world.reader.check_snapshot().is_err());
+        world.reader.rollback();
+        while world.engine.step() {}
+        assert!(world.update(7));
+    }
+}
+
 /// What an ended transaction has read may be gone from everywhere: its changes are not committed, whether it has noticed or not.
 #[test]
 fn an_ended_transaction_that_has_changed_something_does_not_commit() {
