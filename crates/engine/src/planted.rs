@@ -89,8 +89,6 @@ pub enum Bug {
     ForgetDependency,
     /// REPEATABLE READ changes a row that has changed since its snapshot.
     SkipConflict,
-    /// A copy of a record is believed whatever was written meanwhile.
-    SkipValidation,
     /// A unique check takes an undecided row for none.
     SkipUndecided,
     /// An update leaves the entry of its former key in the index for ever.
@@ -140,7 +138,6 @@ impl Bug {
         Bug::KeepGeneration,
         Bug::ForgetDependency,
         Bug::SkipConflict,
-        Bug::SkipValidation,
         Bug::SkipUndecided,
         Bug::ForgetKey,
         Bug::RemoveNeededKey,
