@@ -682,7 +682,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let pages = Arc::new(pages);
-    let arena = Arena::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
+    let arena = Arena::new(options.memory_limit_bytes, false, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
     let seed = io.random();
     let meter = Meter::new(clock.clone(), options.progress.clone());

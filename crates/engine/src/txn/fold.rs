@@ -31,6 +31,9 @@ use crate::planted::{self, Bug};
 use crate::table::Container;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Writes that are folded together: what is listed of them is not charged, so it is some hundred KiB.
+const PART_WRITES: usize = 4096;
+
 /// The snapshots in use.
 pub(crate) struct Horizon {
     /// Nobody registers below it from now on.
@@ -86,6 +89,21 @@ type Outcome = (usize, usize, Option<NodeRef>);
 impl Core {
     /// Folds the nodes of items that the floor holds back; gives those that are still needed, in their order.
     pub(super) fn fold(&self, items: Vec<Garbage>, horizon: &Horizon) -> Vec<Garbage> {
+        let mut kept = Vec::with_capacity(items.len());
+        let (mut part, mut writes) = (Vec::new(), 0);
+        for item in items {
+            writes += item.writes();
+            part.push(item);
+            if writes >= PART_WRITES {
+                kept.append(&mut self.fold_part(std::mem::take(&mut part), horizon));
+                writes = 0;
+            }
+        }
+        kept.append(&mut self.fold_part(part, horizon));
+        kept
+    }
+
+    fn fold_part(&self, items: Vec<Garbage>, horizon: &Horizon) -> Vec<Garbage> {
         let mut wanted = Vec::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             note_wanted(item, at, &mut wanted);

@@ -318,7 +318,7 @@ impl Garbage {
         }
     }
 
-    fn writes(&self) -> usize {
+    pub(super) fn writes(&self) -> usize {
         if let Garbage::Batch(batch) = self { batch.writes.len() - batch.done } else { 1 }
     }
 }
