@@ -45,9 +45,9 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Size(pub u64);
 
-/// What threads hold beside all that is accounted for: a statement's scratch, the record of a large commit, the lists of a fold. Measured with
-/// `scripts/memory_limit`, which met 15 to 20 MiB at its worst.
-const SCRATCH_BYTES: u64 = 16 << 20;
+/// At most so much is kept for what threads hold beside all that is accounted for: a statement's scratch, the record of a large commit, the lists of
+/// a fold. `scripts/memory_limit` met 20 MiB at its worst.
+const SCRATCH_BYTES_MAX: u64 = 32 << 20;
 
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -314,7 +314,7 @@ impl Config {
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
             sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
-            program_bytes: freshet_db::resident_bytes() + SCRATCH_BYTES,
+            program_bytes: freshet_db::resident_bytes() + (self.memory_limit.0 / 6).min(SCRATCH_BYTES_MAX),
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
             recovery_target: self.recovery_target.0,
