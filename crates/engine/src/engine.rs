@@ -682,6 +682,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let cannot_reserve = |e| refuse(format!("cannot reserve {} bytes of memory: {e}", options.memory_limit_bytes));
     let pages = Pages::new(options.memory_limit_bytes, options.huge_pages, budget.clone()).map_err(cannot_reserve)?;
     let pages = Arc::new(pages);
+    // No huge pages for versions: a few chunks in use would make all of one resident, which no account knows.
     let arena = Arena::new(options.memory_limit_bytes, false, budget.clone()).map_err(cannot_reserve)?;
     let system = system_table(&pages);
     let seed = io.random();
