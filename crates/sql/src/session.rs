@@ -571,7 +571,7 @@ impl Session {
                 Ok(done("EXPLAIN", None, None))
             }
             Plan::ExplainRestart => {
-                for row in crate::view::rows(&crate::view::RESTART, Some(&self.engine))? {
+                for row in crate::view::rows(&crate::view::RESTART, self.inner.schema(), &self.env)? {
                     row.iter().for_each(|cell| rows.push(&cell.as_value()));
                     rows.finish_row()?;
                 }
