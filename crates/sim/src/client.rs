@@ -418,12 +418,15 @@ impl World {
 
     fn create_table(&mut self, who: usize, at: usize) -> Done {
         let name = TABLES[at];
-        let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: name == "id", default: None };
+        let column =
+            |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: name == "id", ..ColumnDef::default() };
         let columns = vec![column("id", Type::Int8), column("n", Type::Int4), column("note", Type::Text)];
         let kind = if at == 1 { IndexKind::BTree } else { IndexKind::Hash };
         let indexes =
             vec![index(format!("{name}_pkey"), 0, kind, true), index(format!("{name}_n"), 1, IndexKind::BTree, false)];
-        let result = self.clients[who].session.create_table(TableDef { name: name.into(), columns }, indexes);
+        let result = self.clients[who]
+            .session
+            .create_table(TableDef { name: name.into(), columns, ..TableDef::default() }, indexes);
         self.check_alone(who, at, "create", result)?;
         let storage = self.model.next_uid();
         self.change_defs(who, |defs| defs[at] = Some(Def { storage, extra: None }));
@@ -613,7 +616,14 @@ pub fn end_read(session: &mut Session) -> Verdict {
 }
 
 fn index(name: String, column: u16, kind: IndexKind, unique: bool) -> IndexDef {
-    IndexDef { name, kind, unique, primary: column == 0, columns: vec![KeyColumn { column, descending: false }] }
+    IndexDef {
+        name,
+        kind,
+        unique,
+        primary: column == 0,
+        columns: vec![KeyColumn { column, descending: false }],
+        ..IndexDef::default()
+    }
 }
 
 fn shown(stop: &Stop) -> String {

@@ -16,7 +16,10 @@
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `reader` | reading at a session's snapshot from other threads |
-//! | `ddl` | changing the schema |
+//! | `ddl` | changing the schema: tables and indexes |
+//! | `objects` | changing the schema: definitions, sequences, views, name spaces |
+//! | `sequences` | which value comes next |
+//! | `keys` | rows by key as they are now, for foreign keys |
 //! | `load` | filling an empty table with many rows |
 //!
 //! Invariants (those of the modules aside):
@@ -43,6 +46,9 @@ mod rows;
 mod lookup;
 mod reader;
 mod ddl;
+mod objects;
+mod sequences;
+mod keys;
 mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};

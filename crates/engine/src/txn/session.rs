@@ -18,7 +18,7 @@ use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
-use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
+use crate::catalog::{Index, Schema, SequenceState, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
@@ -110,6 +110,8 @@ pub(super) struct Ddl {
     /// Bulk loads that were begun, and the storages of those that were finished.
     pub loads: Vec<Arc<load::Shared>>,
     pub loaded: Vec<Arc<Store>>,
+    /// Sequences that were made, or given a new start, with their states.
+    pub sequences: Vec<(u32, Arc<SequenceState>)>,
     /// `schema`, and the length of `dropped`, as the statement found them.
     before: (Option<Arc<Schema>>, usize),
 }
@@ -540,7 +542,7 @@ impl Session {
         if Arc::ptr_eq(table, &self.core.system) {
             return true;
         }
-        let same = |s: &Schema| s.table(&table.def.name).is_some_and(|t| Arc::ptr_eq(t, table));
+        let same = |s: &Schema| s.table_by_id(table.id).is_some_and(|t| Arc::ptr_eq(t, table));
         if let Some(own) = &self.ddl.schema {
             return same(own);
         }
@@ -698,6 +700,12 @@ impl Session {
         if self.lost || is_ended {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
+        }
+        if !self.ddl.sequences.is_empty()
+            && let Err(stop) = self.write_sequences()
+        {
+            self.rollback();
+            return Err(stop);
         }
         if !changes {
             let committed = Committed { cts: self.dependency() };
@@ -1130,6 +1138,7 @@ pub(super) fn container(table: &Table, number: u16) -> &Container {
 fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Cts) {
     // Before the schema that leads there.
     ddl.loaded.drain(..).for_each(|store| store.set_visible_from(cts));
+    Session::publish_sequences(&mut ddl.sequences, cts);
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
