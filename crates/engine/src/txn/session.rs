@@ -113,7 +113,7 @@ pub(super) struct Ddl {
     /// Sequences that were made, or given a new start, with their states.
     pub sequences: Vec<(u32, Arc<SequenceState>)>,
     /// `schema`, and the length of `dropped`, as the statement found them.
-    before: (Option<Arc<Schema>>, usize),
+    pub before: (Option<Arc<Schema>>, usize),
 }
 
 impl Ddl {
@@ -355,6 +355,11 @@ impl Session {
         self.read_only
     }
 
+    /// Of the transaction that is open, if there is one.
+    pub fn set_read_only(&mut self, read_only: bool) {
+        self.read_only = read_only;
+    }
+
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
         self.close_lease();
@@ -482,7 +487,7 @@ impl Session {
     }
 
     /// Nobody else reads at this session's snapshot any more.
-    fn close_lease(&mut self) {
+    pub(super) fn close_lease(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.dependency = self.dependency.max(lease.close());
         }
@@ -561,10 +566,14 @@ impl Session {
     fn withdraw(&self, table: TableId) {
         let place = self.place();
         place.withdraw_table(table);
-        if self.tables.iter().any(|t| t.id == table) {
-            return;
+        if !self.tables.iter().any(|t| t.id == table) {
+            self.tell_if_waited();
         }
-        if place.end_waited.swap(false, Ordering::SeqCst) {
+    }
+
+    /// Whoever waits for this session's end looks again whether it is still in the way.
+    pub(super) fn tell_if_waited(&self) {
+        if self.place().end_waited.swap(false, Ordering::SeqCst) {
             self.core.locks.tell_end(self.no);
         }
     }
@@ -709,6 +718,7 @@ impl Session {
         }
         if !changes {
             let committed = Committed { cts: self.dependency() };
+            self.discard_created();
             self.release_all();
             self.end();
             return Ok(committed);
@@ -907,8 +917,13 @@ impl Session {
 
     /// Releases locks of rows that were not written (or whose writes are undone).
     fn release_all(&mut self) {
-        values_first(&self.held).for_each(|held| self.release(*held));
-        self.held.clear();
+        self.release_from(0);
+    }
+
+    /// The same of the rows that were locked since there were so many.
+    pub(super) fn release_from(&mut self, kept: usize) {
+        values_first(&self.held[kept..]).for_each(|held| self.release(*held));
+        self.held.truncate(kept);
     }
 
     pub(super) fn release(&self, held: Held) {
@@ -984,17 +999,22 @@ impl Session {
         self.ddl.loads.drain(..).for_each(|load| load.close());
         self.undo(|_| true);
         self.release_all();
-        let created = std::mem::take(&mut self.ddl.created);
-        if !created.is_empty() {
-            let cts = self.core.log.now();
-            let mut garbage = self.core.garbage_of(self.no);
-            created.into_iter().for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
-        }
+        self.discard_created();
         self.end();
     }
 
+    /// Storages that no committed schema names.
+    fn discard_created(&mut self) {
+        if self.ddl.created.is_empty() {
+            return;
+        }
+        let cts = self.core.log.now();
+        let mut garbage = self.core.garbage_of(self.no);
+        self.ddl.created.drain(..).for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
+    }
+
     /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes.
-    fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
+    pub(super) fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
         let mut entries: Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)> = Vec::new();
         while let Some(change) = self.key_changes.pop_if(|c| chosen(c.command)) {
             entries.push((change.table, change.index, change.new, change.row));
