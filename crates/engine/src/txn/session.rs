@@ -65,7 +65,10 @@ pub(super) struct Held {
 pub(super) enum Change {
     Insert,
     Update,
+    /// A row, or a long value of a deleted row.
     Delete,
+    /// A long value that another takes the place of.
+    Replace,
 }
 
 /// One write: one version node.
@@ -82,6 +85,7 @@ impl Write {
     pub(super) fn garbage(&self, cts: Cts, storage: StorageId) -> Garbage {
         let leftover = match self.change {
             Change::Delete => Leftover::Deleted,
+            Change::Replace => Leftover::Replaced,
             Change::Insert | Change::Update => Leftover::Node,
         };
         let Held { container, row, .. } = self.held;
