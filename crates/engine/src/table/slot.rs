@@ -13,9 +13,10 @@
 //! 3. While dirty, `cts` is still that of the newest committed version; it is stored once, at pre-commit, together with the owner's departure.
 //! 4. Words 0 and 1 are neither logged nor imaged; every change of the others is a logged delta (DESIGN invariant 4).
 
+use crate::ids::Cts;
 use crate::index::latch;
 use crate::mem::NodeRef;
-use crate::schema::Picks;
+use crate::schema::{IntegerWord, Picks};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
@@ -123,6 +124,20 @@ impl<'a> Slot<'a> {
             out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
         }
         latch::end_read(&self.words[0], seen).then(|| Head::unpack(head))
+    }
+
+    /// Two integers of the version in place, and its cts, if it is committed and nobody writes it now. An integer is nothing if it is null or the
+    /// version does not exist.
+    #[inline]
+    pub fn try_read_integers(&self, a: IntegerWord, b: IntegerWord) -> Option<(Cts, Option<i64>, Option<i64>)> {
+        let record = &self.words[VOLATILE_WORDS..];
+        let seen = latch::try_begin_read(&self.words[0])?;
+        let head = Head::unpack(self.words[1].load(Ordering::Relaxed));
+        let cts = Cts(record[0].load(Ordering::Relaxed));
+        let flags = record[1].load(Ordering::Relaxed);
+        let integer = |at: IntegerWord| at.of(flags, record[at.at()].load(Ordering::Relaxed));
+        let (a, b) = (integer(a), integer(b));
+        (latch::end_read(&self.words[0], seen) && !head.is_dirty()).then_some((cts, a, b))
     }
 
     pub fn latch(&self) -> Latched<'a> {

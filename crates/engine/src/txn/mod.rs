@@ -55,7 +55,7 @@ mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
-pub use lookup::Lookup;
+pub use lookup::{IntegerLookup, Lookup};
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;

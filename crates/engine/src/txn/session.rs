@@ -263,6 +263,7 @@ impl Session {
         })
     }
 
+    #[inline]
     pub(super) fn place(&self) -> &SessionPlace {
         self.core.sessions.place(self.no)
     }
@@ -303,15 +304,24 @@ impl Session {
     /// for nothing. The registration of the last one serves as long as horizon and schema have not moved.
     #[inline]
     pub fn begin_read(&mut self) {
-        let at_least = self.met.max(self.core.deferred());
-        let is_kept = at_least <= self.kept
-            && self.core.sessions.place(self.no).resume(&self.core.log, self.kept)
-            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
-        if !is_kept {
-            return self.begin_read_anew(at_least);
+        match self.resume_kept() {
+            Some(snapshot) => {
+                self.dependency = Cts::ZERO;
+                self.enter_read(snapshot);
+            }
+            None => self.begin_read_anew(),
         }
-        self.dependency = Cts::ZERO;
-        self.enter_read(self.kept);
+    }
+
+    /// The kept registration's snapshot, if it covers what this session has seen and horizon and schema have not moved. What reads there ends with
+    /// `SessionPlace::pause`; without one `begin_read_anew` comes next.
+    #[inline]
+    pub(super) fn resume_kept(&self) -> Option<Cts> {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
+        let is_kept = self.met.max(self.core.deferred()) <= self.kept
+            && self.place().resume(&self.core.log, self.kept)
+            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        is_kept.then_some(self.kept)
     }
 
     #[inline]
@@ -326,7 +336,8 @@ impl Session {
     }
 
     #[cold]
-    fn begin_read_anew(&mut self, at_least: Cts) {
+    fn begin_read_anew(&mut self) {
+        let at_least = self.met.max(self.core.deferred());
         (self.resting, self.lost) = (false, false);
         let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
             return self.begin(Isolation::RepeatableRead, true);
