@@ -7,6 +7,7 @@ use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::change::{Delete, Insert, Update};
 use crate::compiled::definition::Definition;
 use crate::compiled::query::Query;
+use crate::copy::CopyPlan;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
 use crate::road::{Planned, Request, other_road};
@@ -108,6 +109,7 @@ pub enum Plan {
     ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
+    Copy(Arc<CopyPlan>),
     Other(Arc<dyn Planned>),
 }
 
@@ -126,6 +128,7 @@ impl Plan {
         match self {
             Plan::Select(query) => query.lock.is_none(),
             Plan::Other(planned) => !planned.writes(),
+            Plan::Copy(copy) => !matches!(copy.as_ref(), CopyPlan::From { .. }),
             _ => false,
         }
     }
@@ -156,6 +159,17 @@ pub fn route(
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
         Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
+        Parsed::Copy(copy) => {
+            let columns_of = |sql: &str| {
+                let routed = route(sql, schema, &[], forced)?;
+                if routed.columns.is_empty() {
+                    return Err(SqlError::unsupported("COPY of a statement that gives no rows"));
+                }
+                Ok(routed.columns.iter().map(|c| c.name.clone()).collect())
+            };
+            let plan = crate::copy::bind(&copy, schema, columns_of)?;
+            Ok(plain(Plan::Copy(Arc::new(plan))))
+        }
         Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
 }

@@ -16,7 +16,10 @@
 //! and are `None` where it is durable already, where the answer is provisional (a tag inside a block), or where the session
 //! chose deferred commit.
 
+mod copy;
 mod savepoint;
+
+pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
@@ -165,6 +168,8 @@ enum Pending {
     /// Commit again.
     Commit(Commit),
     Checkpoint(Arc<Background>),
+    /// A COPY goes on.
+    Copy,
 }
 
 /// What a plan takes for each byte of its text, and besides: a literal of two characters is an expression of 48 bytes.
@@ -209,6 +214,7 @@ pub struct Session {
     modes: Modes,
     savepoints: Vec<savepoint::Savepoint>,
     pending: Option<Pending>,
+    copying: Option<copy::Copying>,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
@@ -257,6 +263,7 @@ impl Session {
             modes: Modes::default(),
             savepoints: Vec::new(),
             pending: None,
+            copying: None,
             converted: Vec::new(),
             error_dependency: None,
             prepare_dependency: None,
@@ -390,7 +397,7 @@ impl Session {
         self.error_dependency = None;
         rows.charge_to(&self.engine);
         rows.start(&statement.columns);
-        if self.pending.is_some() {
+        if self.pending.is_some() || self.copying.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
         }
         if self.block == Block::Failed && !statement.ends_transaction() && !statement.is_empty() {
@@ -495,6 +502,7 @@ impl Session {
             Some(Pending::Run { .. }) => self.is_long,
             // What a query gave is applied or copied at once, however much it is.
             Some(Pending::Road { .. }) => true,
+            Some(Pending::Copy) => true,
             _ => false,
         };
         if is_long && self.inline_limit.is_some() {
@@ -517,6 +525,7 @@ impl Session {
             Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
             Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
             Some(Pending::Commit(commit)) => self.commit(commit),
+            Some(Pending::Copy) => self.go_on_copying(),
             Some(Pending::Checkpoint(background)) => match background.result() {
                 Some(result) => {
                     result?;
@@ -563,6 +572,7 @@ impl Session {
                 give_text(rows, &[&self.setting(name).unwrap_or_default()])?;
                 Ok(done("SELECT", None, warning))
             }
+            Plan::Copy(plan) => self.start_copy(statement, plan, rows),
             Plan::ResetAll => {
                 self.reset_all();
                 Ok(done("RESET", None, None))
@@ -863,6 +873,7 @@ impl Session {
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
     pub fn fail(&mut self) {
         self.pending = None;
+        self.copying = None;
         match self.block {
             // What stood at the newest savepoint stands.
             Block::Failed => {}
@@ -1070,6 +1081,7 @@ impl Session {
     pub fn close(&mut self) {
         self.inner.abandon_wait();
         self.pending = None;
+        self.copying = None;
         if self.inner.in_transaction() {
             self.inner.rollback();
         }
