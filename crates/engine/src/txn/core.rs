@@ -4,6 +4,7 @@ use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
 use super::sessions::Sessions;
+use super::slots::SlotBatches;
 use super::{Error, Stop};
 use crate::catalog::{Schema, Table};
 use crate::crew::Crew;
@@ -12,7 +13,7 @@ use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
-use crate::table::{Container, NoSlot, SessionNo, Store};
+use crate::table::{Container, ContainerMemory, NoSlot, SessionNo, Store};
 use crate::txn::record::{self, Changed};
 use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub(super) is_stepped: bool,
     pub sessions: Sessions,
     pub(super) garbage: GarbageQueues,
+    pub(super) slots: SlotBatches,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
     pub stores: RwLock<HashMap<StorageId, Arc<Store>>>,
@@ -147,6 +149,7 @@ impl Core {
     ) -> Result<Core, LogError> {
         let sessions = Sessions::new(sessions_max + checkpoint_lanes);
         let garbage = GarbageQueues::new(&budget);
+        let slots = SlotBatches::new(&budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         let workers = workers(&log)?;
@@ -159,6 +162,7 @@ impl Core {
             is_stepped,
             sessions,
             garbage,
+            slots,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,
@@ -208,14 +212,26 @@ impl Core {
         if self.is_stepped { number } else { THREAD.with(|t| *t) }
     }
 
-    /// A slot for a new row; takes and logs a page where the container has no room.
-    pub(super) fn take_slot(&self, container: &Container) -> Result<RowId, Stop> {
+    /// A slot for a new row; takes and logs a page where the container has no room. `number` is the session's.
+    #[inline]
+    pub(super) fn take_slot(&self, container: &Container, number: usize) -> Result<RowId, Stop> {
         loop {
-            match container.take_slot() {
+            match self.slot_of_batch(container, number) {
                 Ok(row) => return Ok(row),
-                Err(NoSlot::NeedsPage) => self.add_page(container)?,
+                Err(NoSlot::NeedsPage) => self.add_page(container).or_else(|stop| {
+                    // What other threads keep comes before a refusal.
+                    let is_refused = matches!(stop, Stop::Error(Error::OutOfMemory(_) | Error::LogFull));
+                    if is_refused && self.recall_slots(container) { Ok(()) } else { Err(stop) }
+                })?,
             }
         }
+    }
+
+    /// Where a container's memory is, what lies in threads' batches included.
+    pub fn memory_of(&self, container: &Container) -> ContainerMemory {
+        let mut memory = container.memory();
+        memory.free_slot_bytes += (self.slots.count(container) * container.slot_bytes()) as u64;
+        memory
     }
 
     /// Allocates the container's next page, unless it has room by now.

@@ -8,6 +8,7 @@
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
 //! | `core` | what sessions share |
+//! | `slots` | which free slots are a thread's own |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
 //! | `fold` | which versions nobody needs though an old snapshot stands |
@@ -36,6 +37,7 @@ mod sessions;
 mod garbage;
 mod fold;
 pub(crate) mod core;
+mod slots;
 mod values;
 mod fill;
 mod session;
