@@ -434,7 +434,7 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let log = core.log.stats();
-        let (commit_records, commit_record_bytes) = core.sessions.commit_counts();
+        let (commit_records, commit_record_bytes) = core.commit_counts();
         let moved: Vec<(u64, u64)> = self.schema().tables().flat_map(|t| &t.indexes).map(|i| i.moved()).collect();
         Stats {
             page_bytes: core.pages.used_bytes(),

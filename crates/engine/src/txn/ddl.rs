@@ -16,9 +16,10 @@ use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
 use crate::mem::{Account, Claim, Kind};
 use crate::schema::{Layout, LayoutError, Row};
+use crate::sync::fences;
 use crate::table::Store;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// Columns of a table; null bits and column numbers are 16-bit.
 const COLUMNS_MAX: usize = 1600;
@@ -172,8 +173,10 @@ impl Session {
             table.gate.exclusive.store(me, Ordering::SeqCst);
             self.ddl.gates.push(table.clone());
         }
-        fence(Ordering::SeqCst);
+        // Writers announce with a light fence: see `SessionPlace::announce_table`.
+        fences::heavy();
         let core = self.core.clone();
+        core.wait_for_short_changes(table.id);
         let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.writes_table(table.id));
         match writer {
             Some((holder, place)) => {

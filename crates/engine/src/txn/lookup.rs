@@ -23,12 +23,12 @@ use std::sync::Arc;
 /// Rows found by a unique index, of which some columns are looked at. Made once, for many searches.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    table: Arc<Table>,
-    index: Arc<Index>,
+    pub(super) table: Arc<Table>,
+    pub(super) index: Arc<Index>,
     /// The key's columns too.
-    picks: Picks,
+    pub(super) picks: Picks,
     /// The key's one column, if it is an integer of a whole word: most are, and no type needs to be looked at for them.
-    integer: Option<IntegerWord>,
+    pub(super) integer: Option<IntegerWord>,
 }
 
 impl Lookup {

@@ -16,6 +16,7 @@
 //! | `session` | the life of a transaction |
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
+//! | `once` | changing one row by its key, as a transaction of its own |
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema |
 //! | `load` | filling an empty table with many rows |
@@ -43,6 +44,7 @@ mod fill;
 mod session;
 mod rows;
 mod lookup;
+mod once;
 mod reader;
 mod ddl;
 mod load;
@@ -50,6 +52,7 @@ mod load;
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
 pub use lookup::{IntegerLookup, Lookup};
+pub use once::Change;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use session::Session;
