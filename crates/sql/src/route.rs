@@ -114,9 +114,10 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Changes at most one row, which a unique key names.
+    /// Looks at no snapshot: changes at most one row, which a unique key names, or inserts values.
     pub fn locks_by_key(&self) -> bool {
         match self {
+            Plan::Insert(insert) => insert.reads_nothing(),
             Plan::Update(update) => update.search.is_by_key(),
             Plan::Delete(delete) => delete.search.is_by_key(),
             _ => false,

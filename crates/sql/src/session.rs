@@ -23,6 +23,7 @@ pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
+use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, definition, query};
 use crate::error::SqlError;
@@ -195,6 +196,9 @@ impl Planning {
     }
 }
 
+/// What an UPDATE that changed one row answers.
+const UPDATED_ONE: CommandTag = CommandTag { command: "UPDATE", rows: Some(1) };
+
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
 
@@ -353,6 +357,10 @@ impl Session {
                 Plan::Select(query) => Point::of(query),
                 _ => None,
             },
+            once: match &routed.plan {
+                Plan::Update(update) if !routed.uses_clock => Once::of(update),
+                _ => None,
+            },
             plan: routed.plan,
             uses_clock: routed.uses_clock,
             _charge: charge.account,
@@ -394,6 +402,11 @@ impl Session {
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
+        if let Some(durable) = self.change_once(statement, parameters) {
+            rows.charge_to(&self.engine);
+            rows.start(&statement.columns);
+            return Ok(Step::Done(Outcome { tag: UPDATED_ONE, durable, warning: None }));
+        }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
         rows.start(&statement.columns);
@@ -410,6 +423,21 @@ impl Session {
         let step = self.start(statement, &converted, rows);
         self.converted = converted;
         step
+    }
+
+    /// Runs a statement that changes one row by its key as a transaction of its own: what its reply waits for, if anything. `None`: nothing has happened, and
+    /// `execute` is to run it.
+    #[inline]
+    pub fn change_once(&mut self, statement: &Prepared, parameters: &[Datum]) -> Option<Option<Cts>> {
+        let once = statement.once.as_ref()?;
+        once.prefetch(parameters);
+        let fast = self.env.settings.fast;
+        if fast.repeatable_read || fast.read_only || !self.takes_short_way(statement, parameters) {
+            return None;
+        }
+        let cts = once.run(&mut self.inner, parameters, &self.env)?;
+        self.error_dependency = None;
+        Some(self.depends_on(cts))
     }
 
     /// Runs a statement that looks rows up by key as a transaction of its own: what its reply waits for, if anything. `None`: this is no such
