@@ -26,8 +26,42 @@ use std::sync::Arc;
 /// What BEGIN or SET TRANSACTION asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Modes {
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<Level>,
     pub read_only: Option<bool>,
+}
+
+/// SQL's isolation levels by their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Level {
+    ReadUncommitted,
+    #[default]
+    ReadCommitted,
+    RepeatableRead,
+}
+
+impl Level {
+    const ALL: [Level; 3] = [Level::ReadUncommitted, Level::ReadCommitted, Level::RepeatableRead];
+
+    /// As SHOW writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::ReadUncommitted => "read uncommitted",
+            Level::ReadCommitted => "read committed",
+            Level::RepeatableRead => "repeatable read",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    /// What the engine gives: nobody reads what is not committed.
+    pub fn isolation(self) -> Isolation {
+        match self {
+            Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
+            Level::RepeatableRead => Isolation::RepeatableRead,
+        }
+    }
 }
 
 /// A statement's program.
@@ -43,8 +77,16 @@ pub enum Plan {
         start: bool,
         modes: Modes,
     },
-    Commit,
-    Rollback,
+    /// `chain`: another block of the same modes follows.
+    Commit {
+        chain: bool,
+    },
+    Rollback {
+        chain: bool,
+    },
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
     SetTransaction {
         modes: Modes,
         session: bool,
@@ -115,7 +157,7 @@ pub fn route(
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::Named(named) => Ok(plain(Plan::Named(Arc::new(*named)))),
-        Parsed::Abort => Ok(plain(Plan::Rollback)),
+        Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
         Parsed::Copy(copy) => {
             let columns_of = |sql: &str| {
                 let routed = route(sql, schema, &[], forced)?;
@@ -291,14 +333,14 @@ fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
             exception: None,
             has_end_keyword: false,
         } if statements.is_empty() => Plan::Begin { start: !begin, modes: transaction_modes(modes)? },
-        Statement::Commit { chain: false, end: _, modifier: None } => Plan::Commit,
-        Statement::Rollback { chain: false, savepoint: None } => Plan::Rollback,
+        Statement::Commit { chain, end: _, modifier: None } => Plan::Commit { chain: *chain },
+        Statement::Rollback { chain, savepoint: None } => Plan::Rollback { chain: *chain },
+        Statement::Rollback { chain: false, savepoint: Some(name) } => Plan::RollbackTo(savepoint_name(name)),
         Statement::Commit { .. } | Statement::Rollback { .. } => {
             return Err(SqlError::unsupported(format!("{statement}")));
         }
-        Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } => {
-            return Err(SqlError::unsupported("SAVEPOINT"));
-        }
+        Statement::Savepoint { name } => Plan::Savepoint(savepoint_name(name)),
+        Statement::ReleaseSavepoint { name } => Plan::Release(savepoint_name(name)),
         Statement::Set(set) => set_plan(set)?,
         Statement::Reset(reset) => match &reset.reset {
             Reset::ALL => Plan::ResetAll,
@@ -314,6 +356,10 @@ fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
         _ => return Ok(None),
     };
     Ok(Some(plain(plan)))
+}
+
+fn savepoint_name(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 fn show(variable: &[ast::Ident]) -> Result<Routed, SqlError> {
@@ -348,10 +394,9 @@ fn transaction_modes(modes: &[TransactionMode]) -> Result<Modes, SqlError> {
             }
             TransactionMode::IsolationLevel(level) => {
                 result.isolation = Some(match level {
-                    TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
-                        Isolation::ReadCommitted
-                    }
-                    TransactionIsolationLevel::RepeatableRead => Isolation::RepeatableRead,
+                    TransactionIsolationLevel::ReadUncommitted => Level::ReadUncommitted,
+                    TransactionIsolationLevel::ReadCommitted => Level::ReadCommitted,
+                    TransactionIsolationLevel::RepeatableRead => Level::RepeatableRead,
                     other => {
                         return Err(SqlError::unsupported(format!("ISOLATION LEVEL {other}"))
                             .with_hint("READ COMMITTED and REPEATABLE READ are there."));

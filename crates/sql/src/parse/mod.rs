@@ -5,11 +5,13 @@
 
 pub mod copy;
 mod grammar;
+mod mend;
 pub mod named;
 mod words;
 
 use crate::error::SqlError;
 use grammar::Grammar;
+pub use mend::{RowLock, locking};
 use sqlparser::ast::Statement;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -54,6 +56,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     check_runs(&words)?;
     let dialect = Grammar::default();
+    let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();

@@ -343,6 +343,8 @@ impl Session {
                         return Ok(Some(wait));
                     }
                 }
+                // Most pieces only add to what is at hand.
+                Sink::Load(_) if copy.splitter.held() < CHUNK_BYTES && !copy.is_complete => return Ok(None),
                 Sink::Load(loading) => {
                     if !loading.room().is_ready() {
                         return Ok(Some(Wait(On::Other(Box::pin(loading.room())))));

@@ -56,8 +56,17 @@ struct Cursor {
     hold: bool,
     /// The transaction that made it has not ended.
     is_new: bool,
+    /// Savepoints below it.
+    savepoints: usize,
     row: Option<RowKey>,
     durable: Option<Cts>,
+}
+
+impl Names {
+    /// The transaction goes back to the newest of so many savepoints.
+    pub(super) fn end_cursors_above(&mut self, savepoints: usize) {
+        self.cursors.retain(|_, cursor| !cursor.is_new || cursor.savepoints < savepoints);
+    }
 }
 
 impl Session {
@@ -341,6 +350,7 @@ impl Session {
                     scroll: declaring.scroll,
                     hold: declaring.hold,
                     is_new: self.block != Block::None,
+                    savepoints: self.savepoints.len(),
                     row: declaring.row,
                     durable: outcome.durable,
                 };
@@ -368,6 +378,12 @@ impl Session {
                 stays
             });
         }
+    }
+
+    /// A savepoint was released: what stood above it stands on those that are left.
+    pub(super) fn keep_cursors(&mut self) {
+        let left = self.savepoints.len();
+        self.names.cursors.values_mut().for_each(|cursor| cursor.savepoints = cursor.savepoints.min(left));
     }
 
     pub(super) fn close_cursors(&mut self) {
