@@ -2,6 +2,15 @@
 
 use freshet_engine::txn::Error;
 
+/// What an error is about, as clients look it up.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct About {
+    pub schema: Option<String>,
+    pub table: Option<String>,
+    pub column: Option<String>,
+    pub constraint: Option<String>,
+}
+
 /// An error as a client sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlError {
@@ -12,11 +21,12 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// 1-based character position in the statement's text.
     pub position: Option<usize>,
+    pub about: Option<Box<About>>,
 }
 
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None }
+        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None, about: None }
     }
 
     /// 0A000: parsed, understood, not there.
@@ -31,6 +41,17 @@ impl SqlError {
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the table, and what in it the error is about.
+    pub fn about(mut self, schema: &str, table: &str, column: Option<&str>, constraint: Option<&str>) -> SqlError {
+        self.about = Some(Box::new(About {
+            schema: Some(schema.to_owned()),
+            table: Some(table.to_owned()),
+            column: column.map(str::to_owned),
+            constraint: constraint.map(str::to_owned),
+        }));
         self
     }
 

@@ -28,6 +28,8 @@ pub mod road;
 
 mod bind;
 
+mod define;
+
 pub mod route;
 
 mod explain;

@@ -56,6 +56,8 @@ pub use load::{Appender, Load};
 pub use lookup::Lookup;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
+pub use sequences::TakenValue;
+pub(crate) use sequences::{set as set_sequence, take as take_value};
 pub use session::Session;
 pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};
