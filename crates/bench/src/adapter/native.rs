@@ -76,8 +76,9 @@ fn definition(shape: &TableShape) -> (TableDef, Vec<IndexDef>) {
         Ty::Char(bytes) => Type::Char(bytes.into()),
     };
     let columns = shape.columns.iter();
-    let columns = columns.map(|c| ColumnDef { name: c.name.clone(), ty: ty(c.ty), not_null: true, default: None });
-    let def = TableDef { name: shape.name.into(), columns: columns.collect() };
+    let columns =
+        columns.map(|c| ColumnDef { name: c.name.clone(), ty: ty(c.ty), not_null: true, ..ColumnDef::default() });
+    let def = TableDef { name: shape.name.into(), columns: columns.collect(), ..Default::default() };
     let indexes = shape.indexes.iter().enumerate();
     (def, indexes.map(|(i, index)| IndexDef { primary: i == 0, ..index_definition(shape, index) }).collect())
 }
@@ -89,6 +90,7 @@ fn index_definition(shape: &TableShape, index: &IndexShape) -> IndexDef {
         unique: index.unique,
         primary: false,
         columns: vec![KeyColumn { column: index.column as u16, descending: false }],
+        ..IndexDef::default()
     }
 }
 

@@ -59,6 +59,11 @@ impl Head {
         self.owner == 0
     }
 
+    /// Someone holds the row lock or queues for it.
+    pub fn is_wanted(self) -> bool {
+        self.owner & !DIRTY != 0
+    }
+
     /// Someone queues for the row lock.
     pub fn is_waited(self) -> bool {
         self.owner & WAITED != 0
@@ -158,6 +163,11 @@ impl<'a> Slot<'a> {
         Latched { words: self.words, seen, changed: false }
     }
 
+    /// Whether nothing was changed since it was latched with this ([`Latched::seen`]).
+    pub fn is_unchanged(&self, seen: u64) -> bool {
+        latch::end_read(&self.words[0], seen)
+    }
+
     /// Who holds the row and where its chain begins, as of now.
     #[inline]
     pub fn head(&self) -> Head {
@@ -181,6 +191,16 @@ pub(crate) struct Latched<'a> {
 impl Latched<'_> {
     pub fn head(&self) -> Head {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// The state that it was latched in, for [`Slot::is_unchanged`].
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// A word of the persistent part.
+    pub fn load(&self, at: usize) -> u64 {
+        self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)
     }
 
     pub fn set_head(&mut self, head: Head) {
