@@ -196,9 +196,6 @@ impl Planning {
     }
 }
 
-/// What an UPDATE that changed one row answers.
-const UPDATED_ONE: CommandTag = CommandTag { command: "UPDATE", rows: Some(1) };
-
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
 
@@ -358,7 +355,7 @@ impl Session {
                 _ => None,
             },
             once: match &routed.plan {
-                Plan::Update(update) if !routed.uses_clock => Once::of(update),
+                plan if !routed.uses_clock => Once::of(plan),
                 _ => None,
             },
             plan: routed.plan,
@@ -402,10 +399,10 @@ impl Session {
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
-        if let Some(durable) = self.change_once(statement, parameters) {
+        if let (Some(once), Some(durable)) = (&statement.once, self.change_once(statement, parameters)) {
             rows.charge_to(&self.engine);
             rows.start(&statement.columns);
-            return Ok(Step::Done(Outcome { tag: UPDATED_ONE, durable, warning: None }));
+            return Ok(Step::Done(Outcome { tag: once.tag(), durable, warning: None }));
         }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
@@ -432,7 +429,7 @@ impl Session {
         let once = statement.once.as_ref()?;
         once.prefetch(parameters);
         let fast = self.env.settings.fast;
-        if fast.repeatable_read || fast.read_only || !self.takes_short_way(statement, parameters) {
+        if fast.level == Level::RepeatableRead || fast.read_only || !self.takes_short_way(statement, parameters) {
             return None;
         }
         let cts = once.run(&mut self.inner, parameters, &self.env)?;

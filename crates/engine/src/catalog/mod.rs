@@ -21,7 +21,7 @@ pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYP
 use crate::ids::RowId;
 use crate::index::{BTreeIndex, Conflict, HashIndex, Probe};
 use crate::mem::{Account, Budget, Claim, Kind};
-use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Row, Type, Value};
+use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Row, Value};
 use crate::table::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
