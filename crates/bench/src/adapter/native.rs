@@ -329,7 +329,10 @@ impl Driver for NativeDriver<'_> {
                 }
                 Ok(answer)
             })?,
-            op => transact(engine_session, |s| tables.statement(s, op, scratch))?,
+            op => match tables.once(engine_session, op) {
+                Some(done) => done,
+                None => transact(engine_session, |s| tables.statement(s, op, scratch))?,
+            },
         };
         if !self.durable {
             engine_session.acknowledged_deferred(cts);

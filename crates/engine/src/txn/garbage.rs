@@ -134,6 +134,8 @@ const HELD_BACK: usize = 4096;
 const HELD_BACK_STEPPED: usize = 8;
 /// Who left so many between two rounds of the upkeep is busy, and collects by itself.
 const BUSY: u64 = 64;
+/// How far ahead of the item being done slots are fetched.
+const AHEAD: usize = 8;
 /// Items done under one hold of a queue that is not the caller's own.
 const PORTION: usize = 64;
 
@@ -197,6 +199,12 @@ impl GarbageQueue {
             self.account.take(bytes_of(piece.capacity() - before), Claim::Forced);
         }
         piece.push_back(item);
+    }
+
+    /// The item that comes so many after the next one, if that is known at once.
+    fn ahead(&self, by: usize) -> Option<&Garbage> {
+        let ahead = self.pieces.front()?.get(by);
+        ahead.filter(|_| self.held.is_empty())
     }
 
     fn pop_front(&mut self) -> Option<Garbage> {
@@ -360,6 +368,16 @@ impl<'c> Sweep<'c> {
         self.freed.add(node);
     }
 
+    /// Starts loading the slot of an item that comes soon: the sweep takes one after another, each a cache miss by now.
+    #[inline]
+    fn prefetch(&self, item: &Garbage) {
+        if let Garbage::Row { storage, container: PRIMARY, row, .. } = *item
+            && let Some(store) = self.store.as_ref().filter(|store| store.id == storage)
+        {
+            store.primary.prefetch(row, None);
+        }
+    }
+
     fn find_store(&mut self, storage: StorageId) {
         if self.store.as_ref().is_none_or(|store| store.id != storage) {
             self.store = self.stores.get(&storage).cloned();
@@ -508,6 +526,9 @@ impl Core {
         let mut done = sweep.stalled(queue, most);
         while done < most && is_due(queue) {
             let item = queue.pop_front().expect("just seen");
+            if let Some(ahead) = queue.ahead(AHEAD) {
+                sweep.prefetch(ahead);
+            }
             let is_batch = matches!(item, Garbage::Batch(_));
             let (worked, left) = sweep.step(item, most - done);
             done += worked;

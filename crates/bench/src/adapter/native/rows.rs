@@ -4,9 +4,10 @@ use crate::adapter::{Answer, Fetch, Op};
 use crate::error::BenchError;
 use crate::shape::{TableShape, Ty, text_of};
 use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::ids::Cts;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
-use freshet_engine::txn::{Direction, Locked, Lookup, Session, Stop, TableCursor};
+use freshet_engine::txn::{Change, Direction, Locked, Lookup, Session, Stop, TableCursor};
 use std::sync::Arc;
 
 /// The tables as one schema has them, and what their searches need.
@@ -23,6 +24,8 @@ struct Lookups {
     key: Lookup,
     counter: Lookup,
     row: Lookup,
+    /// Of the counter, if no index has it.
+    change: Option<Change>,
 }
 
 impl Tables {
@@ -38,6 +41,7 @@ impl Tables {
                     key: Lookup::new(table, index, []),
                     counter: Lookup::new(table, index, [shape.counter as u16]),
                     row: Lookup::new(table, index, 0..shape.columns.len() as u16),
+                    change: Change::new(table, index, &[], &[shape.counter as u16]),
                 })
             };
             table.indexes.iter().map(of_index).collect()
@@ -82,6 +86,22 @@ pub fn int(value: Value<'_>) -> i64 {
 }
 
 impl Tables {
+    /// A statement that is a transaction of its own, in one go where that is possible.
+    pub fn once(&self, session: &mut Session, op: &Op<'_>) -> Option<(Answer, Cts)> {
+        let Op::Update { table, index, key, column, add } = *op else { return None };
+        let change = self.lookups[table][index].as_ref()?.change.as_ref()?;
+        if column != self.shapes[table].counter {
+            return None;
+        }
+        let layout = &self.tables[table].layout;
+        let done = session.change_once(change, key, |old, new| {
+            let sum = int(old.get(layout, column)).wrapping_add(add);
+            new.set(layout, column, &Value::Int(sum));
+            true
+        });
+        done.map(|committed| (Answer { rows: 1, sum: 0 }, committed.cts))
+    }
+
     /// One statement of a transaction.
     pub fn statement(&self, session: &mut Session, op: &Op<'_>, scratch: &mut Scratch) -> Result<Answer, Stop> {
         match *op {
