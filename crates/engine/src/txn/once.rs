@@ -30,8 +30,8 @@ use super::session::{Session, State, commit_header};
 use super::version::{self, NewNode, Node, Pen};
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, RowId, StorageId};
-use crate::index::prefetch;
-use crate::log::Worker;
+use crate::index::prefetch_write;
+use crate::log::Reserved;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
 use crate::schema::{KeyBuf, Picks, Row, Value};
 use crate::table::{Head, PRIMARY, Slot};
@@ -98,6 +98,11 @@ impl Change {
         let found = index.find_first(|_| Value::Int(key), &mut words, ControlFlow::Break);
         KEY.set(words);
         found.break_value()
+    }
+
+    /// What the operation takes in a record, at most: row id, three varints, and of each word distance, mask and bytes.
+    fn operation_bytes_max(&self) -> u64 {
+        5 + 5 + 10 + 3 + self.words.len() as u64 * 12
     }
 
     /// The words in which the copies differ.
@@ -214,15 +219,18 @@ impl Session {
         }
         let id = change.find(key)?;
         let target = Target { core, change, key, id, slot: table.store.primary.slot(id) };
-        table.store.primary.prefetch(id, Some(&change.lookup.picks));
-        prefetch(core.pages.meta_word(id.page()));
+        table.store.primary.prefetch_write(id, &change.words, &change.lookup.picks);
+        prefetch_write(core.pages.meta_word(id.page()));
+        // While the row is on its way.
+        let mut reserved = Some(worker.reserve(RECORD_HEADER_BYTES + change.operation_bytes_max()).ok()?);
         for _ in 0..TRIES {
             let draft = target.draft(scratch, pen.pen(), &mut set)?;
-            let committed = target.commit(&draft, scratch, &mut worker, *waits_inline);
+            let committed = target.commit(&draft, scratch, &mut reserved, *waits_inline);
             let Some((cts, record_bytes)) = committed else {
                 core.arena.freed().add(draft.node);
                 continue;
             };
+            drop(reserved);
             place.count_commit(record_bytes);
             drop(entered);
             drop(worker);
@@ -305,11 +313,17 @@ impl Target<'_> {
 
     /// Commits the draft, if the row is as it was: gives the cts, and the record's bytes. `None`: nothing has happened.
     #[inline]
-    fn commit(&self, draft: &Draft, scratch: &Scratch, worker: &mut Worker, waits_inline: bool) -> Option<(Cts, u64)> {
+    fn commit(
+        &self,
+        draft: &Draft,
+        scratch: &Scratch,
+        reserved: &mut Option<Reserved<'_>>,
+        waits_inline: bool,
+    ) -> Option<(Cts, u64)> {
         let Target { core, id, slot, .. } = self;
         let Scratch { old, new, changed, body } = scratch;
-        let reserved = worker.reserve(body.len() as u64 + RECORD_HEADER_BYTES).ok()?;
         let mut latched = slot.latch_unchanged(draft.seen)?;
+        let reserved = reserved.take().expect("invariant: a change commits once");
         debug_assert_eq!(latched.head(), draft.head, "invariant 1: the row is as it was copied");
         let (mut announced, cts) = reserved.announce_and_draw();
         Node::new(&core.arena, draft.node).set_stamp(cts);
