@@ -54,14 +54,14 @@ impl Head {
         self.owner & DIRTY != 0
     }
 
-    /// Nobody holds the row lock or wants it.
-    pub fn is_free(self) -> bool {
-        self.owner == 0
-    }
-
     /// Someone holds the row lock or queues for it.
     pub fn is_wanted(self) -> bool {
         self.owner & !DIRTY != 0
+    }
+
+    /// Nobody holds the row lock or wants it.
+    pub fn is_free(self) -> bool {
+        self.owner == 0
     }
 
     /// Someone queues for the row lock.

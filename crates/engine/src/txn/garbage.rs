@@ -344,16 +344,16 @@ impl Garbage {
         }
     }
 
+    /// A long value of a deleted row.
+    pub(super) fn is_value(&self) -> bool {
+        matches!(self, Garbage::Row { leftover: Leftover::Deleted, container, .. } if *container != PRIMARY)
+    }
+
     fn due(&self) -> Option<Due> {
         match *self {
             Garbage::Row { leftover, storage, container, row, .. } => Some(Due { storage, container, row, leftover }),
             _ => None,
         }
-    }
-
-    /// A long value of a deleted row.
-    pub(super) fn is_value(&self) -> bool {
-        matches!(self, Garbage::Row { leftover: Leftover::Deleted, container, .. } if *container != PRIMARY)
     }
 
     pub(super) fn writes(&self) -> usize {
@@ -415,9 +415,16 @@ impl Keys {
         table.indexes.iter().for_each(|index| index.prefetch_entry(&table.layout, &self.row));
     }
 
-    /// Removes a deleted row's entries.
-    fn remove_entries(&mut self, core: &Core, storage: StorageId, id: RowId) {
-        self.find_table(core, storage);
+    /// Removes a deleted row's entries and frees its slot; of a long value only the slot.
+    pub(super) fn forget_row(&mut self, core: &Core, store: &Store, container: &Container, row: RowId) {
+        if container.number == PRIMARY {
+            self.remove_entries(core, store, row);
+        }
+        core.free_slot(container, row);
+    }
+
+    fn remove_entries(&mut self, core: &Core, store: &Store, id: RowId) {
+        self.find_table(core, store.id);
         let Keys { table: Some(table), row, key, .. } = self else { return };
         Keys::read(row, table, id);
         for index in &table.indexes {
@@ -494,7 +501,7 @@ impl<'c> Sweep<'c> {
                         return Some(item);
                     }
                     if leftover != Leftover::Node {
-                        self.core.forget_row(&mut self.keys, storage, container, row);
+                        self.keys.forget_row(self.core, store, container, row);
                     }
                 }
                 self.free(node);
@@ -767,14 +774,6 @@ impl Core {
             at = Node::new(&self.arena, at.next());
         }
         true
-    }
-
-    /// Removes a deleted row's entries and gives its slot back.
-    pub(super) fn forget_row(&self, keys: &mut Keys, storage: StorageId, container: &Container, row: RowId) {
-        if container.number == PRIMARY {
-            keys.remove_entries(self, storage, row);
-        }
-        self.free_slot(container, row);
     }
 }
 
