@@ -165,23 +165,34 @@ mod tests {
     use crate::engine::{Engine, Options};
     use crate::io::mem::{MemClock, MemIo};
     use crate::schema::Type;
-    use crate::txn::{Isolation, Session};
+    use crate::txn::{Isolation, Session, Stop};
     use std::collections::HashSet;
 
-    fn create(session: &mut Session, name: &str) -> Arc<Table> {
+    fn create(engine: &Engine, session: &mut Session, name: &str) -> Arc<Table> {
+        while engine.step() {}
         session.begin(Isolation::ReadCommitted, false);
         session.begin_statement();
         let columns = vec![ColumnDef { name: "id".into(), ty: Type::Int8, not_null: true, ..ColumnDef::default() }];
         let def = TableDef { name: name.into(), columns, ..TableDef::default() };
         session.create_table(def, Vec::new()).expect("creates");
         session.commit().expect("commits");
-        session.begin_statement();
-        session.schema().table(name).expect("created").clone()
+        engine.schema().table(name).expect("created").clone()
     }
 
-    /// Takes slots for two threads until the container has so many, each once.
-    fn take(core: &Core, container: &Container, count: usize) -> Vec<RowId> {
-        let taken: Vec<RowId> = (0..count).map(|n| core.take_slot(container, n % 2).expect("there is room")).collect();
+    /// A slot for a thread; the log may have to be written first.
+    fn take_one(engine: &Engine, core: &Core, container: &Container, thread: usize) -> RowId {
+        loop {
+            match core.take_slot(container, thread) {
+                Ok(slot) => return slot,
+                Err(Stop::Wait(_)) => assert!(engine.step(), "a wait for nothing"),
+                Err(Stop::Error(error)) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// So many slots for two threads by turns, each once.
+    fn take(engine: &Engine, core: &Core, container: &Container, count: usize) -> Vec<RowId> {
+        let taken: Vec<RowId> = (0..count).map(|n| take_one(engine, core, container, n % 2)).collect();
         assert_eq!(taken.iter().collect::<HashSet<_>>().len(), count, "a slot is given out once");
         taken
     }
@@ -190,11 +201,11 @@ mod tests {
     fn every_slot_is_given_out_once_and_what_threads_keep_can_be_recalled() {
         let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
         let mut session = engine.connect().expect("a place");
-        let table = create(&mut session, "t");
+        let table = create(&engine, &mut session, "t");
         let (core, container) = (session.core.clone(), &table.store.primary);
-        let first = take(&core, container, 4);
+        let first = take(&engine, &core, container, 4);
         assert_eq!(core.slots.count(container), 0, "of a small table nobody keeps any");
-        let mut taken = take(&core, container, 3_000);
+        let mut taken = take(&engine, &core, container, 3_000);
         let kept = core.slots.count(container);
         assert!(kept > 0 && kept <= 2 * BATCH_SLOTS_MAX, "{kept}");
         taken.extend(first);
@@ -203,12 +214,12 @@ mod tests {
         assert!(core.recall_slots(container) && !core.recall_slots(container));
         assert_eq!(core.slots.count(container), 0);
         // What was given back comes first, and before a new page.
-        taken.extend(take(&core, container, kept));
+        taken.extend(take(&engine, &core, container, kept));
         assert_eq!(taken.iter().collect::<HashSet<_>>().len(), container.high_water() as usize);
         taken.iter().for_each(|&slot| core.free_slot(container, slot));
         let kept = core.slots.count(container);
         assert!(kept > 0 && kept <= 3 * BATCH_SLOTS_MAX, "{kept}");
-        let again = take(&core, container, taken.len());
+        let again = take(&engine, &core, container, taken.len());
         assert_eq!(again.iter().collect::<HashSet<_>>(), taken.iter().collect::<HashSet<_>>());
     }
 
@@ -217,17 +228,18 @@ mod tests {
     fn a_thread_keeps_slots_of_few_containers() {
         let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
         let mut session = engine.connect().expect("a place");
-        let tables: Vec<Arc<Table>> = (0..BATCHES + 2).map(|n| create(&mut session, &format!("t{n}"))).collect();
+        let tables: Vec<Arc<Table>> =
+            (0..BATCHES + 2).map(|n| create(&engine, &mut session, &format!("t{n}"))).collect();
         let core = session.core.clone();
         for table in &tables {
-            (0..100).for_each(|_| _ = core.take_slot(&table.store.primary, 0).expect("there is room"));
+            (0..100).for_each(|_| _ = take_one(&engine, &core, &table.store.primary, 0));
         }
         let kept = |table: &Arc<Table>| core.slots.count(&table.store.primary);
         assert_eq!(tables.iter().map(kept).filter(|kept| *kept > 0).count(), BATCHES);
         let oldest = &tables[0].store.primary;
         let unused = oldest.high_water() as usize - 100;
         assert!(unused > 0);
-        take(&core, oldest, unused);
+        take(&engine, &core, oldest, unused);
         assert_eq!(oldest.high_water() as usize, 100 + unused, "they came from its list");
     }
 }
