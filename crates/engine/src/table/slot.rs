@@ -15,10 +15,14 @@
 
 use crate::index::latch;
 use crate::mem::NodeRef;
+use crate::schema::LIVE;
+#[cfg(not(loom))]
 use crate::schema::Picks;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
+/// The persistent word with the flags.
+const FLAGS: usize = 1;
 
 /// A session's place in the session table; owner of row locks while its transaction lasts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -107,6 +111,7 @@ impl<'a> Slot<'a> {
         }
     }
 
+    #[cfg(not(loom))]
     /// As `copy`, of cts, flags and the `picks` only, each to its place in `out`. One try, without a loop around it, whose registers would
     /// cost more than the copy: nothing if the slot is latched or was changed meanwhile.
     #[inline]
@@ -148,6 +153,17 @@ impl<'a> Slot<'a> {
     }
 }
 
+/// What came of asking for a row's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owned {
+    Newly,
+    /// It was the asker's already.
+    Mine,
+    Others,
+    /// The row is deleted, or its slot was never used.
+    Dead,
+}
+
 /// A latched slot; dropping it unlatches.
 pub(crate) struct Latched<'a> {
     words: &'a [AtomicU64],
@@ -158,6 +174,20 @@ pub(crate) struct Latched<'a> {
 impl Latched<'_> {
     pub fn head(&self) -> Head {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// Takes the row's lock. A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
+    pub fn try_own(&mut self, me: SessionNo) -> Owned {
+        let head = self.head();
+        match head.owner() {
+            Some(owner) if owner == me => Owned::Mine,
+            Some(_) => Owned::Others,
+            None if self.load(FLAGS) & LIVE == 0 => Owned::Dead,
+            None => {
+                self.set_head(head.with_owner(Some(me)));
+                Owned::Newly
+            }
+        }
     }
 
     /// The state that it was latched in, for [`Slot::is_unchanged`].
@@ -194,7 +224,7 @@ impl Drop for Latched<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
