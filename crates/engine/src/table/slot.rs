@@ -13,11 +13,12 @@
 //! 3. While dirty, `cts` is still that of the newest committed version; it is stored once, at pre-commit, together with the owner's departure.
 //! 4. Words 0 and 1 are neither logged nor imaged; every change of the others is a logged delta (DESIGN invariant 4).
 
+use crate::ids::Cts;
 use crate::index::latch;
 use crate::mem::NodeRef;
 use crate::schema::LIVE;
 #[cfg(not(loom))]
-use crate::schema::Picks;
+use crate::schema::{IntegerWord, Picks};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
@@ -111,9 +112,9 @@ impl<'a> Slot<'a> {
         }
     }
 
-    #[cfg(not(loom))]
     /// As `copy`, of cts, flags and the `picks` only, each to its place in `out`. One try, without a loop around it, whose registers would
     /// cost more than the copy: nothing if the slot is latched or was changed meanwhile.
+    #[cfg(not(loom))]
     #[inline]
     pub fn try_copy_picked(&self, picks: &Picks, out: &mut [u64]) -> Option<Head> {
         let record = &self.words[VOLATILE_WORDS..];
@@ -130,12 +131,32 @@ impl<'a> Slot<'a> {
         latch::end_read(&self.words[0], seen).then(|| Head::unpack(head))
     }
 
+    /// Two integers of the version in place, and its cts, if it is committed and nobody writes it now. An integer is nothing if it is null or the
+    /// version does not exist.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn try_read_integers(&self, a: IntegerWord, b: IntegerWord) -> Option<(Cts, Option<i64>, Option<i64>)> {
+        let record = &self.words[VOLATILE_WORDS..];
+        let seen = latch::try_begin_read(&self.words[0])?;
+        let head = Head::unpack(self.words[1].load(Ordering::Relaxed));
+        let cts = Cts(record[0].load(Ordering::Relaxed));
+        let flags = record[1].load(Ordering::Relaxed);
+        let integer = |at: IntegerWord| at.of(flags, record[at.at()].load(Ordering::Relaxed));
+        let (a, b) = (integer(a), integer(b));
+        (latch::end_read(&self.words[0], seen) && !head.is_dirty()).then_some((cts, a, b))
+    }
+
     pub fn latch(&self) -> Latched<'a> {
         let seen = latch::latch(&self.words[0]);
         Latched { words: self.words, seen, changed: false }
     }
 
-    /// Whether nothing was changed since it was latched with this ([`Latched::seen`]).
+    /// What `is_unchanged` is asked with.
+    pub fn state(&self) -> u64 {
+        latch::begin_read(&self.words[0])
+    }
+
+    /// Whether nothing was changed since it was in this state, or latched in it ([`Latched::seen`]).
     pub fn is_unchanged(&self, seen: u64) -> bool {
         latch::end_read(&self.words[0], seen)
     }

@@ -89,7 +89,7 @@ fn wait_for_release(slot: Slot<'_>) {
 
 /// Copies the newest committed version, or the session's own uncommitted one.
 #[inline]
-fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
+pub(super) fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if head.is_dirty() && head.owner() != Some(me) {
