@@ -9,7 +9,6 @@ use super::{Error, Stop};
 use crate::catalog::{Schema, Table, TableId};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
-use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
@@ -387,20 +386,8 @@ impl Core {
         me: Option<SessionNo>,
         snapshot: Cts,
     ) {
-        let word = self.folds.of(row);
-        loop {
-            let seen = latch::begin_read(word);
-            let head = container.slot(row).copy(record);
-            if me.is_some() && head.is_dirty() && head.owner() == me {
-                return;
-            }
-            let is_unchanged = || latch::end_read(word, seen);
-            let done = super::version::rewind(&self.arena, record, head, snapshot, container.is_loaded(), is_unchanged);
-            if is_unchanged() {
-                assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
-                return;
-            }
-        }
+        let (word, slot) = (self.folds.of(row), container.slot(row));
+        super::version::read_older(&self.arena, word, slot, record, me, snapshot, container.is_loaded());
     }
 
     pub fn schema_cts(&self) -> Cts {

@@ -14,7 +14,7 @@ use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
 use crate::sync::Spin;
-use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
+use crate::table::{Container, Owned, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -388,20 +388,12 @@ impl Session {
             wait_for_release(slot);
         }
         let mut latched = slot.latch();
-        let head = latched.head();
-        let newly = match head.owner() {
-            // A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
-            None if latched.load(1) & LIVE == 0 => false,
-            None => {
-                latched.set_head(head.with_owner(Some(self.no)));
-                true
-            }
-            Some(owner) if owner == self.no => false,
-            Some(_) => {
-                drop(latched);
-                return Err(self.wait_for_row(held, Want::Lock));
-            }
-        };
+        let owned = latched.try_own(self.no);
+        if owned == Owned::Others {
+            drop(latched);
+            return Err(self.wait_for_row(held, Want::Lock));
+        }
+        let newly = owned == Owned::Newly;
         latched.copy(row.start_copy(primary.persistent_words()));
         drop(latched);
         if newly {
