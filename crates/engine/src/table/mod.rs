@@ -138,7 +138,6 @@ impl Container {
     /// The same for who will write them: the slot's own words, and these of its persistent part.
     #[inline]
     pub fn prefetch_write(&self, row: RowId, written: &[u16], read: &Picks) {
-        self.prefetch(row, Some(read));
         #[cfg(not(any(loom, shuttle)))]
         {
             let start = usize::from(row.slot()) * self.slot_words;
@@ -148,6 +147,7 @@ impl Container {
         }
         #[cfg(any(loom, shuttle))]
         let _ = written;
+        self.prefetch(row, Some(read));
     }
 
     /// Whether the id names a slot of this container.
