@@ -41,7 +41,7 @@ use freshet_engine::catalog::Schema;
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Error, Stop, WaitToken};
+use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -437,7 +437,8 @@ impl Session {
         let once = statement.once.as_ref()?;
         once.prefetch(parameters);
         let fast = self.env.settings.fast;
-        if fast.level == Level::RepeatableRead || fast.read_only || !self.takes_short_way(statement, parameters) {
+        let is_plain = fast.level.isolation() == Isolation::ReadCommitted && !fast.read_only;
+        if !is_plain || !self.takes_short_way(statement, parameters) {
             return None;
         }
         let cts = once.run(&mut self.inner, parameters, &self.env)?;

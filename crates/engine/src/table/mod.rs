@@ -164,7 +164,6 @@ impl Container {
     /// As `prefetch`, for who will write the slot's own words and these.
     #[inline]
     pub fn prefetch_write(&self, row: RowId, written: &[u16], read: &Picks) {
-        self.prefetch(row, Some(read));
         #[cfg(not(any(loom, shuttle)))]
         {
             let start = usize::from(row.slot()) * self.slot_words;
@@ -174,6 +173,7 @@ impl Container {
         }
         #[cfg(any(loom, shuttle))]
         let _ = written;
+        self.prefetch(row, Some(read));
     }
 
     /// Whether the id names a slot of this container.

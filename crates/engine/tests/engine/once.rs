@@ -23,22 +23,29 @@ fn stepped() -> Engine {
     Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens")
 }
 
+/// What lets time pass before a wait: an engine without threads is stepped.
+type Pump<'a> = &'a (dyn Fn() + Sync);
+
 /// A table `t` of `id` and `n`, both integers, `n` may be null.
-fn create(engine: &Engine, indexes: Vec<IndexDef>) {
+fn create(pump: Pump<'_>, engine: &Engine, indexes: Vec<IndexDef>) {
     let def = TableDef {
         name: "t".into(),
         columns: vec![column("id", Type::Int8), column("n", Type::Int8)],
         ..Default::default()
     };
     let mut session = engine.connect().expect("a place");
-    transact(&mut session, |s| s.create_table(def.clone(), indexes.clone()).map(drop)).expect("creates");
+    transact(pump, &mut session, |s| s.create_table(def.clone(), indexes.clone()).map(drop)).expect("creates");
 }
 
 fn table(session: &Session) -> Arc<Table> {
     session.schema().table("t").expect("created").clone()
 }
 
-fn transact(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<(), Stop>) -> Result<(), Error> {
+fn transact(
+    pump: Pump<'_>,
+    session: &mut Session,
+    mut work: impl FnMut(&mut Session) -> Result<(), Stop>,
+) -> Result<(), Error> {
     session.begin(Isolation::ReadCommitted, false);
     loop {
         session.begin_statement_at_newest();
@@ -46,6 +53,7 @@ fn transact(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<
             Ok(()) => break,
             Err(Stop::Wait(mut token)) => {
                 session.rollback_statement();
+                pump();
                 assert!(token.block(Some(FOR_EVER)), "a wait for ever");
             }
             Err(Stop::Error(error)) => {
@@ -57,7 +65,10 @@ fn transact(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<
     loop {
         match session.commit() {
             Ok(_) => return Ok(()),
-            Err(Stop::Wait(mut token)) => assert!(token.block(Some(FOR_EVER)), "a wait for ever"),
+            Err(Stop::Wait(mut token)) => {
+                pump();
+                assert!(token.block(Some(FOR_EVER)), "a wait for ever");
+            }
             Err(Stop::Error(error)) => return Err(error),
         }
     }
@@ -77,8 +88,8 @@ fn insert_once(session: &mut Session, id: i64, n: i64) -> bool {
     done.is_some()
 }
 
-fn insert_longer(session: &mut Session, id: i64, n: i64) -> Result<(), Error> {
-    transact(session, |s| {
+fn insert_longer(pump: Pump<'_>, session: &mut Session, id: i64, n: i64) -> Result<(), Error> {
+    transact(pump, session, |s| {
         let table = table(s);
         let mut row = Row::new(&table.layout);
         set(&mut row, &table, id, n);
@@ -93,9 +104,9 @@ fn delete_once(session: &mut Session, id: i64) -> bool {
 }
 
 /// True if the row was there.
-fn delete_longer(session: &mut Session, id: i64) -> bool {
+fn delete_longer(pump: Pump<'_>, session: &mut Session, id: i64) -> bool {
     let mut was_there = false;
-    transact(session, |s| {
+    transact(pump, session, |s| {
         let (table, mut row) = (table(s), Row::default());
         let found = s.lock_by_key(&table, &table.indexes[0], |_| Value::Int(id), &mut row)?;
         was_there = found.is_some();
@@ -134,7 +145,8 @@ fn rows_that_come_and_go_in_one_go_are_there_once() {
     for kind in [IndexKind::Hash, IndexKind::BTree] {
         let dir = tempfile::tempdir().expect("a directory");
         let engine = open(dir.path());
-        create(&engine, keys(kind));
+        let pump: Pump<'_> = &|| {};
+        create(pump, &engine, keys(kind));
         let there: Vec<AtomicI64> = (0..KEYS).map(|_| AtomicI64::new(0)).collect();
         let (short, over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -156,8 +168,8 @@ fn rows_that_come_and_go_in_one_go_are_there_once() {
                             short.fetch_add(u64::from(done), Ordering::Relaxed);
                             let done = done
                                 || match inserts {
-                                    false => delete_longer(&mut session, id),
-                                    true => match insert_longer(&mut session, id, turn as i64) {
+                                    false => delete_longer(pump, &mut session, id),
+                                    true => match insert_longer(pump, &mut session, id, turn as i64) {
                                         Ok(()) => true,
                                         Err(Error::UniqueViolation { .. }) => false,
                                         Err(error) => panic!("{error}"),
@@ -193,10 +205,11 @@ fn rows_that_come_and_go_in_one_go_are_there_once() {
 #[test]
 fn an_insert_that_is_refused_leaves_nothing() {
     let engine = stepped();
-    create(&engine, vec![index("t_pkey", 0, IndexKind::Hash, true), index("t_n", 1, IndexKind::BTree, true)]);
+    let pump: Pump<'_> = &|| while engine.step() {};
+    create(pump, &engine, vec![index("t_pkey", 0, IndexKind::Hash, true), index("t_n", 1, IndexKind::BTree, true)]);
     let (mut a, mut b) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
-    insert_longer(&mut a, 1, 10).expect("inserts");
-    insert_longer(&mut b, 2, 20).expect("inserts");
+    insert_longer(pump, &mut a, 1, 10).expect("inserts");
+    insert_longer(pump, &mut b, 2, 20).expect("inserts");
     assert!(!insert_once(&mut b, 3, 10), "10 is there");
     assert!(!insert_once(&mut b, 1, 30), "1 is there");
     let slots = table(&b).slots();
@@ -211,7 +224,7 @@ fn an_insert_that_is_refused_leaves_nothing() {
     a.rollback();
     assert!(insert_once(&mut b, 5, 40));
     assert!(!delete_once(&mut b, 4) && delete_once(&mut b, 2) && !delete_once(&mut b, 2));
-    assert!(matches!(insert_longer(&mut a, 5, 50), Err(Error::UniqueViolation { .. })));
+    assert!(matches!(insert_longer(pump, &mut a, 5, 50), Err(Error::UniqueViolation { .. })));
     assert!(insert_once(&mut b, 2, 20), "what was deleted may come again");
     while engine.step() {}
     assert_eq!(ids(&mut b), [1, 2, 3, 5]);
@@ -225,10 +238,11 @@ fn an_insert_that_is_refused_leaves_nothing() {
 fn an_integer_by_key_is_that_of_the_version_which_is_seen() {
     for kind in [IndexKind::Hash, IndexKind::BTree] {
         let engine = stepped();
-        create(&engine, keys(kind));
+        let pump: Pump<'_> = &|| while engine.step() {};
+        create(pump, &engine, keys(kind));
         let (mut a, mut b) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
-        insert_longer(&mut a, 1, 10).expect("inserts");
-        transact(&mut a, |s| {
+        insert_longer(pump, &mut a, 1, 10).expect("inserts");
+        transact(pump, &mut a, |s| {
             let (table, mut row) = (table(s), Row::new(&table(s).layout));
             row.set(&table.layout, 0, &Value::Int(2));
             s.insert(&table, &mut row).map(drop)

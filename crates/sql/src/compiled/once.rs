@@ -95,7 +95,8 @@ impl Sum {
         let Expr::Binary { operator, left, right } = expr else {
             return Term::of(expr, table).map(Sum::One);
         };
-        if operator.left != Type::Int8 || operator.right != Type::Int8 {
+        let is_integer = |ty| matches!(ty, Type::Int2 | Type::Int4 | Type::Int8);
+        if operator.result != Type::Int8 || !is_integer(operator.left) || !is_integer(operator.right) {
             return None;
         }
         let (left, right) = (Term::of(left, table)?, Term::of(right, table)?);
