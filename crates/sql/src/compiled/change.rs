@@ -72,6 +72,13 @@ pub struct Delete {
     pub returning: Option<Returning>,
 }
 
+impl Insert {
+    /// Whether it needs no snapshot: the unique checks look at the newest versions.
+    pub fn reads_nothing(&self) -> bool {
+        matches!(self.source, InsertSource::Values(_))
+    }
+}
+
 fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {
     tables[0].as_ref().expect("invariant: a change is to a stored table")
 }

@@ -8,6 +8,7 @@ pub mod access;
 pub mod aggregate;
 pub mod change;
 pub mod definition;
+pub mod once;
 pub mod point;
 pub mod query;
 pub mod sort;
