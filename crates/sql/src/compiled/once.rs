@@ -103,7 +103,7 @@ impl Once {
     /// The UPDATE as a change in one go, if it can be one.
     pub fn of(update: &Update) -> Option<Once> {
         // All of it is looked at: a clause that comes later is not left out.
-        let Update { search, sets, not_null, returning: None } = update else { return None };
+        let Update { search, sets, not_null, rules: None, returning: None } = update else { return None };
         let [step] = search.steps.as_slice() else { return None };
         let Access::Unique { index, keys } = &step.access else { return None };
         let ([key], [Some(table)]) = (keys.as_slice(), search.tables.as_slice()) else { return None };
