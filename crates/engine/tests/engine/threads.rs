@@ -801,8 +801,12 @@ fn short_and_long_changes_of_few_rows_are_all_counted_beside_readers_and_ddl() {
         });
         assert!(short.load(Ordering::Relaxed) > EACH, "most changes are short: {short:?}");
         let expected = (ROWS as u64, added.load(Ordering::Relaxed));
+        // At the watermark: a read at the durable horizon may lack the last ones.
         let mut session = engine.connect().expect("a place");
-        assert_eq!(read(&mut session, |s| count_and_sum(s, "t")), expected);
+        session.begin(Isolation::RepeatableRead, true);
+        session.begin_statement();
+        assert_eq!(count_and_sum(&mut session, "t"), expected);
+        session.rollback();
         let stats = engine.stats();
         assert!(stats.commit_records >= 3 * EACH, "short changes count as commits: {}", stats.commit_records);
         drop(session);
@@ -834,5 +838,8 @@ fn a_short_change_leaves_locked_and_missing_rows_to_the_longer_way() {
     b.begin(Isolation::ReadCommitted, false);
     assert!(!add_once(&mut b, "t", 1), "it is in a transaction");
     b.rollback();
-    assert_eq!(read(&mut b, |s| count_and_sum(s, "t")), (3, 1 + 5 + 1 + 1));
+    b.begin(Isolation::RepeatableRead, true);
+    b.begin_statement();
+    assert_eq!(count_and_sum(&mut b, "t"), (3, 1 + 5 + 1 + 1));
+    b.rollback();
 }
