@@ -5,7 +5,7 @@
 
 mod restart;
 
-use crate::catalog::{Counters, Object, Schema, system_table};
+use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::crew::Crew;
@@ -25,8 +25,9 @@ pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, Rec
 use crate::schema::FIELD_BYTES_MAX;
 use crate::sync::give_way;
 use crate::table::ContainerMemory;
+pub use crate::txn::TakenValue;
 use crate::txn::core::Core;
-use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
+use crate::txn::{self, Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -368,6 +369,16 @@ impl Engine {
     /// The committed schema.
     pub fn schema(&self) -> Arc<Schema> {
         self.core().schema.load_full()
+    }
+
+    /// The sequence's next value, taken for good.
+    pub fn take_value(&self, sequence: &Sequence) -> Result<TakenValue, Error> {
+        txn::take_value(self.core(), sequence)
+    }
+
+    /// Puts the sequence where it is told, at once and for everybody.
+    pub fn set_sequence(&self, sequence: &Sequence, value: SequenceValue) -> Result<TakenValue, Error> {
+        txn::set_sequence(self.core(), sequence, value)
     }
 
     /// What an answer depends on that shows the schema: never older than a schema that was read before the call.

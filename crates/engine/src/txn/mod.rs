@@ -67,6 +67,8 @@ pub use once::Change;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;
+pub use sequences::TakenValue;
+pub(crate) use sequences::{set as set_sequence, take as take_value};
 pub use session::Session;
 pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};

@@ -51,6 +51,18 @@ pub struct RangeCursor {
     tie_at: usize,
 }
 
+impl RangeCursor {
+    /// The rows of all entries, as they stand there.
+    pub(super) fn each_entry(&mut self, index: &Index, mut each: impl FnMut(RowId)) {
+        let Tree::BTree(tree) = &index.tree else {
+            panic!("invariant: only an ordered index is asked for a range");
+        };
+        while self.tree.next_batch(tree, &mut self.batch) {
+            (0..self.batch.len()).for_each(|at| each(self.batch.get(at).1));
+        }
+    }
+}
+
 /// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
 #[inline]
 pub(super) fn read_version(

@@ -185,7 +185,7 @@ fn row_by_key(search: &Query) -> Option<(&Arc<Table>, &Arc<Index>, Term)> {
 fn is_pure(expr: &Expr) -> bool {
     let mut is_pure = true;
     expr.walk(&mut |expr| {
-        is_pure &= !matches!(expr, Expr::Call { .. });
+        is_pure &= !matches!(expr, Expr::Call { .. } | Expr::Sequence { .. } | Expr::LastValue);
         true
     });
     is_pure
@@ -200,7 +200,7 @@ pub struct Deleting {
 impl Deleting {
     fn of(delete: &Delete) -> Option<Deleting> {
         // All of it is looked at: a clause that comes later is not left out.
-        let Delete { search, returning: None } = delete else { return None };
+        let Delete { search, rules: None, returning: None } = delete else { return None };
         let (table, index, key) = row_by_key(search)?;
         Some(Deleting { change: Change::deletion(table, index)?, key })
     }
@@ -227,7 +227,11 @@ pub struct Inserting {
 impl Inserting {
     fn of(insert: &Insert) -> Option<Inserting> {
         // All of it is looked at: a clause that comes later is not left out.
-        let Insert { tables, columns, source, defaults, not_null, returning: None } = insert else { return None };
+        let Insert { tables, columns, source, defaults, not_null, rules: None, conflict: None, returning: None } =
+            insert
+        else {
+            return None;
+        };
         let ([Some(table)], InsertSource::Values(rows)) = (tables.as_slice(), source) else { return None };
         let [row] = rows.as_slice() else { return None };
         let given = columns.iter().zip(row).chain(defaults.iter().map(|(column, expr)| (column, expr)));
@@ -275,7 +279,7 @@ impl Inserting {
 impl Updating {
     fn of(update: &Update) -> Option<Updating> {
         // All of it is looked at: a clause that comes later is not left out.
-        let Update { search, sets, not_null, returning: None } = update else { return None };
+        let Update { search, sets, not_null, rules: None, returning: None } = update else { return None };
         let (table, index, key) = row_by_key(search)?;
         if !sets.iter().all(|(_, expr)| is_pure(expr)) {
             return None;

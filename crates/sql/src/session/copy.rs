@@ -166,7 +166,7 @@ impl Session {
     // ---- in
 
     fn start_copy_in(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
-        self.enter_transaction(&statement.plan);
+        self.enter_transaction(&statement.plan, statement.uses_sequences);
         if self.inner.is_read_only() {
             return Err(SqlError::new("25006", "cannot execute COPY FROM in a read-only transaction"));
         }
@@ -506,6 +506,7 @@ impl Session {
                     env: &self.env,
                     scratch: &mut scratch,
                     interrupt: &mut self.interrupt,
+                    constraints: &mut self.constraints,
                 };
                 match change::insert(plan, &mut run, &mut copy.rows) {
                     Ok(inserted) => count += inserted,
@@ -526,7 +527,7 @@ impl Session {
     // ---- out
 
     fn start_copy_table(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
-        self.enter_transaction(&statement.plan);
+        self.enter_transaction(&statement.plan, statement.uses_sequences);
         self.inner.begin_statement();
         self.inner.check_snapshot()?;
         let plan = self.current(statement, plan)?;
