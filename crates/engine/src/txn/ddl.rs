@@ -342,7 +342,8 @@ impl Session {
     /// Enters a row that has older versions.
     fn enter_versions(&mut self, table: &Arc<Table>, index: &Arc<Index>, id: RowId) -> Result<(), Stop> {
         let versions = self.core.versions(table, id);
-        for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
+        let versions = versions.into_iter().map(|version| version.row);
+        for (age, mut version) in versions.enumerate().filter(|(_, v)| v.is_live()) {
             self.core.fetch_key_columns(table, index, &mut version);
             let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
             // Only a unique key looks at its equals: elsewhere that would cost the square of their number.

@@ -13,6 +13,7 @@
 //! | `fold` | which versions nobody needs though an old snapshot stands |
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
+//! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `reader` | reading at a session's snapshot from other threads |
@@ -42,6 +43,7 @@ pub(crate) mod core;
 mod values;
 mod fill;
 mod session;
+mod savepoint;
 mod rows;
 mod lookup;
 mod reader;
@@ -53,9 +55,10 @@ mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
-pub use lookup::Lookup;
+pub use lookup::{IntegerLookup, Lookup};
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
+pub use savepoint::Savepoint;
 pub use sequences::TakenValue;
 pub(crate) use sequences::{set as set_sequence, take as take_value};
 pub use session::Session;

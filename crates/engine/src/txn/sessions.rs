@@ -193,6 +193,7 @@ impl SessionPlace {
         self.phase.fetch_and(!READING, Ordering::SeqCst);
     }
 
+    #[inline]
     pub fn is_ended(&self) -> bool {
         self.phase.load(Ordering::Relaxed) & ENDED != 0
     }

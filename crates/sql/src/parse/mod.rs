@@ -3,13 +3,16 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
+pub mod copy;
 mod grammar;
+mod mend;
 mod utility;
 
 use crate::error::SqlError;
 pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
 
 use grammar::Grammar;
+pub use mend::{RowLock, locking};
 use sqlparser::ast::Statement;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -42,6 +45,7 @@ pub enum Parsed {
         names: Option<Vec<sqlparser::ast::ObjectName>>,
         deferred: bool,
     },
+    Copy(Box<copy::CopyStatement>),
 }
 
 /// Parses one statement.
@@ -62,7 +66,9 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Ok(Parsed::Utility(Box::new(utility)));
     }
     let notes = utility::take_insert_notes(sql, &mut tokens)?;
+    utility::order_identity_options(sql, &mut tokens)?;
     let dialect = Grammar::default();
+    let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
@@ -95,6 +101,15 @@ pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
         .with_tokens_with_locations(tokenize(sql)?)
         .parse_expr()
         .map_err(|e| syntax_error(sql, e))
+}
+
+/// Parses the name of a relation alone.
+pub fn parse_name(name: &str) -> Result<sqlparser::ast::ObjectName, SqlError> {
+    let dialect = Grammar::default();
+    Parser::new(&dialect)
+        .with_tokens_with_locations(tokenize(name)?)
+        .parse_object_name(false)
+        .map_err(|e| syntax_error(name, e))
 }
 
 fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
@@ -146,6 +161,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "explain") && is(1, "restart") {
         return ends_at(2, Parsed::ExplainRestart);
+    }
+    if is(0, "copy") {
+        return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
     }
     if is(0, "vacuum") {
         return Ok(Some(Parsed::NoOperation("VACUUM")));

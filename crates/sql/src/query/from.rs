@@ -1,34 +1,84 @@
 //! What do FROM, WITH and the set operations that compare rows read?
 
-use super::cells::data_type;
+use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key};
 use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse, subquery_of};
 use super::series::Series;
+use super::sets::{is_set, set_name};
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::view::SystemView;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::catalog::default_table_source::provider_as_source;
-use datafusion::common::{Column as DfColumn, JoinType, NullEquality, TableReference};
+use datafusion::common::{Column as DfColumn, JoinType, NullEquality, NullHandling, TableReference};
+use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, FunctionArg, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
 use std::sync::Arc;
 
+/// A call in FROM.
+struct Called<'a> {
+    name: &'a ObjectName,
+    args: &'a [FunctionArg],
+    ordinality: bool,
+    alias: Option<&'a TableAlias>,
+}
+
+/// Whether the argument is a whole number as it stands: a series of such streams.
+fn is_whole_number(arg: &FunctionArg) -> bool {
+    use ast::{Expr as A, FunctionArgExpr, UnaryOperator, Value as V};
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return false };
+    let number = |e: &A| matches!(e, A::Value(v) if matches!(&v.value, V::Number(n, _) if n.bytes().all(|b| b.is_ascii_digit())) || matches!(v.value, V::Placeholder(_)));
+    match arg {
+        A::UnaryOp { op: UnaryOperator::Minus, expr } => number(expr),
+        A::Cast { expr, data_type, .. } => {
+            number(expr)
+                && matches!(
+                    data_type,
+                    ast::DataType::BigInt(None) | ast::DataType::Int(None) | ast::DataType::Integer(None)
+                )
+        }
+        other => number(other),
+    }
+}
+
+fn is_true(condition: &Expr) -> bool {
+    match condition {
+        Expr::Const(Datum::Bool(true)) => true,
+        Expr::And(parts) => parts.iter().all(is_true),
+        _ => false,
+    }
+}
+
 /// One entry of FROM before it is joined.
 struct Entry {
     plan: LogicalPlan,
     source: ScopeSource,
     leaves: Vec<Leaf>,
-    lateral: bool,
+    after: After,
+}
+
+/// How an entry stands to what is before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// By itself: it is joined.
+    Beside,
+    /// A subquery for each row before it.
+    Lateral,
+    /// Its plan has the rows before it already: they were expanded by a function of their columns.
+    Expanded,
 }
 
 impl Planner<'_> {
@@ -44,18 +94,18 @@ impl Planner<'_> {
         for TableWithJoins { relation, joins } in list {
             let first = all.sources.len();
             let mut item = FromRel { plan: all.plan.clone(), ..all.clone() };
-            let entry = self.factor(binder, relation, &item)?;
-            let lateral = entry.lateral;
+            let entry = self.factor(binder, relation, &item, NullHandling::Drop)?;
+            let beside = entry.after == After::Beside;
             item.plan = entry.plan;
             item.scope.add(entry.source)?;
             item.sources.push(entry.leaves);
-            if lateral {
+            if entry.after == After::Lateral {
                 item.plan = df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(item.plan))?.build())?;
             }
             for join in joins {
-                self.join(binder, &mut item, join, if lateral { 0 } else { first })?;
+                self.join(binder, &mut item, join, if beside { first } else { 0 })?;
             }
-            if first > 0 && !lateral {
+            if first > 0 && beside {
                 item.plan = df(df(LogicalPlanBuilder::from(all.plan).cross_join(item.plan))?.build())?;
             }
             all = item;
@@ -63,7 +113,13 @@ impl Planner<'_> {
         Ok(all)
     }
 
-    fn factor(&self, binder: &mut Binder<'_>, factor: &TableFactor, before: &FromRel) -> Bind<Entry> {
+    fn factor(
+        &self,
+        binder: &mut Binder<'_>,
+        factor: &TableFactor,
+        before: &FromRel,
+        nulls: NullHandling,
+    ) -> Bind<Entry> {
         match factor {
             TableFactor::Table {
                 name,
@@ -71,20 +127,23 @@ impl Planner<'_> {
                 args,
                 with_hints,
                 version: None,
-                with_ordinality: false,
+                with_ordinality,
                 partitions,
                 json_path: None,
                 sample: None,
                 index_hints,
             } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
-                None => self.named(binder, name, alias.as_ref()),
+                None if !with_ordinality => self.named(binder, name, alias.as_ref()),
                 Some(ast::TableFunctionArgs { args, settings: None }) => {
-                    self.series(binder, name, args, alias.as_ref())
+                    let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                    self.called(binder, &call, before, nulls)
                 }
+                None => refuse(format!("the source {factor}")),
                 Some(_) => refuse(format!("the source {factor}")),
             },
-            TableFactor::Function { lateral: _, name, args, with_ordinality: false, alias } => {
-                self.series(binder, name, args, alias.as_ref())
+            TableFactor::Function { lateral: _, name, args, with_ordinality, alias } => {
+                let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                self.called(binder, &call, before, nulls)
             }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
                 let (name, names) = alias_parts(alias.as_ref()).map_err(as_unsupported)?;
@@ -100,7 +159,7 @@ impl Planner<'_> {
                 self.entry(rel, name, names, *lateral)
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
-                self.factor(binder, &table_with_joins.relation, before)
+                self.factor(binder, &table_with_joins.relation, before, nulls)
             }
             other => refuse(format!("the source {other}")),
         }
@@ -122,7 +181,7 @@ impl Planner<'_> {
             return self.entry(rel, alias.unwrap_or(name), names, false);
         }
         if let Some(view) = binder.view(name) {
-            let rel = self.view(view)?;
+            let rel = self.view(view, binder.schema)?;
             return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
@@ -132,28 +191,31 @@ impl Planner<'_> {
         leaves.truncate(table.def.columns.len());
         let mut source = ScopeSource::of_table(name, &table);
         rename(&mut source, names)?;
-        Ok(Entry { plan, source, leaves, lateral: false })
+        Ok(Entry { plan, source, leaves, after: After::Beside })
     }
 
     /// A system view's rows as they are now: plans are made anew for every run.
-    fn view(&self, view: &dyn SystemView) -> Bind<Rel> {
-        let types: Vec<Type> = view.columns().iter().map(|&(_, ty)| ty).collect();
-        let rows = crate::view::rows(view, self.env.engine.as_ref())?;
-        let is_empty = rows.is_empty();
-        let mut rows: Vec<Vec<Expr>> = rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
-        if is_empty {
-            // A row to have columns by; the filter below drops it.
-            rows.push(vec![Expr::NULL; types.len()]);
+    fn view(&self, view: &dyn SystemView, schema: &Arc<Schema>) -> Bind<Rel> {
+        let rows = crate::view::rows(view, schema, self.env)?;
+        let mut fields = Vec::with_capacity(view.columns().len());
+        let mut arrays = Vec::with_capacity(view.columns().len());
+        for (at, &(_, ty)) in view.columns().iter().enumerate() {
+            let mut cells = Writer::new(ty, rows.len());
+            for row in &rows {
+                cells.push(&row[at].as_value())?;
+            }
+            fields.push(Field::new(format!("v{at}"), data_type(ty), true));
+            arrays.push(cells.finish());
         }
-        let mut rel = self.rows(rows, &types)?;
-        if is_empty {
-            rel.plan =
-                df(df(LogicalPlanBuilder::from(rel.plan).filter(datafusion::logical_expr::lit(false)))?.build())?;
-        }
-        for (column, (name, _)) in rel.columns.iter_mut().zip(view.columns()) {
-            column.name = (*name).to_owned();
-        }
-        Ok(rel)
+        let schema = Arc::new(ArrowSchema::new(fields));
+        let batch = df(RecordBatch::try_new(schema.clone(), arrays).map_err(Into::into))?;
+        let table = df(MemTable::try_new(schema, vec![vec![batch]]))?;
+        let relation = TableReference::bare(self.unique(view.name()));
+        let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
+        let plan = df(plan.build())?;
+        let given = plan.schema().columns().into_iter().map(DfExpr::Column);
+        let outputs = given.zip(view.columns().iter().map(|&(name, ty)| output(name.to_owned(), ty))).collect();
+        self.project(plan, outputs, false)
     }
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
@@ -166,9 +228,34 @@ impl Planner<'_> {
             false => rel,
         };
         let (plan, leaves) = self.source(rel, &name)?;
-        Ok(Entry { plan, source, leaves, lateral: correlated })
+        let after = if correlated { After::Lateral } else { After::Beside };
+        Ok(Entry { plan, source, leaves, after })
     }
 
+    /// A function in FROM.
+    fn called(&self, binder: &mut Binder<'_>, call: &Called<'_>, before: &FromRel, nulls: NullHandling) -> Bind<Entry> {
+        let Called { name, args, ordinality, alias } = *call;
+        if !is_set(name) {
+            return refuse(format!("the function {name} in FROM"));
+        }
+        if !ordinality && args.iter().all(is_whole_number) {
+            return self.series(binder, name, args, alias);
+        }
+        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
+        let name = set_name(name).expect("it was asked above");
+        let call = self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &before.scope))?;
+        let mut source = self.set_source(&call, &name, alias);
+        rename(&mut source, names)?;
+        let (start, after, nulls) = match call.mentions_columns() {
+            true => (before.plan.clone(), After::Expanded, nulls),
+            false => (df(LogicalPlanBuilder::empty(true).build())?, After::Beside, NullHandling::Drop),
+        };
+        let (plan, leaves) = self.expand(start, &before.sources, std::slice::from_ref(&call), nulls)?;
+        let leaves = leaves.into_iter().flatten().collect();
+        Ok(Entry { plan, source, leaves, after })
+    }
+
+    /// A series of constants, which streams.
     fn series(
         &self,
         binder: &mut Binder<'_>,
@@ -187,7 +274,7 @@ impl Planner<'_> {
         let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
         let column = DfColumn::new(Some(relation), super::series::COLUMN);
         let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];
-        Ok(Entry { plan: df(plan.build())?, source, leaves, lateral: false })
+        Ok(Entry { plan: df(plan.build())?, source, leaves, after: After::Beside })
     }
 
     // ---- joins
@@ -204,10 +291,12 @@ impl Planner<'_> {
             JoinOperator::FullOuter(c) => (c, JoinType::Full),
             _ => return refuse(format!("the join {join}")),
         };
-        let entry = self.factor(binder, relation, item)?;
-        if entry.lateral && !matches!(kind, JoinType::Inner | JoinType::Left) {
+        let nulls = if kind == JoinType::Left { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };
+        let entry = self.factor(binder, relation, item, nulls)?;
+        if entry.after != After::Beside && !matches!(kind, JoinType::Inner | JoinType::Left) {
             return refuse("LATERAL in an outer join to the right");
         }
+        let expanded = entry.after == After::Expanded;
         let before = item.scope.clone();
         item.scope.add(entry.source)?;
         item.sources.push(entry.leaves);
@@ -233,6 +322,18 @@ impl Planner<'_> {
             JoinConstraint::None if kind == JoinType::Inner => None,
             JoinConstraint::None => return Err(SqlError::new("42601", "an outer join needs ON or USING").into()),
         };
+        if expanded {
+            item.plan = entry.plan;
+            return match condition {
+                None => Ok(()),
+                Some(condition) if kind == JoinType::Inner => {
+                    item.plan = self.filter(item.plan.clone(), &condition, &item.sources.clone())?;
+                    Ok(())
+                }
+                Some(condition) if is_true(&condition) => Ok(()),
+                Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
+            };
+        }
         let left = LogicalPlanBuilder::from(item.plan.clone());
         let joined = match condition {
             None => df(left.cross_join(entry.plan))?,

@@ -32,6 +32,7 @@ mod plan;
 mod run;
 mod scan;
 mod series;
+mod sets;
 mod window;
 
 use crate::bind::{Binder, Refusal};

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`GIVEN`] | an expression of DataFusion's: a subquery, a column of an outer query |
 //! | [`WINDOW`] | a window function of this SELECT |
+//! | [`SETS`] | a column of a set-returning function among its outputs |
 //!
 //! Every relation has a name of its own in the plan, and every column of a subplan is called by its position, so that DataFusion never
 //! looks up a name that a user chose.
@@ -19,6 +20,7 @@ use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
 use super::fold::{Fold, Kind};
 use super::scan::Snapshot;
+use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::window::Window;
 use crate::bind::expr::Bound;
 use crate::bind::query::{Item, OrderItem, order_items, over_groups};
@@ -51,6 +53,8 @@ use std::sync::Arc;
 pub const GIVEN: u16 = PLACEHOLDERS;
 /// Source of placeholders for window functions.
 pub const WINDOW: u16 = PLACEHOLDERS + 1;
+/// Source of placeholders for set-returning functions among the outputs.
+pub const SETS: u16 = PLACEHOLDERS + 2;
 
 /// A column of a relation.
 #[derive(Clone, Debug)]
@@ -93,6 +97,8 @@ pub(super) struct State {
     /// Columns of the scope that expressions are bound in now; the innermost last.
     blocks: Vec<Vec<Vec<Leaf>>>,
     pub windows: Option<Vec<Window>>,
+    /// Where set-returning functions are allowed, those met so far.
+    pub sets: Option<Vec<SetCall>>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub ctes: Vec<(String, Rel)>,
     names: HashSet<String>,
@@ -253,15 +259,16 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take();
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
-        let (windows, in_filter) = {
+        let (windows, sets, in_filter) = {
             let mut state = self.state.borrow_mut();
-            (state.windows.take(), std::mem::take(&mut state.in_filter))
+            (state.windows.take(), state.sets.take(), std::mem::take(&mut state.in_filter))
         };
         let ctes = self.state.borrow().ctes.len();
         let rel = self.query_inner(binder, query, stored);
         let mut state = self.state.borrow_mut();
         state.ctes.truncate(ctes);
         state.windows = windows;
+        state.sets = sets;
         state.in_filter = in_filter;
         binder.aggregates = aggregates;
         binder.in_aggregate = in_aggregate;
@@ -475,15 +482,18 @@ impl<'a> Planner<'a> {
         limits: &Limits,
         from: FromRel,
     ) -> Bind<Rel> {
-        let FromRel { mut plan, scope, sources } = from;
+        let scope = from.scope.clone();
         let distinct = matches!(select.distinct, Some(Distinct::Distinct));
         self.name_windows(select)?;
         binder.aggregates = Some(Vec::new());
         self.state.borrow_mut().windows = Some(Vec::new());
-        let items = binder.items(&select.projection, &scope);
+        self.state.borrow_mut().sets = Some(Vec::new());
+        let projection = spread_rows(&select.projection);
+        let items = binder.items(&projection, &scope);
+        let sets = self.state.borrow_mut().sets.take().unwrap_or_default();
         binder.output_types = Vec::new();
         let mut items = items?;
-        let untyped = untyped_items(&select.projection, items.len());
+        let untyped = untyped_items(&projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &scope)?;
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
@@ -494,7 +504,9 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take().unwrap_or_default();
         let keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
-        let at_most_one = (grouped && keys.is_none()) || select.from.is_empty();
+        let at_most_one = (grouped && keys.is_none()) || (select.from.is_empty() && sets.is_empty());
+        let alone = !grouped && windows.is_empty();
+        let (FromRel { mut plan, scope, sources }, set_leaves) = self.expand_outputs(from, &sets, alone)?;
         let origins: Vec<Option<(u32, u16)>> =
             items.iter().map(|item| if grouped { None } else { origin(&item.expr, &scope) }).collect();
         let mut leaves = sources;
@@ -517,7 +529,8 @@ impl<'a> Planner<'a> {
             }
         }
         let (plan, window_leaves) = self.window(plan, &leaves, &windows)?;
-        let selected = Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves };
+        let selected =
+            Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
     }
 
@@ -537,9 +550,11 @@ impl<'a> Planner<'a> {
     }
 
     fn finish_select(&self, plan: LogicalPlan, leaves: &[Vec<Leaf>], selected: Selected, limits: &Limits) -> Bind<Rel> {
-        let Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves } = selected;
+        let Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves } =
+            selected;
         let placeholders = |source: u16, column: u16| match source {
             WINDOW => window_leaves.get(usize::from(column)).cloned(),
+            SETS => set_leaf(&set_leaves, column),
             GIVEN => self.state.borrow().given.get(usize::from(column)).cloned(),
             _ => None,
         };
@@ -825,6 +840,14 @@ impl Beyond for Planner<'_> {
                 _ => return Ok(None),
             },
             A::Function(function) if function.over.is_some() => self.bind_window(binder, function, scope)?,
+            A::Function(function) => return self.set_output(binder, function, None, scope),
+            A::CompoundFieldAccess { root, access_chain } => match field_of(root, access_chain) {
+                Some(FieldOf::Call(function, field)) => {
+                    return self.set_output(binder, function, Some(&field), scope);
+                }
+                Some(FieldOf::Column(column)) => binder.bind(&column, scope)?,
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         }))
     }
@@ -878,6 +901,7 @@ struct Selected {
     distinct: bool,
     at_most_one: bool,
     window_leaves: Vec<Leaf>,
+    set_leaves: Vec<Vec<Leaf>>,
 }
 
 /// LIMIT and OFFSET.

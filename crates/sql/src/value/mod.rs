@@ -11,6 +11,7 @@ pub mod operator;
 pub mod pattern;
 pub mod pgtype;
 pub mod search;
+pub mod set;
 mod text;
 
 #[cfg(test)]
