@@ -3,6 +3,7 @@
 //! Two generations: what is used moves to the young one; when that is full it becomes the old one and the old one is forgotten. So a
 //! statement that is still in use stays, and texts that come once go.
 
+use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
 use crate::rows::Column;
@@ -26,6 +27,8 @@ pub struct Prepared {
     pub(crate) plan: Plan,
     /// The plan as a lookup, if it is one.
     pub(crate) point: Option<Point>,
+    /// The plan as a change of one row in one go, if it is one.
+    pub(crate) once: Option<Once>,
     pub(crate) uses_clock: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.

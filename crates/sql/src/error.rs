@@ -21,9 +21,9 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// 1-based character position in the statement's text.
     pub position: Option<usize>,
-    pub about: Option<Box<About>>,
     /// Where in the work at hand it was met: `COPY t, line 3`.
     pub context: Option<String>,
+    pub about: Option<Box<About>>,
 }
 
 impl SqlError {
@@ -34,8 +34,8 @@ impl SqlError {
             detail: None,
             hint: None,
             position: None,
-            about: None,
             context: None,
+            about: None,
         }
     }
 
@@ -54,17 +54,6 @@ impl SqlError {
         self
     }
 
-    /// Names the table, and what in it the error is about.
-    pub fn about(mut self, schema: &str, table: &str, column: Option<&str>, constraint: Option<&str>) -> SqlError {
-        self.about = Some(Box::new(About {
-            schema: Some(schema.to_owned()),
-            table: Some(table.to_owned()),
-            column: column.map(str::to_owned),
-            constraint: constraint.map(str::to_owned),
-        }));
-        self
-    }
-
     /// Where it was met; what an inner place said stays.
     pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
         self.context.get_or_insert_with(|| context.into());
@@ -74,6 +63,17 @@ impl SqlError {
     /// 0A000 with a message of its own.
     pub fn unsupported_as(message: impl Into<String>) -> SqlError {
         SqlError::new("0A000", message)
+    }
+
+    /// Names the table, and what in it the error is about.
+    pub fn about(mut self, schema: &str, table: &str, column: Option<&str>, constraint: Option<&str>) -> SqlError {
+        self.about = Some(Box::new(About {
+            schema: Some(schema.to_owned()),
+            table: Some(table.to_owned()),
+            column: column.map(str::to_owned),
+            constraint: constraint.map(str::to_owned),
+        }));
+        self
     }
 
     /// Sets the position unless an inner place set a closer one.

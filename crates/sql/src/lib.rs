@@ -28,9 +28,8 @@ pub mod road;
 
 mod bind;
 
-mod define;
-
 pub mod copy;
+mod define;
 
 pub mod route;
 

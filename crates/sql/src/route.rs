@@ -9,10 +9,12 @@ use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
+use crate::parse::named::NamedStatement;
 use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::rows::Column;
 use crate::settings::Forced;
+use crate::value::Datum;
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Isolation;
@@ -101,11 +103,7 @@ pub enum Plan {
         local: bool,
     },
     /// `SELECT set_config(name, value, is_local)`: SET with the value as its row.
-    SetConfig {
-        name: String,
-        value: String,
-        local: bool,
-    },
+    SetConfig(SetConfig),
     ResetAll,
     DiscardAll,
     Show(String),
@@ -115,13 +113,15 @@ pub enum Plan {
     Checkpoint,
     NoOperation(&'static str),
     Copy(Arc<CopyPlan>),
+    Named(Arc<NamedStatement>),
     Other(Arc<dyn Planned>),
 }
 
 impl Plan {
-    /// Changes at most one row, which a unique key names.
+    /// Looks at no snapshot: changes at most one row, which a unique key names, or inserts values.
     pub fn locks_by_key(&self) -> bool {
         match self {
+            Plan::Insert(insert) => insert.reads_nothing(),
             Plan::Update(update) => update.search.is_by_key(),
             Plan::Delete(delete) => delete.search.is_by_key(),
             _ => false,
@@ -164,11 +164,7 @@ pub fn route(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
-        Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
-        Parsed::Utility(utility) => {
-            Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility: *utility }))))
-        }
-        Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
+        Parsed::Named(named) => Ok(plain(Plan::Named(Arc::new(*named)))),
         Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
         Parsed::Copy(copy) => {
             let columns_of = |sql: &str| {
@@ -181,6 +177,10 @@ pub fn route(
             let plan = crate::copy::bind(&copy, schema, columns_of)?;
             Ok(plain(Plan::Copy(Arc::new(plan))))
         }
+        Parsed::Utility(utility) => {
+            Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility: *utility }))))
+        }
+        Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
         Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
 }
@@ -500,7 +500,72 @@ fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
     Ok(Some(parts.join(", ")))
 }
 
-/// `SELECT set_config('name', 'value', false)` alone, as drivers send it.
+/// What a call of `set_config` alone is given, as drivers send it.
+#[derive(Clone, Debug)]
+pub struct SetConfig {
+    name: Given,
+    value: Given,
+    local: Given,
+}
+
+/// A literal, or the parameter of this number from 0.
+#[derive(Clone, Debug)]
+enum Given {
+    Literal(Option<String>),
+    Parameter(usize),
+}
+
+impl SetConfig {
+    /// Name, value and whether it is local; `None` for a null.
+    pub fn values(&self, parameters: &[Datum]) -> (Option<String>, Option<String>, bool) {
+        let local = self.local.value(parameters);
+        (self.name.value(parameters), self.value.value(parameters), matches!(local.as_deref(), Some("true" | "t")))
+    }
+
+    fn parameters(&self) -> Vec<Type> {
+        let mut types = Vec::new();
+        for (given, ty) in [(&self.name, Type::Text), (&self.value, Type::Text), (&self.local, Type::Bool)] {
+            if let Given::Parameter(number) = given {
+                types.resize(types.len().max(number + 1), Type::Text);
+                types[*number] = ty;
+            }
+        }
+        types
+    }
+}
+
+impl Given {
+    fn of(expr: &ast::Expr) -> Option<Given> {
+        Some(match expr {
+            ast::Expr::Cast { expr, .. } | ast::Expr::Nested(expr) => return Given::of(expr),
+            ast::Expr::Value(v) => match &v.value {
+                ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
+                    Given::Literal(Some(text.clone()))
+                }
+                ast::Value::Boolean(truth) => Given::Literal(Some(truth.to_string())),
+                ast::Value::Null => Given::Literal(None),
+                ast::Value::Placeholder(name) => {
+                    Given::Parameter(name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?)
+                }
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn value(&self, parameters: &[Datum]) -> Option<String> {
+        match self {
+            Given::Literal(text) => text.clone(),
+            Given::Parameter(number) => match parameters.get(*number)? {
+                Datum::Bytes(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                Datum::Bool(truth) => Some(truth.to_string()),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// `SELECT set_config('name', 'value', false)` alone.
 fn set_config(statement: &Statement) -> Option<Routed> {
     let Statement::Query(query) = statement else {
         return None;
@@ -518,21 +583,16 @@ fn set_config(statement: &Statement) -> Option<Routed> {
     let ast::FunctionArguments::List(list) = &function.args else {
         return None;
     };
-    let literals: Vec<&ast::Value> = list
-        .args
-        .iter()
-        .filter_map(|arg| match arg {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(v))) => Some(&v.value),
-            _ => None,
-        })
-        .collect();
-    match literals.as_slice() {
-        [ast::Value::SingleQuotedString(name), ast::Value::SingleQuotedString(value), ast::Value::Boolean(local)] => {
-            Some(Routed {
-                columns: text_column("set_config"),
-                ..plain(Plan::SetConfig { name: name.clone(), value: value.clone(), local: *local })
-            })
-        }
+    let given = list.args.iter().map(|arg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Given::of(expr),
         _ => None,
-    }
+    });
+    let given: Vec<Given> = given.collect::<Option<_>>()?;
+    let [name, value, local] = <[Given; 3]>::try_from(given).ok()?;
+    let config = SetConfig { name, value, local };
+    Some(Routed {
+        columns: text_column("set_config"),
+        parameters: config.parameters(),
+        ..plain(Plan::SetConfig(config))
+    })
 }

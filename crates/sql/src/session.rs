@@ -17,12 +17,14 @@
 //! chose deferred commit.
 
 mod copy;
+mod named;
 mod savepoint;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
+use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, query};
@@ -197,6 +199,9 @@ impl Planning {
     }
 }
 
+/// What an UPDATE that changed one row answers.
+const UPDATED_ONE: CommandTag = CommandTag { command: "UPDATE", rows: Some(1) };
+
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
 
@@ -217,6 +222,7 @@ pub struct Session {
     savepoints: Vec<savepoint::Savepoint>,
     pending: Option<Pending>,
     copying: Option<copy::Copying>,
+    names: named::Names,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
@@ -271,6 +277,7 @@ impl Session {
             savepoints: Vec::new(),
             pending: None,
             copying: None,
+            names: named::Names::default(),
             converted: Vec::new(),
             error_dependency: None,
             prepare_dependency: None,
@@ -351,8 +358,12 @@ impl Session {
             return Ok(found);
         }
         let mut charge = self.planning(sql)?;
-        let named = self.named(schema);
-        let routed = route(sql, &named, types, forced)?;
+        let path_schema = self.named(schema);
+        let mut routed = route(sql, &path_schema, types, forced)?;
+        let is_named = matches!(routed.plan, Plan::Named(_));
+        if let Plan::Named(named) = &routed.plan {
+            (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
+        }
         charge.shrink(plan_bytes(sql));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
@@ -364,14 +375,18 @@ impl Session {
                 Plan::Select(query) => Point::of(query),
                 _ => None,
             },
+            once: match &routed.plan {
+                Plan::Update(update) if !routed.uses_clock => Once::of(update),
+                _ => None,
+            },
             plan: routed.plan,
             uses_clock: routed.uses_clock,
             uses_sequences: routed.uses_sequences,
-            has_usual_path: named.path()[..] == [NamespaceId::PUBLIC],
-            path: named.path().clone(),
+            has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
+            path: path_schema.path().clone(),
             _charge: charge.account,
         });
-        if charge.keeps && forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
+        if charge.keeps && forced.is_none() && !is_named && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)
@@ -441,6 +456,11 @@ impl Session {
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
+        if let Some(durable) = self.change_once(statement, parameters) {
+            rows.charge_to(&self.engine);
+            rows.start(&statement.columns);
+            return Ok(Step::Done(Outcome { tag: UPDATED_ONE, durable, warning: None }));
+        }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
         rows.start(&statement.columns);
@@ -451,12 +471,29 @@ impl Session {
             return Err(aborted());
         }
         if !self.converts(statement, parameters)? {
-            return self.start(statement, parameters, rows);
+            let step = self.start(statement, parameters, rows);
+            return self.declared(step, rows);
         }
         let converted = std::mem::take(&mut self.converted);
         let step = self.start(statement, &converted, rows);
         self.converted = converted;
-        step
+        self.declared(step, rows)
+    }
+
+    /// Runs a statement that changes one row by its key as a transaction of its own: what its reply waits for, if anything. `None`: nothing has happened, and
+    /// `execute` is to run it.
+    #[inline]
+    pub fn change_once(&mut self, statement: &Prepared, parameters: &[Datum]) -> Option<Option<Cts>> {
+        let once = statement.once.as_ref()?;
+        once.prefetch(parameters);
+        let fast = self.env.settings.fast;
+        let one_snapshot = !matches!(fast.level, Level::ReadUncommitted | Level::ReadCommitted);
+        if one_snapshot || fast.read_only || !self.takes_short_way(statement, parameters) {
+            return None;
+        }
+        let cts = once.run(&mut self.inner, parameters, &self.env)?;
+        self.error_dependency = None;
+        Some(self.depends_on(cts))
     }
 
     /// Runs a statement that looks rows up by key as a transaction of its own: what its reply waits for, if anything. `None`: this is no such
@@ -555,7 +592,8 @@ impl Session {
         if is_long && self.inline_limit.is_some() {
             return Ok(Step::Wait(Wait(On::Elsewhere)));
         }
-        self.go_on(rows)
+        let step = self.go_on(rows);
+        self.declared(step, rows)
     }
 
     /// Goes on, for as long as it takes.
@@ -563,7 +601,7 @@ impl Session {
         let limit = self.inline_limit.take();
         let step = self.go_on(rows);
         self.inline_limit = limit;
-        step
+        self.declared(step, rows)
     }
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
@@ -615,11 +653,17 @@ impl Session {
                 let tag = if value.is_some() || *local { "SET" } else { "RESET" };
                 Ok(done(tag, None, warning))
             }
-            Plan::SetConfig { name, value, local } => {
-                let warning = self.set_value(name, Some(value), *local).inspect_err(|_| self.fail())?;
-                give_text(rows, &[&self.setting(name).unwrap_or_default()])?;
+            Plan::SetConfig(config) => {
+                let (name, value, local) = config.values(parameters);
+                let Some(name) = name else {
+                    self.fail();
+                    return Err(SqlError::new("22004", "SET requires parameter name"));
+                };
+                let warning = self.set_value(&name, value.as_deref(), local).inspect_err(|_| self.fail())?;
+                give_text(rows, &[&self.setting(&name).unwrap_or_default()])?;
                 Ok(done("SELECT", None, warning))
             }
+            Plan::Named(named) => self.run_named(statement, named, parameters, rows),
             Plan::Copy(plan) => self.start_copy(statement, plan, rows),
             Plan::ResetAll => {
                 self.reset_all();
@@ -1138,6 +1182,7 @@ impl Session {
     pub fn fail(&mut self) {
         self.pending = None;
         self.copying = None;
+        self.forget_declaring();
         match self.block {
             // What stood at the newest savepoint stands.
             Block::Failed => {}
@@ -1316,6 +1361,7 @@ impl Session {
         self.modes = Modes::default();
         self.savepoints.clear();
         self.clock_read = false;
+        self.end_cursors(committed);
         self.constraints.end();
         self.restore_settings(committed);
     }
@@ -1474,6 +1520,8 @@ impl Session {
             return Err(SqlError::new("25001", "DISCARD ALL cannot run inside a transaction block"));
         }
         self.reset_all();
+        self.close_cursors();
+        self.forget_statements();
         self.drop_temporary();
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
         Ok(done("DISCARD ALL", None, None))

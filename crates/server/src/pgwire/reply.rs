@@ -264,11 +264,11 @@ impl Output {
                 (b'D', error.detail.as_deref()),
                 (b'H', error.hint.as_deref()),
                 (b'P', position.as_deref()),
+                (b'W', error.context.as_deref()),
                 (b's', about.and_then(|a| a.schema.as_deref())),
                 (b't', about.and_then(|a| a.table.as_deref())),
                 (b'c', about.and_then(|a| a.column.as_deref())),
                 (b'n', about.and_then(|a| a.constraint.as_deref())),
-                (b'W', error.context.as_deref()),
             ],
         );
     }

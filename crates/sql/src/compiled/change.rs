@@ -58,7 +58,7 @@ pub struct Insert {
 impl Insert {
     /// Whether what is stored is what is given, and nothing but nulls and keys is checked.
     pub fn is_plain(&self) -> bool {
-        self.defaults.is_empty() && self.returning.is_none() && self.rules.is_none() && self.conflict.is_none()
+        self.defaults.is_empty() && self.rules.is_none() && self.conflict.is_none() && self.returning.is_none()
     }
 }
 
@@ -78,6 +78,13 @@ pub struct Delete {
     pub search: Query,
     pub rules: Option<Arc<Rules>>,
     pub returning: Option<Returning>,
+}
+
+impl Insert {
+    /// Whether it needs no snapshot: the unique checks look at the newest versions.
+    pub fn reads_nothing(&self) -> bool {
+        matches!(self.source, InsertSource::Values(_)) && self.rules.is_none() && self.conflict.is_none()
+    }
 }
 
 pub(super) fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {

@@ -6,6 +6,8 @@
 pub mod copy;
 mod grammar;
 mod mend;
+pub mod named;
+mod words;
 mod utility;
 
 use crate::error::SqlError;
@@ -37,7 +39,9 @@ pub enum Parsed {
     /// VACUUM and ANALYZE have nothing to do here; their tag.
     NoOperation(&'static str),
     Abort,
-    DeallocateAll,
+    /// Of this session's prepared statements and cursors.
+    Named(Box<named::NamedStatement>),
+    Copy(Box<copy::CopyStatement>),
     /// A change of the schema that the grammar lacks.
     Utility(Box<Utility>),
     /// SET CONSTRAINTS: these, or all.
@@ -45,7 +49,6 @@ pub enum Parsed {
         names: Option<Vec<sqlparser::ast::ObjectName>>,
         deferred: bool,
     },
-    Copy(Box<copy::CopyStatement>),
 }
 
 /// Parses one statement.
@@ -101,6 +104,29 @@ pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
         .with_tokens_with_locations(tokenize(sql)?)
         .parse_expr()
         .map_err(|e| syntax_error(sql, e))
+}
+
+/// Parses expressions between commas.
+pub fn parse_expressions(sql: &str) -> Result<Vec<sqlparser::ast::Expr>, SqlError> {
+    let dialect = Grammar::default();
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokenize(sql)?);
+    let list = parser.parse_comma_separated(Parser::parse_expr).map_err(|e| syntax_error(sql, e))?;
+    expect_end(&parser, sql)?;
+    Ok(list)
+}
+
+/// Parses types between commas.
+pub fn parse_types(sql: &str) -> Result<Vec<sqlparser::ast::DataType>, SqlError> {
+    let dialect = Grammar::default();
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokenize(sql)?);
+    let list = parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| syntax_error(sql, e))?;
+    expect_end(&parser, sql)?;
+    Ok(list)
+}
+
+fn expect_end(parser: &Parser<'_>, sql: &str) -> Result<(), SqlError> {
+    let next = parser.peek_token();
+    if next.token == Token::EOF { Ok(()) } else { Err(near(sql, &next)) }
 }
 
 /// Parses the name of a relation alone.
@@ -183,11 +209,8 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
         let optional = matches!(words.get(1).map(|t| keyword(t)), Some(Keyword::WORK | Keyword::TRANSACTION));
         return ends_at(1 + usize::from(optional), Parsed::Abort);
     }
-    if is(0, "deallocate") {
-        let at = 1 + usize::from(is(1, "prepare"));
-        if is(at, "all") {
-            return ends_at(at + 1, Parsed::DeallocateAll);
-        }
+    if let Some(named) = named::parse_named(words, sql)? {
+        return Ok(Some(Parsed::Named(Box::new(named))));
     }
     Ok(None)
 }
