@@ -315,7 +315,8 @@ fn take_other_road(
         parameters: planned.parameters(),
         columns: planned.columns(),
         uses_clock: true,
-        uses_sequences: false,
+        // Defaults may ask one.
+        uses_sequences: planned.writes(),
         plan: Plan::Other(planned),
     })
 }

@@ -89,7 +89,8 @@ pub fn bind(
     }
     let quoted: Vec<String> = names.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
     let places: Vec<String> = (1..=names.len()).map(|n| format!("${n}")).collect();
-    let insert = format!("INSERT INTO {name} ({}) VALUES ({})", quoted.join(", "), places.join(", "));
+    let insert =
+        format!("INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({})", quoted.join(", "), places.join(", "));
     Ok(CopyPlan::From { table, columns, insert, format, place })
 }
 
@@ -114,7 +115,12 @@ fn no_column(name: &str, table: &Table) -> SqlError {
 
 fn columns_of_table(table: &Table, wanted: &[String]) -> Result<Vec<u16>, SqlError> {
     if wanted.is_empty() {
-        return Ok((0..table.def.columns.len() as u16).collect());
+        let all = 0..table.def.columns.len() as u16;
+        let is_given = |column: &u16| {
+            let def = &table.def.columns[usize::from(*column)];
+            def.is_visible() && !def.is_computed()
+        };
+        return Ok(all.filter(is_given).collect());
     }
     let mut columns = Vec::with_capacity(wanted.len());
     for name in wanted {

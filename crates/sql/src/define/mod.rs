@@ -204,7 +204,7 @@ impl Definer<'_> {
     fn table(&self, name: &ObjectName) -> Done<Arc<Table>> {
         let schema = self.schema();
         let binder = crate::bind::Binder::new(self.sql, &schema, &[]);
-        Ok(binder.relation(name)?)
+        Ok(binder.table(name)?)
     }
 
     /// 55006: the table has checks that are still to be made.

@@ -39,6 +39,11 @@ impl Dialect for Grammar {
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
+    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT.
+    fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
+        *kw != Keyword::ON && self.0.is_column_alias(kw, parser)
+    }
+
     pass_on! {
         identifier_quote_style(identifier: &str) -> Option<char>;
         is_delimited_identifier_start(ch: char) -> bool;

@@ -69,6 +69,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Ok(Parsed::Utility(Box::new(utility)));
     }
     let notes = utility::take_insert_notes(sql, &mut tokens)?;
+    utility::order_identity_options(sql, &mut tokens)?;
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);

@@ -217,6 +217,51 @@ pub(super) fn take_insert_notes(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> R
     Ok(notes)
 }
 
+/// The grammar takes the options of an identity column in one order only: they are put into it.
+pub(super) fn order_identity_options(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> Result<(), SqlError> {
+    let places: Vec<usize> = (0..tokens.len()).filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_))).collect();
+    let is = |i: usize, text: &str| places.get(i).is_some_and(|&p| is_word(&tokens[p], text));
+    if !is(0, "create") {
+        return Ok(());
+    }
+    let mut ordered = Vec::new();
+    for i in 0..places.len() {
+        let opens = places.get(i + 2).is_some_and(|&p| tokens[p].token == Token::LParen);
+        if !(is(i, "as") && is(i + 1, "identity") && opens) {
+            continue;
+        }
+        let Some(close) = closing(&places, tokens, i + 2) else { continue };
+        let inner: Vec<TokenWithSpan> = tokens[places[i + 2] + 1..places[close]].to_vec();
+        let dialect = Grammar::default();
+        let mut parser = Parser::new(&dialect).with_tokens_with_locations(inner);
+        let clauses = sequence_clauses(&mut parser).map_err(|e| syntax_error(sql, e))?;
+        let next = parser.peek_token();
+        if next.token != Token::EOF {
+            return Err(near(sql, &next));
+        }
+        ordered.push((places[i + 2] + 1, places[close], super::tokenize(&options_text(&clauses))?));
+    }
+    for (first, end, mut options) in ordered.into_iter().rev() {
+        options.retain(|t| t.token != Token::EOF);
+        tokens.splice(first..end, options);
+    }
+    Ok(())
+}
+
+fn options_text(clauses: &SequenceClauses) -> String {
+    let mut parts = Vec::new();
+    parts.extend(clauses.increment.map(|n| format!("INCREMENT BY {n}")));
+    let limit = |what: &str, limit: Option<Option<i64>>| {
+        limit.map(|limit| limit.map_or_else(|| format!("NO {what}"), |n| format!("{what} {n}")))
+    };
+    parts.extend(limit("MINVALUE", clauses.min));
+    parts.extend(limit("MAXVALUE", clauses.max));
+    parts.extend(clauses.start.map(|n| format!("START WITH {n}")));
+    parts.extend(clauses.cache.map(|n| format!("CACHE {n}")));
+    parts.extend(clauses.cycle.map(|cycle| if cycle { "CYCLE".to_owned() } else { "NO CYCLE".to_owned() }));
+    parts.join(" ")
+}
+
 /// The parenthesis that closes the one at `open`.
 fn closing(places: &[usize], tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     let mut depth = 0;

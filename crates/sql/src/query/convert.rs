@@ -221,6 +221,10 @@ impl Leaves<'_> {
 
     /// A call of the evaluator, or the literal that the expression is.
     fn computed(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
+        if expr.is_volatile() {
+            // One value for each row is not what a call of this road promises.
+            return Err(SqlError::unsupported("a sequence's value in a query that is not compiled"));
+        }
         let mut args: Vec<DfExpr> = Vec::new();
         let mut missing = None;
         let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
