@@ -20,7 +20,7 @@ use super::core::{Core, stop_of};
 use super::fill::{Filling, Overseer, Unfit, fill};
 use super::session::{Session, commit_header};
 use super::{Error, Stop, record};
-use crate::catalog::{Index, Object, Table, TableObject};
+use crate::catalog::{Counters, Index, Object, Table, TableId, TableObject};
 use crate::ids::{Cts, RowId};
 use crate::mem::{Account, Claim, Kind};
 use crate::schema::{LIVE, Layout, Row};
@@ -385,14 +385,25 @@ impl From<Unfit> for Stop {
 impl Session {
     /// Begins a bulk load of an empty table, in a transaction that may write; nobody else writes the table until it ends.
     pub fn begin_load(&mut self, name: &str) -> Result<Load, Stop> {
-        let mut counters = self.begin_ddl()?;
+        let counters = self.begin_ddl()?;
         let old = self.own_table(name)?;
-        self.take_alone(&old)?;
+        self.load_into(&old, counters)
+    }
+
+    /// As `begin_load`, of the table with this id.
+    pub fn begin_load_of(&mut self, id: TableId) -> Result<Load, Stop> {
+        let counters = self.begin_ddl()?;
+        let old = self.own_table_by_id(id)?;
+        self.load_into(&old, counters)
+    }
+
+    fn load_into(&mut self, old: &Arc<Table>, mut counters: Counters) -> Result<Load, Stop> {
+        self.take_alone(old)?;
         let primary = &old.store.primary;
         let has_rows =
             (0..primary.high_water()).filter_map(|at| primary.nth(at)).any(|id| primary.slot(id).load(1) & LIVE != 0);
         if has_rows {
-            return Err(Error::NotEmpty(name.into()).into());
+            return Err(Error::NotEmpty(old.def.name.clone()).into());
         }
         let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &old.layout);
@@ -419,7 +430,7 @@ impl Session {
             return Err(Error::LoadEnded.into());
         }
         let mut counters = self.begin_ddl()?;
-        let old = self.own_table(&shared.table.def.name)?;
+        let old = self.own_table_by_id(shared.table.id)?;
         let store = shared.table.store.clone();
         counters.next_storage = counters.next_storage.max(store.id.0 + 1);
         if load.filled.is_none() {

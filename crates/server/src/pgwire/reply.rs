@@ -263,7 +263,7 @@ impl Output {
                 (b'D', error.detail.as_deref()),
                 (b'H', error.hint.as_deref()),
                 (b'P', position.as_deref()),
-                (b'W', error.context.as_deref()),
+                (b'W', error.context.as_ref().map(|context| context.0.as_str())),
             ],
         );
     }

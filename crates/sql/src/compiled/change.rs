@@ -50,9 +50,13 @@ pub struct Insert {
 }
 
 impl Insert {
-    /// Whether what is stored is what is given, and nothing but nulls and keys is checked.
+    /// Whether what is stored is what is given, and nothing but nulls and keys is checked. Whoever gives an INSERT more to do says here whether a
+    /// bulk load can leave it out.
     pub fn is_plain(&self) -> bool {
-        self.defaults.is_empty() && self.returning.is_none()
+        let Insert { tables, columns: _, source: _, defaults, not_null: _, returning } = self;
+        let def = &only_table(tables).def;
+        let is_bare = def.constraints.is_empty() && !def.columns.iter().any(|column| column.is_computed());
+        is_bare && defaults.is_empty() && returning.is_none()
     }
 }
 

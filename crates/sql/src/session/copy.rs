@@ -388,7 +388,7 @@ impl Session {
         if self.inner.scan_next(&table, &mut TableCursor::default(), &mut Row::default()).is_some() {
             return Ok(None);
         }
-        match self.inner.begin_load(&table.def.name) {
+        match self.inner.begin_load_of(table.id) {
             Ok(load) => {
                 // It keeps no versions for itself while it goes on.
                 self.inner.rest();
