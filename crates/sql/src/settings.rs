@@ -161,6 +161,20 @@ pub(crate) struct Fast {
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
     pub road: Option<Forced>,
+    /// `search_path` is not the default.
+    pub has_search_path: bool,
+}
+
+/// The names of a list, folded unless they are quoted.
+pub(crate) fn list(text: &str) -> Vec<String> {
+    let name = |part: &str| {
+        let part = part.trim();
+        match part.strip_prefix('"').and_then(|p| p.strip_suffix('"')) {
+            Some(quoted) => quoted.replace("\"\"", "\""),
+            None => part.trim_matches('\'').to_lowercase(),
+        }
+    };
+    text.split(',').map(name).filter(|name| !name.is_empty()).collect()
 }
 
 /// The one road that statements may take, where the session says (`freshet.road`, for tests).
@@ -257,6 +271,7 @@ impl Settings {
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
+            has_search_path: self.changed.contains_key("search_path"),
             road: match self.changed.get("freshet.road").map(String::as_str) {
                 Some("compiled") => Some(Forced::Compiled),
                 Some("query") => Some(Forced::Query),

@@ -95,7 +95,7 @@ impl Session {
         self.names.statements.clear();
     }
 
-    fn named(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+    fn prepared_named(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
         self.statement(name.as_bytes())
             .cloned()
             .ok_or_else(|| SqlError::new("26000", format!("prepared statement \"{name}\" does not exist")))
@@ -108,7 +108,7 @@ impl Session {
         declared: &[Option<Type>],
     ) -> Result<(Arc<[Column]>, Vec<Type>), SqlError> {
         Ok(match named {
-            NamedStatement::Execute { name, .. } => (self.named(name)?.columns.clone(), Vec::new()),
+            NamedStatement::Execute { name, .. } => (self.prepared_named(name)?.columns.clone(), Vec::new()),
             NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
             NamedStatement::Declare { sql, .. } => {
                 let query = self.plan_in_transaction(sql, declared)?;
@@ -138,7 +138,7 @@ impl Session {
                 self.forget_statements();
                 Ok(done("DEALLOCATE ALL", None, None))
             }
-            NamedStatement::Deallocate(Some(name)) => self.named(name).map(|_| {
+            NamedStatement::Deallocate(Some(name)) => self.prepared_named(name).map(|_| {
                 self.forget_statement(name.as_bytes());
                 done("DEALLOCATE", None, None)
             }),
@@ -179,7 +179,7 @@ impl Session {
         text: (&str, usize),
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        let prepared = self.named(name).and_then(|statement| {
+        let prepared = self.prepared_named(name).and_then(|statement| {
             let parameters = self.arguments(name, &statement, arguments, text)?;
             Ok((statement, parameters))
         });
