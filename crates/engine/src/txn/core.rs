@@ -9,7 +9,6 @@ use super::{Error, Stop};
 use crate::catalog::{Schema, Table, TableId};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
-use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
@@ -227,6 +226,14 @@ impl Core {
         self.worker_place(number).lock()
     }
 
+    /// Whether a short change may write the table, whose place says so already. `checked` is the schema and table that the session wrote last: who
+    /// has not written the table in this schema does it the longer way once.
+    #[inline]
+    pub(super) fn is_open(&self, table: &Arc<Table>, checked: (u64, usize)) -> bool {
+        table.gate.exclusive.load(Ordering::Acquire) == 0
+            && checked == (self.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr())
+    }
+
     /// Where that worker is.
     pub(super) fn worker_place(&self, number: usize) -> &WorkerPlace {
         let devices = usize::from(self.log.devices());
@@ -379,20 +386,8 @@ impl Core {
         me: Option<SessionNo>,
         snapshot: Cts,
     ) {
-        let word = self.folds.of(row);
-        loop {
-            let seen = latch::begin_read(word);
-            let head = container.slot(row).copy(record);
-            if me.is_some() && head.is_dirty() && head.owner() == me {
-                return;
-            }
-            let is_unchanged = || latch::end_read(word, seen);
-            let done = super::version::rewind(&self.arena, record, head, snapshot, container.is_loaded(), is_unchanged);
-            if is_unchanged() {
-                assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
-                return;
-            }
-        }
+        let (word, slot) = (self.folds.of(row), container.slot(row));
+        super::version::read_older(&self.arena, word, slot, record, me, snapshot, container.is_loaded());
     }
 
     pub fn schema_cts(&self) -> Cts {

@@ -250,10 +250,12 @@ impl Core {
     fn who_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId, cts: Cts, horizon: &Horizon) -> Bearer {
         let mut bearer = Bearer::None;
         for version in self.versions_with(table, index, key, row) {
-            if version.is_committed && version.until > cts {
+            // A fold may have moved the end of the version that the item is about, but no version's beginning.
+            let from = version.row.cts();
+            if version.is_committed && from >= cts && version.until > from {
                 return Bearer::Younger;
             }
-            if version.until == Cts::MAX || horizon.is_needed(version.row.cts(), version.until) {
+            if version.until == Cts::MAX || horizon.is_needed(from, version.until) {
                 bearer = Bearer::Older;
             }
         }

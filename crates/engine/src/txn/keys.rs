@@ -27,12 +27,7 @@ impl Session {
         loop {
             candidates.clear();
             self.lookup(table, index, &value, &mut candidates);
-            let found = candidates.iter().copied().find(|&id| {
-                self.newest(table, id, row) && {
-                    self.core.fetch_key_columns(table, index, row);
-                    index.spec.row_matches(&table.layout, row, &value)
-                }
-            });
+            let found = candidates.iter().copied().find(|&id| self.has_key_now(table, index, id, &value, row));
             let Some(id) = found else { return Ok(None) };
             self.lock_newest(table, id, row)?;
             self.dependency = self.dependency.max(row.cts());
@@ -45,7 +40,30 @@ impl Session {
         }
     }
 
-    /// Copies the row's newest version, committed or own; false if that is no row.
+    /// Whether the row's newest version has the key. Its long values may go with a change that no snapshot saw coming: then it is looked at anew.
+    fn has_key_now<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        id: RowId,
+        value: &impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> bool {
+        let slot = table.store.primary.slot(id);
+        loop {
+            let seen = slot.state();
+            let has_key = self.newest(table, id, row) && {
+                self.core.fetch_key_columns(table, index, row);
+                index.spec.row_matches(&table.layout, row, value)
+            };
+            if !index.spec.has_variable() || slot.is_unchanged(seen) {
+                return has_key;
+            }
+        }
+    }
+
+    /// Copies the row's newest version, committed or own; false if that is no row. Its long values are there while the row is locked, or as long as the
+    /// statement's snapshot sees the same version.
     pub fn newest(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
         copy_committed(&self.core, self.no, &table.store.primary, id, row);
         self.dependency = self.dependency.max(row.cts());
