@@ -22,9 +22,13 @@ pub struct SqlError {
     /// 1-based character position in the statement's text.
     pub position: Option<usize>,
     /// Where in the work at hand it was met: `COPY t, line 3`.
-    pub context: Option<String>,
+    pub context: Option<Box<Context>>,
     pub about: Option<Box<About>>,
 }
+
+/// A text that few errors have and all make room for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Context(pub String);
 
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
@@ -56,7 +60,7 @@ impl SqlError {
 
     /// Where it was met; what an inner place said stays.
     pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
-        self.context.get_or_insert_with(|| context.into());
+        self.context.get_or_insert_with(|| Box::new(Context(context.into())));
         self
     }
 

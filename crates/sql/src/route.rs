@@ -465,6 +465,15 @@ fn set_plan(set: &Set) -> Result<Plan, SqlError> {
         Set::SetTransaction { modes, snapshot: None, session } => {
             Plan::SetTransaction { modes: transaction_modes(modes)?, session: *session }
         }
+        Set::SetRole { context_modifier, role_name } => Plan::Set {
+            name: "role".to_owned(),
+            value: Some(role_name.as_ref().map_or_else(|| "none".to_owned(), crate::bind::scope::fold)),
+            local: is_local(context_modifier.as_ref())?,
+        },
+        Set::SetSessionAuthorization(ast::SetSessionAuthorizationParam {
+            scope: ast::ContextModifier::Session,
+            kind: ast::SetSessionAuthorizationParamKind::Default,
+        }) => Plan::Set { name: "session_authorization".to_owned(), value: None, local: false },
         other => return Err(SqlError::unsupported(other.to_string())),
     })
 }

@@ -88,6 +88,8 @@ static KNOWN: &[Known] = &[
     known("max_identifier_length", "63", Kind::Fixed),
     // The database's, not the session's: the engine holds it.
     known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
+    // There is nobody else to be.
+    known("role", "none", Kind::OneOf(&["none"])),
     known("row_security", "on", Kind::Bool),
     known("search_path", "\"$user\", public", Kind::Text),
     reported("server_encoding", "server_encoding", "UTF8", Kind::Fixed),

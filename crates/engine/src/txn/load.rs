@@ -390,6 +390,7 @@ impl Session {
         self.begin_load_of(id)
     }
 
+    /// As `begin_load`, of the table with this id.
     pub fn begin_load_of(&mut self, id: TableId) -> Result<Load, Stop> {
         let mut counters = self.begin_ddl()?;
         let old = self.own_table_by_id(id)?;

@@ -53,9 +53,18 @@ pub(super) fn read(store: &Store, row: RowId, length: usize, out: &mut Vec<u8>) 
     }
 }
 
+/// Most values are short, and so is the time that their words take to be made zero: 16 KiB of them cost as much as the rest of a scan.
 fn read_slot(store: &Store, row: RowId, length: usize, out: &mut Vec<u8>) {
+    const SHORT_BYTES: usize = 256;
+    match length {
+        0..=SHORT_BYTES => read_words::<{ SHORT_BYTES / 8 + PAYLOAD }>(store, row, length, out),
+        _ => read_words::<{ PIECE_BYTES / 8 + PAYLOAD }>(store, row, length, out),
+    }
+}
+
+fn read_words<const WORDS: usize>(store: &Store, row: RowId, length: usize, out: &mut Vec<u8>) {
     let container = store.values_for(length);
-    let mut words = [0u64; PIECE_BYTES / 8 + PAYLOAD];
+    let mut words = [0u64; WORDS];
     let words = &mut words[..PAYLOAD + length.div_ceil(8)];
     container.slot(row).copy(words);
     out.extend_from_slice(&crate::mem::bytes_of(&words[PAYLOAD..])[..length]);

@@ -264,7 +264,7 @@ impl Output {
                 (b'D', error.detail.as_deref()),
                 (b'H', error.hint.as_deref()),
                 (b'P', position.as_deref()),
-                (b'W', error.context.as_deref()),
+                (b'W', error.context.as_ref().map(|context| context.0.as_str())),
                 (b's', about.and_then(|a| a.schema.as_deref())),
                 (b't', about.and_then(|a| a.table.as_deref())),
                 (b'c', about.and_then(|a| a.column.as_deref())),

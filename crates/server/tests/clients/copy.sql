@@ -97,3 +97,26 @@ truncate copied;
 select * from copied order by id;
 \! rm /tmp/freshet_clients_copy.bin
 drop table copied;
+-- rules of tables
+create table copy_ruled(id serial primary key, parent int references copy_ruled, n int check (n > 0), twice int generated always as (n * 2) stored,
+    made int generated always as identity);
+copy copy_ruled(id, parent, n) from stdin;
+1	2	1
+2	\N	2
+\.
+copy copy_ruled(parent, n) from stdin;
+2	0
+\.
+copy copy_ruled(parent, n) from stdin;
+77	1
+\.
+copy copy_ruled(id, twice) from stdin;
+copy copy_ruled from stdin;
+10	1	5	100
+\.
+copy copy_ruled(n) from stdin;
+7
+\.
+copy copy_ruled to stdout;
+select id, parent, n, twice, made from copy_ruled order by n;
+drop table copy_ruled;

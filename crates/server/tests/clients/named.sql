@@ -115,4 +115,16 @@ discard all;
 begin;
 discard all;
 rollback;
+-- what pools send between their clients
+close all;
+unlisten *;
+reset all;
+set role none;
+reset role;
+set session authorization default;
+-- psql by a cursor of its own
+\set FETCH_COUNT 2
+select id from named order by id;
+\unset FETCH_COUNT
+select id, b from named \gdesc
 drop table named;

@@ -56,9 +56,11 @@ pub struct Insert {
 }
 
 impl Insert {
-    /// Whether what is stored is what is given, and nothing but nulls and keys is checked.
+    /// Whether what is stored is what is given, and nothing but nulls and keys is checked. Whoever gives an INSERT more to do says here whether a
+    /// bulk load can leave it out.
     pub fn is_plain(&self) -> bool {
-        self.defaults.is_empty() && self.rules.is_none() && self.conflict.is_none() && self.returning.is_none()
+        let Insert { tables: _, columns: _, source: _, defaults, not_null: _, rules, conflict, returning } = self;
+        defaults.is_empty() && rules.is_none() && conflict.is_none() && returning.is_none()
     }
 }
 
@@ -106,7 +108,8 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     Ok(count)
 }
 
-fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
+/// As `insert`, of one of several parts of a statement: what is due at its end stays due.
+pub fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
     match &plan.source {
         InsertSource::Values(list) => {
             let mut count = 0;

@@ -147,6 +147,16 @@ impl Constraints {
         self.due.clear();
     }
 
+    /// How much the statement that runs owes.
+    pub fn owed(&self) -> usize {
+        self.due.len()
+    }
+
+    /// What the statement did since it owed so much is undone.
+    pub fn owe_only(&mut self, owed: usize) {
+        self.due.truncate(owed);
+    }
+
     /// The transaction ended.
     pub fn end(&mut self) {
         let is_unused = self.deferred.is_empty()

@@ -74,6 +74,9 @@ impl Drop for Loading {
 }
 
 impl Loading {
+    /// Chunks that wait for a thread or are in its hands.
+    pub const QUEUED_BYTES_MAX: u64 = (3 * THREADS_MAX * CHUNK_BYTES) as u64;
+
     pub fn start(load: Load, target: Target) -> Result<Loading, Error> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = cores.min(THREADS_MAX);

@@ -28,7 +28,7 @@ pub mod split;
 
 use crate::error::SqlError;
 use crate::parse::copy::{CopyPlace, CopySource, CopyStatement};
-use freshet_engine::catalog::{Schema, Table};
+use freshet_engine::catalog::{ColumnRole, Schema, Table};
 use options::Format;
 use sqlparser::ast::Ident;
 use std::sync::Arc;
@@ -89,8 +89,10 @@ pub fn bind(
     }
     let quoted: Vec<String> = names.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
     let places: Vec<String> = (1..=names.len()).map(|n| format!("${n}")).collect();
-    let insert =
-        format!("INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({})", quoted.join(", "), places.join(", "));
+    // A copy of the values is what is asked for, whoever else might give them.
+    let is_identity = |&c: &u16| table.def.columns[usize::from(c)].role == ColumnRole::IdentityAlways;
+    let overriding = if columns.iter().any(is_identity) { "OVERRIDING SYSTEM VALUE " } else { "" };
+    let insert = format!("INSERT INTO {name} ({}) {overriding}VALUES ({})", quoted.join(", "), places.join(", "));
     Ok(CopyPlan::From { table, columns, insert, format, place })
 }
 
@@ -115,18 +117,19 @@ fn no_column(name: &str, table: &Table) -> SqlError {
 
 fn columns_of_table(table: &Table, wanted: &[String]) -> Result<Vec<u16>, SqlError> {
     if wanted.is_empty() {
-        let all = 0..table.def.columns.len() as u16;
-        let is_given = |column: &u16| {
-            let def = &table.def.columns[usize::from(*column)];
-            def.is_visible() && !def.is_computed()
-        };
-        return Ok(all.filter(is_given).collect());
+        let columns = table.def.columns.iter().enumerate();
+        return Ok(columns.filter(|(_, def)| def.is_visible() && !def.is_computed()).map(|(i, _)| i as u16).collect());
     }
     let mut columns = Vec::with_capacity(wanted.len());
     for name in wanted {
-        let Some(column) = table.column(name) else {
+        let column = table.column(name).filter(|&column| table.def.columns[column].is_visible());
+        let Some(column) = column else {
             return Err(no_column(name, table));
         };
+        if table.def.columns[column].is_computed() {
+            return Err(SqlError::new("42P10", format!("column \"{name}\" is a generated column"))
+                .with_detail("Generated columns cannot be used in COPY."));
+        }
         let column = column as u16;
         if columns.contains(&column) {
             return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")));

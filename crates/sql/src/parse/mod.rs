@@ -191,6 +191,10 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
     }
+    // Nobody listens.
+    if is(0, "unlisten") {
+        return Ok(Some(Parsed::NoOperation("UNLISTEN")));
+    }
     if is(0, "vacuum") {
         return Ok(Some(Parsed::NoOperation("VACUUM")));
     }

@@ -11,7 +11,8 @@
 
 use super::{On, Outcome, Pending, Session, Step, Wait, done};
 use crate::cache::Prepared;
-use crate::compiled::{Halt, Run, Scratch, change};
+use crate::charge::Charge;
+use crate::compiled::{Halt, Run, Scratch, change, rules};
 use crate::copy::CopyPlan;
 use crate::copy::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
 use crate::copy::encode::Writer;
@@ -76,6 +77,8 @@ pub(super) struct CopyIn {
     plan: Arc<CopyPlan>,
     insert: Arc<Prepared>,
     splitter: Splitter,
+    /// What the splitter holds, and chunks on their way to threads.
+    charge: Charge,
     sink: Sink,
     /// What is being inserted.
     batch: Option<Chunk>,
@@ -171,6 +174,7 @@ impl Session {
             return Err(SqlError::new("25006", "cannot execute COPY FROM in a read-only transaction"));
         }
         self.inner.begin_statement();
+        self.constraints.start_statement();
         let plan = self.current(statement, plan)?;
         let CopyPlan::From { table, columns, insert, format, place } = plan.as_ref() else {
             unreachable!("invariant: a COPY FROM stays one");
@@ -190,6 +194,7 @@ impl Session {
         let is_file = file.is_some();
         self.copying = Some(Copying::In(Box::new(CopyIn {
             splitter: Splitter::new(format),
+            charge: Charge::of_query(Some(&self.engine)),
             plan: plan.clone(),
             insert,
             sink: Sink::Undecided,
@@ -253,7 +258,9 @@ impl Session {
     fn take_bytes(&mut self, bytes: &[u8]) -> Result<(), SqlError> {
         self.look_around()?;
         let copy = self.copy_in()?;
-        let taken = copy.splitter.push(bytes);
+        let queued = if matches!(copy.sink, Sink::Load(_)) { Loading::QUEUED_BYTES_MAX } else { 0 };
+        let held = (copy.splitter.held() + bytes.len()) as u64;
+        let taken = copy.charge.reach(held + queued).and_then(|()| copy.splitter.push(bytes));
         taken.map_err(|error| at_line(error, &copy.table().def.name, copy.splitter.line(), None))
     }
 
@@ -297,6 +304,9 @@ impl Session {
             && let Some(step) = self.finish_loading()?
         {
             return Ok(step);
+        }
+        if let Some(wait) = self.settle_rows()? {
+            return Ok(self.wait_copying(wait.0));
         }
         let Some(Copying::In(copy)) = self.copying.take() else {
             unreachable!("invariant: a COPY FROM ends");
@@ -444,6 +454,35 @@ impl Session {
         }
     }
 
+    /// What the rows owe to their constraints, once all of them are there: a row may come before the one that it refers to.
+    fn settle_rows(&mut self) -> Result<Option<Wait>, SqlError> {
+        if self.constraints.owed() == 0 {
+            return Ok(None);
+        }
+        self.inner.begin_statement();
+        self.inner.check_snapshot()?;
+        self.interrupt.limit_inline(None);
+        let mut scratch = Scratch::of_thread();
+        let settled = rules::finish_statement(&mut Run {
+            engine: &mut self.inner,
+            parameters: &[],
+            env: &self.env,
+            scratch: &mut scratch,
+            interrupt: &mut self.interrupt,
+            constraints: &mut self.constraints,
+        });
+        scratch.leave_to_thread();
+        match settled {
+            Ok(()) => Ok(None),
+            Err(Halt::Wait(token)) => {
+                self.inner.rollback_statement();
+                Ok(Some(Wait(On::Engine(token))))
+            }
+            Err(Halt::TooLong) => unreachable!("invariant: it has no limit"),
+            Err(Halt::Error(error)) => Err(error),
+        }
+    }
+
     /// Inserts the batch at hand as one command; on a wait none of it.
     fn insert_batch(&mut self) -> Result<Option<Wait>, SqlError> {
         self.look_around()?;
@@ -454,6 +493,7 @@ impl Session {
             unreachable!("invariant: only a COPY FROM inserts");
         };
         let chunk = copy.batch.take().expect("a batch is at hand");
+        let owed = self.constraints.owed();
         let mut skipped = Skipped::default();
         let inserted = self.insert_records(&mut copy, &chunk, &mut skipped);
         let result = match inserted {
@@ -464,6 +504,7 @@ impl Session {
             }
             Err(Halt::Wait(token)) => {
                 self.inner.rollback_statement();
+                self.constraints.owe_only(owed);
                 copy.batch = Some(chunk);
                 Ok(Some(Wait(On::Engine(token))))
             }
@@ -509,7 +550,7 @@ impl Session {
                     interrupt: &mut self.interrupt,
                     constraints: &mut self.constraints,
                 };
-                match change::insert(plan, &mut run, &mut copy.rows) {
+                match change::insert_all(plan, &mut run, &mut copy.rows) {
                     Ok(inserted) => count += inserted,
                     Err(Halt::Error(error)) if error.sqlstate == "23505" => {
                         return Err(at_line(error, &name, line_of(chunk, at, &format), None).into());
