@@ -7,9 +7,14 @@ pub mod change;
 pub mod definition;
 pub mod expr;
 pub mod from;
+mod gather;
+mod more;
 pub mod query;
 pub mod scope;
 pub mod types;
+
+#[cfg(feature = "query")]
+pub(crate) use more::row_items;
 
 use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;

@@ -346,14 +346,15 @@ impl Binder<'_> {
                     if scope.sources.is_empty() {
                         return Err(SqlError::new("42601", "SELECT * with no tables specified is not valid").into());
                     }
-                    for source in 0..scope.sources.len() {
-                        all_columns(scope, source as u16, true, &mut items);
+                    for found in scope.all() {
+                        let column = &scope.sources[usize::from(found.source)].columns[usize::from(found.column)];
+                        items.push(Item { expr: scope.expr(found), ty: column.ty, name: column.name.clone() });
                     }
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
                     let source = scope.source(&super::scope::relation_name(name)?)?;
-                    all_columns(scope, source, false, &mut items);
+                    all_columns(scope, source, &mut items);
                 }
                 other => return not_compiled(format!("the output {other}")),
             }
@@ -525,13 +526,10 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn all_columns(scope: &Scope, source: u16, without_merged: bool, items: &mut Vec<Item>) {
+fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
     for (i, column) in entry.columns.iter().enumerate() {
         let i = i as u16;
-        if without_merged && entry.merged.contains(&i) {
-            continue;
-        }
         items.push(Item {
             expr: scope.expr(super::scope::Found { source, column: i, ty: column.ty }),
             ty: column.ty,
@@ -567,8 +565,40 @@ fn named(ast: &ast::Expr) -> Option<String> {
         A::Trim { .. } => "btrim".to_owned(),
         A::Ceil { .. } => "ceil".to_owned(),
         A::Floor { .. } => "floor".to_owned(),
+        A::AtTimeZone { .. } => "timezone".to_owned(),
+        A::Overlay { .. } => "overlay".to_owned(),
+        A::Array(_) => "array".to_owned(),
+        A::Interval(_) => "interval".to_owned(),
+        A::Exists { .. } => "exists".to_owned(),
+        A::Subquery(query) => return first_name(query),
+        A::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(ast::AccessExpr::Dot(field)) => return named(field),
+            _ => return named(root),
+        },
+        A::Tuple(_) => "row".to_owned(),
         _ => return None,
     })
+}
+
+/// A scalar subquery is called as its column is.
+fn first_name(query: &ast::Query) -> Option<String> {
+    match query.body.as_ref() {
+        SetExpr::Select(select) => match select.projection.first()? {
+            SelectItem::UnnamedExpr(expr) => named(expr),
+            SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),
+            _ => None,
+        },
+        SetExpr::Query(inner) => first_name(inner),
+        SetExpr::SetOperation { left, .. } => match left.as_ref() {
+            SetExpr::Select(_) | SetExpr::Query(_) => {
+                let inner = ast::Query { body: left.clone(), ..query.clone() };
+                first_name(&inner)
+            }
+            _ => None,
+        },
+        SetExpr::Values(_) => Some("column1".to_owned()),
+        _ => None,
+    }
 }
 
 /// The catalog's name of a type.
@@ -586,6 +616,7 @@ fn short_name(ty: Type) -> &'static str {
         Type::Timestamptz => "timestamptz",
         Type::Timestamp => "timestamp",
         Type::Time => "time",
+        Type::Array(element) => short_name(*element),
         other => pgtype::name(other),
     }
 }

@@ -74,7 +74,7 @@ fn worker() -> Result<&'static Worker, SqlError> {
 }
 
 /// Rules, functions and settings of planning, made once.
-fn planning() -> &'static SessionState {
+pub fn planning() -> &'static SessionState {
     static STATE: OnceLock<SessionState> = OnceLock::new();
     STATE.get_or_init(|| {
         let mut config = SessionConfig::new()
@@ -243,6 +243,11 @@ impl Drop for Query {
         self.stopped.store(true, Ordering::Relaxed);
         self.abort.abort();
     }
+}
+
+/// Whether DataFusion finds a way to run the plan.
+pub fn can_run(plan: &LogicalPlan) -> bool {
+    futures::executor::block_on(planning().create_physical_plan(plan)).is_ok()
 }
 
 /// The plan as EXPLAIN shows it.
