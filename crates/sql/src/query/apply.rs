@@ -362,7 +362,7 @@ impl Run {
         }
     }
 
-    async fn run(&self, literals: &[ScalarValue]) -> Result<Inner> {
+    async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
         let plan = self.applied.subplan.as_ref().expect("invariant: only functions have no subquery");
         let plan = with_values(plan.clone(), self.applied.level, literals)?;
         let mut stream = started(&plan, &self.stopped, &self.context).await?;
@@ -390,7 +390,7 @@ impl Run {
             Kind::Array(element) => {
                 let items = rows.into_iter().filter_map(|mut row| row.pop()).collect();
                 Inner::Value(match element {
-                    Type::Array(inner) => crate::value::nested_arrays(*inner, items)?,
+                    Type::Array(inner) => crate::value::nested_arrays(**inner, items)?,
                     element => array_datum(*element, items),
                 })
             }
