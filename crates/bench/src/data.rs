@@ -99,9 +99,12 @@ impl Shape {
     }
 
     fn definition(self) -> (TableDef, Vec<IndexDef>) {
-        let column = |(name, ty)| ColumnDef { name, ty, not_null: true, default: None };
-        let def =
-            TableDef { name: self.table_name().into(), columns: self.columns().into_iter().map(column).collect() };
+        let column = |(name, ty)| ColumnDef { name, ty, not_null: true, ..ColumnDef::default() };
+        let def = TableDef {
+            name: self.table_name().into(),
+            columns: self.columns().into_iter().map(column).collect(),
+            ..Default::default()
+        };
         let kind = if self == Shape::Ordered168 { IndexKind::BTree } else { IndexKind::Hash };
         let index = |column: u16, unique: bool| IndexDef {
             name: format!("{}_{column}", self.table_name()),
@@ -109,6 +112,7 @@ impl Shape {
             unique,
             primary: column == 0,
             columns: vec![KeyColumn { column, descending: false }],
+            ..IndexDef::default()
         };
         let indexes = match self {
             Shape::Directory => vec![index(0, true), index(1, true), index(2, false)],

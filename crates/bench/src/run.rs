@@ -7,7 +7,7 @@
 //!    rate, and do count for the oracle.
 //! 2. *Latency* is from submission to the moment the thread learns of the answer. The clock is read once for every [`STRIDE`] submissions, before
 //!    them, so an operation in flight seems up to a stride longer than it was. Of operations answered at once, which last less than the clock takes
-//!    to read, one in a stride is timed and stands for all.
+//!    to read, one in a stride of up to [`STRIDE_MAX`] is timed and stands for all.
 //! 3. *Coordinated omission.* A closed loop does not submit while it waits, so a stall hides the operations it kept from being submitted. The
 //!    corrected histogram adds them: for every latency above the mean interval between a session's operations, one for each interval that
 //!    it covers. An open loop (`rate`) measures from the time at which an operation was due, and needs no correction.
@@ -24,8 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Submissions between readings of the clock.
+/// Submissions between readings of the clock, while they stay under way.
 const STRIDE: usize = 16;
+/// The same, when all are answered at once: reading the clock waits for all cache misses that are under way, and would keep those of one operation
+/// from overlapping the next one's. With 16 it cost half the rate of searches.
+const STRIDE_MAX: usize = 256;
 /// Operations answered at once that take longer are all timed.
 const SHORT_NS: u64 = 2_000;
 pub const SLICE_MS: u64 = 100;
@@ -357,16 +360,21 @@ impl<S: Source> Loop<S> {
 
     fn submit_some(&mut self, driver: &mut dyn Driver, now: u64) -> Result<(), BenchError> {
         for n in 0..self.stride {
-            let Some(session) = self.idle.pop_front() else {
+            let Some(&session) = self.idle.front() else {
                 return Ok(());
             };
-            let Some(op) = self.source.next(session) else {
+            // Looked at where it was made: a copy of what was just stored in parts waits for all loads before it, cache misses included.
+            let op = self.source.next(session);
+            let Some(op) = &op else {
+                self.idle.pop_front();
                 continue;
             };
-            match driver.submit(session, &op)? {
+            match driver.submit(session, op)? {
                 Submitted::InFlight => {
+                    self.idle.pop_front();
                     self.begun[session] = now;
                     self.busy += 1;
+                    self.stride = STRIDE;
                 }
                 Submitted::Done(answer) => {
                     self.untimed += 1;
@@ -374,11 +382,14 @@ impl<S: Source> Loop<S> {
                         let took = self.now() - now;
                         let count = std::mem::take(&mut self.untimed);
                         self.record(took, count);
-                        self.stride = if took > SHORT_NS { 1 } else { STRIDE };
+                        self.stride = if took > SHORT_NS { 1 } else { (self.stride * 2).clamp(STRIDE, STRIDE_MAX) };
                     }
                     self.fresh += 1;
                     self.source.answered(session, answer)?;
-                    self.idle.push_back(session);
+                    // A lone session stays where it is.
+                    if self.idle.len() > 1 {
+                        self.idle.rotate_left(1);
+                    }
                 }
             }
         }

@@ -110,6 +110,8 @@ pub struct Suite {
     pub log: LogPlan,
     /// Of a driver, at most, where there are connections.
     pub connections: usize,
+    /// That a case of this workload opens, unless `--sessions` says more.
+    pub sessions_most: usize,
     pub(crate) kinds: Vec<Kind>,
     figures: Vec<Figure>,
     notes: BTreeMap<&'static str, String>,
@@ -150,6 +152,7 @@ impl Suite {
             rows,
             log,
             connections: CONNECTIONS_USUAL,
+            sessions_most: SESSIONS,
             kinds,
             figures: Vec::new(),
             notes: BTreeMap::new(),
@@ -236,7 +239,7 @@ impl Suite {
         need_memory(memory_bytes, kind.name, rows.iter().sum())?;
         self.need_disk(data)?;
         let scratch = Scratch::new(&self.args.data, kind.name)?;
-        let most = self.session_counts().into_iter().max().unwrap_or(SESSIONS).max(SESSIONS);
+        let most = self.session_counts().into_iter().max().unwrap_or(0).max(self.sessions_most);
         let laid = Laid::at(log.clone(), scratch.path());
         log.refuse_too_small(scratch.path(), LOG_BYTES)?;
         let mut setup = Setup::new(scratch.path().to_owned(), log.clone(), memory_bytes, most)?;

@@ -4,20 +4,21 @@
 
 use freshet_db::{Database, Datum, Options, Session, Value};
 use freshet_engine::schema::Row;
-use freshet_engine::txn::Lookup;
+use freshet_engine::txn::{IntegerLookup, Lookup};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const LIST: usize = 64;
-const CASES: [&str; 12] = [
+const CASES: [&str; 13] = [
     "sql-hash",
     "sql-btree",
     "sql-in-hash",
     "sql-in-btree",
     "sql-many-hash",
     "sql-many-btree",
+    "integer-hash",
     "row-hash",
     "row-btree",
     "row-many-hash",
@@ -107,6 +108,7 @@ fn stepper(db: &Database, case: &str, rows: i64) -> Result<Stepper> {
         "sql-in-btree" => sql_list(db, "c1", scattered),
         "sql-many-hash" => sql_many(db, "select c5 from t where id = $1", |id| id),
         "sql-many-btree" => sql_many(db, "select c5 from t where c1 = $1", scattered),
+        "integer-hash" => integer_point(db),
         "row-hash" => row_point(db, 0, |id| id),
         "row-btree" => row_point(db, 1, scattered),
         "row-many-hash" => row_many(db, 0, |id| id),
@@ -170,6 +172,20 @@ fn sql_many(db: &Database, sql: &str, key: fn(i64) -> i64) -> Result<Stepper> {
         let found = session.query_many(&select, &sets)?;
         assert!(found.rows().len() == LIST && found.rows().i64(7, 0) == Some(ids[7] * 31 + 5));
         Ok(LIST as u64)
+    }))
+}
+
+fn integer_point(db: &Database) -> Result<Stepper> {
+    let mut session = db.engine().connect()?;
+    let table = db.engine().schema().table("t").ok_or("the table is there")?.clone();
+    let lookup = IntegerLookup::new(&table, &table.indexes[0], 5).ok_or("integers")?;
+    Ok(Box::new(move |keys| {
+        for _ in 0..64 {
+            let id = keys.next();
+            let (found, _) = session.read_integer(&lookup, id).map_err(|_| "a read commits")?;
+            assert!(found == Some(Some(id * 31 + 5)));
+        }
+        Ok(64)
     }))
 }
 

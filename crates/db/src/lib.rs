@@ -34,6 +34,7 @@
 //! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
 mod datum;
+mod copy;
 mod load;
 
 pub use datum::IntoDatum;
@@ -387,7 +388,28 @@ impl Session {
             false => parameters,
         };
         let started = self.inner.statement_timeout().map(|limit| (Instant::now(), limit));
-        let mut step = self.inner.execute(prepared, parameters, &mut self.rows);
+        let step = self.inner.execute(prepared, parameters, &mut self.rows);
+        let outcome = self.follow(step, started)?;
+        match self.inner.copying() {
+            None => Ok(outcome),
+            Some(shape) => self.copied(shape),
+        }
+    }
+
+    fn inner_and_rows(&mut self) -> (&mut sql::Session, &RowSet) {
+        (&mut self.inner, &self.rows)
+    }
+
+    fn inner_and_rows_mut(&mut self) -> (&mut sql::Session, &mut RowSet) {
+        (&mut self.inner, &mut self.rows)
+    }
+
+    /// Goes on with a statement to its end, blocking where it must wait.
+    fn follow(
+        &mut self,
+        mut step: Result<Step, SqlError>,
+        started: Option<(Instant, Duration)>,
+    ) -> Result<Outcome, SqlError> {
         loop {
             match step.map_err(|error| self.told(error))? {
                 Step::Done(outcome) => return Ok(outcome),

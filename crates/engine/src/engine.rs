@@ -721,6 +721,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
         log_start: manifest.log_start.epoch,
         durable: horizon.epoch(),
         log_dir: options.log_options().dirs.swap_remove(0),
+        memory: Account::new(&core.budget, Kind::Queries),
     };
     let promise = Promise::new(&io, &clock, &options.data_dir, options.recovery_target, opened);
     let core = Arc::new(core);

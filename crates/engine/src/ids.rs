@@ -60,6 +60,7 @@ impl Cts {
     }
 
     /// The largest timestamp of `epoch`; the end of the durable epoch D is `Cts::last_of(D)`.
+    #[inline]
     pub fn last_of(epoch: Epoch) -> Cts {
         Cts((epoch.0 << Self::SEQUENCE_BITS) | ((1 << Self::SEQUENCE_BITS) - 1))
     }

@@ -5,6 +5,7 @@
 //!    engine knows is checked again. A row that breaks one is a loss.
 //! 3. Rows are saved each in the last version that can be proven, not as of one moment: commits of which only a part could be saved are told.
 
+use crate::catalog::{ColumnDef, ColumnRole, Constraint, ConstraintKind, NamespaceId, TableDef};
 use crate::engine::Engine;
 use crate::ids::{Cts, RowId};
 use crate::inspect::{self, Defined, Fate, Finding, InspectError, Loss, Remains, Subject, Watch};
@@ -109,7 +110,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn save(&mut self, table: &Defined, remains: &Remains, losses: &mut Vec<Loss>) -> Result<Saved, SalvageError> {
-        self.transaction(|s| s.create_table(table.def.clone(), table.indexes.clone()))?;
+        let def = kept_alone(&table.def);
+        self.transaction(|s| s.create_table(def.clone(), table.indexes.clone()))?;
         let mut saved = Saved { table: table.def.name.clone(), rows: 0, older: 0, lost: 0 };
         let before = losses.len();
         let mut batch: Vec<(RowId, Row)> = Vec::new();
@@ -234,5 +236,21 @@ impl fmt::Display for Salvaged {
             writeln!(f, "table {table}: {rows} rows saved, {older} of them in an older version, {lost} losses")?;
         }
         f.write_str(if self.is_complete() { "everything was saved" } else { "not everything could be saved" })
+    }
+}
+
+/// A table's definition without what it needs others for: its foreign keys, its name space, its sequences' columns as plain ones.
+fn kept_alone(def: &TableDef) -> TableDef {
+    let is_check = |c: &&Constraint| matches!(c.kind, ConstraintKind::Check { .. });
+    let check = |c: &Constraint| Constraint { id: 0, ..c.clone() };
+    let plain = |c: &ColumnDef| match c.is_identity() {
+        true => ColumnDef { default: None, role: ColumnRole::Plain, ..c.clone() },
+        false => c.clone(),
+    };
+    TableDef {
+        name: def.name.clone(),
+        namespace: NamespaceId::PUBLIC,
+        columns: def.columns.iter().map(plain).collect(),
+        constraints: def.constraints.iter().filter(is_check).map(check).collect(),
     }
 }

@@ -45,8 +45,9 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Size(pub u64);
 
-/// At most so much is kept for what threads hold beside all that is accounted for: a statement's scratch, the record of a large commit, the lists of
-/// a fold. `scripts/memory_limit` met 20 MiB at its worst.
+/// Kept for what threads hold beside all that is accounted for: a statement's scratch, the 4 MiB that a large commit may compose, the lists of
+/// a fold. Of the limit, and at most.
+const SCRATCH_SHARE: u64 = 10;
 const SCRATCH_BYTES_MAX: u64 = 32 << 20;
 
 const UNITS: [(&str, u64); 9] = [
@@ -314,7 +315,7 @@ impl Config {
             stage_limit_bytes: usual.stage_limit_bytes.min(self.segment_size.0 / 4),
             sessions_max: usual.sessions_max.max(sessions),
             memory_limit_bytes: self.memory_limit.0,
-            program_bytes: freshet_db::resident_bytes() + (self.memory_limit.0 / 6).min(SCRATCH_BYTES_MAX),
+            program_bytes: freshet_db::resident_bytes() + (self.memory_limit.0 / SCRATCH_SHARE).min(SCRATCH_BYTES_MAX),
             log_size_bytes: self.log_size.0,
             segment_bytes: self.segment_size.0,
             recovery_target: self.recovery_target.0,

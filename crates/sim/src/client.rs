@@ -10,7 +10,7 @@ use crate::world::World;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Error, Isolation, Locked, Session, Stop};
+use freshet_engine::txn::{Error, Isolation, Locked, Savepoint, Session, Stop};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,8 +29,17 @@ pub struct Client {
     touched: BTreeSet<u64>,
     /// It has tried DDL: gates stay closed even where the statement was undone.
     ddl: bool,
+    savepoints: Vec<Saved>,
     /// The largest commit of its own.
     met: Cts,
+}
+
+/// A savepoint, and what the transaction had done and asked for by then.
+struct Saved {
+    savepoint: Savepoint,
+    own: Own,
+    touched: BTreeSet<u64>,
+    ddl: bool,
 }
 
 impl Client {
@@ -46,14 +55,31 @@ impl Client {
             own: Own::default(),
             touched: BTreeSet::new(),
             ddl: false,
+            savepoints: Vec::new(),
             met: Cts::ZERO,
         }
+    }
+
+    fn save(&mut self) {
+        let savepoint = self.session.savepoint();
+        self.savepoints.push(Saved { savepoint, own: self.own.clone(), touched: self.touched.clone(), ddl: self.ddl });
+    }
+
+    /// To the savepoint of this number, which stays.
+    fn go_back(&mut self, number: usize) {
+        self.savepoints.truncate(number + 1);
+        let saved = &self.savepoints[number];
+        self.session.rollback_to(&saved.savepoint);
+        self.own = saved.own.clone();
+        self.touched.clone_from(&saved.touched);
+        self.ddl = saved.ddl;
     }
 
     fn end(&mut self) -> Own {
         self.active = false;
         self.committing = false;
         self.ddl = false;
+        self.savepoints.clear();
         self.touched.clear();
         std::mem::take(&mut self.own)
     }
@@ -102,6 +128,7 @@ impl World {
                 if dice.one_in(2) {
                     self.clients[who].session.rest();
                 }
+                self.save_or_go_back(who, dice);
                 return Ok(());
             }
             Err(Halt::Wrong(wrong)) => return Err(wrong),
@@ -117,8 +144,31 @@ impl World {
         }
         if !is_wait && dice.one_in(2) || dice.one_in(10) {
             self.rollback(who);
+        } else {
+            self.save_or_go_back(who, dice);
         }
         Ok(())
+    }
+
+    /// Between two statements of a transaction.
+    fn save_or_go_back(&mut self, who: usize, dice: &mut Dice) {
+        if !self.plan.savepoints {
+            return;
+        }
+        let count = self.clients[who].savepoints.len();
+        match dice.below(6) {
+            0 => {
+                self.clients[who].save();
+                self.say(|| format!("  savepoint {count}"));
+            }
+            1 if count > 0 => {
+                let number = dice.below(count as u64) as usize;
+                self.clients[who].go_back(number);
+                self.say(|| format!("  back to savepoint {number}"));
+                self.tally.returns += 1;
+            }
+            _ => {}
+        }
     }
 
     /// False: its snapshot was ended to make room, and so is its transaction.
@@ -418,12 +468,15 @@ impl World {
 
     fn create_table(&mut self, who: usize, at: usize) -> Done {
         let name = TABLES[at];
-        let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: name == "id", default: None };
+        let column =
+            |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: name == "id", ..ColumnDef::default() };
         let columns = vec![column("id", Type::Int8), column("n", Type::Int4), column("note", Type::Text)];
         let kind = if at == 1 { IndexKind::BTree } else { IndexKind::Hash };
         let indexes =
             vec![index(format!("{name}_pkey"), 0, kind, true), index(format!("{name}_n"), 1, IndexKind::BTree, false)];
-        let result = self.clients[who].session.create_table(TableDef { name: name.into(), columns }, indexes);
+        let result = self.clients[who]
+            .session
+            .create_table(TableDef { name: name.into(), columns, ..TableDef::default() }, indexes);
         self.check_alone(who, at, "create", result)?;
         let storage = self.model.next_uid();
         self.change_defs(who, |defs| defs[at] = Some(Def { storage, extra: None }));
@@ -613,7 +666,14 @@ pub fn end_read(session: &mut Session) -> Verdict {
 }
 
 fn index(name: String, column: u16, kind: IndexKind, unique: bool) -> IndexDef {
-    IndexDef { name, kind, unique, primary: column == 0, columns: vec![KeyColumn { column, descending: false }] }
+    IndexDef {
+        name,
+        kind,
+        unique,
+        primary: column == 0,
+        columns: vec![KeyColumn { column, descending: false }],
+        ..IndexDef::default()
+    }
 }
 
 fn shown(stop: &Stop) -> String {

@@ -67,6 +67,7 @@ pub struct Plan {
     /// Answers at pre-commit: one in so many.
     pub deferred: u64,
     pub ddl: bool,
+    pub savepoints: bool,
     /// Little where it is to be refused.
     pub memory_limit_bytes: u64,
     /// Directories for images: the data directory is the first.
@@ -89,6 +90,7 @@ impl Plan {
             turns: 1 + dice.below(6),
             deferred: [2, 4, 1000][dice.below(3) as usize],
             ddl: !dice.one_in(3),
+            savepoints: Dice(seed ^ 0x5a7ed).one_in(2),
             memory_limit_bytes: if dice.one_in(4) {
                 little_memory(devices) + dice.below(3 << 20)
             } else {

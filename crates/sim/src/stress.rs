@@ -118,10 +118,21 @@ pub fn run(stress: &Stress, dir: &Path) -> Ran {
 }
 
 fn create(engine: &Engine) -> (Arc<Table>, Vec<RowId>) {
-    let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: true, default: None };
-    let def = TableDef { name: "lists".into(), columns: vec![column("id", Type::Int8), column("list", Type::Text)] };
+    let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: true, ..ColumnDef::default() };
+    let def = TableDef {
+        name: "lists".into(),
+        columns: vec![column("id", Type::Int8), column("list", Type::Text)],
+        ..Default::default()
+    };
     let columns = vec![KeyColumn { column: 0, descending: false }];
-    let key = IndexDef { name: "lists_pkey".into(), kind: IndexKind::Hash, unique: true, primary: true, columns };
+    let key = IndexDef {
+        name: "lists_pkey".into(),
+        kind: IndexKind::Hash,
+        unique: true,
+        primary: true,
+        columns,
+        ..IndexDef::default()
+    };
     let mut session = engine.connect().expect("a place");
     session.begin(Isolation::ReadCommitted, false);
     statement(&mut session, |s| s.create_table(def.clone(), vec![key.clone()])).expect("creates");

@@ -38,6 +38,8 @@ pub struct Tally {
     pub violations: u64,
     pub serializations: u64,
     pub deadlocks: u64,
+    /// Transactions that went back to a savepoint.
+    pub returns: u64,
     pub refusals: u64,
     pub out_of_memory: u64,
     pub checkpoints: u64,
@@ -50,7 +52,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
-        let pairs: [(&mut u64, u64); 15] = [
+        let pairs: [(&mut u64, u64); 16] = [
             (&mut self.acts, other.acts),
             (&mut self.commits, other.commits),
             (&mut self.acknowledged, other.acknowledged),
@@ -58,6 +60,7 @@ impl Tally {
             (&mut self.violations, other.violations),
             (&mut self.serializations, other.serializations),
             (&mut self.deadlocks, other.deadlocks),
+            (&mut self.returns, other.returns),
             (&mut self.refusals, other.refusals),
             (&mut self.out_of_memory, other.out_of_memory),
             (&mut self.checkpoints, other.checkpoints),

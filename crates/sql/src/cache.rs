@@ -32,14 +32,9 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// COMMIT, ROLLBACK and the like: what a failed transaction takes.
+    /// COMMIT, ROLLBACK, ROLLBACK TO and the like: what a failed transaction takes.
     pub fn ends_transaction(&self) -> bool {
-        matches!(self.plan, Plan::Commit | Plan::Rollback)
-    }
-
-    /// BEGIN, COMMIT, ROLLBACK: what controls transactions.
-    pub fn controls_transaction(&self) -> bool {
-        matches!(self.plan, Plan::Begin { .. } | Plan::Commit | Plan::Rollback)
+        matches!(self.plan, Plan::Commit { .. } | Plan::Rollback { .. } | Plan::RollbackTo(_))
     }
 
     /// Nothing but blanks and comments.

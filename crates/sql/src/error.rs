@@ -12,11 +12,13 @@ pub struct SqlError {
     pub hint: Option<String>,
     /// 1-based character position in the statement's text.
     pub position: Option<usize>,
+    /// Where in the work at hand it was met: `COPY t, line 3`.
+    pub context: Option<String>,
 }
 
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None }
+        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None, context: None }
     }
 
     /// 0A000: parsed, understood, not there.
@@ -32,6 +34,17 @@ impl SqlError {
     pub fn with_hint(mut self, hint: impl Into<String>) -> SqlError {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Where it was met; what an inner place said stays.
+    pub fn with_context(mut self, context: impl Into<String>) -> SqlError {
+        self.context.get_or_insert_with(|| context.into());
+        self
+    }
+
+    /// 0A000 with a message of its own.
+    pub fn unsupported_as(message: impl Into<String>) -> SqlError {
+        SqlError::new("0A000", message)
     }
 
     /// Sets the position unless an inner place set a closer one.

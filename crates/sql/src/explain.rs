@@ -100,7 +100,7 @@ fn step_lines(query: &Query, step: &Step, depth: usize, out: &mut Vec<String>) {
         Access::Series(_) => "Function Scan on generate_series".to_owned(),
         Access::Values(rows) => format!("Values Scan: {} rows", rows.len()),
         Access::Derived(_) => "Subquery Scan".to_owned(),
-        Access::View(view) => format!("System View {}", view.name()),
+        Access::View { view, .. } => format!("System View {}", view.name()),
     };
     out.push(format!("{indent}{head}{outer}"));
     if let Access::Derived(inner) = &step.access {

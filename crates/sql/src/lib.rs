@@ -28,6 +28,8 @@ pub mod road;
 
 mod bind;
 
+pub mod copy;
+
 pub mod route;
 
 mod explain;
@@ -39,5 +41,8 @@ pub mod load;
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};
 pub use rows::{Column, RowSet};
-pub use session::{CommandTag, Outcome, Prepared, Session, Settings, Step, TransactionStatus, Wait};
+pub use session::{
+    CommandTag, CopyDirection, CopyPiece, CopyShape, Outcome, Prepared, Session, Settings, Step, TransactionStatus,
+    Wait,
+};
 pub use value::Datum;

@@ -38,7 +38,7 @@ pub fn set_row(table: &Table, row: &mut Row, values: &[Datum]) -> Result<(), Sql
 }
 
 #[cold]
-fn null_violation(table: &Table, column: usize) -> SqlError {
+pub(crate) fn null_violation(table: &Table, column: usize) -> SqlError {
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.def.columns[column].name, table.def.name

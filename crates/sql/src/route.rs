@@ -7,6 +7,7 @@ use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::change::{Delete, Insert, Update};
 use crate::compiled::definition::Definition;
 use crate::compiled::query::Query;
+use crate::copy::CopyPlan;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
 use crate::road::{Planned, Request, other_road};
@@ -23,8 +24,42 @@ use std::sync::Arc;
 /// What BEGIN or SET TRANSACTION asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Modes {
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<Level>,
     pub read_only: Option<bool>,
+}
+
+/// SQL's isolation levels by their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Level {
+    ReadUncommitted,
+    #[default]
+    ReadCommitted,
+    RepeatableRead,
+}
+
+impl Level {
+    const ALL: [Level; 3] = [Level::ReadUncommitted, Level::ReadCommitted, Level::RepeatableRead];
+
+    /// As SHOW writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::ReadUncommitted => "read uncommitted",
+            Level::ReadCommitted => "read committed",
+            Level::RepeatableRead => "repeatable read",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    /// What the engine gives: nobody reads what is not committed.
+    pub fn isolation(self) -> Isolation {
+        match self {
+            Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
+            Level::RepeatableRead => Isolation::RepeatableRead,
+        }
+    }
 }
 
 /// A statement's program.
@@ -40,8 +75,16 @@ pub enum Plan {
         start: bool,
         modes: Modes,
     },
-    Commit,
-    Rollback,
+    /// `chain`: another block of the same modes follows.
+    Commit {
+        chain: bool,
+    },
+    Rollback {
+        chain: bool,
+    },
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
     SetTransaction {
         modes: Modes,
         session: bool,
@@ -66,6 +109,7 @@ pub enum Plan {
     ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
+    Copy(Arc<CopyPlan>),
     Other(Arc<dyn Planned>),
 }
 
@@ -84,6 +128,7 @@ impl Plan {
         match self {
             Plan::Select(query) => query.lock.is_none(),
             Plan::Other(planned) => !planned.writes(),
+            Plan::Copy(copy) => !matches!(copy.as_ref(), CopyPlan::From { .. }),
             _ => false,
         }
     }
@@ -113,7 +158,18 @@ pub fn route(
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
         Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
-        Parsed::Abort => Ok(plain(Plan::Rollback)),
+        Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
+        Parsed::Copy(copy) => {
+            let columns_of = |sql: &str| {
+                let routed = route(sql, schema, &[], forced)?;
+                if routed.columns.is_empty() {
+                    return Err(SqlError::unsupported("COPY of a statement that gives no rows"));
+                }
+                Ok(routed.columns.iter().map(|c| c.name.clone()).collect())
+            };
+            let plan = crate::copy::bind(&copy, schema, columns_of)?;
+            Ok(plain(Plan::Copy(Arc::new(plan))))
+        }
         Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
 }
@@ -278,14 +334,14 @@ fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
             exception: None,
             has_end_keyword: false,
         } if statements.is_empty() => Plan::Begin { start: !begin, modes: transaction_modes(modes)? },
-        Statement::Commit { chain: false, end: _, modifier: None } => Plan::Commit,
-        Statement::Rollback { chain: false, savepoint: None } => Plan::Rollback,
+        Statement::Commit { chain, end: _, modifier: None } => Plan::Commit { chain: *chain },
+        Statement::Rollback { chain, savepoint: None } => Plan::Rollback { chain: *chain },
+        Statement::Rollback { chain: false, savepoint: Some(name) } => Plan::RollbackTo(savepoint_name(name)),
         Statement::Commit { .. } | Statement::Rollback { .. } => {
             return Err(SqlError::unsupported(format!("{statement}")));
         }
-        Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } => {
-            return Err(SqlError::unsupported("SAVEPOINT"));
-        }
+        Statement::Savepoint { name } => Plan::Savepoint(savepoint_name(name)),
+        Statement::ReleaseSavepoint { name } => Plan::Release(savepoint_name(name)),
         Statement::Set(set) => set_plan(set)?,
         Statement::Reset(reset) => match &reset.reset {
             Reset::ALL => Plan::ResetAll,
@@ -301,6 +357,10 @@ fn control(statement: &Statement) -> Result<Option<Routed>, SqlError> {
         _ => return Ok(None),
     };
     Ok(Some(plain(plan)))
+}
+
+fn savepoint_name(name: &ast::Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 fn show(variable: &[ast::Ident]) -> Result<Routed, SqlError> {
@@ -335,10 +395,9 @@ fn transaction_modes(modes: &[TransactionMode]) -> Result<Modes, SqlError> {
             }
             TransactionMode::IsolationLevel(level) => {
                 result.isolation = Some(match level {
-                    TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
-                        Isolation::ReadCommitted
-                    }
-                    TransactionIsolationLevel::RepeatableRead => Isolation::RepeatableRead,
+                    TransactionIsolationLevel::ReadUncommitted => Level::ReadUncommitted,
+                    TransactionIsolationLevel::ReadCommitted => Level::ReadCommitted,
+                    TransactionIsolationLevel::RepeatableRead => Level::RepeatableRead,
                     other => {
                         return Err(SqlError::unsupported(format!("ISOLATION LEVEL {other}"))
                             .with_hint("READ COMMITTED and REPEATABLE READ are there."));

@@ -8,13 +8,18 @@
 //! | none | | is a transaction of its own | |
 //! | implicit | `begin_implicit` | runs in the block's transaction | `commit_implicit`, an error, BEGIN (becomes explicit) |
 //! | explicit | BEGIN | runs in the block's transaction | COMMIT, ROLLBACK |
-//! | failed | an error in an explicit block | is refused with 25P02 | COMMIT, ROLLBACK: both roll back |
+//! | failed | an error in an explicit block | is refused with 25P02 | COMMIT, ROLLBACK: both roll back; ROLLBACK TO |
 //!
 //! The engine's transaction starts with a block's first statement that needs one.
 //!
 //! What a reply waits for (DESIGN section 4): everything examined. [`Outcome::durable`] and [`Session::error_dependency`] tell it,
 //! and are `None` where it is durable already, where the answer is provisional (a tag inside a block), or where the session
 //! chose deferred commit.
+
+mod copy;
+mod savepoint;
+
+pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
@@ -24,7 +29,7 @@ use crate::error::SqlError;
 use crate::expr::Env;
 use crate::parse;
 use crate::road::{Progress, RoadContext, Running};
-use crate::route::{Modes, Plan, route};
+use crate::route::{Level, Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, RECOVERY_TARGET};
@@ -34,7 +39,7 @@ use freshet_engine::catalog::Schema;
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
+use freshet_engine::txn::{Error, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -138,6 +143,15 @@ enum Block {
     Failed,
 }
 
+/// A commit under way: what is said when it is done.
+#[derive(Clone)]
+struct Commit {
+    tag: CommandTag,
+    warning: Option<(&'static str, String)>,
+    /// A block of the same modes follows.
+    chain: bool,
+}
+
 /// What a wait interrupted.
 enum Pending {
     /// Run the statement again.
@@ -151,9 +165,11 @@ enum Pending {
         parameters: Vec<Datum>,
         running: Box<dyn Running>,
     },
-    /// Commit again, then this is the outcome.
-    Commit(CommandTag, Option<(&'static str, String)>),
+    /// Commit again.
+    Commit(Commit),
     Checkpoint(Arc<Background>),
+    /// A COPY goes on.
+    Copy,
 }
 
 /// What a plan takes for each byte of its text, and besides: a literal of two characters is an expression of 48 bytes.
@@ -196,7 +212,9 @@ pub struct Session {
     block: Block,
     /// Of the explicit block.
     modes: Modes,
+    savepoints: Vec<savepoint::Savepoint>,
     pending: Option<Pending>,
+    copying: Option<copy::Copying>,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
@@ -243,7 +261,9 @@ impl Session {
             },
             block: Block::None,
             modes: Modes::default(),
+            savepoints: Vec::new(),
             pending: None,
+            copying: None,
             converted: Vec::new(),
             error_dependency: None,
             prepare_dependency: None,
@@ -383,7 +403,7 @@ impl Session {
         rows.charge_to(&self.engine);
         rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
-        if self.pending.is_some() {
+        if self.pending.is_some() || self.copying.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
         }
         if self.block == Block::Failed && !statement.ends_transaction() && !statement.is_empty() {
@@ -489,6 +509,7 @@ impl Session {
             Some(Pending::Run { .. }) => self.is_long,
             // What a query gave is applied or copied at once, however much it is.
             Some(Pending::Road { .. }) => true,
+            Some(Pending::Copy) => true,
             _ => false,
         };
         if is_long && self.inline_limit.is_some() {
@@ -510,7 +531,8 @@ impl Session {
             None => Err(SqlError::new("55000", "no statement is waiting")),
             Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
             Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
-            Some(Pending::Commit(tag, warning)) => self.commit(tag, warning),
+            Some(Pending::Commit(commit)) => self.commit(commit),
+            Some(Pending::Copy) => self.go_on_copying(),
             Some(Pending::Checkpoint(background)) => match background.result() {
                 Some(result) => {
                     result?;
@@ -540,8 +562,11 @@ impl Session {
             }
             Plan::Empty => Ok(done("", None, None)),
             Plan::Begin { start, modes } => Ok(self.begin(*start, *modes)),
-            Plan::Commit => self.end_block(),
-            Plan::Rollback => Ok(self.roll_back_block()),
+            Plan::Commit { chain } => self.end_block(*chain),
+            Plan::Rollback { chain } => self.abort_block(*chain),
+            Plan::Savepoint(name) => self.set_savepoint(name),
+            Plan::Release(name) => self.release_savepoint(name),
+            Plan::RollbackTo(name) => self.roll_back_to_savepoint(name),
             Plan::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
             Plan::Set { name, value, local } => {
                 let result = self.set_value(name, value.as_deref(), *local);
@@ -554,6 +579,7 @@ impl Session {
                 give_text(rows, &[&self.setting(name).unwrap_or_default()])?;
                 Ok(done("SELECT", None, warning))
             }
+            Plan::Copy(plan) => self.start_copy(statement, plan, rows),
             Plan::ResetAll => {
                 self.reset_all();
                 Ok(done("RESET", None, None))
@@ -578,7 +604,7 @@ impl Session {
                 Ok(done("EXPLAIN", None, None))
             }
             Plan::ExplainRestart => {
-                for row in crate::view::rows(&crate::view::RESTART, Some(&self.engine))? {
+                for row in crate::view::rows(&crate::view::RESTART, self.inner.schema(), &self.env)? {
                     row.iter().for_each(|cell| rows.push(&cell.as_value()));
                     rows.finish_row()?;
                 }
@@ -608,14 +634,22 @@ impl Session {
             self.inner.begin_read();
             return;
         }
-        let default = if fast.repeatable_read { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
         let modes = match self.block {
-            Block::Explicit => self.modes,
-            _ => Modes::default(),
+            Block::Explicit | Block::Implicit => self.modes,
+            Block::None | Block::Failed => Modes::default(),
         };
-        let isolation = modes.isolation.unwrap_or(default);
+        let level = modes.isolation.unwrap_or(fast.level);
         let read_only = modes.read_only.unwrap_or(fast.read_only);
-        self.inner.begin(isolation, read_only);
+        self.inner.begin(level.isolation(), read_only);
+    }
+
+    /// Of the block that is open, or of the transaction that would begin now.
+    fn level(&self) -> Level {
+        self.modes.isolation.unwrap_or(self.env.settings.fast.level)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.modes.read_only.unwrap_or(self.env.settings.fast.read_only)
     }
 
     fn read_clock(&mut self) {
@@ -668,6 +702,9 @@ impl Session {
     }
 
     fn run(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
+        if self.inner.is_read_only() && !statement.plan.only_reads() {
+            return Err(self.statement_failed(read_only_error(Error::ReadOnly.into(), statement)));
+        }
         if matches!(statement.plan, Plan::Define(_)) && self.inline_limit.is_some() {
             // An index is built in one go.
             return Ok(self.too_long(statement, parameters));
@@ -780,22 +817,24 @@ impl Session {
         warning: Option<(&'static str, String)>,
     ) -> Result<Step, SqlError> {
         if self.block == Block::None {
-            return self.commit(tag, warning);
+            return self.commit(Commit { tag, warning, chain: false });
         }
         self.inner.rest();
         let durable = if statement.columns.is_empty() { None } else { self.depends_on(self.inner.dependency()) };
         Ok(Step::Done(Outcome { tag, durable, warning }))
     }
 
-    fn commit(&mut self, tag: CommandTag, warning: Option<(&'static str, String)>) -> Result<Step, SqlError> {
+    fn commit(&mut self, commit: Commit) -> Result<Step, SqlError> {
         let dependency = self.inner.dependency();
         match self.inner.commit() {
             Ok(committed) => {
-                self.leave_block(true);
-                Ok(Step::Done(Outcome { tag, durable: self.depends_on(committed.cts), warning }))
+                let durable = self.depends_on(committed.cts);
+                let Commit { tag, warning, chain } = commit;
+                self.leave_or_chain(true, chain);
+                Ok(Step::Done(Outcome { tag, durable, warning }))
             }
             Err(Stop::Wait(token)) => {
-                self.pending = Some(Pending::Commit(tag, warning));
+                self.pending = Some(Pending::Commit(commit));
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             Err(Stop::Error(error)) => {
@@ -828,6 +867,12 @@ impl Session {
                 self.fail();
                 error
             }
+            // The block was to end, and so it does.
+            Some(Pending::Commit(_)) => {
+                self.roll_back();
+                self.leave_block(false);
+                error
+            }
             Some(_) => self.statement_failed(error),
         }
     }
@@ -835,17 +880,33 @@ impl Session {
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
     pub fn fail(&mut self) {
         self.pending = None;
+        self.copying = None;
+        match self.block {
+            // What stood at the newest savepoint stands.
+            Block::Failed => {}
+            Block::Explicit => {
+                let dependency = self.inner.dependency();
+                if !self.undo_to_savepoint() {
+                    self.roll_back();
+                    self.restore_settings(false);
+                } else if self.inner.in_transaction() {
+                    self.error_dependency = self.depends_on(dependency);
+                }
+                self.block = Block::Failed;
+            }
+            Block::Implicit | Block::None => {
+                self.roll_back();
+                self.leave_block(false);
+            }
+        }
+    }
+
+    /// Rolls the engine's transaction back, if there is one; the error that is the reason waits for what it examined.
+    fn roll_back(&mut self) {
         if self.inner.in_transaction() {
             let dependency = self.inner.dependency();
             self.inner.rollback();
             self.error_dependency = self.depends_on(dependency);
-        }
-        match self.block {
-            Block::Explicit | Block::Failed => {
-                self.block = Block::Failed;
-                self.restore_settings(false);
-            }
-            Block::Implicit | Block::None => self.leave_block(false),
         }
     }
 
@@ -877,16 +938,23 @@ impl Session {
         }
         self.block = Block::Explicit;
         self.modes = modes;
+        self.fix_defaults();
+        // Statements before BEGIN in the same script may have begun it.
+        self.inner.set_read_only(self.is_read_only());
         self.clock_read = false;
         self.read_clock();
         done(tag, None, None)
     }
 
+    /// A block's modes are those of its beginning, whatever becomes of the defaults.
+    fn fix_defaults(&mut self) {
+        self.modes = Modes { isolation: Some(self.level()), read_only: Some(self.is_read_only()) };
+    }
+
     fn set_transaction(&mut self, modes: Modes, session: bool) -> Result<Step, SqlError> {
         if session {
-            if let Some(isolation) = modes.isolation {
-                let value = isolation_name(isolation);
-                self.set_value("default_transaction_isolation", Some(value), false)?;
+            if let Some(level) = modes.isolation {
+                self.set_value("default_transaction_isolation", Some(level.name()), false)?;
             }
             if let Some(read_only) = modes.read_only {
                 let value = if read_only { "on" } else { "off" };
@@ -898,32 +966,72 @@ impl Session {
             let warning = ("25P01", "SET TRANSACTION can only be used in transaction blocks".to_owned());
             return Ok(done("SET", None, Some(warning)));
         }
-        if self.inner.in_transaction() {
+        if let Err(message) = self.check_modes(modes) {
             self.fail();
-            return Err(SqlError::new("25001", "SET TRANSACTION must be called before any query"));
+            return Err(SqlError::new("25001", message));
         }
         self.modes.isolation = modes.isolation.or(self.modes.isolation);
-        self.modes.read_only = modes.read_only.or(self.modes.read_only);
+        if let Some(read_only) = modes.read_only {
+            self.modes.read_only = Some(read_only);
+            self.inner.set_read_only(read_only);
+        }
         Ok(done("SET", None, None))
     }
 
-    fn end_block(&mut self) -> Result<Step, SqlError> {
+    /// What may change when: the level before the first query and any savepoint, read only at any time, back to read-write before the first query.
+    fn check_modes(&self, modes: Modes) -> Result<(), &'static str> {
+        let has_begun = self.inner.in_transaction();
+        if modes.isolation.is_some_and(|level| level != self.level()) {
+            if has_begun {
+                return Err("SET TRANSACTION ISOLATION LEVEL must be called before any query");
+            }
+            if !self.savepoints.is_empty() {
+                return Err("SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction");
+            }
+        }
+        if modes.read_only == Some(false) && self.is_read_only() {
+            if !self.savepoints.is_empty() {
+                return Err("cannot set transaction read-write mode inside a read-only transaction");
+            }
+            if has_begun {
+                return Err("transaction read-write mode must be set before any query");
+            }
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self, chain: bool) -> Result<Step, SqlError> {
+        self.check_chain("COMMIT", chain)?;
         match self.block {
-            Block::Failed => Ok(self.roll_back_block()),
+            Block::Failed => Ok(self.roll_back_block(chain)),
             Block::None => Ok(done("COMMIT", None, Some(no_transaction()))),
             Block::Implicit | Block::Explicit => {
                 let warning = (self.block == Block::Implicit).then(no_transaction);
                 if !self.inner.in_transaction() {
-                    self.leave_block(true);
+                    self.leave_or_chain(true, chain);
                     return Ok(done("COMMIT", None, warning));
                 }
                 let tag = CommandTag { command: "COMMIT", rows: None };
-                self.commit(tag, warning)
+                self.commit(Commit { tag, warning, chain })
             }
         }
     }
 
-    fn roll_back_block(&mut self) -> Step {
+    fn abort_block(&mut self, chain: bool) -> Result<Step, SqlError> {
+        self.check_chain("ROLLBACK", chain)?;
+        Ok(self.roll_back_block(chain))
+    }
+
+    fn check_chain(&mut self, command: &str, chain: bool) -> Result<(), SqlError> {
+        if chain && matches!(self.block, Block::None | Block::Implicit) {
+            self.fail();
+            let message = format!("{command} AND CHAIN can only be used in transaction blocks");
+            return Err(SqlError::new("25P01", message));
+        }
+        Ok(())
+    }
+
+    fn roll_back_block(&mut self, chain: bool) -> Step {
         let warning = matches!(self.block, Block::None | Block::Implicit).then(no_transaction);
         let mut durable = None;
         if self.inner.in_transaction() {
@@ -931,13 +1039,25 @@ impl Session {
             self.inner.rollback();
             durable = self.depends_on(dependency);
         }
-        self.leave_block(false);
+        self.leave_or_chain(false, chain);
         done("ROLLBACK", durable, warning)
+    }
+
+    /// Leaves the block; with `chain` for another one of the same modes.
+    fn leave_or_chain(&mut self, committed: bool, chain: bool) {
+        let modes = self.modes;
+        self.leave_block(committed);
+        if chain {
+            self.block = Block::Explicit;
+            self.modes = modes;
+            self.read_clock();
+        }
     }
 
     fn leave_block(&mut self, committed: bool) {
         self.block = Block::None;
         self.modes = Modes::default();
+        self.savepoints.clear();
         self.clock_read = false;
         self.restore_settings(committed);
     }
@@ -961,13 +1081,14 @@ impl Session {
             return Ok(done("", None, None));
         }
         let tag = CommandTag { command: "COMMIT", rows: None };
-        self.commit(tag, None)
+        self.commit(Commit { tag, warning: None, chain: false })
     }
 
     /// Rolls back what is open (the client is gone).
     pub fn close(&mut self) {
         self.inner.abandon_wait();
         self.pending = None;
+        self.copying = None;
         if self.inner.in_transaction() {
             self.inner.rollback();
         }
@@ -977,21 +1098,10 @@ impl Session {
     // ---- settings
 
     pub fn setting(&self, name: &str) -> Option<String> {
-        if self.block == Block::Explicit {
-            match name.to_ascii_lowercase().as_str() {
-                "transaction_isolation" if self.modes.isolation.is_some() => {
-                    return self.modes.isolation.map(|i| isolation_name(i).to_owned());
-                }
-                "transaction_read_only" if self.modes.read_only.is_some() => {
-                    let read_only = self.modes.read_only == Some(true);
-                    return Some(if read_only { "on" } else { "off" }.to_owned());
-                }
-                _ => {}
-            }
-        }
         match name.to_ascii_lowercase().as_str() {
-            "transaction_isolation" => self.env.settings.get("default_transaction_isolation"),
-            "transaction_read_only" => self.env.settings.get("default_transaction_read_only"),
+            "transaction_isolation" => Some(self.level().name().to_owned()),
+            "transaction_read_only" => Some(if self.is_read_only() { "on" } else { "off" }.to_owned()),
+            "transaction_deferrable" => self.env.settings.get("default_transaction_deferrable"),
             name => self.setting_of_database(name).or_else(|| self.env.settings.get(name)),
         }
     }
@@ -1012,7 +1122,7 @@ impl Session {
         value: Option<&str>,
         local: bool,
     ) -> Result<Option<(&'static str, String)>, SqlError> {
-        if matches!(name, "transaction_isolation" | "transaction_read_only") {
+        if matches!(name, "transaction_isolation" | "transaction_read_only" | "transaction_deferrable") {
             return self.set_of_transaction(name, value.unwrap_or_default());
         }
         if name.eq_ignore_ascii_case(RECOVERY_TARGET) {
@@ -1042,12 +1152,10 @@ impl Session {
         scratch.set(name, value)?;
         let value = scratch.get(name).unwrap_or_default();
         let mut modes = Modes::default();
-        if name == "transaction_read_only" {
-            modes.read_only = Some(value == "on");
-        } else if value == "repeatable read" {
-            modes.isolation = Some(Isolation::RepeatableRead);
-        } else {
-            modes.isolation = Some(Isolation::ReadCommitted);
+        match name {
+            "transaction_read_only" => modes.read_only = Some(value == "on"),
+            "transaction_isolation" => modes.isolation = Level::of_name(&value),
+            _ => {}
         }
         match self.set_transaction(modes, false)? {
             Step::Done(outcome) => Ok(outcome.warning),
@@ -1081,6 +1189,10 @@ impl Session {
             (_, _, Some(local)) => local,
             _ => return,
         };
+        self.take_settings(restored);
+    }
+
+    fn take_settings(&mut self, restored: Settings) {
         let changes = restored.reported_changes(&self.env.settings);
         self.reported.extend(changes);
         self.env.settings = restored;
@@ -1194,13 +1306,6 @@ fn no_transaction() -> (&'static str, String) {
     ("25P01", "there is no transaction in progress".to_owned())
 }
 
-fn isolation_name(isolation: Isolation) -> &'static str {
-    match isolation {
-        Isolation::ReadCommitted => "read committed",
-        Isolation::RepeatableRead => "repeatable read",
-    }
-}
-
 /// The engine knows that a write was refused, the statement what it is called.
 fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
     if error.sqlstate != "25006" {
@@ -1212,6 +1317,7 @@ fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
         Plan::Delete(_) => "DELETE",
         Plan::Select(_) => "SELECT FOR UPDATE",
         Plan::Define(definition) => definition.tag(),
+        Plan::Other(planned) => planned.command(),
         _ => return error,
     };
     SqlError::new("25006", format!("cannot execute {command} in a read-only transaction"))

@@ -5,6 +5,7 @@
 //! meaning that we do not give it.
 
 use crate::error::SqlError;
+use crate::route::Level;
 use crate::value::Zone;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,7 +62,8 @@ static KNOWN: &[Known] = &[
     reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
     known("client_min_messages", "notice", Kind::Text),
     reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
-    known("default_transaction_deferrable", "off", Kind::OneOf(&["off", "false"])),
+    // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
+    known("default_transaction_deferrable", "off", Kind::Bool),
     known("default_transaction_isolation", "read committed", ISOLATIONS),
     reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
     known("extra_float_digits", "1", Kind::Int(1, 3)),
@@ -99,6 +101,7 @@ static KNOWN: &[Known] = &[
     known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
     known("synchronize_seqscans", "on", Kind::Bool),
     reported("timezone", "TimeZone", "UTC", Kind::Zone),
+    known("transaction_deferrable", "off", Kind::Bool),
     known("transaction_isolation", "read committed", ISOLATIONS),
     known("transaction_read_only", "off", Kind::Bool),
     known("xmloption", "content", Kind::Text),
@@ -141,7 +144,7 @@ pub struct Settings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fast {
     pub deferred_commit: bool,
-    pub repeatable_read: bool,
+    pub level: Level,
     pub read_only: bool,
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
@@ -238,7 +241,11 @@ impl Settings {
         };
         Fast {
             deferred_commit: is("synchronous_commit", "off"),
-            repeatable_read: is("default_transaction_isolation", "repeatable read"),
+            level: self
+                .changed
+                .get("default_transaction_isolation")
+                .and_then(|v| Level::of_name(v))
+                .unwrap_or_default(),
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
@@ -301,7 +308,6 @@ fn canonical(known: &Known, value: &str) -> String {
             Some(on) => on_off(on),
             None => value.to_ascii_lowercase(),
         },
-        "default_transaction_deferrable" => "off".to_owned(),
         "lc_messages" | "lc_monetary" | "lc_numeric" | "lc_time" => "C".to_owned(),
         _ => value.to_ascii_lowercase(),
     }

@@ -2,7 +2,9 @@
 
 mod rows;
 
-use super::{Adapter, Answer, Completion, Content, Driver, Facts, Kind, Loading, Op, Setup, Submitted, on_threads};
+use super::{
+    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
+};
 use crate::error::BenchError;
 use crate::shape::{IndexShape, Order, TableShape, Ty};
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
@@ -74,8 +76,9 @@ fn definition(shape: &TableShape) -> (TableDef, Vec<IndexDef>) {
         Ty::Char(bytes) => Type::Char(bytes.into()),
     };
     let columns = shape.columns.iter();
-    let columns = columns.map(|c| ColumnDef { name: c.name.clone(), ty: ty(c.ty), not_null: true, default: None });
-    let def = TableDef { name: shape.name.into(), columns: columns.collect() };
+    let columns =
+        columns.map(|c| ColumnDef { name: c.name.clone(), ty: ty(c.ty), not_null: true, ..ColumnDef::default() });
+    let def = TableDef { name: shape.name.into(), columns: columns.collect(), ..Default::default() };
     let indexes = shape.indexes.iter().enumerate();
     (def, indexes.map(|(i, index)| IndexDef { primary: i == 0, ..index_definition(shape, index) }).collect())
 }
@@ -87,6 +90,7 @@ fn index_definition(shape: &TableShape, index: &IndexShape) -> IndexDef {
         unique: index.unique,
         primary: false,
         columns: vec![KeyColumn { column: index.column as u16, descending: false }],
+        ..IndexDef::default()
     }
 }
 
@@ -125,6 +129,14 @@ fn commit(session: &mut Session) -> Result<Cts, BenchError> {
             Err(Stop::Wait(mut token)) => drop(token.block(None)),
             Err(Stop::Error(error)) => return Err(error.into()),
         }
+    }
+}
+
+/// A read waits for nothing.
+fn stopped(stop: Stop) -> BenchError {
+    match stop {
+        Stop::Error(error) => error.into(),
+        Stop::Wait(_) => BenchError::WrongData("a read by key had to wait".into()),
     }
 }
 
@@ -301,6 +313,20 @@ struct NativeDriver<'a> {
 }
 
 impl NativeDriver<'_> {
+    /// Whether the answer may be given, or waits for the devices.
+    #[inline]
+    fn submitted(&mut self, session: usize, answer: Answer, cts: Cts) -> Submitted {
+        if !self.durable {
+            self.sessions[session].acknowledged_deferred(cts);
+            return Submitted::Done(answer);
+        }
+        if cts == Cts::ZERO || self.engine.is_durable(cts) {
+            return Submitted::Done(answer);
+        }
+        self.flying.push_back(Flying { cts, session, answer });
+        Submitted::InFlight
+    }
+
     fn take_durable(&mut self, done: &mut Vec<Completion>) {
         while let Some(oldest) = self.flying.front()
             && self.engine.is_durable(oldest.cts)
@@ -315,6 +341,13 @@ impl Driver for NativeDriver<'_> {
     fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
         let (tables, scratch) = (&self.tables, &mut self.scratch);
         let engine_session = &mut self.sessions[session];
+        if let Op::Search { table, index, key, fetch: Fetch::Counter } = *op
+            && let Some(counter) = tables.counter_by(table, index)
+        {
+            let (found, cts) = engine_session.read_integer(counter, key).map_err(stopped)?;
+            let answer = found.map_or(Answer::default(), |sum| Answer { rows: 1, sum: sum.unwrap_or(0) });
+            return Ok(self.submitted(session, answer, cts));
+        }
         let (answer, cts) = match op {
             Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => {
                 engine_session.begin_read();
@@ -331,15 +364,7 @@ impl Driver for NativeDriver<'_> {
             })?,
             op => transact(engine_session, |s| tables.statement(s, op, scratch))?,
         };
-        if !self.durable {
-            engine_session.acknowledged_deferred(cts);
-            return Ok(Submitted::Done(answer));
-        }
-        if cts == Cts::ZERO || self.engine.is_durable(cts) {
-            return Ok(Submitted::Done(answer));
-        }
-        self.flying.push_back(Flying { cts, session, answer });
-        Ok(Submitted::InFlight)
+        Ok(self.submitted(session, answer, cts))
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {

@@ -129,16 +129,17 @@ pub(super) fn tables(run: &Run<'_>, case: &str, count: usize, due: f64) -> Resul
 
 fn create_tables(engine: &Engine, count: usize, done: &AtomicU64) -> Result<(), BenchError> {
     let mut session = engine.connect()?;
-    let column = |name: &str| ColumnDef { name: name.into(), ty: Type::Int8, not_null: true, default: None };
+    let column = |name: &str| ColumnDef { name: name.into(), ty: Type::Int8, not_null: true, ..ColumnDef::default() };
     let mut last = None;
     for n in 0..count {
-        let def = TableDef { name: format!("t{n}"), columns: vec![column("id"), column("n")] };
+        let def = TableDef { name: format!("t{n}"), columns: vec![column("id"), column("n")], ..Default::default() };
         let index = IndexDef {
             name: format!("t{n}_pkey"),
             kind: IndexKind::BTree,
             unique: true,
             primary: true,
             columns: vec![KeyColumn { column: 0, descending: false }],
+            ..IndexDef::default()
         };
         last = Some(transact(&mut session, |s| s.create_table(def.clone(), vec![index.clone()]))?);
         done.fetch_add(1, Ordering::Relaxed);

@@ -3,57 +3,29 @@
 //! A [`Schema`] is one immutable version of the catalog with the storage it leads to; a transaction that changes it
 //! works on its own copy, which commit publishes.
 
+mod definition;
 mod objects;
+mod schema;
+mod sequence;
+
+pub use definition::{
+    Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, IndexKind, Namespace,
+    NamespaceId, SequenceDef, TableDef, TableId, View, ViewDef,
+};
+pub use schema::{Schema, SchemaPath};
+pub(crate) use sequence::{BATCH as SEQUENCE_BATCH, Next};
+pub use sequence::{Sequence, SequenceState, SequenceValue};
 
 pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableObject, system_table};
 
 use crate::ids::RowId;
 use crate::index::{BTreeIndex, HashIndex};
 use crate::mem::{Account, Budget, Kind};
-use crate::schema::{KeyBuf, KeyColumn, KeyPart, KeySpec, Layout, Type, Value};
+use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Value};
 use crate::table::Store;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-
-/// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TableId(pub u32);
-
-/// An index's identity.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct IndexId(pub u32);
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ColumnDef {
-    pub name: String,
-    pub ty: Type,
-    pub not_null: bool,
-    /// The default's SQL text, meaningful to the SQL layer only.
-    pub default: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TableDef {
-    pub name: String,
-    pub columns: Vec<ColumnDef>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IndexKind {
-    Hash,
-    BTree,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IndexDef {
-    pub name: String,
-    pub kind: IndexKind,
-    pub unique: bool,
-    pub primary: bool,
-    pub columns: Vec<KeyColumn>,
-}
 
 /// The structure behind an index, shared by all schema versions that have it.
 #[expect(clippy::large_enum_variant, reason = "one per index; behind a pointer every lookup would miss once more")]
@@ -313,45 +285,5 @@ impl Table {
     /// Slots in use or free: an upper bound of the rows, and what a full scan visits.
     pub fn slots(&self) -> u64 {
         self.store.primary.high_water()
-    }
-}
-
-/// One version of the catalog.
-#[derive(Clone, Default, Debug)]
-pub struct Schema {
-    /// Grows with every committed DDL; a transaction's own copy has its own.
-    pub version: u64,
-    tables: BTreeMap<String, Arc<Table>>,
-}
-
-impl Schema {
-    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.tables.get(name)
-    }
-
-    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
-        self.tables().find(|t| t.id == id)
-    }
-
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.tables.values()
-    }
-
-    /// The table and the index of this name.
-    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
-        self.tables().find_map(|t| t.indexes.iter().find(|i| i.def.name == name).map(|i| (t, i)))
-    }
-
-    /// Whether a table or an index has this name: they share one name space.
-    pub fn has_relation(&self, name: &str) -> bool {
-        self.table(name).is_some() || self.index(name).is_some()
-    }
-
-    pub(crate) fn put(&mut self, table: Arc<Table>) {
-        self.tables.insert(table.def.name.clone(), table);
-    }
-
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.tables.remove(name);
     }
 }

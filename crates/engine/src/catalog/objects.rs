@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -13,10 +13,20 @@
 //! | kind | fields |
 //! |---|---|
 //! | counters | version u8, next id u32, next storage u32, schema version u64 |
-//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string) |
-//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8 |
-
-use super::{ColumnDef, Gate, IndexDef, IndexKind, Table, TableDef, TableId};
+//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string), role u8; name space u32, constraints u16 |
+//! | constraint | id u32, name, validated u8, kind u8; check: condition, columns; foreign key: columns, parent u32, parent's columns, parent's index u32, full u8, on update u8, on delete u8, deferrable u8, deferred u8 |
+//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns |
+//! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
+//! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes); query, reads u16, each u32 |
+//! | name space | version u8, name |
+//! | comment | version u8, object u32, column u16, text |
+//!
+//! A list of columns is u16 and so many u16. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
+//! a sequence's `last` and `called` are the limit up to which values may be given out.
+use super::{
+    Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, IndexDef, IndexId, IndexKind,
+    NamespaceId, SequenceDef, SequenceValue, Table, TableDef, TableId, ViewDef,
+};
 use crate::ids::StorageId;
 use crate::mem::Pages;
 use crate::schema::{KeyColumn, Layout, Row, Type, Value};
@@ -25,7 +35,9 @@ use std::sync::Arc;
 
 pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
 pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Tables and indexes without what came later; the others are the same.
+const FIRST_VERSION: u8 = 1;
 
 /// Where the next ids come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +64,10 @@ pub(crate) enum Object {
     Counters(Counters),
     Table(TableObject),
     Index { table: TableId, def: IndexDef },
+    Sequence { def: SequenceDef, value: SequenceValue },
+    View(ViewDef),
+    Namespace(String),
+    Comment { object: u32, column: u16, text: String },
 }
 
 /// A definition that is not what this version writes.
@@ -60,12 +76,12 @@ pub(crate) struct BadObject(pub &'static str);
 
 /// The system table itself.
 pub(crate) fn system_table(pages: &Arc<Pages>) -> Arc<Table> {
-    let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: true, default: None };
+    let column = |name: &str, ty| ColumnDef { name: name.into(), ty, not_null: true, ..ColumnDef::default() };
     let names = ["id", "kind", "definition"];
     let columns = names.into_iter().zip(SYSTEM_TYPES).map(|(name, ty)| column(name, ty)).collect();
     let layout = Layout::new(&SYSTEM_TYPES).expect("three narrow columns");
     let store = Arc::new(Store::new(pages, SYSTEM_STORAGE, layout.words()));
-    let def = TableDef { name: "freshet_objects".into(), columns };
+    let def = TableDef { name: "freshet_objects".into(), columns, ..TableDef::default() };
     Arc::new(Table::new(TableId(1), def, layout, Vec::new(), store, Arc::new(Gate::default())))
 }
 
@@ -109,6 +125,9 @@ impl Object {
                 put_string(&mut out, &table.def.name);
                 out.extend_from_slice(&(table.def.columns.len() as u16).to_le_bytes());
                 table.def.columns.iter().for_each(|c| put_column(&mut out, c));
+                out.extend_from_slice(&table.def.namespace.0.to_le_bytes());
+                out.extend_from_slice(&(table.def.constraints.len() as u16).to_le_bytes());
+                table.def.constraints.iter().for_each(|c| put_constraint(&mut out, c));
                 1
             }
             Object::Index { table, def } => {
@@ -124,7 +143,29 @@ impl Object {
                     out.extend_from_slice(&column.column.to_le_bytes());
                     out.push(u8::from(column.descending));
                 }
+                out.extend_from_slice(&def.constraint.to_le_bytes());
+                out.extend_from_slice(&def.nulls_against.to_le_bytes());
+                put_optional(&mut out, def.predicate.as_deref());
+                put_columns(&mut out, &def.include);
                 2
+            }
+            Object::Sequence { def, value } => {
+                put_sequence(&mut out, def, *value);
+                3
+            }
+            Object::View(def) => {
+                put_view(&mut out, def);
+                4
+            }
+            Object::Namespace(name) => {
+                put_string(&mut out, name);
+                5
+            }
+            Object::Comment { object, column, text } => {
+                out.extend_from_slice(&object.to_le_bytes());
+                out.extend_from_slice(&column.to_le_bytes());
+                put_string(&mut out, text);
+                6
             }
         };
         (kind, out)
@@ -132,9 +173,11 @@ impl Object {
 
     fn decode(kind: i64, bytes: &[u8]) -> Result<Object, BadObject> {
         let mut reader = Reader(bytes);
-        if reader.u8()? != VERSION {
+        let version = reader.u8()?;
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(BadObject("a definition of an unknown version"));
         }
+        let is_first = version == FIRST_VERSION;
         match kind {
             0 => Ok(Object::Counters(Counters {
                 next_id: reader.u32()?,
@@ -144,8 +187,13 @@ impl Object {
             1 => {
                 let storage = StorageId(reader.u32()?);
                 let name = reader.string()?;
-                let columns = (0..reader.u16()?).map(|_| reader.column()).collect::<Result<_, _>>()?;
-                Ok(Object::Table(TableObject { storage, def: TableDef { name, columns } }))
+                let columns = (0..reader.u16()?).map(|_| reader.column(is_first)).collect::<Result<_, _>>()?;
+                let mut def = TableDef { name, columns, ..TableDef::default() };
+                if !is_first {
+                    def.namespace = NamespaceId(reader.u32()?);
+                    def.constraints = (0..reader.u16()?).map(|_| reader.constraint()).collect::<Result<_, _>>()?;
+                }
+                Ok(Object::Table(TableObject { storage, def }))
             }
             2 => {
                 let table = TableId(reader.u32()?);
@@ -159,8 +207,19 @@ impl Object {
                 let columns = (0..reader.u16()?)
                     .map(|_| Ok(KeyColumn { column: reader.u16()?, descending: reader.u8()? != 0 }))
                     .collect::<Result<_, _>>()?;
-                Ok(Object::Index { table, def: IndexDef { name, kind, unique, primary, columns } })
+                let mut def = IndexDef { name, kind, unique, primary, columns, ..IndexDef::default() };
+                if !is_first {
+                    def.constraint = reader.u32()?;
+                    def.nulls_against = reader.u32()?;
+                    def.predicate = reader.optional()?;
+                    def.include = reader.columns()?;
+                }
+                Ok(Object::Index { table, def })
             }
+            3 => reader.sequence(),
+            4 => reader.view(),
+            5 => Ok(Object::Namespace(reader.string()?)),
+            6 => Ok(Object::Comment { object: reader.u32()?, column: reader.u16()?, text: reader.string()? }),
             _ => Err(BadObject("an unknown kind of object")),
         }
     }
@@ -171,17 +230,104 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_column(out: &mut Vec<u8>, column: &ColumnDef) {
-    put_string(out, &column.name);
-    out.extend_from_slice(&type_bytes(column.ty));
-    out.push(u8::from(column.not_null));
-    match &column.default {
+fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
         None => out.push(0),
         Some(text) => {
             out.push(1);
             put_string(out, text);
         }
     }
+}
+
+fn put_columns(out: &mut Vec<u8>, columns: &[u16]) {
+    out.extend_from_slice(&(columns.len() as u16).to_le_bytes());
+    columns.iter().for_each(|column| out.extend_from_slice(&column.to_le_bytes()));
+}
+
+fn put_column(out: &mut Vec<u8>, column: &ColumnDef) {
+    put_string(out, &column.name);
+    out.extend_from_slice(&type_bytes(column.ty));
+    out.push(u8::from(column.not_null));
+    put_optional(out, column.default.as_deref());
+    out.push(match column.role {
+        ColumnRole::Plain => 0,
+        ColumnRole::Generated => 1,
+        ColumnRole::IdentityAlways => 2,
+        ColumnRole::IdentityByDefault => 3,
+        ColumnRole::Hidden => 4,
+        ColumnRole::Dropped => 5,
+    });
+}
+
+fn put_constraint(out: &mut Vec<u8>, constraint: &Constraint) {
+    out.extend_from_slice(&constraint.id.to_le_bytes());
+    put_string(out, &constraint.name);
+    out.push(u8::from(constraint.validated));
+    match &constraint.kind {
+        ConstraintKind::Check { condition, columns } => {
+            out.push(0);
+            put_string(out, condition);
+            put_columns(out, columns);
+        }
+        ConstraintKind::Foreign(key) => {
+            out.push(1);
+            put_columns(out, &key.columns);
+            out.extend_from_slice(&key.parent.0.to_le_bytes());
+            put_columns(out, &key.parent_columns);
+            out.extend_from_slice(&key.parent_index.0.to_le_bytes());
+            let actions = [key.on_update, key.on_delete].map(action_code);
+            out.extend_from_slice(&[u8::from(key.full), actions[0], actions[1]]);
+            out.extend_from_slice(&[u8::from(key.deferrable), u8::from(key.deferred)]);
+        }
+    }
+}
+
+fn action_code(action: Action) -> u8 {
+    match action {
+        Action::NoAction => 0,
+        Action::Restrict => 1,
+        Action::Cascade => 2,
+        Action::SetNull => 3,
+        Action::SetDefault => 4,
+    }
+}
+
+fn put_sequence(out: &mut Vec<u8>, def: &SequenceDef, value: SequenceValue) {
+    out.extend_from_slice(&def.namespace.0.to_le_bytes());
+    put_string(out, &def.name);
+    out.extend_from_slice(&type_bytes(def.ty));
+    for number in [def.start, def.increment, def.min, def.max, def.cache, value.last] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&[u8::from(def.cycle), u8::from(value.is_called)]);
+    match def.owner {
+        None => out.push(0),
+        Some((table, column)) => {
+            out.push(1);
+            out.extend_from_slice(&table.0.to_le_bytes());
+            out.extend_from_slice(&column.to_le_bytes());
+        }
+    }
+}
+
+fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
+    out.extend_from_slice(&def.namespace.0.to_le_bytes());
+    put_string(out, &def.name);
+    out.extend_from_slice(&(def.columns.len() as u16).to_le_bytes());
+    for (name, ty) in &def.columns {
+        put_string(out, name);
+        match ty {
+            None => out.push(0),
+            Some(ty) => {
+                out.push(1);
+                out.extend_from_slice(&type_bytes(*ty));
+            }
+        }
+    }
+    put_string(out, &def.query);
+    out.extend_from_slice(&(def.reads.len() as u16).to_le_bytes());
+    def.reads.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
 }
 
 /// What is added to the code of a type for that of its arrays.
@@ -250,12 +396,92 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.take(length)?.to_vec()).map_err(|_| BadObject("a name that is not UTF-8"))
     }
 
-    fn column(&mut self) -> Result<ColumnDef, BadObject> {
+    fn i64(&mut self) -> Result<i64, BadObject> {
+        Ok(i64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+    }
+
+    fn flag(&mut self) -> Result<bool, BadObject> {
+        Ok(self.u8()? != 0)
+    }
+
+    fn optional(&mut self) -> Result<Option<String>, BadObject> {
+        if self.flag()? { self.string().map(Some) } else { Ok(None) }
+    }
+
+    fn columns(&mut self) -> Result<Vec<u16>, BadObject> {
+        (0..self.u16()?).map(|_| self.u16()).collect()
+    }
+
+    fn column(&mut self, is_first: bool) -> Result<ColumnDef, BadObject> {
         let name = self.string()?;
         let ty = self.type_of()?;
-        let not_null = self.u8()? != 0;
-        let default = if self.u8()? == 0 { None } else { Some(self.string()?) };
-        Ok(ColumnDef { name, ty, not_null, default })
+        let not_null = self.flag()?;
+        let default = self.optional()?;
+        let role = if is_first { 0 } else { self.u8()? };
+        let role = match role {
+            0 => ColumnRole::Plain,
+            1 => ColumnRole::Generated,
+            2 => ColumnRole::IdentityAlways,
+            3 => ColumnRole::IdentityByDefault,
+            4 => ColumnRole::Hidden,
+            5 => ColumnRole::Dropped,
+            _ => return Err(BadObject("an unknown role of a column")),
+        };
+        Ok(ColumnDef { name, ty, not_null, default, role })
+    }
+
+    fn constraint(&mut self) -> Result<Constraint, BadObject> {
+        let (id, name, validated) = (self.u32()?, self.string()?, self.flag()?);
+        let kind = match self.u8()? {
+            0 => ConstraintKind::Check { condition: self.string()?, columns: self.columns()? },
+            1 => ConstraintKind::Foreign(ForeignKey {
+                columns: self.columns()?,
+                parent: TableId(self.u32()?),
+                parent_columns: self.columns()?,
+                parent_index: IndexId(self.u32()?),
+                full: self.flag()?,
+                on_update: self.action()?,
+                on_delete: self.action()?,
+                deferrable: self.flag()?,
+                deferred: self.flag()?,
+            }),
+            _ => return Err(BadObject("an unknown kind of constraint")),
+        };
+        Ok(Constraint { id, name, kind, validated })
+    }
+
+    fn action(&mut self) -> Result<Action, BadObject> {
+        Ok(match self.u8()? {
+            0 => Action::NoAction,
+            1 => Action::Restrict,
+            2 => Action::Cascade,
+            3 => Action::SetNull,
+            4 => Action::SetDefault,
+            _ => return Err(BadObject("an unknown action of a foreign key")),
+        })
+    }
+
+    fn sequence(&mut self) -> Result<Object, BadObject> {
+        let (namespace, name, ty) = (NamespaceId(self.u32()?), self.string()?, self.type_of()?);
+        let (start, increment, min, max) = (self.i64()?, self.i64()?, self.i64()?, self.i64()?);
+        let (cache, last) = (self.i64()?, self.i64()?);
+        let (cycle, is_called) = (self.flag()?, self.flag()?);
+        let owner = if self.flag()? { Some((TableId(self.u32()?), self.u16()?)) } else { None };
+        let def = SequenceDef { namespace, name, ty, start, increment, min, max, cache, cycle, owner };
+        Ok(Object::Sequence { def, value: SequenceValue { last, is_called } })
+    }
+
+    fn view(&mut self) -> Result<Object, BadObject> {
+        let (namespace, name) = (NamespaceId(self.u32()?), self.string()?);
+        let column = |reader: &mut Self| {
+            let name = reader.string()?;
+            let ty = if reader.flag()? { Some(reader.type_of()?) } else { None };
+            Ok((name, ty))
+        };
+        let columns = (0..self.u16()?).map(|_| column(self)).collect::<Result<_, _>>()?;
+        let query = self.string()?;
+        let reads = (0..self.u16()?).map(|_| self.u32()).collect::<Result<_, _>>()?;
+        Ok(Object::View(ViewDef { namespace, name, columns, query, reads }))
     }
 
     fn type_of(&mut self) -> Result<Type, BadObject> {
@@ -314,13 +540,38 @@ mod tests {
             Type::Varchar(77),
             Type::Timestamptz,
         ];
+        let roles = [ColumnRole::Plain, ColumnRole::Generated, ColumnRole::IdentityAlways, ColumnRole::Dropped];
         let columns = types.iter().enumerate().map(|(i, &ty)| ColumnDef {
             name: format!("c{i}"),
             ty,
             not_null: i % 2 == 0,
             default: (i == 3).then(|| "1 + 2".to_string()),
+            role: roles[i % roles.len()],
         });
-        let def = TableDef { name: "täble".into(), columns: columns.collect() };
+        let check = ConstraintKind::Check { condition: "c0 > 1".into(), columns: vec![0] };
+        let foreign = ConstraintKind::Foreign(ForeignKey {
+            columns: vec![1, 2],
+            parent: TableId(16400),
+            parent_columns: vec![0, 3],
+            parent_index: IndexId(16401),
+            full: true,
+            on_update: Action::Cascade,
+            on_delete: Action::SetDefault,
+            deferrable: true,
+            deferred: false,
+        });
+        let constraints = [check, foreign].into_iter().enumerate().map(|(i, kind)| Constraint {
+            id: 16500 + i as u32,
+            name: format!("k{i}"),
+            kind,
+            validated: i == 0,
+        });
+        let def = TableDef {
+            namespace: NamespaceId(16390),
+            name: "täble".into(),
+            columns: columns.collect(),
+            constraints: constraints.collect(),
+        };
         round_trip(Object::Table(TableObject { storage: StorageId(9), def }));
         round_trip(Object::Index {
             table: TableId(16384),
@@ -330,7 +581,35 @@ mod tests {
                 unique: true,
                 primary: false,
                 columns: vec![KeyColumn { column: 3, descending: true }, KeyColumn { column: 0, descending: false }],
+                constraint: 16385,
+                nulls_against: 2,
+                predicate: Some("c0 > 0".into()),
+                include: vec![1, 2],
             },
         });
+        round_trip(Object::Sequence {
+            def: SequenceDef {
+                namespace: NamespaceId::PUBLIC,
+                name: "s".into(),
+                ty: Type::Int4,
+                start: 5,
+                increment: -2,
+                min: i64::MIN,
+                max: 7,
+                cache: 1,
+                cycle: true,
+                owner: Some((TableId(16384), 3)),
+            },
+            value: SequenceValue { last: -3, is_called: true },
+        });
+        round_trip(Object::View(ViewDef {
+            namespace: NamespaceId::PUBLIC,
+            name: "v".into(),
+            columns: vec![("a".into(), Some(Type::Varchar(3))), ("b".into(), None)],
+            query: "SELECT 1, NULL".into(),
+            reads: vec![16384, 16390],
+        }));
+        round_trip(Object::Namespace("app".into()));
+        round_trip(Object::Comment { object: 16384, column: 2, text: "what it is".into() });
     }
 }

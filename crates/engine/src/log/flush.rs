@@ -270,6 +270,7 @@ impl Log {
 
     /// The durable horizon D: every commit of an epoch up to it is durable and installed. A checkpoint whose S is
     /// `Cts::last_of(log.durable())` can be published at once and costs no flush.
+    #[inline]
     pub fn durable(&self) -> Epoch {
         Epoch(self.durable.load(Ordering::Acquire))
     }

@@ -9,14 +9,16 @@
 //! | hash entries | put into a fresh index at random |
 //! | tree entries | sorted and put into a fresh index |
 //!
-//! Pieces fit into memory that nobody misses and take milliseconds, so they flatter: a large database misses its caches more often. They
-//! hold until the first recovery that takes its time (`costs`).
+//! Pieces take milliseconds and few MiB, so they flatter: a large database misses its caches more often. They hold until the first
+//! recovery that takes its time (`costs`). Their memory comes from the database's budget, and only while as much again is free: whoever
+//! works is never refused for a measurement's sake. Where the budget has no room the kind is measured at a later look.
 
 use super::costs::Costs;
 use super::work::Work;
 use crate::ids::{Cts, PageNo, RowId};
 use crate::index::{BTreeIndex, HashIndex};
 use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, OpenOptions};
+use crate::mem::{Account, Claim};
 use crate::txn::record::{self, Reader};
 use std::io;
 use std::path::PathBuf;
@@ -27,36 +29,59 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SEGMENT_SUFFIX: &str = ".seg";
 const READ_BYTES: u64 = 4 << 20;
 const READ_AT_ONCE: u64 = 1 << 20;
-const ROOM_WORDS: usize = (16 << 20) / 8;
+const ROOM_BYTES: u64 = 16 << 20;
+const ROOM_WORDS: usize = ROOM_BYTES as usize / 8;
 const DELTAS: u32 = 50_000;
 /// Of the benchmarks' record.
 const SLOT_WORDS: usize = 25;
 const ENTRIES: u64 = 50_000;
+/// An entry takes most in the tree: 16 bytes to be sorted, 16 in the run that grows by doubling, 16 in nodes. The hash index takes 21.
+const ENTRY_BYTES: u64 = 64;
+
+/// The memory that the piece takes.
+fn room_bytes(work: Work) -> u64 {
+    match work {
+        Work::Log => READ_BYTES,
+        Work::Images => 2 * READ_BYTES,
+        Work::Deltas | Work::Slots => ROOM_BYTES,
+        Work::HashEntries | Work::TreeEntries => ENTRIES * ENTRY_BYTES,
+    }
+}
 
 /// A calibration under way.
 pub(super) struct Calibration {
     threads: usize,
     /// A segment in it is something of this database's that can be read.
     log_dir: PathBuf,
+    /// Holds nothing between steps.
+    memory: Account,
     next: usize,
 }
 
 impl Calibration {
-    pub fn new(threads: usize, log_dir: PathBuf) -> Calibration {
-        Calibration { threads: threads.max(1), log_dir, next: 0 }
+    pub fn new(threads: usize, log_dir: PathBuf, memory: Account) -> Calibration {
+        Calibration { threads: threads.max(1), log_dir, memory, next: 0 }
     }
 
-    /// Calibrates the next kind that `costs` lacks. False: there is none.
+    /// Calibrates the next kind that `costs` lacks, if there is memory for it now. False: there is none.
     pub fn step(&mut self, costs: &mut Costs, io: &Arc<dyn Io>, clock: &Arc<dyn Clock>) -> bool {
         while let Some(&work) = Work::ALL.get(self.next) {
-            self.next += 1;
-            if costs.lacks(work) {
+            if !costs.lacks(work) {
+                self.next += 1;
+                continue;
+            }
+            let bytes = room_bytes(work);
+            // As much again stays free for those who work meanwhile.
+            if self.memory.take(2 * bytes, Claim::Growth) {
+                self.memory.give(bytes);
+                self.next += 1;
                 // What cannot be read now is calibrated after the next open.
                 if let Some((amount, seconds)) = self.measure(work, io, clock).filter(|(_, seconds)| *seconds > 0.0) {
                     costs.calibrate(work, amount, seconds);
                 }
-                return true;
+                self.memory.give(bytes);
             }
+            return true;
         }
         false
     }
@@ -168,6 +193,11 @@ mod tests {
     use super::*;
     use crate::io::mem::MemClock;
     use crate::io::os::{OsClock, OsIo};
+    use crate::mem::{Budget, Kind};
+
+    fn memory(budget: &Arc<Budget>) -> Account {
+        Account::new(budget, Kind::Queries)
+    }
 
     #[test]
     fn every_kind_gets_a_cost_from_a_few_steps() {
@@ -175,7 +205,8 @@ mod tests {
         std::fs::write(dir.path().join("log-000000000001.seg"), vec![7; 64 << 10]).expect("writes");
         let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo), Arc::new(OsClock::new()));
         let mut costs = Costs::default();
-        let mut calibration = Calibration::new(2, dir.path().into());
+        let budget = Arc::new(Budget::new(1 << 30));
+        let mut calibration = Calibration::new(2, dir.path().into(), memory(&budget));
         let steps = std::iter::from_fn(|| calibration.step(&mut costs, &io, &clock).then_some(())).count();
         assert_eq!(steps, Work::COUNT);
         // A piece may be quicker than the clock's microsecond; the slow ones are not.
@@ -187,8 +218,26 @@ mod tests {
         let clock: Arc<dyn Clock> = MemClock::new();
         let io: Arc<dyn Io> = Arc::new(crate::io::mem::MemIo::new());
         let mut costs = Costs::default();
-        let mut calibration = Calibration::new(1, "/nothing".into());
+        let mut calibration = Calibration::new(1, "/nothing".into(), memory(&Arc::new(Budget::new(1 << 30))));
         while calibration.step(&mut costs, &io, &clock) {}
         assert!(Work::ALL.into_iter().all(|work| costs.per_unit(work).is_none()));
+    }
+
+    #[test]
+    fn memory_is_asked_for_and_a_kind_without_room_is_measured_later() {
+        let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo), Arc::new(OsClock::new()));
+        let (mut costs, budget) = (Costs::default(), Arc::new(Budget::new(64 << 20)));
+        let mut calibration = Calibration::new(2, "/nothing".into(), memory(&budget));
+        let others = memory(&budget);
+        assert!(others.take(40 << 20, Claim::Growth));
+        // Beside 40 MiB and a reserve of 8 twice the 16 MiB of the deltas find no room, however often it is asked.
+        for _ in 0..2 * Work::COUNT {
+            assert!(calibration.step(&mut costs, &io, &clock), "it waits for room");
+            assert_eq!(budget.used_bytes(), 40 << 20, "nothing is held between steps");
+        }
+        assert!(costs.per_unit(Work::Deltas).is_none());
+        others.give(40 << 20);
+        while calibration.step(&mut costs, &io, &clock) {}
+        assert!(costs.per_unit(Work::Deltas).is_some() && costs.per_unit(Work::HashEntries).is_some());
     }
 }

@@ -49,6 +49,7 @@ pub use work::{Work, Workload};
 
 use crate::ids::Epoch;
 use crate::io::{Clock, Io};
+use crate::mem::Account;
 use crate::replay::RecoveryStats;
 use calibrate::Calibration;
 use costs::Costs;
@@ -108,6 +109,8 @@ pub(crate) struct Opened {
     pub durable: Epoch,
     /// Where the log's files are: a calibration reads from one.
     pub log_dir: PathBuf,
+    /// What a calibration takes its memory from.
+    pub memory: Account,
 }
 
 /// What a database is like at the moment.
@@ -144,7 +147,7 @@ impl Promise {
         let replayed = opened.recovery.replay;
         let logged = Logged { bytes: replayed.bytes, deltas: replayed.items };
         let kept = Kept {
-            calibration: Some(Calibration::new(measured.threads, opened.log_dir)),
+            calibration: Some(Calibration::new(measured.threads, opened.log_dir, opened.memory)),
             trail: Trail::new(opened.log_start, opened.durable, logged),
             costs,
             last,

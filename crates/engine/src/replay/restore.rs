@@ -1,7 +1,10 @@
 //! Which tables are there, and which of their slots are free? The system table first, then every container's pages, on all cores.
 
 use super::{Meter, Phase, PhaseStats, ReplayError};
-use crate::catalog::{BadObject, Counters, Gate, Index, IndexId, Object, Schema, Table, TableDef, TableId};
+use crate::catalog::{
+    BadObject, Counters, Gate, Index, IndexId, Namespace, NamespaceId, Object, Schema, Sequence, SequenceState, Table,
+    TableDef, TableId, View,
+};
 use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, StorageId};
 use crate::mem::{PAGE_WORDS, Pages};
@@ -60,6 +63,7 @@ pub(crate) fn restore(
     let stores: Vec<Arc<Store>> = tables.tables.iter().map(|t| t.store.clone()).collect();
     let rows = surveys.restore(&stores, &mut by_container)?;
     let mut schema = tables.schema(seed, &rows)?;
+    put_others(&mut schema, &objects);
     if let Some(version) = objects.iter().find_map(|(_, object)| match object {
         Object::Counters(counters) => Some(counters.schema_version),
         _ => None,
@@ -166,6 +170,22 @@ fn read_objects(system: &Table) -> Result<Vec<(u32, Object)>, ReplayError> {
         }
     }
     Ok(objects)
+}
+
+/// What has no rows.
+fn put_others(schema: &mut Schema, objects: &[(u32, Object)]) {
+    for (id, object) in objects {
+        match object {
+            Object::Counters(_) | Object::Table(_) | Object::Index { .. } => {}
+            Object::Sequence { def, value } => {
+                let state = Arc::new(SequenceState::new(*value, false));
+                schema.put_sequence(Arc::new(Sequence { id: *id, def: def.clone(), state }));
+            }
+            Object::View(def) => schema.put_view(Arc::new(View { id: *id, def: def.clone() })),
+            Object::Namespace(name) => schema.put_namespace(Namespace { id: NamespaceId(*id), name: name.clone() }),
+            Object::Comment { object, column, text } => schema.put_comment(*object, *column, *id, text),
+        }
+    }
 }
 
 /// A table before its rows are counted.

@@ -101,6 +101,17 @@ impl Layout {
         Ok(Layout { fields: fields.collect(), words: byte.div_ceil(8), header_words })
     }
 
+    /// Whether records of the one are records of the other: each column lies where it lay and is stored alike.
+    pub fn is_same_record(&self, other: &Layout) -> bool {
+        let same = |a: &Field, b: &Field| {
+            let form = |f: &Field| (f.word, f.shift, f.null_word, f.null_bit, f.ty.field_bytes(), f.ty.is_variable());
+            form(a) == form(b)
+        };
+        self.words == other.words
+            && self.fields.len() == other.fields.len()
+            && self.fields.iter().zip(&other.fields).all(|(a, b)| same(a, b))
+    }
+
     pub fn columns(&self) -> usize {
         self.fields.len()
     }

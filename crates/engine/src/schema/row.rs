@@ -11,6 +11,20 @@ pub const LIVE: u64 = 1;
 const HEAP_BIT: u64 = 1 << 63;
 const INLINE_MAX: usize = 12;
 
+impl IntegerWord {
+    /// Its word in the record.
+    #[inline]
+    pub(crate) fn at(self) -> usize {
+        usize::from(self.word)
+    }
+
+    /// The integer of a record with these `flags` (its word 1) and this `word`; nothing if it is null or the version does not exist.
+    #[inline]
+    pub(crate) fn of(self, flags: u64, word: u64) -> Option<i64> {
+        (flags & (LIVE | self.null) == LIVE).then_some(word as i64)
+    }
+}
+
 /// A private copy of a record's persistent part, with the long values fetched or set so far on its heap.
 /// Reuse one across reads: it keeps its memory.
 #[derive(Clone, Default, Debug)]
@@ -119,7 +133,7 @@ impl Row {
     /// Whether the version exists and the column at this `Layout::integer_word` has this value.
     #[inline]
     pub(crate) fn has_integer(&self, at: IntegerWord, value: i64) -> bool {
-        self.words[1] & (LIVE | at.null) == LIVE && self.words[usize::from(at.word)] == value as u64
+        at.of(self.words[1], self.words[at.at()]) == Some(value)
     }
 
     /// Sets a column. The value must have the form of the column's type; text is given as it is to be stored.

@@ -13,9 +13,10 @@
 //! 3. While dirty, `cts` is still that of the newest committed version; it is stored once, at pre-commit, together with the owner's departure.
 //! 4. Words 0 and 1 are neither logged nor imaged; every change of the others is a logged delta (DESIGN invariant 4).
 
+use crate::ids::Cts;
 use crate::index::latch;
 use crate::mem::NodeRef;
-use crate::schema::Picks;
+use crate::schema::{IntegerWord, Picks};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
@@ -51,6 +52,11 @@ impl Head {
     /// The owner has written: the bytes in place are its uncommitted version.
     pub fn is_dirty(self) -> bool {
         self.owner & DIRTY != 0
+    }
+
+    /// Someone holds the row lock or queues for it.
+    pub fn is_wanted(self) -> bool {
+        self.owner & !DIRTY != 0
     }
 
     /// Someone queues for the row lock.
@@ -120,9 +126,28 @@ impl<'a> Slot<'a> {
         latch::end_read(&self.words[0], seen).then(|| Head::unpack(head))
     }
 
+    /// Two integers of the version in place, and its cts, if it is committed and nobody writes it now. An integer is nothing if it is null or the
+    /// version does not exist.
+    #[inline]
+    pub fn try_read_integers(&self, a: IntegerWord, b: IntegerWord) -> Option<(Cts, Option<i64>, Option<i64>)> {
+        let record = &self.words[VOLATILE_WORDS..];
+        let seen = latch::try_begin_read(&self.words[0])?;
+        let head = Head::unpack(self.words[1].load(Ordering::Relaxed));
+        let cts = Cts(record[0].load(Ordering::Relaxed));
+        let flags = record[1].load(Ordering::Relaxed);
+        let integer = |at: IntegerWord| at.of(flags, record[at.at()].load(Ordering::Relaxed));
+        let (a, b) = (integer(a), integer(b));
+        (latch::end_read(&self.words[0], seen) && !head.is_dirty()).then_some((cts, a, b))
+    }
+
     pub fn latch(&self) -> Latched<'a> {
         let seen = latch::latch(&self.words[0]);
         Latched { words: self.words, seen, changed: false }
+    }
+
+    /// Whether nothing was changed since it was latched with this ([`Latched::seen`]).
+    pub fn is_unchanged(&self, seen: u64) -> bool {
+        latch::end_read(&self.words[0], seen)
     }
 
     /// Who holds the row and where its chain begins, as of now.
@@ -148,6 +173,16 @@ pub(crate) struct Latched<'a> {
 impl Latched<'_> {
     pub fn head(&self) -> Head {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// The state that it was latched in, for [`Slot::is_unchanged`].
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// A word of the persistent part.
+    pub fn load(&self, at: usize) -> u64 {
+        self.words[VOLATILE_WORDS + at].load(Ordering::Relaxed)
     }
 
     pub fn set_head(&mut self, head: Head) {

@@ -320,6 +320,7 @@ impl Core {
     }
 
     /// Where a session's durable reads may start at the earliest.
+    #[inline]
     pub(super) fn deferred(&self) -> Cts {
         Cts(self.deferred.load(Ordering::SeqCst))
     }

@@ -7,10 +7,12 @@
 
 use super::fill::{Filling, fill};
 use super::garbage::key_of;
+use super::rows::copy_committed;
 use super::session::{KeyChange, Session};
 use super::{Error, Stop};
 use crate::catalog::{
-    Counters, Gate, Index, IndexDef, IndexId, Object, Schema, Table, TableDef, TableId, TableObject, Tree, TreeKey,
+    ConstraintKind, Counters, Gate, Index, IndexDef, IndexId, NamespaceId, Object, Schema, Table, TableDef, TableId,
+    TableObject, Tree, TreeKey,
 };
 use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
@@ -31,78 +33,141 @@ fn counters_row(system: &Table) -> RowId {
 }
 
 impl Session {
-    /// Creates a table with `indexes` in order, the primary key first.
+    /// Creates a table with `indexes` in order, the primary key first. Constraints get their ids here; a foreign key to the table itself, and to an
+    /// index of its own, is completed.
     pub fn create_table(&mut self, def: TableDef, indexes: Vec<IndexDef>) -> Result<(), Stop> {
+        self.create_table_with_id(def, indexes).map(drop)
+    }
+
+    pub fn create_table_with_id(&mut self, mut def: TableDef, indexes: Vec<IndexDef>) -> Result<TableId, Stop> {
         let mut counters = self.begin_ddl()?;
-        self.check_name(&def.name)?;
+        self.check_name_in(def.namespace, &def.name)?;
         let layout = layout_of(&def)?;
         let id = TableId(next(&mut counters.next_id));
+        let ids: Vec<IndexId> = indexes.iter().map(|_| IndexId(next(&mut counters.next_id))).collect();
+        complete_constraints(&mut counters, id, &mut def, &indexes, &ids);
         let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &layout);
         self.put_object(id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
         let mut table = Table::new(id, def, layout, Vec::new(), store, Arc::new(Gate::default()));
-        for index in indexes {
-            let index = self.put_index(&mut counters, &table, index)?;
+        for (index, id) in indexes.into_iter().zip(ids) {
+            let index = self.put_index(&mut counters, &table, id, index)?;
             let mut list = table.indexes.clone();
             list.push(index);
             table = table.with_indexes(list);
         }
-        self.change_schema(counters, |schema| schema.put(Arc::new(table)))
+        self.change_schema(counters, |schema| schema.put(Arc::new(table)))?;
+        Ok(id)
     }
 
     pub fn drop_table(&mut self, name: &str) -> Result<(), Stop> {
-        let counters = self.begin_ddl()?;
+        self.begin_ddl()?;
         let table = self.own_table(name)?;
+        self.drop_table_by_id(table.id)
+    }
+
+    /// Drops the table with its indexes and comments. What else refers to it is the caller's to drop before.
+    pub fn drop_table_by_id(&mut self, id: TableId) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        let table = self.own_table_by_id(id)?;
         self.take_alone(&table)?;
         self.remove_object(table.id.0)?;
         for index in &table.indexes {
             self.remove_object(index.id.0)?;
         }
+        let constraints = table.def.constraints.iter().map(|c| c.id);
+        let indexes = table.indexes.iter().flat_map(|i| [i.id.0, i.def.constraint]);
+        let objects: Vec<u32> = [table.id.0].into_iter().chain(indexes).chain(constraints).collect();
+        let comments = self.remove_comments(&objects)?;
         self.ddl.dropped.push(table.store.id);
-        self.change_schema(counters, |schema| schema.remove(name))
+        self.change_schema(counters, |schema| {
+            schema.remove_table(id);
+            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+        })
+    }
+
+    pub fn truncate(&mut self, name: &str) -> Result<(), Stop> {
+        self.begin_ddl()?;
+        let table = self.own_table(name)?;
+        self.truncate_by_id(table.id)
     }
 
     /// Gives the table a new, empty storage.
-    pub fn truncate(&mut self, name: &str) -> Result<(), Stop> {
-        let mut counters = self.begin_ddl()?;
-        let table = self.own_table(name)?;
+    pub fn truncate_by_id(&mut self, id: TableId) -> Result<(), Stop> {
+        let table = {
+            self.begin_ddl()?;
+            self.own_table_by_id(id)?
+        };
         self.take_alone(&table)?;
+        self.renew(&table, table.def.clone()).map(drop)
+    }
+
+    /// Gives the table another definition and a new, empty storage for it; its indexes are those whose columns are all there.
+    pub(super) fn renew(&mut self, table: &Arc<Table>, mut def: TableDef) -> Result<Arc<Table>, Stop> {
+        let mut counters = self.begin_ddl()?;
+        let layout = layout_of(&def)?;
+        complete_constraints(&mut counters, table.id, &mut def, &[], &[]);
         let storage = self.next_storage(&mut counters);
-        let store = self.new_store(storage, &table.layout);
-        self.change_object(table.id.0, &Object::Table(TableObject { storage, def: table.def.clone() }))?;
+        let store = self.new_store(storage, &layout);
+        self.change_object(table.id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
         let seed = self.core.hash_seed;
         let budget = self.core.budget.clone();
         let empty = |i: &Arc<Index>| {
-            let index = Index::new(i.id, i.def.clone(), &table.def, &table.layout, seed, 0);
+            let index = Index::new(i.id, i.def.clone(), &def, &layout, seed, 0);
             index.inspect(|index| index.charge_to(&budget)).map(Arc::new)
         };
         let indexes = table.indexes.iter().map(empty).collect::<Result<_, _>>().map_err(Error::LimitExceeded)?;
-        let (def, layout) = (table.def.clone(), table.layout.clone());
-        let emptied = Table::new(table.id, def, layout, indexes, store, table.gate.clone());
+        let emptied = Arc::new(Table::new(table.id, def, layout, indexes, store, table.gate.clone()));
         self.ddl.dropped.push(table.store.id);
-        self.change_schema(counters, |schema| schema.put(Arc::new(emptied)))
+        self.change_schema(counters, |schema| schema.put(emptied.clone()))?;
+        Ok(emptied)
     }
 
     pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), Stop> {
-        let mut counters = self.begin_ddl()?;
+        self.begin_ddl()?;
         let table = self.own_table(table)?;
-        self.check_name(&def.name)?;
+        self.create_index_on(table.id, def).map(drop)
+    }
+
+    pub fn create_index_on(&mut self, table: TableId, def: IndexDef) -> Result<IndexId, Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.own_table_by_id(table)?;
+        self.check_name_in(table.def.namespace, &def.name)?;
         self.take_alone(&table)?;
-        let index = self.put_index(&mut counters, &table, def)?;
+        let id = IndexId(next(&mut counters.next_id));
+        let index = self.put_index(&mut counters, &table, id, def)?;
         self.build(&table, &index)?;
         let mut indexes = table.indexes.clone();
-        indexes.push(index);
-        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))
+        // The primary key's index comes first, as after a restart.
+        let at = if index.def.primary { 0 } else { indexes.len() };
+        indexes.insert(at, index);
+        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))?;
+        Ok(id)
     }
 
     pub fn drop_index(&mut self, name: &str) -> Result<(), Stop> {
+        self.begin_ddl()?;
+        let found = self.schema().index(name).map(|(_, i)| i.id);
+        self.drop_index_by_id(found.ok_or_else(|| Error::UndefinedIndex(name.into()))?)
+    }
+
+    pub fn drop_index_by_id(&mut self, id: IndexId) -> Result<(), Stop> {
         let counters = self.begin_ddl()?;
-        let found = self.schema().index(name).map(|(t, i)| (t.clone(), i.id));
-        let (table, id) = found.ok_or_else(|| Error::UndefinedIndex(name.into()))?;
+        let table = self.table_of_index(id)?;
         self.take_alone(&table)?;
         self.remove_object(id.0)?;
+        let gone = table.indexes.iter().filter(|i| i.id == id).flat_map(|i| [i.id.0, i.def.constraint]);
+        let comments = self.remove_comments(&gone.collect::<Vec<_>>())?;
         let indexes = table.indexes.iter().filter(|i| i.id != id).cloned().collect();
-        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))
+        self.change_schema(counters, |schema| {
+            schema.put(Arc::new(table.with_indexes(indexes)));
+            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+        })
+    }
+
+    pub(super) fn table_of_index(&self, id: IndexId) -> Result<Arc<Table>, Stop> {
+        let table = self.schema().tables().find(|t| t.indexes.iter().any(|i| i.id == id)).cloned();
+        Ok(table.ok_or_else(|| Error::UndefinedIndex(id.0.to_string()))?)
     }
 
     /// Takes the DDL lock and starts from the schema that is current under it.
@@ -140,8 +205,8 @@ impl Session {
         Ok(())
     }
 
-    fn check_name(&self, name: &str) -> Result<(), Stop> {
-        if self.schema().has_relation(name) {
+    pub(super) fn check_name_in(&self, namespace: NamespaceId, name: &str) -> Result<(), Stop> {
+        if self.schema().has_relation_in(namespace, name) {
             return Err(Error::DuplicateRelation(name.into()).into());
         }
         Ok(())
@@ -149,6 +214,10 @@ impl Session {
 
     pub(super) fn own_table(&self, name: &str) -> Result<Arc<Table>, Stop> {
         Ok(self.schema().table(name).cloned().ok_or_else(|| Error::UndefinedTable(name.into()))?)
+    }
+
+    pub(super) fn own_table_by_id(&self, id: TableId) -> Result<Arc<Table>, Stop> {
+        Ok(self.schema().table_by_id(id).cloned().ok_or_else(|| Error::UndefinedTable(id.0.to_string()))?)
     }
 
     /// An id that no page was ever allocated for, committed or not: allocations stay in the log when what they were for is rolled back.
@@ -186,18 +255,26 @@ impl Session {
 
     // ---- rows of the system table
 
-    fn put_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
+    pub(super) fn put_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
         let system = self.core.system.clone();
         let mut row = object.to_row(&system, id);
         self.insert(&system, &mut row).map(drop)
     }
 
-    fn put_index(&mut self, counters: &mut Counters, table: &Table, def: IndexDef) -> Result<Arc<Index>, Stop> {
-        self.check_name(&def.name)?;
+    fn put_index(
+        &mut self,
+        counters: &mut Counters,
+        table: &Table,
+        id: IndexId,
+        mut def: IndexDef,
+    ) -> Result<Arc<Index>, Stop> {
+        self.check_name_in(table.def.namespace, &def.name)?;
+        if def.constraint == IndexDef::CONSTRAINT {
+            def.constraint = next(&mut counters.next_id);
+        }
         if def.columns.len() > KEY_COLUMNS_MAX {
             return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
         }
-        let id = IndexId(next(&mut counters.next_id));
         let index = self.new_index(id, &def, table, table.slots())?;
         self.put_object(id.0, &Object::Index { table: table.id, def })?;
         Ok(Arc::new(index))
@@ -218,15 +295,19 @@ impl Session {
     }
 
     /// The row of an object. Only the DDL lock's holder changes system rows, so the newest versions are looked at.
-    fn find_object(&mut self, id: u32) -> RowId {
+    pub(super) fn find_object(&mut self, id: u32) -> RowId {
+        self.find_object_if_any(id).expect("invariant: every object of the schema has its row")
+    }
+
+    /// Whoever does not hold the DDL lock finds what is committed.
+    pub(super) fn find_object_if_any(&mut self, id: u32) -> Option<RowId> {
         let system = self.core.system.clone();
         let primary = &system.store.primary;
         let mut row = Row::default();
-        let found = (0..primary.high_water()).filter_map(|at| primary.nth(at)).find(|&at| {
-            primary.slot(at).copy(row.start_copy(primary.persistent_words()));
+        (0..primary.high_water()).filter_map(|at| primary.nth(at)).find(|&at| {
+            copy_committed(&self.core, self.no, primary, at, &mut row);
             row.is_live() && row.get(&system.layout, 0) == crate::schema::Value::Int(i64::from(id))
-        });
-        found.expect("invariant: every object of the schema has its row")
+        })
     }
 
     pub(super) fn change_object(&mut self, id: u32, object: &Object) -> Result<(), Stop> {
@@ -234,14 +315,14 @@ impl Session {
         self.change_row(at, id, object)
     }
 
-    fn change_row(&mut self, at: RowId, id: u32, object: &Object) -> Result<(), Stop> {
+    pub(super) fn change_row(&mut self, at: RowId, id: u32, object: &Object) -> Result<(), Stop> {
         let system = self.core.system.clone();
         let mut old = Row::default();
         self.lock_newest(&system, at, &mut old)?;
         self.update(&system, at, &old, &mut object.to_row(&system, id))
     }
 
-    fn remove_object(&mut self, id: u32) -> Result<(), Stop> {
+    pub(super) fn remove_object(&mut self, id: u32) -> Result<(), Stop> {
         let system = self.core.system.clone();
         let at = self.find_object(id);
         let mut old = Row::default();
@@ -252,7 +333,7 @@ impl Session {
     // ---- building an index
 
     /// Enters every linked version of every row: older snapshots will use the index too. The table is this transaction's alone.
-    fn build(&mut self, table: &Arc<Table>, index: &Arc<Index>) -> Result<(), Stop> {
+    pub(super) fn build(&mut self, table: &Arc<Table>, index: &Arc<Index>) -> Result<(), Stop> {
         let core = self.core.clone();
         let aged = fill(&[Filling::new(table, std::slice::from_ref(index))], core.crew, &self.builder())?;
         aged.into_iter().try_for_each(|(_, id)| self.enter_versions(table, index, id))
@@ -261,7 +342,8 @@ impl Session {
     /// Enters a row that has older versions.
     fn enter_versions(&mut self, table: &Arc<Table>, index: &Arc<Index>, id: RowId) -> Result<(), Stop> {
         let versions = self.core.versions(table, id);
-        for (age, mut version) in versions.into_iter().enumerate().filter(|(_, v)| v.is_live()) {
+        let versions = versions.into_iter().map(|version| version.row);
+        for (age, mut version) in versions.enumerate().filter(|(_, v)| v.is_live()) {
             self.core.fetch_key_columns(table, index, &mut version);
             let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
             // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
@@ -316,12 +398,43 @@ impl Session {
     }
 }
 
-fn next(counter: &mut u32) -> u32 {
+/// Gives new constraints their ids, and completes what refers to the table that is being made.
+pub(super) fn complete_constraints(
+    counters: &mut Counters,
+    id: TableId,
+    def: &mut TableDef,
+    indexes: &[IndexDef],
+    ids: &[IndexId],
+) {
+    for constraint in &mut def.constraints {
+        if constraint.id == 0 {
+            constraint.id = next(&mut counters.next_id);
+        }
+        if let ConstraintKind::Foreign(key) = &mut constraint.kind
+            && key.parent == TableId(0)
+        {
+            key.parent = id;
+            let columns = |i: &IndexDef| i.columns.iter().map(|c| c.column).collect::<Vec<_>>();
+            let mut sorted = key.parent_columns.clone();
+            sorted.sort_unstable();
+            let same = |i: &&IndexDef| {
+                let mut own = columns(i);
+                own.sort_unstable();
+                i.unique && own == sorted
+            };
+            if let Some(at) = indexes.iter().position(|i| same(&i)) {
+                key.parent_index = ids[at];
+            }
+        }
+    }
+}
+
+pub(super) fn next(counter: &mut u32) -> u32 {
     *counter += 1;
     *counter - 1
 }
 
-fn layout_of(def: &TableDef) -> Result<Layout, Error> {
+pub(super) fn layout_of(def: &TableDef) -> Result<Layout, Error> {
     if def.columns.len() > COLUMNS_MAX {
         return Err(Error::LimitExceeded(format!("tables can have at most {COLUMNS_MAX} columns")));
     }

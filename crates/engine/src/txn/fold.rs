@@ -18,17 +18,24 @@
 //!    latch, or copies as an optimist and asks the fold word afterwards (`Core::read_older`): a freed node's memory may be another's by then.
 //! 4. Uncommitted nodes are not touched, nor those that lead to them. A rollback unlinks its nodes under the fold word too, and frees them
 //!    at once.
-//!
-//! Not folded: deleted rows and long values that an update replaced. They keep their slots until the floor has passed them.
+//! 5. A deleted row's slot, or a long value's, is given back once no live version in its chain is needed: to whoever may still look at it the row is
+//!    dead, and the chain that says so stays, below that of the slot's next row. So only the node is left of its item. Nobody holds or wants its
+//!    lock then, and nobody takes the lock of a dead row (`Session::lock_newest`): who finds it through an entry that he read before finds it dead
+//!    or another row, and looks at the key again.
+//! 6. Whoever sees a version that has a long value has a snapshot from before the value was unlinked, and not from before it was written. A deleted
+//!    row's values go after its entries, whose keys are read from them. Of a version that nobody needs the values may be gone while it is linked:
+//!    nobody reads them but to compare a key, and what is told of it then is not believed (`Core::some_version_has`, `verdict`).
 
 use super::core::Core;
 use super::garbage::{Batch, Garbage, Leftover, remove_entry};
 use super::version::{self, Node};
+use crate::catalog::{Index, Table, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::index::latch;
 use crate::mem::{ArenaCursor, Claim, NodeRef};
 use crate::planted::{self, Bug};
-use crate::table::Container;
+use crate::schema::LIVE;
+use crate::table::{Container, PRIMARY};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes that are folded together: what is listed of them is not charged, so it is some hundred KiB.
@@ -44,7 +51,7 @@ pub(crate) struct Horizon {
 
 impl Horizon {
     /// Whether a snapshot, now or later, reads the version that was current from `from` to `to`.
-    fn is_needed(&self, from: Cts, to: Cts) -> bool {
+    pub(super) fn is_needed(&self, from: Cts, to: Cts) -> bool {
         let next = self.snapshots.partition_point(|snapshot| *snapshot < from);
         let is_seen = self.snapshots.get(next).is_some_and(|snapshot| *snapshot < to);
         to > self.limit || is_seen && !planted::is(Bug::FoldNeeded)
@@ -71,20 +78,39 @@ impl FoldWords {
     }
 }
 
-/// A node that an item would have folded.
+/// A node that an item would have folded, or whose slot it would give back.
 #[derive(Clone, Copy)]
 struct Wanted {
+    cts: Cts,
     storage: StorageId,
     container: u16,
     row: RowId,
     node: NodeRef,
+    leftover: Leftover,
     /// Its item, and of a batch its write.
     item: usize,
     write: usize,
 }
 
-/// What became of a wanted node: the item and the write, and where the node is now, if anywhere.
-type Outcome = (usize, usize, Option<NodeRef>);
+/// What became of a wanted node, of that item and write.
+type Outcome = (usize, usize, Fate);
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Folded,
+    /// It lies elsewhere now.
+    Moved(NodeRef),
+    /// It stays, and its slot was given back.
+    SlotFreed,
+}
+
+/// Which versions have a key that the row had before.
+enum Bearer {
+    None,
+    /// One that a snapshot needs, or that is not committed.
+    Older,
+    Younger,
+}
 
 impl Core {
     /// Folds the nodes of items that the floor holds back; gives those that are still needed, in their order.
@@ -92,30 +118,32 @@ impl Core {
         let mut kept = Vec::with_capacity(items.len());
         let (mut part, mut writes) = (Vec::new(), 0);
         for item in items {
-            writes += item.writes();
-            part.push(item);
-            if writes >= PART_WRITES {
+            // A deleted row's values stay with it.
+            if writes >= PART_WRITES && !item.is_value() {
                 kept.append(&mut self.fold_part(std::mem::take(&mut part), horizon));
                 writes = 0;
             }
+            writes += item.writes();
+            part.push(item);
         }
         kept.append(&mut self.fold_part(part, horizon));
         kept
     }
 
     fn fold_part(&self, items: Vec<Garbage>, horizon: &Horizon) -> Vec<Garbage> {
-        let mut wanted = Vec::with_capacity(items.len());
+        let (mut nodes, mut slots) = (Vec::with_capacity(items.len()), Vec::new());
         for (at, item) in items.iter().enumerate() {
-            note_wanted(item, at, &mut wanted);
+            note_wanted(item, at, &mut nodes, &mut slots);
         }
-        wanted.sort_unstable_by_key(|w| (w.row.0, w.node.0));
-        let mut outcomes = self.fold_rows(&wanted, horizon);
+        nodes.sort_unstable_by_key(|w| (w.row.0, w.node.0));
+        let mut outcomes = self.fold_rows(&nodes, horizon);
+        self.free_slots(&slots, horizon, &mut outcomes);
         outcomes.sort_unstable_by_key(|(item, write, _)| (*item, *write));
         let mut kept = Vec::with_capacity(items.len());
         for (at, item) in items.into_iter().enumerate() {
             let from = outcomes.partition_point(|(item, ..)| *item < at);
             let to = outcomes.partition_point(|(item, ..)| *item <= at);
-            kept.extend(self.rest_of(item, &outcomes[from..to]));
+            kept.extend(self.rest_of(item, &outcomes[from..to], horizon));
         }
         kept
     }
@@ -135,33 +163,108 @@ impl Core {
         outcomes
     }
 
+    /// Gives back the slots that nobody needs, a deleted row's before those of its values.
+    fn free_slots(&self, slots: &[Wanted], horizon: &Horizon, outcomes: &mut Vec<Outcome>) {
+        let stores = self.stores.read();
+        // The commit of the last row that stays: its values stay too.
+        let mut stays = None;
+        for wanted in slots {
+            let is_row = wanted.container == PRIMARY;
+            if !is_row && wanted.leftover == Leftover::Deleted && stays == Some((wanted.cts, wanted.storage)) {
+                continue;
+            }
+            let container = stores.get(&wanted.storage).and_then(|store| store.container(wanted.container));
+            let is_free = container.is_some_and(|container| {
+                let is_free = self.is_dead_to_all(container, wanted, horizon);
+                if is_free {
+                    self.forget_row(wanted.storage, container, wanted.row);
+                }
+                is_free
+            });
+            if is_free {
+                outcomes.push((wanted.item, wanted.write, Fate::SlotFreed));
+            }
+            if is_row {
+                stays = (!is_free).then_some((wanted.cts, wanted.storage));
+            }
+        }
+    }
+
+    /// Whether the wanted node made the slot's newest version, which is dead and nobody's, and no older one that lives is needed.
+    fn is_dead_to_all(&self, container: &Container, wanted: &Wanted, horizon: &Horizon) -> bool {
+        let latched = container.slot(wanted.row).latch();
+        let head = latched.head();
+        let mut flags = latched.load(1);
+        if head.node != wanted.node || head.is_wanted() || flags & LIVE != 0 {
+            return false;
+        }
+        let mut at = head.node;
+        while !at.is_none() {
+            let node = Node::new(&self.arena, at);
+            let until = Cts(node.stamp());
+            flags = node.flags_below(flags);
+            let from = node.prev_cts().unwrap_or(until);
+            if flags & LIVE != 0 && horizon.is_needed(from, until) {
+                return false;
+            }
+            at = node.next();
+        }
+        true
+    }
+
     /// What is left of an item when those of its nodes are gone or have moved.
-    fn rest_of(&self, item: Garbage, outcomes: &[Outcome]) -> Option<Garbage> {
+    fn rest_of(&self, item: Garbage, outcomes: &[Outcome], horizon: &Horizon) -> Option<Garbage> {
         match item {
-            Garbage::Row { cts, leftover, storage, container, row, .. } if !outcomes.is_empty() => {
-                let node = outcomes[0].2?;
+            Garbage::Row { cts, leftover, storage, container, row, node } if !outcomes.is_empty() => {
+                let (leftover, node) = match outcomes[0].2 {
+                    Fate::Folded => return None,
+                    Fate::Moved(to) => (leftover, to),
+                    Fate::SlotFreed => (Leftover::Node, node),
+                };
                 Some(Garbage::Row { cts, leftover, storage, container, row, node })
             }
             Garbage::Batch(batch) => batch.after(outcomes).map(Garbage::Batch),
-            Garbage::Key { ref table, ref index, ref key, row, .. } => {
+            Garbage::Key { cts, ref table, ref index, ref key, row } => {
                 let stores = self.stores.read();
-                if !stores.contains_key(&table.store.id) || self.some_version_has(table, index, key, row) {
+                if !stores.contains_key(&table.store.id) {
                     return Some(item);
                 }
-                // Asked again under the entry's latch.
-                remove_entry(self, table, index, key, row);
+                let is_needed = match self.who_has(table, index, key, row, cts, horizon) {
+                    Bearer::None => false,
+                    Bearer::Older => return Some(item),
+                    Bearer::Younger => true,
+                };
+                if !is_needed {
+                    // Asked again under the entry's latch.
+                    remove_entry(self, table, index, key, row);
+                }
                 None
             }
             item => Some(item),
         }
     }
+
+    /// Who needs the entry of a key that the row had before `cts`. A younger version that is committed leaves an item of its own for it.
+    fn who_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId, cts: Cts, horizon: &Horizon) -> Bearer {
+        let mut bearer = Bearer::None;
+        for version in self.versions_with(table, index, key, row) {
+            if version.is_committed && version.until > cts {
+                return Bearer::Younger;
+            }
+            if version.until == Cts::MAX || horizon.is_needed(version.row.cts(), version.until) {
+                bearer = Bearer::Older;
+            }
+        }
+        bearer
+    }
 }
 
-/// Lists the nodes that the item may fold: those that lead from one live version to another.
-fn note_wanted(item: &Garbage, at: usize, wanted: &mut Vec<Wanted>) {
+/// Lists the nodes that the item may fold, and the slots that it may give back.
+fn note_wanted(item: &Garbage, at: usize, nodes: &mut Vec<Wanted>, slots: &mut Vec<Wanted>) {
     let mut note = |item: &Garbage, write| {
-        if let Garbage::Row { leftover: Leftover::Node, storage, container, row, node, .. } = *item {
-            wanted.push(Wanted { storage, container, row, node, item: at, write });
+        if let Garbage::Row { cts, leftover, storage, container, row, node } = *item {
+            let wanted = Wanted { cts, storage, container, row, node, leftover, item: at, write };
+            if leftover == Leftover::Node { nodes.push(wanted) } else { slots.push(wanted) }
         }
     };
     match item {
@@ -205,7 +308,7 @@ impl Fold<'_> {
                 fold.get_or_insert_with(|| latch::latch(word));
                 core.has_companions.store(true, Ordering::Relaxed);
                 if newer.absorb(&node, container.persistent_words(), allocate, |node| freed.add(node)) {
-                    self.outcomes.push((own.item, own.write, None));
+                    self.outcomes.push((own.item, own.write, Fate::Folded));
                     continue;
                 }
             } else if arena.is_sparse(at)
@@ -218,7 +321,7 @@ impl Fold<'_> {
                 }
                 node.companion().into_iter().for_each(|node| freed.add(node));
                 freed.add(at);
-                self.outcomes.push((own.item, own.write, Some(copy.at())));
+                self.outcomes.push((own.item, own.write, Fate::Moved(copy.at())));
                 newer = Some(copy);
                 continue;
             }
@@ -237,10 +340,15 @@ fn may_fold(horizon: &Horizon, newer: &Node<'_>, older: &Node<'_>) -> bool {
 impl Batch {
     /// The writes whose nodes are still there, where they are now; nothing if none is left.
     fn after(mut self: Box<Self>, outcomes: &[Outcome]) -> Option<Box<Batch>> {
-        let moved = outcomes.iter().filter_map(|(_, write, node)| node.map(|node| (*write, node)));
-        moved.for_each(|(write, node)| self.move_node(write, node));
-        let gone = outcomes.iter().filter(|(_, _, node)| node.is_none());
-        self.without(gone.map(|(_, write, _)| *write))
+        for &(_, write, fate) in outcomes {
+            match fate {
+                Fate::Folded => {}
+                Fate::Moved(to) => self.move_node(write, to),
+                Fate::SlotFreed => self.keep_node_only(write),
+            }
+        }
+        let folded = outcomes.iter().filter(|(_, _, fate)| matches!(fate, Fate::Folded));
+        self.without(folded.map(|(_, write, _)| *write))
     }
 
     /// The writes that are not done, with their positions.

@@ -14,7 +14,7 @@
 //! other's. What threads leave that do little else, the upkeep's thread does.
 
 use super::core::Core;
-use super::session::Write;
+use super::session::{Change, Write};
 use super::sessions::Ended;
 use super::version::{self, Node};
 use crate::catalog::{Index, Table, Tree, TreeKey};
@@ -36,8 +36,10 @@ use std::task::{Context, Waker};
 pub(super) enum Leftover {
     /// A node below the floor.
     Node,
-    /// As `Node`, and the row is deleted: entries and slot.
+    /// As `Node`, and the row is deleted: entries and slot. A long value of a deleted row: its slot, after the row's entries.
     Deleted,
+    /// As `Node`, and the long value is replaced by another: its slot.
+    Replaced,
 }
 
 pub(super) enum Garbage {
@@ -93,6 +95,11 @@ impl Batch {
 
     pub(super) fn move_node(&mut self, write: usize, node: NodeRef) {
         self.writes[write].node = node;
+    }
+
+    /// The slot that the write freed is given back: of the write only its node is left.
+    pub(super) fn keep_node_only(&mut self, write: usize) {
+        self.writes[write].change = Change::Update;
     }
 
     /// The batch without those writes, which come in ascending order; nothing if none is left.
@@ -180,7 +187,13 @@ impl GarbageQueue {
 
     fn front_is_deleted(&self) -> bool {
         let front = self.held.front().or_else(|| self.pieces.front()?.front());
-        matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted, .. }))
+        matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted | Leftover::Replaced, .. }))
+    }
+
+    /// A long value's slot: it is looked at together with the row that it was of.
+    fn front_is_value(&self) -> bool {
+        let front = self.held.front().or_else(|| self.pieces.front()?.front());
+        front.is_some_and(Garbage::is_value)
     }
 
     pub(super) fn push_back(&mut self, item: Garbage) {
@@ -250,7 +263,7 @@ impl GarbageQueue {
         }
         let held = std::mem::take(&mut self.held);
         let most = items.len().saturating_add(most);
-        while items.len() < most && self.front_cts().is_some_and(|cts| cts <= limit) {
+        while self.front_cts().is_some_and(|cts| cts <= limit) && (items.len() < most || self.front_is_value()) {
             items.extend(self.pop_front());
         }
         self.held = held;
@@ -281,6 +294,14 @@ impl GarbageQueue {
 
 fn bytes_of(items: usize) -> u64 {
     (items * size_of::<Garbage>()) as u64
+}
+
+/// A copy of a row's version.
+pub(super) struct Version {
+    pub row: Row,
+    /// The timestamp of the next one; MAX: there is none, or it is not committed.
+    pub until: Cts,
+    pub is_committed: bool,
 }
 
 /// All queues of a database.
@@ -316,6 +337,11 @@ impl Garbage {
             Garbage::Row { cts, .. } | Garbage::Key { cts, .. } | Garbage::Storage { cts, .. } => *cts,
             Garbage::Batch(batch) => batch.cts,
         }
+    }
+
+    /// A long value of a deleted row.
+    pub(super) fn is_value(&self) -> bool {
+        matches!(self, Garbage::Row { leftover: Leftover::Deleted, container, .. } if *container != PRIMARY)
     }
 
     pub(super) fn writes(&self) -> usize {
@@ -372,14 +398,14 @@ impl<'c> Sweep<'c> {
             Garbage::Row { leftover, storage, container, row, node, .. } => {
                 self.find_store(storage);
                 // Value containers have rows of the same ids in other pages: an id names one slot of the database.
-                let is_done = leftover != Leftover::Deleted && self.is_cut(storage, row);
+                let is_done = leftover == Leftover::Node && self.is_cut(storage, row);
                 if let Some(store) = self.store.as_ref().filter(|_| !is_done) {
                     let container =
                         store.container(container).expect("invariant: a write names a container of its storage");
                     if !self.core.cut(container, row, node, self.floor, leftover) {
                         return Some(item);
                     }
-                    if leftover == Leftover::Deleted {
+                    if leftover != Leftover::Node {
                         self.core.forget_row(storage, container, row);
                     }
                 }
@@ -615,7 +641,7 @@ impl Core {
     fn cut(&self, container: &Container, row: RowId, node: NodeRef, floor: Cts, leftover: Leftover) -> bool {
         let mut latched = container.slot(row).latch();
         let head = latched.head();
-        if leftover == Leftover::Deleted && (head.owner().is_some() || head.is_waited()) {
+        if leftover != Leftover::Node && head.is_wanted() {
             return false;
         }
         let old = |at: NodeRef| {
@@ -644,7 +670,7 @@ impl Core {
     }
 
     /// Removes a deleted row's entries and frees its slot.
-    fn forget_row(&self, storage: StorageId, container: &Container, row: RowId) {
+    pub(super) fn forget_row(&self, storage: StorageId, container: &Container, row: RowId) {
         if container.number == PRIMARY {
             let schema = self.schema.load();
             if let Some(table) = schema.tables().find(|t| t.store.id == storage).filter(|t| !t.indexes.is_empty()) {
@@ -696,34 +722,55 @@ fn remove_exactly(index: &Index, key: &TreeKey, row: RowId, needed: impl FnOnce(
 }
 
 impl Core {
-    /// Whether the newest or any older version that is still linked needs this key's entry. Under the slot's latch nothing linked is freed.
+    /// Whether the newest or any older version that a snapshot may see needs this key's entry. Of one that nobody sees the long values may be gone,
+    /// and what is read in their place may look like any key.
     pub(super) fn some_version_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId) -> bool {
+        let horizon = std::cell::OnceCell::new();
+        self.versions_with(table, index, key, row).any(|version| {
+            version.until == Cts::MAX
+                || horizon.get_or_init(|| self.sessions.horizon(&self.log)).is_needed(version.row.cts(), version.until)
+        })
+    }
+
+    /// The linked versions of the row, newest first, that have the key as far as its entry tells.
+    pub(super) fn versions_with<'k>(
+        &'k self,
+        table: &'k Table,
+        index: &'k Index,
+        key: &'k TreeKey,
+        row: RowId,
+    ) -> impl Iterator<Item = Version> + 'k {
         let mut buf = KeyBuf::default();
-        self.versions(table, row).into_iter().any(|mut version| {
-            version.is_live() && {
-                self.fetch_key_columns(table, index, &mut version);
-                same_entry(index, &key_of(index, &table.layout, &version, &mut buf), key)
-            }
+        self.versions(table, row).into_iter().filter_map(move |mut version| {
+            let has_key = version.row.is_live() && {
+                self.fetch_key_columns(table, index, &mut version.row);
+                same_entry(index, &key_of(index, &table.layout, &version.row, &mut buf), key)
+            };
+            has_key.then_some(version)
         })
     }
 
     /// Copies of all linked versions, newest first.
-    pub(crate) fn versions(&self, table: &Table, row: RowId) -> Vec<Row> {
+    pub(super) fn versions(&self, table: &Table, row: RowId) -> Vec<Version> {
         let container = &table.store.primary;
         let latched = container.slot(row).latch();
         let mut record = Row::default();
         latched.copy(record.start_copy(container.persistent_words()));
-        let mut versions = vec![record.clone()];
+        let mut versions = Vec::new();
+        let mut until = Cts::MAX;
         let mut at = latched.head().node;
         while !at.is_none() {
             let node = Node::new(&self.arena, at);
+            let is_committed = node.stamp() != version::UNSTAMPED;
+            versions.push(Version { row: record.clone(), until, is_committed });
+            until = Cts(node.stamp());
             node.undo(&mut record.words);
             if let Some(cts) = node.prev_cts() {
                 record.words[0] = cts.0;
             }
-            versions.push(record.clone());
             at = node.next();
         }
+        versions.push(Version { row: record, until, is_committed: true });
         versions
     }
 }

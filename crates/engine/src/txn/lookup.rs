@@ -91,7 +91,81 @@ impl Lookup {
     }
 }
 
+/// One integer of rows found by a unique index over one integer: the shortest way from a key to a value. Made once, for many searches.
+#[derive(Clone, Debug)]
+pub struct IntegerLookup {
+    lookup: Lookup,
+    key: IntegerWord,
+    value: IntegerWord,
+}
+
+impl IntegerLookup {
+    /// `None` if the index is not over one column of eight-byte integers, or `column` is no such column.
+    pub fn new(table: &Arc<Table>, index: &Arc<Index>, column: u16) -> Option<IntegerLookup> {
+        let lookup = Lookup::new(table, index, [column]);
+        let (key, value) = (lookup.integer?, table.layout.integer_word(column)?);
+        Some(IntegerLookup { lookup, key, value })
+    }
+
+    /// The integer of the row with this key, and its version's cts, if the row's newest version is the one that the snapshot sees and the index
+    /// leads straight to it. Without a call: how many of these a processor has under way depends on how short they are.
+    #[inline(always)]
+    fn try_read(&self, snapshot: Cts, key: i64) -> Option<(Cts, Option<i64>)> {
+        let Lookup { table, index, .. } = &self.lookup;
+        let Tree::Hash(tree) = &index.tree else { return None };
+        let container = &table.store.primary;
+        let row = tree.guess(index.spec.hash_integer(key))?;
+        let (cts, met, value) = container.slot(row).try_read_integers(self.key, self.value)?;
+        let is_it = met == Some(key) && cts <= snapshot && snapshot >= container.visible_from();
+        is_it.then_some((cts, value))
+    }
+}
+
 impl Session {
+    /// The integer of the row with this key, as a transaction of its own: `Some(None)` if it is null, `None` if there is no such row. With it
+    /// comes what an answer must wait for, if it is not durable. Nothing is copied but what is looked at, so that a processor has several of
+    /// these under way at a time.
+    #[inline]
+    pub fn read_integer(&mut self, lookup: &IntegerLookup, key: i64) -> Result<(Option<Option<i64>>, Cts), Stop> {
+        // At the durable horizon, and over before anybody could ask: a transaction that leaves nothing in the session.
+        if let Some(snapshot) = self.resume_kept() {
+            let found = lookup.try_read(snapshot, key);
+            self.place().pause();
+            if let Some((_, value)) = found {
+                return Ok((Some(value), Cts::ZERO));
+            }
+        }
+        self.read_integer_longer(lookup, key)
+    }
+
+    #[inline(never)]
+    fn read_integer_longer(&mut self, lookup: &IntegerLookup, key: i64) -> Result<(Option<Option<i64>>, Cts), Stop> {
+        self.begin_read();
+        let found = self.find_integer(lookup, key);
+        Ok((found, self.commit()?.cts))
+    }
+
+    /// As `read_integer`, in a transaction.
+    #[inline]
+    pub fn find_integer(&mut self, lookup: &IntegerLookup, key: i64) -> Option<Option<i64>> {
+        match lookup.try_read(self.snapshot, key) {
+            Some((cts, value)) => {
+                self.dependency = self.dependency.max(cts);
+                Some(value)
+            }
+            None => self.find_integer_longer(lookup, key),
+        }
+    }
+
+    #[inline(never)]
+    fn find_integer_longer(&mut self, lookup: &IntegerLookup, key: i64) -> Option<Option<i64>> {
+        let mut row = std::mem::take(&mut self.row_a);
+        let found = self.look_up_longer(&lookup.lookup, key, &mut row);
+        let value = found.map(|_| row.integer(lookup.value));
+        self.row_a = row;
+        value
+    }
+
     /// `look_up_integer` as a transaction of its own. With the row comes what an answer must wait for, if it is not durable.
     #[inline]
     pub fn look_up_once(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Result<(Option<RowId>, Cts), Stop> {

@@ -13,10 +13,14 @@
 //! | `fold` | which versions nobody needs though an old snapshot stands |
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
+//! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `reader` | reading at a session's snapshot from other threads |
-//! | `ddl` | changing the schema |
+//! | `ddl` | changing the schema: tables and indexes |
+//! | `objects` | changing the schema: definitions, sequences, views, name spaces |
+//! | `sequences` | which value comes next |
+//! | `keys` | rows by key as they are now, for foreign keys |
 //! | `load` | filling an empty table with many rows |
 //!
 //! Invariants (those of the modules aside):
@@ -39,17 +43,22 @@ pub(crate) mod core;
 mod values;
 mod fill;
 mod session;
+mod savepoint;
 mod rows;
 mod lookup;
 mod reader;
 mod ddl;
+mod objects;
+mod sequences;
+mod keys;
 mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
-pub use lookup::Lookup;
+pub use lookup::{IntegerLookup, Lookup};
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
+pub use savepoint::Savepoint;
 pub use session::Session;
 pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};

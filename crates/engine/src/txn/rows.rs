@@ -13,6 +13,7 @@ use crate::index::{Conflict, Cursor, Direction as TreeDirection, Entries, Probe}
 use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
+use crate::sync::Spin;
 use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ fn wait_for_release(slot: Slot<'_>) {
 
 /// Copies the newest committed version, or the session's own uncommitted one.
 #[inline]
-fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
+pub(super) fn copy_committed(core: &Core, me: SessionNo, container: &Container, id: RowId, row: &mut Row) {
     let words = row.start_copy(container.persistent_words());
     let head = container.slot(id).copy(words);
     if head.is_dirty() && head.owner() != Some(me) {
@@ -387,6 +388,8 @@ impl Session {
         let mut latched = slot.latch();
         let head = latched.head();
         let newly = match head.owner() {
+            // A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
+            None if latched.load(1) & LIVE == 0 => false,
             None => {
                 latched.set_head(head.with_owner(Some(self.no)));
                 true
@@ -460,11 +463,15 @@ impl Session {
             return Err(Error::OutOfMemory("a version").into());
         };
         let mut latched = slot.latch();
+        // What an older snapshot needs of the slot's former rows may have been cut or moved since the head was read.
+        let head = latched.head();
+        if !head.node.is_none() {
+            Node::new(&self.core.arena, node).set_next(head.node);
+        }
         for (i, &word) in (1..).zip(words) {
             latched.set(i, word);
         }
-        let head = latched.head().with_owner(Some(self.no)).with_dirty(true).with_node(node);
-        latched.set_head(head);
+        latched.set_head(head.with_owner(Some(self.no)).with_dirty(true).with_node(node));
         drop(latched);
         self.held.push(held);
         self.writes.push(Write { held, node, command: self.command, change: Change::Insert });
@@ -481,7 +488,7 @@ impl Session {
             if let Some((length, value)) = old.stored(&table.layout, column)
                 && new.stored(&table.layout, column).map(|s| s.1) != Some(value)
             {
-                self.unlink_value(number, table, value, length)?;
+                self.unlink_value(number, table, value, length, Change::Replace)?;
             }
         }
         if keys_touched {
@@ -502,7 +509,7 @@ impl Session {
         written?;
         for &column in &table.variable {
             if let Some((length, value)) = old.stored(&table.layout, column) {
-                self.unlink_value(number, table, value, length)?;
+                self.unlink_value(number, table, value, length, Change::Delete)?;
             }
         }
         Ok(())
@@ -725,22 +732,36 @@ impl Session {
     }
 
     /// Tombstones a value (all its pieces): the version that had it is superseded by this transaction.
-    fn unlink_value(&mut self, number: u16, table: &Arc<Table>, row: RowId, length: usize) -> Result<(), Stop> {
+    fn unlink_value(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        row: RowId,
+        length: usize,
+        change: Change,
+    ) -> Result<(), Stop> {
         let Some(list_length) = values::list_bytes(length) else {
-            return self.unlink_piece(number, table, row, length);
+            return self.unlink_piece(number, table, row, length, change);
         };
         let mut list = Vec::with_capacity(list_length);
         values::read(&table.store, row, list_length, &mut list);
         let mut left = length;
         for id in list.chunks_exact(8) {
             let piece = RowId(u64::from_le_bytes(id.try_into().expect("8 bytes")));
-            self.unlink_piece(number, table, piece, left.min(PIECE_BYTES))?;
+            self.unlink_piece(number, table, piece, left.min(PIECE_BYTES), change)?;
             left -= left.min(PIECE_BYTES);
         }
-        self.unlink_value(number, table, row, list_length)
+        self.unlink_value(number, table, row, list_length, change)
     }
 
-    fn unlink_piece(&mut self, number: u16, table: &Arc<Table>, row: RowId, length: usize) -> Result<(), Stop> {
+    fn unlink_piece(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        row: RowId,
+        length: usize,
+        change: Change,
+    ) -> Result<(), Stop> {
         let values = table.store.values_for(length);
         let held = Held { table: number, container: values.number, row };
         let mut words = vec![0; values.persistent_words()];
@@ -758,7 +779,7 @@ impl Session {
         latched.copy(&mut words);
         drop(latched);
         words[1] &= !LIVE;
-        self.overwrite(table, held, &words, Change::Delete)
+        self.overwrite(table, held, &words, change)
     }
 
     /// Gives up the lock taken last, of a row that turned out to be gone.
@@ -781,38 +802,47 @@ fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Chan
 }
 
 /// What a unique insert of `row` has to think of an existing entry: looks at the newest version and, where that is
-/// uncommitted, at the committed one below.
+/// uncommitted, at the committed one below. The long values of a key are read without the latch: whoever takes them away changes the row first,
+/// and then it is looked at anew.
 fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowId, row: &Row) -> Probe {
-    let primary = &table.store.primary;
+    let slot = table.store.primary.slot(other);
+    let mut spin = Spin::new();
+    loop {
+        let (probe, seen) = verdict_of_now(core, me, table, index, slot, row);
+        if !index.spec.has_variable() || slot.is_unchanged(seen) {
+            return probe;
+        }
+        spin.turn();
+    }
+}
+
+/// With the state of the slot that it is about.
+fn verdict_of_now(core: &Core, me: SessionNo, table: &Table, index: &Index, slot: Slot<'_>, row: &Row) -> (Probe, u64) {
     let mut newest = Row::default();
     let mut below = None;
-    {
-        let latched = primary.slot(other).latch();
-        latched.copy(newest.start_copy(primary.persistent_words()));
-        let head = latched.head();
-        if head.is_dirty() && head.owner() != Some(me) {
-            let mut committed = newest.clone();
-            version::undo_uncommitted(&core.arena, &mut committed.words, head.node);
-            below = Some(committed);
-        }
+    let latched = slot.latch();
+    latched.copy(newest.start_copy(table.store.primary.persistent_words()));
+    let head = latched.head();
+    if head.is_dirty() && head.owner() != Some(me) {
+        let mut committed = newest.clone();
+        version::undo_uncommitted(&core.arena, &mut committed.words, head.node);
+        below = Some(committed);
     }
+    let seen = latched.seen();
+    drop(latched);
     let same_key = |version: &mut Row| {
         version.is_live() && {
             core.fetch_key_columns(table, index, version);
             index.spec.rows_equal(&table.layout, version, row)
         }
     };
-    match below {
-        Some(mut committed) => {
-            if planted::is(Bug::SkipUndecided) {
-                Probe::Ignore
-            } else if same_key(&mut newest) || same_key(&mut committed) {
-                Probe::Wait
-            } else {
-                Probe::Ignore
-            }
-        }
-        None if same_key(&mut newest) => Probe::Duplicate,
-        None => Probe::Ignore,
-    }
+    // Of both: what is undecided may end as either.
+    let has_key = same_key(&mut newest) || below.as_mut().is_some_and(same_key);
+    let probe = match below {
+        _ if !has_key => Probe::Ignore,
+        Some(_) if planted::is(Bug::SkipUndecided) => Probe::Ignore,
+        Some(_) => Probe::Wait,
+        None => Probe::Duplicate,
+    };
+    (probe, seen)
 }

@@ -18,7 +18,7 @@ use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
-use crate::catalog::{Index, Schema, Table, TableId, TreeKey};
+use crate::catalog::{Index, Schema, SequenceState, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
@@ -65,7 +65,10 @@ pub(super) struct Held {
 pub(super) enum Change {
     Insert,
     Update,
+    /// A row, or a long value of a deleted row.
     Delete,
+    /// A long value that another takes the place of.
+    Replace,
 }
 
 /// One write: one version node.
@@ -82,6 +85,7 @@ impl Write {
     pub(super) fn garbage(&self, cts: Cts, storage: StorageId) -> Garbage {
         let leftover = match self.change {
             Change::Delete => Leftover::Deleted,
+            Change::Replace => Leftover::Replaced,
             Change::Insert | Change::Update => Leftover::Node,
         };
         let Held { container, row, .. } = self.held;
@@ -110,8 +114,10 @@ pub(super) struct Ddl {
     /// Bulk loads that were begun, and the storages of those that were finished.
     pub loads: Vec<Arc<load::Shared>>,
     pub loaded: Vec<Arc<Store>>,
+    /// Sequences that were made, or given a new start, with their states.
+    pub sequences: Vec<(u32, Arc<SequenceState>)>,
     /// `schema`, and the length of `dropped`, as the statement found them.
-    before: (Option<Arc<Schema>>, usize),
+    pub before: (Option<Arc<Schema>>, usize),
 }
 
 impl Ddl {
@@ -257,6 +263,7 @@ impl Session {
         })
     }
 
+    #[inline]
     pub(super) fn place(&self) -> &SessionPlace {
         self.core.sessions.place(self.no)
     }
@@ -297,15 +304,24 @@ impl Session {
     /// for nothing. The registration of the last one serves as long as horizon and schema have not moved.
     #[inline]
     pub fn begin_read(&mut self) {
-        let at_least = self.met.max(self.core.deferred());
-        let is_kept = at_least <= self.kept
-            && self.core.sessions.place(self.no).resume(&self.core.log, self.kept)
-            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
-        if !is_kept {
-            return self.begin_read_anew(at_least);
+        match self.resume_kept() {
+            Some(snapshot) => {
+                self.dependency = Cts::ZERO;
+                self.enter_read(snapshot);
+            }
+            None => self.begin_read_anew(),
         }
-        self.dependency = Cts::ZERO;
-        self.enter_read(self.kept);
+    }
+
+    /// The kept registration's snapshot, if it covers what this session has seen and horizon and schema have not moved. What reads there ends with
+    /// `SessionPlace::pause`; without one `begin_read_anew` comes next.
+    #[inline]
+    pub(super) fn resume_kept(&self) -> Option<Cts> {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
+        let is_kept = self.met.max(self.core.deferred()) <= self.kept
+            && self.place().resume(&self.core.log, self.kept)
+            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        is_kept.then_some(self.kept)
     }
 
     #[inline]
@@ -320,7 +336,8 @@ impl Session {
     }
 
     #[cold]
-    fn begin_read_anew(&mut self, at_least: Cts) {
+    fn begin_read_anew(&mut self) {
+        let at_least = self.met.max(self.core.deferred());
         (self.resting, self.lost) = (false, false);
         let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
             return self.begin(Isolation::RepeatableRead, true);
@@ -351,6 +368,11 @@ impl Session {
 
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Of the transaction that is open, if there is one.
+    pub fn set_read_only(&mut self, read_only: bool) {
+        self.read_only = read_only;
     }
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
@@ -480,7 +502,7 @@ impl Session {
     }
 
     /// Nobody else reads at this session's snapshot any more.
-    fn close_lease(&mut self) {
+    pub(super) fn close_lease(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.dependency = self.dependency.max(lease.close());
         }
@@ -540,7 +562,7 @@ impl Session {
         if Arc::ptr_eq(table, &self.core.system) {
             return true;
         }
-        let same = |s: &Schema| s.table(&table.def.name).is_some_and(|t| Arc::ptr_eq(t, table));
+        let same = |s: &Schema| s.table_by_id(table.id).is_some_and(|t| Arc::ptr_eq(t, table));
         if let Some(own) = &self.ddl.schema {
             return same(own);
         }
@@ -559,10 +581,14 @@ impl Session {
     fn withdraw(&self, table: TableId) {
         let place = self.place();
         place.withdraw_table(table);
-        if self.tables.iter().any(|t| t.id == table) {
-            return;
+        if !self.tables.iter().any(|t| t.id == table) {
+            self.tell_if_waited();
         }
-        if place.end_waited.swap(false, Ordering::SeqCst) {
+    }
+
+    /// Whoever waits for this session's end looks again whether it is still in the way.
+    pub(super) fn tell_if_waited(&self) {
+        if self.place().end_waited.swap(false, Ordering::SeqCst) {
             self.core.locks.tell_end(self.no);
         }
     }
@@ -699,8 +725,15 @@ impl Session {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
         }
+        if !self.ddl.sequences.is_empty()
+            && let Err(stop) = self.write_sequences()
+        {
+            self.rollback();
+            return Err(stop);
+        }
         if !changes {
             let committed = Committed { cts: self.dependency() };
+            self.discard_created();
             self.release_all();
             self.end();
             return Ok(committed);
@@ -899,8 +932,13 @@ impl Session {
 
     /// Releases locks of rows that were not written (or whose writes are undone).
     fn release_all(&mut self) {
-        values_first(&self.held).for_each(|held| self.release(*held));
-        self.held.clear();
+        self.release_from(0);
+    }
+
+    /// The same of the rows that were locked since there were so many.
+    pub(super) fn release_from(&mut self, kept: usize) {
+        values_first(&self.held[kept..]).for_each(|held| self.release(*held));
+        self.held.truncate(kept);
     }
 
     pub(super) fn release(&self, held: Held) {
@@ -976,17 +1014,22 @@ impl Session {
         self.ddl.loads.drain(..).for_each(|load| load.close());
         self.undo(|_| true);
         self.release_all();
-        let created = std::mem::take(&mut self.ddl.created);
-        if !created.is_empty() {
-            let cts = self.core.log.now();
-            let mut garbage = self.core.garbage_of(self.no);
-            created.into_iter().for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
-        }
+        self.discard_created();
         self.end();
     }
 
+    /// Storages that no committed schema names.
+    fn discard_created(&mut self) {
+        if self.ddl.created.is_empty() {
+            return;
+        }
+        let cts = self.core.log.now();
+        let mut garbage = self.core.garbage_of(self.no);
+        self.ddl.created.drain(..).for_each(|storage| garbage.push_back(Garbage::Storage { cts, storage }));
+    }
+
     /// Undoes writes of the chosen commands, newest first, and takes their entries out of the indexes.
-    fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
+    pub(super) fn undo(&mut self, chosen: impl Fn(u32) -> bool) {
         let mut entries: Vec<(Arc<Table>, Arc<Index>, TreeKey, RowId)> = Vec::new();
         while let Some(change) = self.key_changes.pop_if(|c| chosen(c.command)) {
             entries.push((change.table, change.index, change.new, change.row));
@@ -1130,6 +1173,7 @@ pub(super) fn container(table: &Table, number: u16) -> &Container {
 fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Cts) {
     // Before the schema that leads there.
     ddl.loaded.drain(..).for_each(|store| store.set_visible_from(cts));
+    Session::publish_sequences(&mut ddl.sequences, cts);
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());

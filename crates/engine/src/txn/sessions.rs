@@ -193,6 +193,7 @@ impl SessionPlace {
         self.phase.fetch_and(!READING, Ordering::SeqCst);
     }
 
+    #[inline]
     pub fn is_ended(&self) -> bool {
         self.phase.load(Ordering::Relaxed) & ENDED != 0
     }
@@ -454,8 +455,10 @@ mod tests {
     fn create(session: &mut Session, name: &str) {
         session.begin(Isolation::ReadCommitted, false);
         session.begin_statement();
-        let columns = vec![ColumnDef { name: "id".into(), ty: Type::Int8, not_null: true, default: None }];
-        session.create_table(TableDef { name: name.into(), columns }, Vec::new()).expect("creates");
+        let columns = vec![ColumnDef { name: "id".into(), ty: Type::Int8, not_null: true, ..ColumnDef::default() }];
+        session
+            .create_table(TableDef { name: name.into(), columns, ..Default::default() }, Vec::new())
+            .expect("creates");
         session.commit().expect("commits");
     }
 

@@ -245,6 +245,20 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The flags below the node, of a record that has these above it.
+    pub fn flags_below(&self, flags: u64) -> u64 {
+        const FLAGS: u64 = 1 << 1;
+        let body = self.body();
+        match self.is_fresh() {
+            true => 0,
+            // They are the record's second word, and the first is in no node.
+            false if body.word(HEADER_WORDS) & FLAGS != 0 => {
+                flags ^ body.word(HEADER_WORDS + body.word(3) as u32 as usize)
+            }
+            false => flags,
+        }
+    }
+
     /// Takes the node's change off a private copy, the cts word aside.
     pub fn undo(&self, record: &mut [u64]) {
         if self.is_fresh() {

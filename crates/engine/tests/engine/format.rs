@@ -128,7 +128,7 @@ fn write() -> MemIo {
     let mut sessions = [0, 1].map(|_| engine.connect().expect("a place"));
     let columns: Vec<ColumnDef> = types().into_iter().enumerate().map(|(i, ty)| column(&format!("c{i}"), ty)).collect();
     let columns = columns.into_iter().map(|c| ColumnDef { default: (c.name == "c3").then(|| "1 + 2".into()), ..c });
-    let def = TableDef { name: "every".into(), columns: columns.collect() };
+    let def = TableDef { name: "every".into(), columns: columns.collect(), ..Default::default() };
     let both = [(11u16, true), (0, false)].map(|(column, descending)| KeyColumn { column, descending });
     let indexes = vec![
         index("every_pkey", 0, IndexKind::Hash, true),
@@ -136,7 +136,7 @@ fn write() -> MemIo {
     ];
     commit(&engine, &mut sessions[0], |s| s.create_table(def.clone(), indexes.clone()).expect("creates"));
     for name in ["gone", "emptied"] {
-        let def = TableDef { name: name.into(), columns: vec![column("id", Type::Int8)] };
+        let def = TableDef { name: name.into(), columns: vec![column("id", Type::Int8)], ..Default::default() };
         commit(&engine, &mut sessions[0], |s| s.create_table(def.clone(), Vec::new()).expect("creates"));
         commit(&engine, &mut sessions[0], |s| {
             let table = s.schema().table(name).expect("created").clone();

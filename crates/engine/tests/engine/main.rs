@@ -6,6 +6,7 @@
 //! | `transactions` | what do one and two sessions see |
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
+//! | `held` | what does memory keep beside it |
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
@@ -29,6 +30,7 @@ mod cuts;
 mod damaged;
 mod faults;
 mod format;
+mod held;
 mod hotspot;
 mod inspect;
 mod layering;

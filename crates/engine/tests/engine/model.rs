@@ -9,6 +9,7 @@
 //! | RC writes the newest version, RR refuses one that changed | `change` |
 //! | unique keys stay unique and wait for the undecided | `expect_unique` |
 //! | a statement is undone wholly | `statement` |
+//! | what came after a savepoint is undone, its locks with it | `save_or_go_back`, and all of the above afterwards |
 //! | what was durable survives, in commit order, and nothing half | `recovered` |
 //! | garbage goes | `check_quiet` |
 
@@ -18,7 +19,7 @@ use freshet_engine::engine::{Engine, OpenError, Options};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
-use freshet_engine::txn::{Direction, Error, Isolation, Locked, Session, Stop, TableCursor};
+use freshet_engine::txn::{Direction, Error, Isolation, Locked, Savepoint, Session, Stop, TableCursor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,6 +92,7 @@ struct Client {
     touched: BTreeSet<u64>,
     /// It has tried DDL: gates stay closed even where the statement was undone.
     ddl: bool,
+    savepoints: Vec<(Savepoint, Own, BTreeSet<u64>, bool)>,
 }
 
 /// How large and how wild.
@@ -146,6 +148,8 @@ pub struct Model {
     pub violations: usize,
     pub serializations: usize,
     pub deadlocks: usize,
+    /// Returns to a savepoint that undid something.
+    pub returns: usize,
     pub failed_checkpoints: usize,
 }
 
@@ -177,6 +181,7 @@ impl Model {
             violations: 0,
             serializations: 0,
             deadlocks: 0,
+            returns: 0,
             failed_checkpoints: 0,
         };
         model.connect();
@@ -244,7 +249,10 @@ impl Model {
                 break;
             }
         }
-        let Err(stop) = done else { return Ok(()) };
+        let Err(stop) = done else {
+            self.save_or_go_back(who);
+            return Ok(());
+        };
         let is_wait = matches!(stop, Stop::Wait(_));
         self.clients[who].session.rollback_statement();
         self.clients[who].own = saved;
@@ -261,8 +269,32 @@ impl Model {
         }
         if !is_wait && self.dice.one_in(2) || self.dice.one_in(10) {
             self.rollback(who);
+        } else {
+            self.save_or_go_back(who);
         }
         Ok(())
+    }
+
+    fn save_or_go_back(&mut self, who: usize) {
+        if !self.plan.seed.is_multiple_of(3) {
+            return;
+        }
+        let client = &mut self.clients[who];
+        let count = client.savepoints.len() as u64;
+        match self.dice.below(6) {
+            0 => {
+                let savepoint = client.session.savepoint();
+                client.savepoints.push((savepoint, client.own.clone(), client.touched.clone(), client.ddl));
+            }
+            1 if count > 0 => {
+                client.savepoints.truncate(self.dice.below(count) as usize + 1);
+                let (savepoint, own, touched, ddl) = client.savepoints.last().expect("at least one");
+                client.session.rollback_to(savepoint);
+                self.returns += usize::from(client.touched != *touched);
+                (client.own, client.touched, client.ddl) = (own.clone(), touched.clone(), *ddl);
+            }
+            _ => {}
+        }
     }
 
     fn take_snapshot(&mut self, who: usize) {
@@ -610,6 +642,7 @@ impl Client {
             own: Own::default(),
             touched: BTreeSet::new(),
             ddl: false,
+            savepoints: Vec::new(),
         }
     }
 
@@ -627,6 +660,7 @@ impl Client {
     fn end(&mut self) -> Own {
         self.active = false;
         self.ddl = false;
+        self.savepoints.clear();
         self.touched.clear();
         std::mem::take(&mut self.own)
     }
@@ -750,6 +784,7 @@ fn plan(seed: u64) -> Plan {
 #[test]
 fn random_sessions_agree_with_the_map() {
     let (mut commits, mut waits, mut violations, mut serializations, mut deadlocks) = (0, 0, 0, 0, 0);
+    let mut returns = 0;
     for seed in seeds(24) {
         let _named = Named(seed);
         let plan = Plan { ddl: seed % 3 != 0, eager: seed % 4 == 3, devices: 1 + seed as usize % 2, ..plan(seed) };
@@ -761,11 +796,13 @@ fn random_sessions_agree_with_the_map() {
         waits += model.waits;
         violations += model.violations;
         serializations += model.serializations;
+        returns += model.returns;
         deadlocks += model.deadlocks;
     }
     // The runs met what they are for.
     assert!(commits > 500 && waits > 500 && violations > 100, "{commits} {waits} {violations}");
     assert!(serializations > 20 && deadlocks > 10, "{serializations} {deadlocks}");
+    assert!(returns > 20, "{returns}");
 }
 
 #[test]

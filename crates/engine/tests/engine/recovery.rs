@@ -155,7 +155,7 @@ fn the_documented_xor_vector_replays_in_both_orders_and_without_its_loser() {
             a.begin(Isolation::ReadCommitted, false);
             a.begin_statement();
             let columns = vec![column("id", Type::Int8), column("n", Type::Int4)];
-            let def = TableDef { name: "t".into(), columns };
+            let def = TableDef { name: "t".into(), columns, ..Default::default() };
             a.create_table(def, vec![index("t_pkey", 0, IndexKind::Hash, true)]).expect("creates");
             a.begin_statement();
             insert_into(a, "t", &[1, 0b0000], None).expect("inserts");

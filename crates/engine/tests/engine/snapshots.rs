@@ -182,7 +182,7 @@ fn memory_stays_flat_beside_a_held_snapshot_and_readers_see_one_moment() {
         column("n", freshet_engine::schema::Type::Int8),
         column("note", freshet_engine::schema::Type::Text),
     ];
-    let def = freshet_engine::catalog::TableDef { name: "t".into(), columns };
+    let def = freshet_engine::catalog::TableDef { name: "t".into(), columns, ..Default::default() };
     block(|| {
         session.begin_statement();
         let made = session.create_table(def.clone(), vec![index("t_pkey", 0, IndexKind::Hash, true)]);

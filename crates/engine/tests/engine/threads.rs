@@ -29,7 +29,7 @@ fn create(engine: &Engine, name: &str, kind: IndexKind, note: bool) {
     if note {
         columns.push(column("note", Type::Text));
     }
-    let def = TableDef { name: name.into(), columns };
+    let def = TableDef { name: name.into(), columns, ..Default::default() };
     let mut session = engine.connect().expect("a place");
     transact(&mut session, Isolation::ReadCommitted, |s| {
         s.create_table(def.clone(), vec![index(&format!("{name}_pkey"), 0, kind, true)])

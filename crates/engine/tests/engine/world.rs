@@ -82,17 +82,17 @@ impl World {
 }
 
 pub fn column(name: &str, ty: Type) -> ColumnDef {
-    ColumnDef { name: name.into(), ty, not_null: name == "id", default: None }
+    ColumnDef { name: name.into(), ty, not_null: name == "id", ..ColumnDef::default() }
 }
 
 pub fn index(name: &str, column: u16, kind: IndexKind, unique: bool) -> IndexDef {
     let columns = vec![KeyColumn { column, descending: false }];
-    IndexDef { name: name.into(), kind, unique, primary: column == 0, columns }
+    IndexDef { name: name.into(), kind, unique, primary: column == 0, columns, ..IndexDef::default() }
 }
 
 pub fn create_named(session: &mut Session, name: &str, kind: IndexKind) -> Result<(), Stop> {
     let columns = vec![column("id", Type::Int8), column("n", Type::Int4), column("note", Type::Text)];
-    let def = TableDef { name: name.into(), columns };
+    let def = TableDef { name: name.into(), columns, ..Default::default() };
     let (by_id, by_n) = (format!("{name}_pkey"), format!("{name}_n"));
     session.create_table(def, vec![index(&by_id, 0, kind, true), index(&by_n, 1, IndexKind::BTree, false)])
 }

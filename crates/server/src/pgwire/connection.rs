@@ -218,14 +218,16 @@ impl Connection {
         let event = poll_fn(|cx| self.poll_event(&mut need, cx)).await;
         let error = match event {
             Event::GoOn => {
-                if matches!(need, Need::Input { .. }) {
+                let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
+                if matches!(need, Need::Input { .. }) && !is_copying {
                     // A cancel request that came before its statement has nothing to cancel.
                     self.membership.signal.clear(Request::Cancel);
                 }
                 return true;
             }
             Event::Gone => {
-                if matches!(need, Need::Wait(_)) {
+                let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
+                if is_copying || matches!(need, Need::Wait(_)) {
                     let gone = SqlError::new("08006", "the client is gone");
                     self.cancel(gone);
                 }
@@ -333,7 +335,8 @@ impl Connection {
         }
         if signal.is_set(Request::Cancel) {
             signal.clear(Request::Cancel);
-            return matches!(need, Need::Wait(_)).then_some(Event::Cancel);
+            let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
+            return (is_copying || matches!(need, Need::Wait(_))).then_some(Event::Cancel);
         }
         None
     }

@@ -25,7 +25,7 @@ use super::reply::{Output, ResultFormats, Severity};
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
 use freshet_db::sql::value::{self, pgtype};
-use freshet_db::sql::{CommandTag, Prepared, Session, Step, TransactionStatus, Wait};
+use freshet_db::sql::{CommandTag, CopyDirection, Prepared, Session, Step, TransactionStatus, Wait};
 use freshet_db::{Datum, RowSet, SqlError, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,6 +149,15 @@ enum Stage {
         first: usize,
         next: usize,
     },
+    /// The client sends rows. After a wait the session goes on with what it has.
+    CopyIn {
+        wait: Option<Wait>,
+        has_waited: bool,
+    },
+    /// The client, or a file, is sent rows.
+    CopyOut {
+        to_file: bool,
+    },
     /// Of a commit that waited.
     Committing,
 }
@@ -170,6 +179,8 @@ impl Work {
 enum Turn {
     Blocked(Wait),
     Full,
+    /// The client is to send more.
+    Input,
     /// The next stage.
     On,
     /// The work is done.
@@ -187,6 +198,8 @@ pub struct Conversation {
     work: Option<Work>,
     /// How a statement that ran elsewhere ended.
     landed: Option<Result<Step, SqlError>>,
+    /// What is copied out next.
+    piece: Vec<u8>,
     skip_to_sync: bool,
     /// An implicit transaction was begun for this pipeline or script.
     implicit: bool,
@@ -206,6 +219,7 @@ impl Conversation {
             spare: Vec::new(),
             work: None,
             landed: None,
+            piece: Vec::new(),
             skip_to_sync: false,
             implicit: false,
             message_bytes_max,
@@ -295,7 +309,15 @@ impl Conversation {
 
     // ---- messages
 
+    /// Whether a statement waits for rows from the client, or for the client to take some.
+    pub fn is_copying(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut { .. }))
+    }
+
     fn take(&mut self, message: Message<'_>, rest: &[u8], output: &mut Output) {
+        if self.work.is_some() {
+            return self.copy_in(message, output);
+        }
         if self.skip_to_sync && message != Message::Sync {
             return;
         }
@@ -323,11 +345,36 @@ impl Conversation {
                 Ok(())
             }
             // What is ready leaves at the end of every burst, so Flush has nothing to add.
-            Message::Flush | Message::Copy | Message::Terminate => Ok(()),
+            Message::Flush | Message::Terminate => Ok(()),
+            // Of a COPY that has failed meanwhile.
+            Message::CopyData { .. } | Message::CopyDone | Message::CopyFail { .. } => Ok(()),
         };
         if let Err(error) = taken {
             self.failed(error, output);
             self.skip_to_sync = true;
+        }
+    }
+
+    /// A message while the client sends rows.
+    fn copy_in(&mut self, message: Message<'_>, output: &mut Output) {
+        let mut work = self.work.take().expect("invariant: called while a COPY is worked on");
+        let taken = match message {
+            Message::CopyData { bytes } => self.session.copy_data(bytes).map(|wait| {
+                work.stage = Stage::CopyIn { wait, has_waited: false };
+            }),
+            Message::CopyDone => {
+                self.landed = Some(self.session.copy_done());
+                work.stage = Stage::Running;
+                Ok(())
+            }
+            Message::CopyFail { reason } => Err(self.session.copy_fail(&lossy(reason))),
+            // A client that pipelines sends them before it knows that it is a COPY.
+            Message::Flush | Message::Sync => Ok(()),
+            _ => Err(self.session.copy_fail("unexpected message type during COPY from stdin")),
+        };
+        match taken {
+            Ok(()) => self.work = Some(work),
+            Err(error) => self.work_failed(work.job, error, output),
         }
     }
 
@@ -498,6 +545,10 @@ impl Conversation {
                     self.work = Some(work);
                     return Some(Progress::Full);
                 }
+                Ok(Turn::Input) => {
+                    self.work = Some(work);
+                    return None;
+                }
                 Ok(Turn::Blocked(wait)) => {
                     self.work = Some(work);
                     return Some(Progress::Blocked(wait));
@@ -520,7 +571,49 @@ impl Conversation {
                 Ok(self.commit_stepped(work, step, output))
             }
             Stage::Sending { .. } => self.send(work, output),
+            Stage::CopyIn { .. } => self.wait_for_rows(work),
+            Stage::CopyOut { .. } => self.copy_out(work, output),
         }
+    }
+
+    fn wait_for_rows(&mut self, work: &mut Work) -> Result<Turn, SqlError> {
+        let Stage::CopyIn { wait, has_waited } = &mut work.stage else {
+            unreachable!("only a COPY waits for rows");
+        };
+        if std::mem::take(has_waited) {
+            *wait = self.session.copy_ready()?;
+        }
+        match wait.take() {
+            Some(wait) => {
+                *has_waited = true;
+                Ok(Turn::Blocked(wait))
+            }
+            None => Ok(Turn::Input),
+        }
+    }
+
+    fn copy_out(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
+        let Stage::CopyOut { to_file } = work.stage else {
+            unreachable!("only a COPY is copied out");
+        };
+        while output.unsent() < OUTPUT_BYTES_MAX {
+            self.piece.clear();
+            let piece = self.session.copy_out(&self.rows, &mut self.piece, &mut framed)?;
+            if let Some(cts) = piece.durable {
+                output.depend(cts);
+            }
+            output.copy_data(&self.piece);
+            if let Some(outcome) = piece.outcome {
+                if !to_file {
+                    output.copy_done();
+                }
+                self.piece = Vec::new();
+                work.gives_rows = false;
+                work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
+                return Ok(Turn::On);
+            }
+        }
+        Ok(Turn::Full)
     }
 
     fn start(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
@@ -617,6 +710,16 @@ impl Conversation {
         }
         if let Some((sqlstate, message)) = &outcome.warning {
             output.notice(sqlstate, message);
+        }
+        if let Some(shape) = self.session.copying() {
+            if !shape.to_file {
+                output.copy_response(&shape);
+            }
+            work.stage = match shape.direction {
+                CopyDirection::In => Stage::CopyIn { wait: None, has_waited: false },
+                CopyDirection::Out => Stage::CopyOut { to_file: shape.to_file },
+            };
+            return Turn::On;
         }
         if matches!(outcome.tag.command, "DISCARD ALL" | "DEALLOCATE ALL") {
             self.statements.clear();
@@ -755,6 +858,16 @@ impl Script {
         let start = from - self.pieces[self.at.min(self.pieces.len() - 1)].len();
         self.text[..start].chars().count()
     }
+}
+
+/// Makes what stands from `start` on a CopyData message.
+fn framed(bytes: &mut Vec<u8>, start: usize) {
+    let length = (bytes.len() - start + 4) as u32;
+    let body = bytes.len() - start;
+    bytes.extend_from_slice(&[0; 5]);
+    bytes.copy_within(start..start + body, start + 5);
+    bytes[start] = b'd';
+    bytes[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
 }
 
 fn broken(reason: &Malformed, output: &mut Output) -> Progress {

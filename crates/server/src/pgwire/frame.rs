@@ -62,8 +62,13 @@ pub enum Message<'a> {
     Sync,
     Terminate,
     FunctionCall,
-    /// CopyData, CopyDone, CopyFail outside of a COPY: PostgreSQL ignores them.
-    Copy,
+    CopyData {
+        bytes: &'a [u8],
+    },
+    CopyDone,
+    CopyFail {
+        reason: &'a [u8],
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +184,9 @@ pub fn decode(kind: u8, frame: &[u8]) -> Result<Message<'_>, Malformed> {
         b'S' => Message::Sync,
         b'X' => Message::Terminate,
         b'F' => return Ok(Message::FunctionCall),
-        b'd' | b'c' | b'f' => return Ok(Message::Copy),
+        b'd' => return Ok(Message::CopyData { bytes: body.0 }),
+        b'c' => Message::CopyDone,
+        b'f' => Message::CopyFail { reason: body.string()? },
         _ => return malformed(format!("invalid frontend message type {kind}")),
     };
     if !body.0.is_empty() {

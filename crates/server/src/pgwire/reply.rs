@@ -15,6 +15,7 @@ use super::frame::Format;
 use ::pgwire::messages::Message;
 use bytes::BytesMut;
 use freshet_db::sql::value::{self, pgtype};
+use freshet_db::sql::{CopyDirection, CopyShape};
 use freshet_db::{Column, RowSet, SqlError, Type};
 use freshet_engine::ids::Cts;
 use std::collections::VecDeque;
@@ -224,6 +225,26 @@ impl Output {
         self.end(body);
     }
 
+    /// CopyInResponse (`G`) or CopyOutResponse (`H`): the format of the whole and of each column.
+    pub fn copy_response(&mut self, shape: &CopyShape) {
+        let body = self.begin(if shape.direction == CopyDirection::In { b'G' } else { b'H' });
+        self.bytes.push(u8::from(shape.is_binary));
+        self.put_count(shape.columns);
+        for _ in 0..shape.columns {
+            self.bytes.extend_from_slice(&u16::from(shape.is_binary).to_be_bytes());
+        }
+        self.end(body);
+    }
+
+    pub fn copy_done(&mut self) {
+        self.bytes.extend_from_slice(b"c\0\0\0\x04");
+    }
+
+    /// Whole CopyData messages.
+    pub fn copy_data(&mut self, messages: &[u8]) {
+        self.bytes.extend_from_slice(messages);
+    }
+
     // ---- errors and notices
 
     pub fn error(&mut self, severity: Severity, error: &SqlError) {
@@ -242,6 +263,7 @@ impl Output {
                 (b'D', error.detail.as_deref()),
                 (b'H', error.hint.as_deref()),
                 (b'P', position.as_deref()),
+                (b'W', error.context.as_deref()),
             ],
         );
     }

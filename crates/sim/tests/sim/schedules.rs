@@ -14,7 +14,14 @@ fn nothing_is_found_and_everything_is_tried() {
     }
     let tried = [tally.commits, tally.acknowledged, tally.waits, tally.violations, tally.checkpoints, tally.recoveries];
     assert!(tried.iter().all(|count| *count > 100), "{tally:?}");
-    let rare = [tally.serializations, tally.deadlocks, tally.log_failures, tally.cut_recoveries, tally.flips_refused];
+    let rare = [
+        tally.serializations,
+        tally.deadlocks,
+        tally.returns,
+        tally.log_failures,
+        tally.cut_recoveries,
+        tally.flips_refused,
+    ];
     assert!(rare.iter().all(|count| *count > 0), "{tally:?}");
 }
 

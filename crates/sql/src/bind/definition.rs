@@ -43,13 +43,17 @@ impl Binder<'_> {
             keys.push(self.table_constraint(constraint)?);
         }
         let indexes = self.key_indexes(&name, &mut columns, keys, primary_kind)?;
-        Ok(Definition::CreateTable { table: TableDef { name, columns }, indexes, if_not_exists: create.if_not_exists })
+        Ok(Definition::CreateTable {
+            table: TableDef { name, columns, ..TableDef::default() },
+            indexes,
+            if_not_exists: create.if_not_exists,
+        })
     }
 
     fn column_def(&mut self, column: &ast::ColumnDef, keys: &mut Vec<Key>) -> Bind<ColumnDef> {
         let ast::ColumnDef { name, data_type, options } = column;
         let ty = type_of(data_type).map_err(|e| e.at(span_position(self.sql, name.span)))?;
-        let mut def = ColumnDef { name: fold(name), ty, not_null: false, default: None };
+        let mut def = ColumnDef { name: fold(name), ty, ..ColumnDef::default() };
         for option in options {
             match &option.option {
                 ColumnOption::Null => {}
@@ -138,6 +142,8 @@ impl Binder<'_> {
                 unique: true,
                 primary: key.primary,
                 columns: list,
+                constraint: IndexDef::CONSTRAINT,
+                ..IndexDef::default()
             };
             // The primary key's index comes first.
             if index.primary {
@@ -225,7 +231,7 @@ impl Binder<'_> {
         };
         Ok(Definition::CreateIndex {
             table: table.def.name.clone(),
-            index: IndexDef { name, kind, unique: *unique, primary: false, columns: list },
+            index: IndexDef { name, kind, unique: *unique, columns: list, ..IndexDef::default() },
             if_not_exists: *if_not_exists,
         })
     }

@@ -100,7 +100,7 @@ impl Binder<'_> {
             let (alias, columns) = alias_parts(alias)?;
             let mut source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), view);
             rename(&mut source, columns)?;
-            return from.add(source, Some(Access::View(view)));
+            return from.add(source, Some(Access::View { view, schema: self.schema.clone() }));
         }
         let table = self.table(name)?;
         let (alias, columns) = alias_parts(alias)?;
@@ -137,7 +137,14 @@ impl Binder<'_> {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else {
                 return not_compiled(format!("the argument {arg}"));
             };
-            bounds.push(self.bind(arg, &Scope::default())?);
+            let bound = self.bind(arg, &Scope::default()).map_err(|refusal| match refusal {
+                // The other road knows the columns before it.
+                Refusal::Error(e) if matches!(e.sqlstate, "42703" | "42P01") && self.beyond.is_none() => {
+                    Refusal::NotCompiled { what: e.message, position: e.position }
+                }
+                other => other,
+            });
+            bounds.push(bound?);
         }
         if bounds.len() == 2 {
             bounds.push(Bound::new(Expr::Const(Datum::Int(1)), Type::Int4));
@@ -371,7 +378,7 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
-        Access::Series(_) | Access::Values(_) | Access::Derived(_) | Access::View(_) => 100.0,
+        Access::Series(_) | Access::Values(_) | Access::Derived(_) | Access::View { .. } => 100.0,
         _ => 1_000_000.0,
     }
 }

@@ -19,7 +19,7 @@ use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
 use crate::view::SystemView;
-use freshet_engine::catalog::{Index, IndexKind, Table};
+use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, TableCursor};
@@ -86,7 +86,10 @@ pub enum Access {
     /// A query's rows, computed once.
     Derived(Box<super::query::Query>),
     /// What the database tells about itself, computed once.
-    View(&'static dyn SystemView),
+    View {
+        view: &'static dyn SystemView,
+        schema: Arc<Schema>,
+    },
 }
 
 // ---- choosing
@@ -508,7 +511,7 @@ impl Access {
             }
             Access::Series(bounds) => bounds.iter().for_each(f),
             Access::Values(rows) => rows.iter().flatten().for_each(f),
-            Access::Scan | Access::Derived(_) | Access::View(_) => {}
+            Access::Scan | Access::Derived(_) | Access::View { .. } => {}
         }
     }
 }
@@ -526,8 +529,8 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
             let (rows, charge) = super::query::materialize(query, run)?;
             Ok(Cursor::Derived(rows.into_iter(), charge))
         }
-        Access::View(view) => {
-            let rows = crate::view::rows(*view, run.env.engine.as_ref())?;
+        Access::View { view, schema } => {
+            let rows = crate::view::rows(*view, schema, run.env)?;
             Ok(Cursor::Derived(rows.into_iter(), Charge::default()))
         }
     }

@@ -49,6 +49,13 @@ pub struct Insert {
     pub returning: Option<Returning>,
 }
 
+impl Insert {
+    /// Whether what is stored is what is given, and nothing but nulls and keys is checked.
+    pub fn is_plain(&self) -> bool {
+        self.defaults.is_empty() && self.returning.is_none()
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Update {
     /// Finds the rows: one stored source.

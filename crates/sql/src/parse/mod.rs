@@ -3,10 +3,13 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
+pub mod copy;
 mod grammar;
+mod mend;
 
 use crate::error::SqlError;
 use grammar::Grammar;
+pub use mend::{RowLock, locking};
 use sqlparser::ast::Statement;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -32,6 +35,7 @@ pub enum Parsed {
     NoOperation(&'static str),
     Abort,
     DeallocateAll,
+    Copy(Box<copy::CopyStatement>),
 }
 
 /// Parses one statement.
@@ -49,6 +53,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     check_runs(&words)?;
     let dialect = Grammar::default();
+    let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
@@ -66,6 +71,15 @@ pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
         .with_tokens_with_locations(tokenize(sql)?)
         .parse_expr()
         .map_err(|e| syntax_error(sql, e))
+}
+
+/// Parses the name of a relation alone.
+pub fn parse_name(name: &str) -> Result<sqlparser::ast::ObjectName, SqlError> {
+    let dialect = Grammar::default();
+    Parser::new(&dialect)
+        .with_tokens_with_locations(tokenize(name)?)
+        .parse_object_name(false)
+        .map_err(|e| syntax_error(name, e))
 }
 
 fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
@@ -117,6 +131,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "explain") && is(1, "restart") {
         return ends_at(2, Parsed::ExplainRestart);
+    }
+    if is(0, "copy") {
+        return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
     }
     if is(0, "vacuum") {
         return Ok(Some(Parsed::NoOperation("VACUUM")));

@@ -5,7 +5,7 @@
 //!
 //! A reference to a value of the row around is a call of [`OuterValue`]; it is gone before a plan with it is optimized.
 
-use super::cells::{Cells, Writer, data_type};
+use super::cells::{Writer, data_type};
 use super::compute::readable;
 use super::fault::carried;
 use super::interrupt::{Stopped, interruptible};
@@ -13,8 +13,7 @@ use super::run::planning;
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
-use crate::value::function::rows::RowFunction;
-use crate::value::{Clock, Datum, array_datum};
+use crate::value::{Datum, array_datum};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -33,7 +32,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
     execute_stream,
 };
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::Type;
 use futures::StreamExt;
 use std::collections::HashMap;
 use std::fmt;
@@ -96,15 +95,9 @@ pub enum Kind {
     Lateral {
         left: bool,
     },
-    /// The rows of functions side by side. Each has as many of the slots as it has arguments.
-    Rows {
-        functions: Vec<RowFunction>,
-        ordinality: bool,
-        left: bool,
-    },
 }
 
-/// The rows of a plan, each with what a subquery or function gives for it.
+/// The rows of a plan, each with what a subquery gives for it.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// Its columns: those passed on, then the values that the subquery refers to, then those it is compared with.
@@ -116,7 +109,6 @@ pub struct Applied {
     pub kind: Kind,
     /// Of the columns that are added.
     pub types: Vec<Type>,
-    pub clock: Clock,
     pub schema: SchemaRef,
 }
 
@@ -199,7 +191,6 @@ impl DisplayAs for ApplyExec {
             Kind::Quantified { .. } => "compared",
             Kind::Array(_) => "array",
             Kind::Lateral { .. } => "lateral",
-            Kind::Rows { .. } => "function",
         };
         write!(f, "SubqueryPerRow: {what}")
     }
@@ -330,9 +321,6 @@ impl Run {
         let applied = self.applied.clone();
         let cells = readable(&arrays[applied.width..])?;
         let (slots, lefts) = cells.split_at(applied.slots);
-        if let Kind::Rows { functions, ordinality, left } = &applied.kind {
-            return rows_of(functions, slots, row, *ordinality, *left, &applied.clock).map_err(carried);
-        }
         let mut key = Vec::new();
         for slot in slots {
             // Values that are written differently may give different results: the whole value is the key.
@@ -363,7 +351,7 @@ impl Run {
     }
 
     async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
-        let plan = self.applied.subplan.as_ref().expect("invariant: only functions have no subquery");
+        let plan = self.applied.subplan.as_ref().expect("invariant: there is a subquery");
         let plan = with_values(plan.clone(), self.applied.level, literals)?;
         let mut stream = started(&plan, &self.stopped, &self.context).await?;
         let mut rows: Vec<Vec<Datum>> = Vec::new();
@@ -422,44 +410,6 @@ fn compared(condition: &Expr, left: &[Datum], rows: &[Vec<Datum>], all: bool, si
         }
     }
     Ok(if unknown { Datum::Null } else { Datum::Bool(all) })
-}
-
-/// The functions' rows side by side, nulls where one has fewer.
-fn rows_of(
-    functions: &[RowFunction],
-    slots: &[Cells<'_>],
-    row: usize,
-    ordinality: bool,
-    left: bool,
-    clock: &Clock,
-) -> Result<Inner, SqlError> {
-    let mut lists = Vec::with_capacity(functions.len());
-    let mut at = 0;
-    for function in functions {
-        let values: Vec<Value<'_>> = slots[at..at + function.arguments.len()].iter().map(|c| c.get(row)).collect();
-        at += values.len();
-        lists.push((function.columns.len(), function.rows(&values, clock)?));
-    }
-    let longest = lists.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
-    let mut rows = Vec::with_capacity(longest);
-    for i in 0..longest {
-        let mut cells = Vec::new();
-        for (width, list) in &mut lists {
-            match list.get_mut(i) {
-                Some(given) => cells.append(given),
-                None => cells.extend(std::iter::repeat_n(Datum::Null, *width)),
-            }
-        }
-        if ordinality {
-            cells.push(Datum::Int(i as i64 + 1));
-        }
-        rows.push(cells);
-    }
-    if left && rows.is_empty() {
-        let width = lists.iter().map(|(width, _)| width).sum::<usize>() + usize::from(ordinality);
-        rows.push(vec![Datum::Null; width]);
-    }
-    Ok(Inner::Rows(Arc::new(rows)))
 }
 
 /// The plan with literals for the values of one level's row.

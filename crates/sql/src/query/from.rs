@@ -1,12 +1,13 @@
 //! What do FROM, WITH and the set operations that compare rows read?
 
-use super::apply::{Kind, OuterValue};
-use super::cells::data_type;
+use super::apply::Kind;
+use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key};
 use super::plan::{
     FromRel, Output, Pending, PerRow, Planner, Rel, as_unsupported, df, numbered_name, output, refuse, subquery_of,
 };
 use super::series::Series;
+use super::sets::{is_set, set_name};
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
@@ -14,21 +15,55 @@ use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
-use crate::value::cast::CastContext;
-use crate::value::function::rows::RowFunction;
 use crate::value::operator::BinaryOp;
 use crate::view::SystemView;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::catalog::default_table_source::provider_as_source;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column as DfColumn, JoinType, NullEquality, TableReference};
+use datafusion::common::{Column as DfColumn, JoinType, NullEquality, NullHandling, TableReference};
+use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, FunctionArg, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
 use std::sync::Arc;
+
+/// A call in FROM.
+struct Called<'a> {
+    name: &'a ObjectName,
+    args: &'a [FunctionArg],
+    ordinality: bool,
+    alias: Option<&'a TableAlias>,
+}
+
+/// Whether the argument is a whole number as it stands: a series of such streams.
+fn is_whole_number(arg: &FunctionArg) -> bool {
+    use ast::{Expr as A, FunctionArgExpr, UnaryOperator, Value as V};
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return false };
+    let number = |e: &A| matches!(e, A::Value(v) if matches!(&v.value, V::Number(n, _) if n.bytes().all(|b| b.is_ascii_digit())) || matches!(v.value, V::Placeholder(_)));
+    match arg {
+        A::UnaryOp { op: UnaryOperator::Minus, expr } => number(expr),
+        A::Cast { expr, data_type, .. } => {
+            number(expr)
+                && matches!(
+                    data_type,
+                    ast::DataType::BigInt(None) | ast::DataType::Int(None) | ast::DataType::Integer(None)
+                )
+        }
+        other => number(other),
+    }
+}
+
+fn is_true(condition: &Expr) -> bool {
+    match condition {
+        Expr::Const(Datum::Bool(true)) => true,
+        Expr::And(parts) => parts.iter().all(is_true),
+        _ => false,
+    }
+}
 
 /// One entry of FROM before it is joined.
 struct Entry {
@@ -37,7 +72,7 @@ struct Entry {
     sources: Vec<(ScopeSource, Vec<Leaf>)>,
     /// What `*` shows first of them, by their own numbers.
     first: Vec<Found>,
-    lateral: bool,
+    after: After,
     /// Its rows are computed for each row before it.
     per_row: Option<Box<EachRow>>,
 }
@@ -51,7 +86,7 @@ struct EachRow {
 
 impl Entry {
     fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
-        Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), lateral: false, per_row: None }
+        Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), after: After::Beside, per_row: None }
     }
 
     /// Adds its sources to those before it.
@@ -67,6 +102,17 @@ impl Entry {
     }
 }
 
+/// How an entry stands to what is before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// By itself: it is joined.
+    Beside,
+    /// A subquery for each row before it.
+    Lateral,
+    /// Its plan has the rows before it already: they were expanded by a function of their columns.
+    Expanded,
+}
+
 impl Planner<'_> {
     pub fn from(&self, binder: &mut Binder<'_>, list: &[TableWithJoins]) -> Bind<FromRel> {
         let nothing = df(LogicalPlanBuilder::empty(true).build())?;
@@ -80,18 +126,20 @@ impl Planner<'_> {
         for TableWithJoins { relation, joins } in list {
             let first = all.sources.len();
             let mut item = FromRel { plan: all.plan.clone(), ..all.clone() };
-            let mut entry = self.factor(binder, relation, &item)?;
-            let lateral = entry.lateral || entry.per_row.is_some();
+            let mut entry = self.factor(binder, relation, &item, NullHandling::Drop)?;
+            let beside = entry.after == After::Beside && entry.per_row.is_none();
             entry.add_to(&mut item)?;
             item.plan = match entry.per_row.take() {
                 Some(each) => self.each_row(all.plan.clone(), *each)?,
-                None if lateral => df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(entry.plan))?.build())?,
+                None if entry.after == After::Lateral => {
+                    df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(entry.plan))?.build())?
+                }
                 None => entry.plan,
             };
             for join in joins {
-                self.join(binder, &mut item, join, if lateral { 0 } else { first })?;
+                self.join(binder, &mut item, join, if beside { first } else { 0 })?;
             }
-            if first > 0 && !lateral {
+            if first > 0 && beside {
                 item.plan = df(df(LogicalPlanBuilder::from(all.plan).cross_join(item.plan))?.build())?;
             }
             all = item;
@@ -99,7 +147,13 @@ impl Planner<'_> {
         Ok(all)
     }
 
-    fn factor(&self, binder: &mut Binder<'_>, factor: &TableFactor, before: &FromRel) -> Bind<Entry> {
+    fn factor(
+        &self,
+        binder: &mut Binder<'_>,
+        factor: &TableFactor,
+        before: &FromRel,
+        nulls: NullHandling,
+    ) -> Bind<Entry> {
         match factor {
             TableFactor::Table {
                 name,
@@ -115,12 +169,14 @@ impl Planner<'_> {
             } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
                 None if !with_ordinality => self.named(binder, name, alias.as_ref()),
                 Some(ast::TableFunctionArgs { args, settings: None }) => {
-                    self.function(binder, name, args, alias.as_ref(), *with_ordinality, before)
+                    let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                    self.called(binder, &call, before, nulls)
                 }
                 _ => refuse(format!("the source {factor}")),
             },
             TableFactor::Function { lateral: _, name, args, with_ordinality, alias } => {
-                self.function(binder, name, args, alias.as_ref(), *with_ordinality, before)
+                let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                self.called(binder, &call, before, nulls)
             }
             TableFactor::UNNEST {
                 alias,
@@ -132,7 +188,8 @@ impl Planner<'_> {
                 let arg = |e: &ast::Expr| FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone()));
                 let args: Vec<FunctionArg> = array_exprs.iter().map(arg).collect();
                 let name = ObjectName::from(vec![ast::Ident::new("unnest")]);
-                self.function(binder, &name, &args, alias.as_ref(), *with_ordinality, before)
+                let call = Called { name: &name, args: &args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                self.called(binder, &call, before, nulls)
             }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
                 let (name, names) = alias_parts(alias.as_ref()).map_err(as_unsupported)?;
@@ -157,7 +214,7 @@ impl Planner<'_> {
                 self.entry(rel, name, names, *lateral)
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
-                self.factor(binder, &table_with_joins.relation, before)
+                self.factor(binder, &table_with_joins.relation, before, nulls)
             }
             TableFactor::NestedJoin { table_with_joins, alias } => {
                 let inner = self.from(binder, std::slice::from_ref(table_with_joins.as_ref()))?;
@@ -165,7 +222,7 @@ impl Planner<'_> {
                     None => {
                         let first = inner.scope.first.clone();
                         let sources = inner.scope.sources.into_iter().zip(inner.sources).collect();
-                        Ok(Entry { plan: inner.plan, sources, first, lateral: false, per_row: None })
+                        Ok(Entry { plan: inner.plan, sources, first, after: After::Beside, per_row: None })
                     }
                     Some(alias) => self.named_join(inner, alias),
                 }
@@ -232,92 +289,6 @@ impl Planner<'_> {
         df(df(LogicalPlanBuilder::from(plan).project(outputs))?.build())
     }
 
-    /// A function that gives rows.
-    fn function(
-        &self,
-        binder: &mut Binder<'_>,
-        name: &ObjectName,
-        args: &[FunctionArg],
-        alias: Option<&TableAlias>,
-        ordinality: bool,
-        before: &FromRel,
-    ) -> Bind<Entry> {
-        let called = relation_name_of_function(name)?;
-        if called == "generate_series"
-            && !ordinality
-            && let Ok((bounds, source)) = binder.series(name, args, alias)
-        {
-            return self.series(bounds, source);
-        }
-        let list = ast::FunctionArguments::List(ast::FunctionArgumentList {
-            duplicate_treatment: None,
-            args: args.to_vec(),
-            clauses: Vec::new(),
-        });
-        let (scope, sources) = (before.scope.clone(), before.sources.clone());
-        let (bound, mut per_row) = self.per_row_query(binder, &scope, sources, |binder| {
-            self.within(&[], || self.row_function(binder, &called, &list, &Scope::default()))
-        })?;
-        let (function, exprs) = bound;
-        // The arguments are what is referred to: as expressions over the row before.
-        let mut slots = Vec::with_capacity(exprs.len());
-        for (expr, ty) in exprs.iter().zip(&function.arguments) {
-            let value = self.with_leaves(&[], |leaves| leaves.convert(expr, *ty))?;
-            slots.push(Leaf::new(with_slots(value, &per_row)?, *ty));
-        }
-        per_row.slots = slots;
-        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
-        let single = function.columns.len() == 1;
-        let shown = alias.clone().unwrap_or_else(|| called.clone());
-        let mut columns: Vec<ScopeColumn> = Vec::new();
-        for (own, ty) in &function.columns {
-            let name = match (own, single) {
-                (Some(own), _) if alias.is_none() || !single => (*own).to_owned(),
-                _ if single => shown.clone(),
-                _ => called.clone(),
-            };
-            columns.push(ScopeColumn { name, ty: *ty });
-        }
-        if ordinality {
-            columns.push(ScopeColumn { name: "ordinality".to_owned(), ty: Type::Int8 });
-        }
-        let types = columns.iter().map(|c| c.ty).collect();
-        let source = ScopeSource { name: shown, table: None, columns, merged: Vec::new() };
-        let kind = Kind::Rows { functions: vec![function], ordinality, left: false };
-        self.each_entry(source, names, per_row, None, kind, types)
-    }
-
-    /// The function that a call means, and its arguments as its types.
-    pub(super) fn row_function(
-        &self,
-        binder: &mut Binder<'_>,
-        name: &str,
-        args: &ast::FunctionArguments,
-        scope: &Scope,
-    ) -> Bind<(RowFunction, Vec<Expr>)> {
-        let Some(args) = crate::bind::expr::plain_args(args) else {
-            return refuse(format!("the arguments of {name}"));
-        };
-        if !RowFunction::exists(name) {
-            return refuse(format!("the function {name} in FROM"));
-        }
-        let mut bound = binder.bind_all(&args, scope)?;
-        if name == "unnest"
-            && let [one] = bound.as_mut_slice()
-            && one.ty.is_none()
-        {
-            return Err(SqlError::new("42725", "function unnest(unknown) is not unique").into());
-        }
-        let types: Vec<Option<Type>> = bound.iter().map(|b| b.ty).collect();
-        let function = RowFunction::resolve(name, &types)?;
-        binder.uses_clock |= function.needs_clock();
-        let mut exprs = Vec::with_capacity(bound.len());
-        for (arg, ty) in bound.into_iter().zip(&function.arguments) {
-            exprs.push(binder.coerce(arg, *ty, CastContext::Implicit)?);
-        }
-        Ok((function, exprs))
-    }
-
     /// A table, or a common table expression.
     fn named(&self, binder: &mut Binder<'_>, name: &ObjectName, alias: Option<&TableAlias>) -> Bind<Entry> {
         let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
@@ -334,7 +305,7 @@ impl Planner<'_> {
             return self.entry(rel, alias.unwrap_or(name), names, false);
         }
         if let Some(view) = binder.view(name) {
-            let rel = self.view(view)?;
+            let rel = self.view(view, binder.schema)?;
             return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
@@ -348,24 +319,27 @@ impl Planner<'_> {
     }
 
     /// A system view's rows as they are now: plans are made anew for every run.
-    fn view(&self, view: &dyn SystemView) -> Bind<Rel> {
-        let types: Vec<Type> = view.columns().iter().map(|&(_, ty)| ty).collect();
-        let rows = crate::view::rows(view, self.env.engine.as_ref())?;
-        let is_empty = rows.is_empty();
-        let mut rows: Vec<Vec<Expr>> = rows.into_iter().map(|row| row.into_iter().map(Expr::Const).collect()).collect();
-        if is_empty {
-            // A row to have columns by; the filter below drops it.
-            rows.push(vec![Expr::NULL; types.len()]);
+    fn view(&self, view: &dyn SystemView, schema: &Arc<Schema>) -> Bind<Rel> {
+        let rows = crate::view::rows(view, schema, self.env)?;
+        let mut fields = Vec::with_capacity(view.columns().len());
+        let mut arrays = Vec::with_capacity(view.columns().len());
+        for (at, &(_, ty)) in view.columns().iter().enumerate() {
+            let mut cells = Writer::new(ty, rows.len());
+            for row in &rows {
+                cells.push(&row[at].as_value())?;
+            }
+            fields.push(Field::new(format!("v{at}"), data_type(ty), true));
+            arrays.push(cells.finish());
         }
-        let mut rel = self.rows(rows, &types)?;
-        if is_empty {
-            rel.plan =
-                df(df(LogicalPlanBuilder::from(rel.plan).filter(datafusion::logical_expr::lit(false)))?.build())?;
-        }
-        for (column, (name, _)) in rel.columns.iter_mut().zip(view.columns()) {
-            column.name = (*name).to_owned();
-        }
-        Ok(rel)
+        let schema = Arc::new(ArrowSchema::new(fields));
+        let batch = df(RecordBatch::try_new(schema.clone(), arrays).map_err(Into::into))?;
+        let table = df(MemTable::try_new(schema, vec![vec![batch]]))?;
+        let relation = TableReference::bare(self.unique(view.name()));
+        let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
+        let plan = df(plan.build())?;
+        let given = plan.schema().columns().into_iter().map(DfExpr::Column);
+        let outputs = given.zip(view.columns().iter().map(|&(name, ty)| output(name.to_owned(), ty))).collect();
+        self.project(plan, outputs, false)
     }
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
@@ -378,10 +352,42 @@ impl Planner<'_> {
             false => rel,
         };
         let (plan, leaves) = self.source(rel, &name)?;
-        Ok(Entry { lateral: correlated, ..Entry::of(plan, source, leaves) })
+        let after = if correlated { After::Lateral } else { After::Beside };
+        Ok(Entry { after, ..Entry::of(plan, source, leaves) })
     }
 
-    fn series(&self, bounds: [Expr; 3], source: ScopeSource) -> Bind<Entry> {
+    /// A function in FROM.
+    fn called(&self, binder: &mut Binder<'_>, call: &Called<'_>, before: &FromRel, nulls: NullHandling) -> Bind<Entry> {
+        let Called { name, args, ordinality, alias } = *call;
+        if !is_set(name) {
+            return refuse(format!("the function {name} in FROM"));
+        }
+        if !ordinality && args.iter().all(is_whole_number) {
+            return self.series(binder, name, args, alias);
+        }
+        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
+        let name = set_name(name).expect("it was asked above");
+        let call = self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &before.scope))?;
+        let mut source = self.set_source(&call, &name, alias);
+        rename(&mut source, names)?;
+        let (start, after, nulls) = match call.mentions_columns() {
+            true => (before.plan.clone(), After::Expanded, nulls),
+            false => (df(LogicalPlanBuilder::empty(true).build())?, After::Beside, NullHandling::Drop),
+        };
+        let (plan, leaves) = self.expand(start, &before.sources, std::slice::from_ref(&call), nulls)?;
+        let leaves = leaves.into_iter().flatten().collect();
+        Ok(Entry { after, ..Entry::of(plan, source, leaves) })
+    }
+
+    /// A series of constants, which streams.
+    fn series(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &ObjectName,
+        args: &[FunctionArg],
+        alias: Option<&TableAlias>,
+    ) -> Bind<Entry> {
+        let (bounds, source) = binder.series(name, args, alias).map_err(as_unsupported)?;
         let ty = source.columns[0].ty;
         let mut numbers = [Some(0); 3];
         for (number, bound) in numbers.iter_mut().zip(bounds) {
@@ -409,15 +415,13 @@ impl Planner<'_> {
             JoinOperator::FullOuter(c) => (c, JoinType::Full),
             _ => return refuse(format!("the join {join}")),
         };
-        let mut entry = self.factor(binder, relation, item)?;
-        let lateral = entry.lateral || entry.per_row.as_ref().is_some_and(|each| each.pending.is_correlated());
+        let nulls = if kind == JoinType::Left { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };
+        let mut entry = self.factor(binder, relation, item, nulls)?;
+        let expanded = entry.after == After::Expanded;
+        let lateral = entry.after != After::Beside || entry.per_row.is_some();
         if lateral && !matches!(kind, JoinType::Inner | JoinType::Left) {
             let message = "The combining JOIN type must be INNER or LEFT for a LATERAL reference.";
             return Err(SqlError::new("42P10", "invalid reference to FROM-clause entry").with_detail(message).into());
-        }
-        if !lateral && let Some(each) = entry.per_row.take() {
-            // It is the same for every row: a table of its own.
-            entry.plan = self.each_row(entry.plan, *each)?;
         }
         let before = item.scope.clone();
         let added = item.sources.len();
@@ -466,6 +470,18 @@ impl Planner<'_> {
                 item.plan = self.filter(item.plan.clone(), &condition, &item.sources)?;
             }
             return Ok(());
+        }
+        if expanded {
+            item.plan = entry.plan;
+            return match condition {
+                None => Ok(()),
+                Some(condition) if kind == JoinType::Inner => {
+                    item.plan = self.filter(item.plan.clone(), &condition, &item.sources.clone())?;
+                    Ok(())
+                }
+                Some(condition) if is_true(&condition) => Ok(()),
+                Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
+            };
         }
         let pending_joins = self.has_pending();
         let left = LogicalPlanBuilder::from(item.plan.clone());
@@ -690,23 +706,6 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
-}
-
-fn relation_name_of_function(name: &ObjectName) -> Bind<String> {
-    let name = name.to_string().to_lowercase();
-    Ok(name.strip_prefix("pg_catalog.").unwrap_or(&name).to_owned())
-}
-
-/// An expression over a level's values as one over the columns that these are.
-fn with_slots(expr: DfExpr, per_row: &PerRow) -> Bind<DfExpr> {
-    let replaced = expr.transform_up(|e| match &e {
-        DfExpr::ScalarFunction(call) => match call.func.inner().downcast_ref::<OuterValue>() {
-            Some(outer) if outer.level == per_row.id => Ok(Transformed::yes(per_row.slots[outer.slot].expr.clone())),
-            _ => Ok(Transformed::no(e)),
-        },
-        _ => Ok(Transformed::no(e)),
-    });
-    Ok(df(replaced)?.data)
 }
 
 /// The scope without what stands before `first`: its sources keep their numbers and lose their names.

@@ -14,7 +14,6 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Signature, Volatility};
-use freshet_engine::schema::{Type, Value};
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -283,11 +282,11 @@ fn taken(rest: &mut &[u8]) -> Datum {
     }
 }
 
-/// The value that a type's rows are looked at by, for tests of this module's order.
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::value::aggregate::Gathered;
+    use freshet_engine::schema::{Type, Value};
 
     fn rows(values: &[Value<'_>], distinct: bool) -> Rows {
         let gathers = Gathered::ArrayAgg.resolve(&[Some(Type::Int4)]).expect("there");

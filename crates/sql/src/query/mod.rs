@@ -11,7 +11,7 @@
 //! | `scan` | how it reads a table |
 //! | `series` | `generate_series` |
 //! | `convert` | how a bound expression becomes one of DataFusion's |
-//! | `sets` | which groups ROLLUP and its like ask for |
+//! | `grouping` | which groups ROLLUP and its like ask for |
 //! | `window` | what window functions see |
 //! | `plan` | what a query reads |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
@@ -32,6 +32,7 @@ mod fault;
 mod fold;
 mod from;
 mod gather;
+mod grouping;
 mod interrupt;
 mod plan;
 mod run;

@@ -10,6 +10,7 @@
 //! | [`GIVEN`] | an expression of DataFusion's: a subquery, a column of an outer query |
 //! | [`WINDOW`] | a window function of this SELECT |
 //! | [`GROUPING`] | a call of `grouping()`, until the rows are grouped |
+//! | [`SETS`] | a column of a set-returning function among its outputs |
 //!
 //! Every relation has a name of its own in the plan, and every column of a subplan is called by its position, so that DataFusion never
 //! looks up a name that a user chose.
@@ -22,6 +23,7 @@ use super::fault::sql_error;
 use super::fold::{Fold, Kind};
 use super::gather::Gather;
 use super::scan::Snapshot;
+use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::window::Window;
 use crate::bind::expr::Bound;
 use crate::bind::query::{Item, OrderItem, order_items, over_groups};
@@ -32,7 +34,6 @@ use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
 use crate::value::cast::{CastContext, common_type, is_float};
-use crate::value::function::rows::RowFunction;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -57,7 +58,9 @@ pub const GIVEN: u16 = PLACEHOLDERS;
 /// Source of placeholders for window functions.
 pub const WINDOW: u16 = PLACEHOLDERS + 1;
 /// Source of placeholders for calls of `grouping()`.
-pub const GROUPING: u16 = PLACEHOLDERS + 2;
+pub const GROUPING: u16 = PLACEHOLDERS + 3;
+/// Source of placeholders for set-returning functions among the outputs.
+pub const SETS: u16 = PLACEHOLDERS + 2;
 
 /// A column of a relation.
 #[derive(Clone, Debug)]
@@ -120,6 +123,8 @@ pub(super) struct State {
     /// Columns of the scope that expressions are bound in now; the innermost last.
     blocks: Vec<Vec<Vec<Leaf>>>,
     pub windows: Option<Vec<Window>>,
+    /// Where set-returning functions are allowed, those met so far.
+    pub sets: Option<Vec<SetCall>>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub ctes: Vec<(String, Rel)>,
     names: HashSet<String>,
@@ -149,15 +154,10 @@ impl Pending {
         &self.name
     }
 
-    /// Whether it differs from row to row.
-    pub fn is_correlated(&self) -> bool {
-        self.per_row.slots.iter().any(|leaf| leaf.expr.any_column_refs())
-    }
-
     /// A row without inner rows stays, once.
     pub fn keep_left(&mut self) {
         match &mut self.kind {
-            apply::Kind::Lateral { left } | apply::Kind::Rows { left, .. } => *left = true,
+            apply::Kind::Lateral { left } => *left = true,
             _ => {}
         }
     }
@@ -327,9 +327,8 @@ impl<'a> Planner<'a> {
         let input = df(df(LogicalPlanBuilder::from(plan).project(named))?.build())?;
         let width = kept.len();
         let schema = Applied::schema_of(&input, width, &types);
-        let clock = self.env.clock.clone();
         let (level, count) = (per_row.id, types.len());
-        let applied = Applied { input, width, slots, level, subplan, kind, types, clock, schema };
+        let applied = Applied { input, width, slots, level, subplan, kind, types, schema };
         let relation = TableReference::bare(self.unique("applied"));
         let source = provider_as_source(Arc::new(applied));
         let scan = df(LogicalPlanBuilder::scan(relation.clone(), source, None))?;
@@ -480,15 +479,16 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take();
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
-        let (windows, in_filter) = {
+        let (windows, sets, in_filter) = {
             let mut state = self.state.borrow_mut();
-            (state.windows.take(), std::mem::take(&mut state.in_filter))
+            (state.windows.take(), state.sets.take(), std::mem::take(&mut state.in_filter))
         };
         let ctes = self.state.borrow().ctes.len();
         let rel = self.query_inner(binder, query, stored);
         let mut state = self.state.borrow_mut();
         state.ctes.truncate(ctes);
         state.windows = windows;
+        state.sets = sets;
         state.in_filter = in_filter;
         binder.aggregates = aggregates;
         binder.in_aggregate = in_aggregate;
@@ -738,16 +738,20 @@ impl<'a> Planner<'a> {
         limits: &Limits,
         from: FromRel,
     ) -> Bind<Rel> {
-        let FromRel { mut plan, scope, sources } = from;
+        let mut from = from;
+        let scope = from.scope.clone();
         let groupings = std::mem::take(&mut self.state.borrow_mut().groupings);
         let distinct = matches!(select.distinct, Some(Distinct::Distinct));
         self.name_windows(select)?;
         binder.aggregates = Some(Vec::new());
         self.state.borrow_mut().windows = Some(Vec::new());
-        let items = binder.items(&select.projection, &scope);
+        self.state.borrow_mut().sets = Some(Vec::new());
+        let projection = spread_rows(&select.projection);
+        let items = binder.items(&projection, &scope);
+        let sets = self.state.borrow_mut().sets.take().unwrap_or_default();
         binder.output_types = Vec::new();
         let mut items = items?;
-        let untyped = untyped_items(&select.projection, items.len());
+        let untyped = untyped_items(&projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &scope)?;
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
@@ -763,9 +767,11 @@ impl<'a> Planner<'a> {
         let (before, after): (Vec<Pending>, Vec<Pending>) =
             asked.into_iter().partition(|pending| !grouped || pending.in_aggregate);
         // Those of GROUP BY, and those that aggregates fold.
-        plan = self.applied(plan)?;
-        plan = before.into_iter().try_fold(plan, |plan, pending| self.apply_one(plan, pending))?;
-        let at_most_one = (grouped && keys.is_none()) || select.from.is_empty();
+        from.plan = self.applied(from.plan)?;
+        from.plan = before.into_iter().try_fold(from.plan, |plan, pending| self.apply_one(plan, pending))?;
+        let at_most_one = (grouped && keys.is_none()) || (select.from.is_empty() && sets.is_empty());
+        let alone = !grouped && windows.is_empty();
+        let (FromRel { mut plan, scope, sources }, set_leaves) = self.expand_outputs(from, &sets, alone)?;
         let origins: Vec<Option<(u32, u16)>> =
             items.iter().map(|item| if grouped { None } else { origin(&item.expr, &scope) }).collect();
         let mut leaves = sources;
@@ -806,7 +812,7 @@ impl<'a> Planner<'a> {
             }
         }
         let (plan, window_leaves) = self.window(plan, &leaves, &windows)?;
-        let selected = Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves };
+        let selected = Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
     }
 
@@ -826,9 +832,11 @@ impl<'a> Planner<'a> {
     }
 
     fn finish_select(&self, plan: LogicalPlan, leaves: &[Vec<Leaf>], selected: Selected, limits: &Limits) -> Bind<Rel> {
-        let Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves } = selected;
+        let Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves } =
+            selected;
         let placeholders = |source: u16, column: u16| match source {
             WINDOW => window_leaves.get(usize::from(column)).cloned(),
+            SETS => set_leaf(&set_leaves, column),
             GIVEN => self.state.borrow().given.get(usize::from(column)).cloned(),
             _ => None,
         };
@@ -892,11 +900,11 @@ impl<'a> Planner<'a> {
         if !modifiers.is_empty() {
             return refuse(group_by);
         }
-        if !list.iter().any(super::sets::is_set) {
+        if !list.iter().any(super::grouping::is_set) {
             let keys = binder.group_keys(group_by, items, scope).map_err(as_unsupported)?;
             return Ok(keys.map(|exprs| Keys { exprs, sets: None }));
         }
-        let sets = super::sets::expanded(list)?;
+        let sets = super::grouping::expanded(list)?;
         let mut exprs: Vec<(Expr, Type)> = Vec::new();
         let mut places = Vec::with_capacity(sets.len());
         for set in sets {
@@ -1211,60 +1219,6 @@ impl<'a> Planner<'a> {
         self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Array(of), Type::array_of(of))
     }
 
-    /// A function in the select list that gives rows.
-    fn rows_in_list(&self, binder: &mut Binder<'_>, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
-        let name = function.name.to_string().to_lowercase();
-        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-        if self.state.borrow().in_filter || binder.in_aggregate {
-            return Err(SqlError::new("0A000", "set-returning functions are not allowed here").into());
-        }
-        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
-        let (resolved, exprs) = self.row_function(binder, name, &function.args, scope)?;
-        let [(_, ty)] = resolved.columns.as_slice() else {
-            return refuse(format!("{name} outside of FROM"));
-        };
-        let ty = *ty;
-        let mut slots = Vec::with_capacity(exprs.len());
-        for (expr, ty) in exprs.iter().zip(&resolved.arguments) {
-            slots.push(Leaf::new(self.with_leaves(&sources, |leaves| leaves.convert(expr, *ty))?, *ty));
-        }
-        let in_aggregate = binder.in_aggregate;
-        let mut state = self.state.borrow_mut();
-        state.next_level += 1;
-        let id = state.next_level;
-        let Some(block) = state.pending.last_mut() else {
-            return Err(SqlError::new("0A000", "set-returning functions are not allowed here").into());
-        };
-        // All of one list give their rows side by side.
-        let beside = block.iter_mut().find(|pending| matches!(pending.kind, apply::Kind::Rows { .. }));
-        let name = match beside {
-            Some(pending) => {
-                let apply::Kind::Rows { functions, .. } = &mut pending.kind else { unreachable!("it was looked for") };
-                functions.push(resolved);
-                pending.per_row.slots.extend(slots);
-                pending.types.push(ty);
-                numbered_name(&pending.name, pending.types.len() - 1)
-            }
-            None => {
-                let name = format!("rows_{id}");
-                let kind = apply::Kind::Rows { functions: vec![resolved], ordinality: false, left: false };
-                let (per_row, lefts) = (PerRow { id, slots }, Vec::new());
-                block.push(Pending {
-                    name: name.clone(),
-                    per_row,
-                    lefts,
-                    subplan: None,
-                    kind,
-                    types: vec![ty],
-                    in_aggregate,
-                });
-                name
-            }
-        };
-        drop(state);
-        Ok(self.given(DfExpr::Column(DfColumn::new_unqualified(name)), ty))
-    }
-
     /// `grouping(a, b)`: a bit for each key, set where the row's set lacks it.
     fn grouping(&self, binder: &mut Binder<'_>, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
         let args = crate::bind::expr::plain_args(&function.args).unwrap_or_default();
@@ -1399,12 +1353,16 @@ impl Beyond for Planner<'_> {
                 match (&function.args, name) {
                     (ast::FunctionArguments::Subquery(query), "array") => self.array_subquery(binder, query, scope)?,
                     (_, "grouping") => self.grouping(binder, function, scope)?,
-                    _ if RowFunction::exists(name) && function.within_group.is_empty() => {
-                        self.rows_in_list(binder, function, scope)?
-                    }
-                    _ => return Ok(None),
+                    _ => return self.set_output(binder, function, None, scope),
                 }
             }
+            A::CompoundFieldAccess { root, access_chain } => match field_of(root, access_chain) {
+                Some(FieldOf::Call(function, field)) => {
+                    return self.set_output(binder, function, Some(&field), scope);
+                }
+                Some(FieldOf::Column(column)) => binder.bind(&column, scope)?,
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         }))
     }
@@ -1489,6 +1447,7 @@ struct Selected {
     distinct: bool,
     at_most_one: bool,
     window_leaves: Vec<Leaf>,
+    set_leaves: Vec<Vec<Leaf>>,
 }
 
 /// LIMIT and OFFSET.

@@ -1,59 +1,359 @@
-//! Which sets of keys do ROLLUP, CUBE and GROUPING SETS ask for?
+//! What do set-returning functions give, in FROM and among the outputs?
+//!
+//! A call becomes a list for each row of what it is called on, which is unnested: the row is repeated for each element.
+//!
+//! | where | on what | rows without an element |
+//! |---|---|---|
+//! | FROM f(constants) | one row | none |
+//! | FROM t, f(t.x); JOIN f(t.x) ON ... | the rows of t: functions in FROM are always lateral | none |
+//! | LEFT JOIN f(t.x) ON true | the same | one with nulls |
+//! | SELECT f(t.x), ... | the rows after WHERE; several calls advance together, the shorter with nulls | none |
+//!
+//! `generate_series` of constant whole numbers in FROM is not here but in `series`: it streams.
 
-use super::plan::refuse;
-use crate::bind::Bind;
-use sqlparser::ast::Expr;
+use super::cells::{Writer, data_type};
+use super::compute::readable;
+use super::convert::{Leaf, Leaves, call};
+use super::fault::carried;
+use super::plan::{FromRel, Planner, SETS, df, refuse};
+use crate::bind::expr::Bound;
+use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
+use crate::bind::{Bind, Binder};
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::{Clock, Datum};
+use crate::value::cast::CastContext;
+use crate::value::set::SetFunction;
+use datafusion::arrow::array::{Array, ArrayRef, ListArray};
+use datafusion::arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column as DfColumn, NullHandling, Result, UnnestOptions};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDFImpl, Signature,
+    Volatility,
+};
+use freshet_engine::schema::{Type, Value};
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, ObjectNamePart, SelectItem};
+use std::sync::Arc;
 
-/// PostgreSQL's limit on the sets of one GROUP BY.
-const SETS_MAX: usize = 4096;
+/// A call whose arguments are bound.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SetCall {
+    pub function: SetFunction,
+    args: Vec<Expr>,
+    /// WITH ORDINALITY: one more column, the row's number.
+    ordinality: bool,
+}
 
-/// Whether an entry of GROUP BY is more than a key.
-pub fn is_set(expr: &Expr) -> bool {
-    match expr {
-        Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_) => true,
-        Expr::Tuple(items) => items.is_empty(),
-        _ => false,
+impl SetCall {
+    /// Whether it is of columns: another set for each row.
+    pub fn mentions_columns(&self) -> bool {
+        self.args.iter().any(|arg| arg.mentions(|_| true))
+    }
+
+    /// Types of its columns.
+    fn types(&self) -> impl Iterator<Item = Type> {
+        let ordinality = self.ordinality.then_some(Type::Int8);
+        self.function.columns.iter().map(|&(_, ty)| ty).chain(ordinality)
     }
 }
 
-/// The sets of a whole GROUP BY: of each entry one, in every combination.
-pub fn expanded(list: &[Expr]) -> Bind<Vec<Vec<Expr>>> {
-    let mut all: Vec<Vec<Expr>> = vec![Vec::new()];
-    for entry in list {
-        let own = sets_of(entry)?;
-        if all.len() * own.len() > SETS_MAX {
-            return refuse(format!("more than {SETS_MAX} grouping sets"));
-        }
-        let combined = all.iter().flat_map(|before| own.iter().map(move |set| [before.as_slice(), set].concat()));
-        all = combined.collect();
-    }
-    Ok(all)
+/// The name of a function as it is looked up, unless it is another schema's.
+pub fn set_name(name: &ObjectName) -> Option<String> {
+    let names: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
+    let name = match names.as_slice() {
+        [name] => name,
+        [schema, name] if schema == "pg_catalog" || schema == "information_schema" => name,
+        _ => return None,
+    };
+    SetFunction::exists(name).then(|| name.clone())
 }
 
-fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
-    Ok(match entry {
-        Expr::Rollup(groups) => (0..=groups.len()).rev().map(|count| groups[..count].concat()).collect(),
-        Expr::Cube(groups) => {
-            if groups.len() > 12 {
-                return refuse(format!("more than {SETS_MAX} grouping sets"));
-            }
-            let chosen = |bits: usize| {
-                let kept = groups.iter().enumerate().filter(|(i, _)| bits >> (groups.len() - 1 - i) & 1 == 1);
-                kept.flat_map(|(_, group)| group.clone()).collect()
+impl Planner<'_> {
+    pub fn set_call(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &str,
+        args: &[FunctionArg],
+        ordinality: bool,
+        scope: &Scope,
+    ) -> Bind<SetCall> {
+        let mut bound = Vec::with_capacity(args.len());
+        for arg in args {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else {
+                return refuse(format!("the argument {arg}"));
             };
-            (0..1usize << groups.len()).rev().map(chosen).collect()
+            bound.push(binder.bind(arg, scope)?);
         }
-        Expr::GroupingSets(sets) => {
-            let mut all = Vec::new();
-            for set in sets {
-                match set.as_slice() {
-                    [one] => all.extend(sets_of(one)?),
-                    several => all.push(several.to_vec()),
-                }
+        let types: Vec<Option<Type>> = bound.iter().map(|b| b.ty).collect();
+        let function = SetFunction::resolve(name, &types)?;
+        binder.uses_clock |= function.arguments.contains(&Type::Timestamptz);
+        let mut args = Vec::with_capacity(bound.len());
+        for (arg, &ty) in bound.into_iter().zip(&function.arguments) {
+            args.push(binder.coerce(arg, ty, CastContext::Implicit)?);
+        }
+        Ok(SetCall { function, args, ordinality })
+    }
+
+    /// What a call gives as a source of FROM.
+    pub fn set_source(&self, call: &SetCall, name: &str, alias: Option<String>) -> ScopeSource {
+        let source = alias.clone().unwrap_or_else(|| name.to_owned());
+        let only = call.function.columns.len() == 1;
+        let mut columns: Vec<ScopeColumn> = call
+            .function
+            .columns
+            .iter()
+            .map(|&(column, ty)| ScopeColumn {
+                // The one column of a function is called as its source is.
+                name: if only { source.clone() } else { column.to_owned() },
+                ty,
+            })
+            .collect();
+        if call.ordinality {
+            columns.push(ScopeColumn { name: "ordinality".to_owned(), ty: Type::Int8 });
+        }
+        ScopeSource { name: source, table: None, columns, merged: Vec::new() }
+    }
+
+    /// The plan with each of its rows repeated for each row of the calls, and by call the columns that they add.
+    pub fn expand(
+        &self,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        calls: &[SetCall],
+        nulls: NullHandling,
+    ) -> Bind<(LogicalPlan, Vec<Vec<Leaf>>)> {
+        let mut all: Vec<DfExpr> = plan.schema().columns().into_iter().map(DfExpr::Column).collect();
+        let (mut lists, mut leaves) = (Vec::new(), Vec::with_capacity(calls.len()));
+        for of in calls {
+            let args = self.with_leaves(sources, |leaves| converted(of, leaves))?;
+            let mut columns = Vec::new();
+            for (at, ty) in of.types().enumerate() {
+                let name = self.unique("set");
+                let list = Listed::new(of.function.clone(), at, ty, self.env.clock.clone());
+                all.push(self::call(list, args.clone()).alias(name.clone()));
+                let column = DfColumn::new_unqualified(name);
+                columns.push(Leaf::new(DfExpr::Column(column.clone()), ty));
+                lists.push(column);
             }
-            all
+            leaves.push(columns);
         }
-        Expr::Tuple(items) => vec![items.clone()],
-        key => vec![vec![key.clone()]],
-    })
+        let plan = df(LogicalPlanBuilder::from(plan).project(all))?;
+        let options = UnnestOptions { null_handling: nulls, ..UnnestOptions::default() };
+        let plan = df(plan.unnest_columns_with_options(lists, options))?;
+        Ok((df(plan.build())?, leaves))
+    }
+
+    // ---- among the outputs
+
+    /// A call among the outputs, as the column that it will be; `None`: it is none.
+    pub fn set_output(
+        &self,
+        binder: &mut Binder<'_>,
+        function: &ast::Function,
+        column: Option<&str>,
+        scope: &Scope,
+    ) -> Bind<Option<Bound>> {
+        let (Some(name), FunctionArguments::List(list)) = (set_name(&function.name), &function.args) else {
+            return Ok(None);
+        };
+        if self.state.borrow().sets.is_none() {
+            let message = format!("set-returning functions are not allowed here: {name}");
+            return Err(SqlError::new("0A000", message).into());
+        }
+        if function.over.is_some() || function.filter.is_some() || !list.clauses.is_empty() {
+            return refuse(format!("the call {function}"));
+        }
+        let call = self.set_call(binder, &name, &list.args, false, scope)?;
+        let at = match column {
+            None => 0,
+            Some(column) => {
+                call.function.columns.iter().position(|(name, _)| *name == column).ok_or_else(|| {
+                    SqlError::new("42703", format!("column \"{column}\" not found in data type record"))
+                })?
+            }
+        };
+        let ty = call.function.columns[at].1;
+        let mut state = self.state.borrow_mut();
+        let sets = state.sets.as_mut().expect("it was looked at above");
+        let known = sets.iter().position(|other| *other == call);
+        let known = known.unwrap_or_else(|| {
+            sets.push(call);
+            sets.len() - 1
+        });
+        Ok(Some(Bound::new(Expr::Cell { source: SETS, column: set_cell(known, at) }, ty)))
+    }
+
+    /// The rows of the outputs' calls; none of them may be with groups or window functions, whose rows they would come after.
+    pub fn expand_outputs(&self, from: FromRel, calls: &[SetCall], alone: bool) -> Bind<(FromRel, Vec<Vec<Leaf>>)> {
+        if calls.is_empty() {
+            return Ok((from, Vec::new()));
+        }
+        if !alone {
+            return refuse("a set-returning function among the outputs, with groups or window functions");
+        }
+        let (plan, leaves) = self.expand(from.plan, &from.sources, calls, NullHandling::Drop)?;
+        Ok((FromRel { plan, ..from }, leaves))
+    }
+}
+
+/// Columns of a call that a cell's number can tell apart.
+const COLUMNS_MAX: usize = 16;
+
+fn set_cell(call: usize, column: usize) -> u16 {
+    (call * COLUMNS_MAX + column) as u16
+}
+
+/// What a cell of [`SETS`] stands for.
+pub fn set_leaf(leaves: &[Vec<Leaf>], cell: u16) -> Option<Leaf> {
+    let cell = usize::from(cell);
+    leaves.get(cell / COLUMNS_MAX)?.get(cell % COLUMNS_MAX).cloned()
+}
+
+fn converted(call: &SetCall, leaves: &Leaves<'_>) -> std::result::Result<Vec<DfExpr>, SqlError> {
+    call.args.iter().zip(&call.function.arguments).map(|(arg, &ty)| leaves.convert(arg, ty)).collect()
+}
+
+/// `f(...)` of several columns among the outputs is a row value: one output for each of its fields, called `name.field`.
+pub fn spread_rows(projection: &[SelectItem]) -> Vec<SelectItem> {
+    let mut items = Vec::with_capacity(projection.len());
+    for item in projection {
+        let (expr, alias) = match item {
+            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(fold(alias))),
+            SelectItem::UnnamedExpr(expr) => (expr, None),
+            _ => {
+                items.push(item.clone());
+                continue;
+            }
+        };
+        let fields = match expr {
+            ast::Expr::Function(function) if function.over.is_none() => row_fields(&function.name),
+            _ => None,
+        };
+        let Some((name, fields)) = fields else {
+            items.push(item.clone());
+            continue;
+        };
+        let name = alias.unwrap_or(name);
+        items.extend(fields.iter().map(|field| SelectItem::ExprWithAlias {
+            expr: ast::Expr::CompoundFieldAccess {
+                root: Box::new(ast::Expr::Nested(Box::new(expr.clone()))),
+                access_chain: vec![ast::AccessExpr::Dot(ast::Expr::Identifier(ast::Ident::new(*field)))],
+            },
+            alias: ast::Ident::with_quote('"', format!("{name}.{field}")),
+        }));
+    }
+    items
+}
+
+/// The function's name and the fields of its rows, where these are row values.
+fn row_fields(name: &ObjectName) -> Option<(String, &'static [&'static str])> {
+    let name = set_name(name)?;
+    SetFunction::fields(&name).map(|fields| (name, fields))
+}
+
+/// `(f(...)).field` or `(source.row).field`.
+pub enum FieldOf<'a> {
+    Call(&'a ast::Function, String),
+    Column(ast::Expr),
+}
+
+pub fn field_of<'a>(root: &'a ast::Expr, chain: &[ast::AccessExpr]) -> Option<FieldOf<'a>> {
+    let (ast::Expr::Nested(root), [ast::AccessExpr::Dot(ast::Expr::Identifier(field))]) = (root, chain) else {
+        return None;
+    };
+    let field = fold(field);
+    match root.as_ref() {
+        ast::Expr::Function(function) => Some(FieldOf::Call(function, field)),
+        ast::Expr::CompoundIdentifier(parts) => {
+            let mut parts = parts.clone();
+            let row = parts.pop()?;
+            parts.push(ast::Ident::with_quote('"', format!("{}.{field}", fold(&row))));
+            Some(FieldOf::Column(ast::Expr::CompoundIdentifier(parts)))
+        }
+        ast::Expr::Identifier(row) => {
+            Some(FieldOf::Column(ast::Expr::Identifier(ast::Ident::with_quote('"', format!("{}.{field}", fold(row))))))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the name could be that of a set-returning function in FROM.
+pub fn is_set(name: &ObjectName) -> bool {
+    name.0.iter().all(|part| matches!(part, ObjectNamePart::Identifier(_))) && set_name(name).is_some()
+}
+
+// ---- lists
+
+/// One column of a call's rows, as a list for each row of its arguments.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Listed {
+    function: SetFunction,
+    /// Beyond the function's columns: the number of the row.
+    column: usize,
+    ty: Type,
+    clock: Clock,
+    signature: Signature,
+}
+
+impl Listed {
+    fn new(function: SetFunction, column: usize, ty: Type, clock: Clock) -> Listed {
+        let signature = match function.arguments.len() {
+            0 => Signature::nullary(Volatility::Immutable),
+            n => Signature::any(n, Volatility::Immutable),
+        };
+        Listed { function, column, ty, clock, signature }
+    }
+
+    fn element(&self) -> Arc<Field> {
+        Arc::new(Field::new_list_field(data_type(self.ty), true))
+    }
+
+    fn push(&self, rows: &[Datum], out: &mut Writer) -> std::result::Result<usize, SqlError> {
+        let width = self.function.columns.len();
+        let count = rows.len() / width;
+        for row in 0..count {
+            match rows.get(row * width + self.column) {
+                Some(datum) if self.column < width => out.push(&datum.as_value())?,
+                _ => out.push(&Value::Int(row as i64 + 1))?,
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl ScalarUDFImpl for Listed {
+    fn name(&self) -> &str {
+        "rows"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::List(self.element()))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let rows = if arrays.is_empty() { 1 } else { arrays[0].len() };
+        let columns = readable(&arrays)?;
+        let mut values = Vec::with_capacity(columns.len());
+        let mut out = Writer::new(self.ty, rows);
+        let mut offsets = Vec::with_capacity(rows + 1);
+        let mut end = 0_usize;
+        offsets.push(0);
+        for row in 0..rows {
+            values.clear();
+            values.extend(columns.iter().map(|column| column.get(row)));
+            let given = self.function.rows(&values, &self.clock).map_err(carried)?;
+            end += self.push(&given, &mut out).map_err(carried)?;
+            let offset = i32::try_from(end);
+            offsets.push(offset.map_err(|_| carried(SqlError::new("54000", "too many rows of a set at once")))?);
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let list: ArrayRef = Arc::new(ListArray::try_new(self.element(), offsets, out.finish(), None)?);
+        Ok(ColumnarValue::Array(list))
+    }
 }

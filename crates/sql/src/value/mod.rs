@@ -16,6 +16,7 @@ mod ordered;
 pub mod pattern;
 pub mod pgtype;
 pub mod search;
+pub mod set;
 mod text;
 pub mod zone;
 

@@ -18,7 +18,7 @@ const CYCLE_S: i64 = 146_097 * 86_400;
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 
 /// What a session's clock shows: its zone, and when its transaction began (microseconds since 2000-01-01 UTC).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
     pub zone: Zone,
     pub now: i64,
@@ -58,6 +58,12 @@ impl PartialEq for Zone {
 }
 
 impl Eq for Zone {}
+
+impl std::hash::Hash for Zone {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
 
 impl Zone {
     /// The zone as SHOW TimeZone tells it.

@@ -1,9 +1,8 @@
 //! `freshet_checkpoint`: where does the checkpoint stand, what would the next one do, why is there no newer one? One row.
 
-use super::{Cells, SystemView, number, text};
+use super::{About, Cells, SystemView, number, text};
 use crate::error::SqlError;
 use crate::value::Datum;
-use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 
 pub struct CheckpointView;
@@ -37,8 +36,8 @@ impl SystemView for CheckpointView {
         ]
     }
 
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
-        let seen = engine.checkpoint_progress();
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
+        let seen = about.engine.checkpoint_progress();
         let mut row = vec![Datum::Bool(seen.running), Datum::Bool(seen.paced)];
         let counts = [
             seen.pace_bytes_per_s,

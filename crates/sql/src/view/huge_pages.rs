@@ -6,9 +6,8 @@
 //! | versions | what older snapshots read |
 //! | indexes | nodes and segments of two megabytes and more |
 
-use super::{Cells, SystemView, number, text};
+use super::{About, Cells, SystemView, number, text};
 use crate::error::SqlError;
-use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 
 pub struct HugePagesView;
@@ -22,8 +21,8 @@ impl SystemView for HugePagesView {
         &[("kind", Type::Text), ("resident_bytes", Type::Int8), ("huge_bytes", Type::Int8)]
     }
 
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
-        let uses = engine.huge_pages().into_iter();
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
+        let uses = about.engine.huge_pages().into_iter();
         Ok(uses.map(|(kind, of)| vec![text(kind), number(of.resident_bytes), number(of.huge_bytes)]).collect())
     }
 }

@@ -1,8 +1,7 @@
 //! `freshet_log`: how much has been logged, and how much room is there? One row.
 
-use super::{Cells, SystemView, number, text};
+use super::{About, Cells, SystemView, number, text};
 use crate::error::SqlError;
-use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 
 pub struct LogView;
@@ -27,8 +26,8 @@ impl SystemView for LogView {
         ]
     }
 
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
-        let stats = engine.stats();
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
+        let stats = about.engine.stats();
         let counts = [
             stats.log_devices,
             stats.durable_epoch,
@@ -40,7 +39,7 @@ impl SystemView for LogView {
             stats.log_used_bytes,
             stats.log_capacity_bytes,
         ];
-        let promises: Vec<String> = engine.log_devices().iter().map(ToString::to_string).collect();
+        let promises: Vec<String> = about.engine.log_devices().iter().map(ToString::to_string).collect();
         let cells = counts.into_iter().map(number).chain([text(&promises.join("; "))]);
         Ok(vec![cells.collect()])
     }

@@ -5,9 +5,9 @@
 //! | a table, `system tables`, `dropped tables` | records, long values, free slots, index NAME |
 //! | `database` | page metadata, versions, transactions, program, log buffers, sessions, statement cache, queries |
 
-use super::{Cells, SystemView, number, text};
+use super::{About, Cells, SystemView, number, text};
 use crate::error::SqlError;
-use freshet_engine::engine::{Engine, MemoryUse};
+use freshet_engine::engine::MemoryUse;
 use freshet_engine::schema::Type;
 
 pub struct MemoryView;
@@ -21,8 +21,8 @@ impl SystemView for MemoryView {
         &[("object", Type::Text), ("kind", Type::Text), ("bytes", Type::Int8)]
     }
 
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
         let row = |of: MemoryUse| vec![text(&of.object), text(&of.kind), number(of.bytes)];
-        Ok(engine.memory().into_iter().map(row).collect())
+        Ok(about.engine.memory().into_iter().map(row).collect())
     }
 }

@@ -19,8 +19,10 @@ mod memory;
 mod restart;
 
 use crate::error::SqlError;
+use crate::expr::Env;
 use crate::rows::Column;
 use crate::value::Datum;
+use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 use std::sync::Arc;
@@ -35,11 +37,19 @@ pub(crate) const RESTART: restart::RestartView = restart::RestartView;
 /// A row of a view: one value per column.
 pub type Cells = Vec<Datum>;
 
+/// What a relation may tell about.
+pub struct About<'a> {
+    pub engine: &'a Engine,
+    /// The catalog as the statement sees it: within a transaction with its own changes.
+    pub schema: &'a Arc<Schema>,
+    pub env: &'a Env,
+}
+
 /// A relation that is computed.
 pub trait SystemView: Sync {
     fn name(&self) -> &'static str;
     fn columns(&self) -> &'static [(&'static str, Type)];
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError>;
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError>;
 }
 
 impl std::fmt::Debug for dyn SystemView {
@@ -60,8 +70,11 @@ pub(crate) fn columns(view: &dyn SystemView) -> Arc<[Column]> {
 }
 
 /// A view's rows; none where a plan is only looked at and there is no database behind it.
-pub fn rows(view: &dyn SystemView, engine: Option<&Engine>) -> Result<Vec<Cells>, SqlError> {
-    let rows = engine.map_or(Ok(Vec::new()), |engine| view.rows(engine))?;
+pub fn rows(view: &dyn SystemView, schema: &Arc<Schema>, env: &Env) -> Result<Vec<Cells>, SqlError> {
+    let rows = match &env.engine {
+        Some(engine) => view.rows(&About { engine, schema, env })?,
+        None => Vec::new(),
+    };
     let width = view.columns().len();
     assert!(rows.iter().all(|row| row.len() == width), "view invariant: a row of {} has {width} cells", view.name());
     Ok(rows)

@@ -1,9 +1,8 @@
 //! `freshet_restart` and EXPLAIN RESTART: how long would a restart take now, and why? A row per phase, then what they come to.
 
-use super::{Cells, SystemView, number, text};
+use super::{About, Cells, SystemView, number, text};
 use crate::error::SqlError;
 use crate::value::Datum;
-use freshet_engine::engine::Engine;
 use freshet_engine::promise::{Forecast, Phase, State};
 use freshet_engine::schema::Type;
 
@@ -25,8 +24,8 @@ impl SystemView for RestartView {
         ]
     }
 
-    fn rows(&self, engine: &Engine) -> Result<Vec<Cells>, SqlError> {
-        let forecast = engine.restart_forecast();
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
+        let forecast = about.engine.restart_forecast();
         let mut rows: Vec<Cells> = forecast.phases.iter().map(|phase| phase_row(&forecast, phase)).collect();
         let longest = |dominates: bool| if dominates { "dominates" } else { "" };
         rows.push(sum("fixed", Some(forecast.fixed_seconds), longest(forecast.dominating().is_none())));

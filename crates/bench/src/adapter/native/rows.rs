@@ -6,7 +6,7 @@ use crate::shape::{TableShape, Ty, text_of};
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
-use freshet_engine::txn::{Direction, Locked, Lookup, Session, Stop, TableCursor};
+use freshet_engine::txn::{Direction, IntegerLookup, Locked, Lookup, Session, Stop, TableCursor};
 use std::sync::Arc;
 
 /// The tables as one schema has them, and what their searches need.
@@ -23,6 +23,8 @@ struct Lookups {
     key: Lookup,
     counter: Lookup,
     row: Lookup,
+    /// The counter by itself, where key and counter are whole words.
+    integer: Option<IntegerLookup>,
 }
 
 impl Tables {
@@ -38,12 +40,19 @@ impl Tables {
                     key: Lookup::new(table, index, []),
                     counter: Lookup::new(table, index, [shape.counter as u16]),
                     row: Lookup::new(table, index, 0..shape.columns.len() as u16),
+                    integer: IntegerLookup::new(table, index, shape.counter as u16),
                 })
             };
             table.indexes.iter().map(of_index).collect()
         };
         let lookups = tables.iter().zip(shapes).map(of_table).collect();
         Ok(Tables { shapes: shapes.to_vec(), tables, lookups })
+    }
+
+    /// How a row's counter is read by a key of this index, if that is all that is asked of it.
+    #[inline]
+    pub fn counter_by(&self, table: usize, index: usize) -> Option<&IntegerLookup> {
+        self.lookups[table][index].as_ref()?.integer.as_ref()
     }
 }
 

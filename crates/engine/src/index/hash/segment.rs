@@ -399,8 +399,9 @@ impl Segment {
     }
 
     /// The row of the one entry of this fragment in the bucket's own line, and whether there can be no other; nothing if the line has none or
-    /// several. Which word of the line it is depends on the hash and is not foreseen, so nothing branches on it.
-    #[inline]
+    /// several. Which word of the line it is depends on the hash and is not foreseen, so nothing branches on it. Always inline: a lookup by key is
+    /// short enough for two at a time in the processor's window, or it is not.
+    #[inline(always)]
     pub fn only_hit(&self, hash: u64, fragment: u64) -> Option<(RowId, bool)> {
         let line = self.bucket(hash).line();
         let header = line[0].load(Acquire);

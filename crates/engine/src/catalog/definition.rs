@@ -1,0 +1,204 @@
+//! What is a table, an index, a constraint, a sequence, a view? Definitions, as the system table keeps them.
+//!
+//! SQL text in them (defaults, checks, views) means something to the SQL layer only.
+
+use crate::schema::{KeyColumn, Type};
+
+/// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TableId(pub u32);
+
+/// An index's identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IndexId(pub u32);
+
+/// A name space of relations (an SQL schema): its oid.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NamespaceId(pub u32);
+
+impl NamespaceId {
+    /// There without a definition, with PostgreSQL's oid.
+    pub const PUBLIC: NamespaceId = NamespaceId(2200);
+    /// `pg_catalog`: there without a definition; nothing is created in it.
+    pub const CATALOG: NamespaceId = NamespaceId(11);
+}
+
+impl Default for NamespaceId {
+    fn default() -> NamespaceId {
+        NamespaceId::PUBLIC
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Namespace {
+    pub id: NamespaceId,
+    pub name: String,
+}
+
+/// What gives a column its value where nobody does.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ColumnRole {
+    /// The default, if there is one.
+    #[default]
+    Plain,
+    /// GENERATED ALWAYS AS (...) STORED: `default` is the expression.
+    Generated,
+    /// GENERATED ALWAYS AS IDENTITY: `default` asks the sequence.
+    IdentityAlways,
+    IdentityByDefault,
+    /// What an index on an expression, or a partial unique one, is about: computed like a generated column, seen by nobody.
+    Hidden,
+    /// Dropped: its place in the record stays, with whatever is in it.
+    Dropped,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ColumnDef {
+    pub name: String,
+    pub ty: Type,
+    pub not_null: bool,
+    /// The default's SQL text, meaningful to the SQL layer only.
+    pub default: Option<String>,
+    pub role: ColumnRole,
+}
+
+impl Default for ColumnDef {
+    fn default() -> ColumnDef {
+        ColumnDef { name: String::new(), ty: Type::Int8, not_null: false, default: None, role: ColumnRole::Plain }
+    }
+}
+
+impl ColumnDef {
+    /// Whether statements can name it, and `*` means it.
+    pub fn is_visible(&self) -> bool {
+        !matches!(self.role, ColumnRole::Hidden | ColumnRole::Dropped)
+    }
+
+    /// Whether its value follows from the others'.
+    pub fn is_computed(&self) -> bool {
+        matches!(self.role, ColumnRole::Hidden | ColumnRole::Generated)
+    }
+
+    pub fn is_identity(&self) -> bool {
+        matches!(self.role, ColumnRole::IdentityAlways | ColumnRole::IdentityByDefault)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct TableDef {
+    pub namespace: NamespaceId,
+    pub name: String,
+    pub columns: Vec<ColumnDef>,
+    /// Checks and foreign keys; primary and unique keys are their indexes'.
+    pub constraints: Vec<Constraint>,
+}
+
+/// A CHECK or a foreign key of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Constraint {
+    /// Its oid; 0 until the table is created.
+    pub id: u32,
+    pub name: String,
+    pub kind: ConstraintKind,
+    /// False: NOT VALID. Rows from before it may break it.
+    pub validated: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConstraintKind {
+    /// The condition's SQL text, and the columns that it names.
+    Check {
+        condition: String,
+        columns: Vec<u16>,
+    },
+    Foreign(ForeignKey),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForeignKey {
+    pub columns: Vec<u16>,
+    /// The referenced table; `TableId(0)` while the table refers to itself and has no id yet.
+    pub parent: TableId,
+    pub parent_columns: Vec<u16>,
+    /// The unique index that it rests on; `IndexId(0)` while that has no id yet.
+    pub parent_index: IndexId,
+    /// MATCH FULL.
+    pub full: bool,
+    pub on_update: Action,
+    pub on_delete: Action,
+    pub deferrable: bool,
+    pub deferred: bool,
+}
+
+/// What becomes of a row whose referenced row goes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Action {
+    #[default]
+    NoAction,
+    Restrict,
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum IndexKind {
+    Hash,
+    #[default]
+    BTree,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct IndexDef {
+    pub name: String,
+    pub kind: IndexKind,
+    pub unique: bool,
+    pub primary: bool,
+    pub columns: Vec<KeyColumn>,
+    /// The oid of the primary key or UNIQUE constraint whose index this is; 0: a plain index. `u32::MAX` until it is created.
+    pub constraint: u32,
+    /// A bit for each column that was defined with NULLS FIRST (ascending) or LAST (descending). Entries are in the usual order all the same.
+    pub nulls_against: u32,
+    /// A partial index's condition. Of a unique one a hidden column is null where it does not hold; another has all rows.
+    pub predicate: Option<String>,
+    /// INCLUDE: kept for show.
+    pub include: Vec<u16>,
+}
+
+impl IndexDef {
+    /// The constraint is there as soon as the index is.
+    pub const CONSTRAINT: u32 = u32::MAX;
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceDef {
+    pub namespace: NamespaceId,
+    pub name: String,
+    pub ty: Type,
+    pub start: i64,
+    pub increment: i64,
+    pub min: i64,
+    pub max: i64,
+    /// As given; values are handed out one by one all the same.
+    pub cache: i64,
+    pub cycle: bool,
+    /// OWNED BY: the column with which it is dropped. Of an identity column it is part.
+    pub owner: Option<(TableId, u16)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ViewDef {
+    pub namespace: NamespaceId,
+    pub name: String,
+    pub columns: Vec<(String, Option<Type>)>,
+    /// A SELECT whose relations are named with their schemas.
+    pub query: String,
+    /// Oids of the tables, views and sequences that it reads.
+    pub reads: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    pub id: u32,
+    pub def: ViewDef,
+}

@@ -1,0 +1,260 @@
+//! Which tables, views and sequences are there, and what does a name mean? One immutable version of the catalog.
+//!
+//! Tables, indexes, views and sequences of one name space share their names. A schema is cheap to copy: what a change does not touch is shared.
+
+use super::{Constraint, ConstraintKind, ForeignKey, Index, Namespace, NamespaceId, Sequence, Table, TableId, View};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where a bare name is looked for, first to last.
+pub type SchemaPath = Arc<[NamespaceId]>;
+
+type Named<T> = Arc<BTreeMap<NamespaceId, BTreeMap<String, Arc<T>>>>;
+
+/// A comment and the id of its own row.
+#[derive(Clone, Debug)]
+struct Comment {
+    id: u32,
+    text: Arc<str>,
+}
+
+/// One version of the catalog.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// Grows with every committed DDL; a transaction's own copy has its own.
+    pub version: u64,
+    path: SchemaPath,
+    tables: Named<Table>,
+    by_id: Arc<BTreeMap<TableId, Arc<Table>>>,
+    views: Named<View>,
+    sequences: Named<Sequence>,
+    namespaces: Arc<BTreeMap<NamespaceId, Arc<Namespace>>>,
+    /// By object and column number (0: the object itself).
+    comments: Arc<BTreeMap<(u32, u16), Comment>>,
+}
+
+impl Default for Schema {
+    fn default() -> Schema {
+        let fixed = [(NamespaceId::PUBLIC, "public"), (NamespaceId::CATALOG, "pg_catalog")];
+        let fixed = fixed.map(|(id, name)| (id, Arc::new(Namespace { id, name: name.into() })));
+        Schema {
+            version: 0,
+            path: Arc::new([NamespaceId::PUBLIC]),
+            tables: Arc::default(),
+            by_id: Arc::default(),
+            views: Arc::default(),
+            sequences: Arc::default(),
+            namespaces: Arc::new(fixed.into()),
+            comments: Arc::default(),
+        }
+    }
+}
+
+impl Schema {
+    // ---- names
+
+    pub fn path(&self) -> &SchemaPath {
+        &self.path
+    }
+
+    /// The same catalog for who looks names up along another path.
+    pub fn with_path(&self, path: SchemaPath) -> Schema {
+        Schema { path, ..self.clone() }
+    }
+
+    fn find<'a, T>(&'a self, named: &'a Named<T>, name: &str) -> Option<&'a Arc<T>> {
+        self.path.iter().find_map(|namespace| named.get(namespace)?.get(name))
+    }
+
+    /// The table that a bare name means.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.find(&self.tables, name)
+    }
+
+    pub fn table_in(&self, namespace: NamespaceId, name: &str) -> Option<&Arc<Table>> {
+        self.tables.get(&namespace)?.get(name)
+    }
+
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.by_id.get(&id)
+    }
+
+    /// By id, so in the order in which they were created.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.by_id.values()
+    }
+
+    pub fn tables_in(&self, namespace: NamespaceId) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.get(&namespace).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The table and the index that a bare name means.
+    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
+        self.path.iter().find_map(|&namespace| self.index_in(namespace, name))
+    }
+
+    pub fn index_in(&self, namespace: NamespaceId, name: &str) -> Option<(&Arc<Table>, &Arc<Index>)> {
+        let mut tables = self.tables_in(namespace);
+        tables.find_map(|t| t.indexes.iter().find(|i| i.def.name == name).map(|i| (t, i)))
+    }
+
+    pub fn view(&self, name: &str) -> Option<&Arc<View>> {
+        self.find(&self.views, name)
+    }
+
+    pub fn view_in(&self, namespace: NamespaceId, name: &str) -> Option<&Arc<View>> {
+        self.views.get(&namespace)?.get(name)
+    }
+
+    pub fn view_by_id(&self, id: u32) -> Option<&Arc<View>> {
+        self.views().find(|view| view.id == id)
+    }
+
+    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.values().flat_map(BTreeMap::values)
+    }
+
+    pub fn sequence(&self, name: &str) -> Option<&Arc<Sequence>> {
+        self.find(&self.sequences, name)
+    }
+
+    pub fn sequence_in(&self, namespace: NamespaceId, name: &str) -> Option<&Arc<Sequence>> {
+        self.sequences.get(&namespace)?.get(name)
+    }
+
+    pub fn sequence_by_id(&self, id: u32) -> Option<&Arc<Sequence>> {
+        self.sequences().find(|sequence| sequence.id == id)
+    }
+
+    pub fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.sequences.values().flat_map(BTreeMap::values)
+    }
+
+    pub fn namespace(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.namespaces.values().find(|n| n.name == name)
+    }
+
+    pub fn namespace_by_id(&self, id: NamespaceId) -> Option<&Arc<Namespace>> {
+        self.namespaces.get(&id)
+    }
+
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.namespaces.values()
+    }
+
+    /// A table or index of the public name space, or whatever the path begins with.
+    pub fn has_relation(&self, name: &str) -> bool {
+        self.path.iter().any(|&namespace| self.has_relation_in(namespace, name))
+    }
+
+    /// Whether a table, index, view or sequence has this name.
+    pub fn has_relation_in(&self, namespace: NamespaceId, name: &str) -> bool {
+        self.table_in(namespace, name).is_some()
+            || self.view_in(namespace, name).is_some()
+            || self.sequence_in(namespace, name).is_some()
+            || self.index_in(namespace, name).is_some()
+    }
+
+    pub fn comment(&self, object: u32, column: u16) -> Option<&Arc<str>> {
+        self.comments.get(&(object, column)).map(|comment| &comment.text)
+    }
+
+    /// The id under which the comment itself is stored.
+    pub(crate) fn comment_id(&self, object: u32, column: u16) -> Option<u32> {
+        self.comments.get(&(object, column)).map(|comment| comment.id)
+    }
+
+    /// Comments by object and column number (0: the object itself).
+    pub fn comments(&self) -> impl Iterator<Item = (u32, u16, &Arc<str>)> {
+        self.comments.iter().map(|(&(object, column), comment)| (object, column, &comment.text))
+    }
+
+    // ---- what refers to what
+
+    /// Foreign keys that refer to the table, with the tables that have them.
+    pub fn references(&self, parent: TableId) -> impl Iterator<Item = (&Arc<Table>, &Constraint, &ForeignKey)> {
+        self.foreign_keys().filter(move |(_, _, key)| key.parent == parent)
+    }
+
+    pub fn foreign_keys(&self) -> impl Iterator<Item = (&Arc<Table>, &Constraint, &ForeignKey)> {
+        self.tables().flat_map(|table| {
+            table.def.constraints.iter().filter_map(move |constraint| match &constraint.kind {
+                ConstraintKind::Foreign(key) => Some((table, constraint, key)),
+                ConstraintKind::Check { .. } => None,
+            })
+        })
+    }
+
+    /// Views that read this table, view or sequence.
+    pub fn readers(&self, id: u32) -> impl Iterator<Item = &Arc<View>> {
+        self.views().filter(move |view| view.def.reads.contains(&id))
+    }
+
+    pub fn sequences_of(&self, table: TableId) -> impl Iterator<Item = &Arc<Sequence>> {
+        self.sequences().filter(move |s| s.def.owner.is_some_and(|(owner, _)| owner == table))
+    }
+
+    // ---- changes
+
+    /// Puts a table in its place; one of the same id, perhaps with another name, goes.
+    pub(crate) fn put(&mut self, table: Arc<Table>) {
+        self.remove_table(table.id);
+        let names = Arc::make_mut(&mut self.tables).entry(table.def.namespace).or_default();
+        names.insert(table.def.name.clone(), table.clone());
+        Arc::make_mut(&mut self.by_id).insert(table.id, table);
+    }
+
+    pub(crate) fn remove_table(&mut self, id: TableId) {
+        if !self.by_id.contains_key(&id) {
+            return;
+        }
+        let Some(old) = Arc::make_mut(&mut self.by_id).remove(&id) else { return };
+        if let Some(names) = Arc::make_mut(&mut self.tables).get_mut(&old.def.namespace) {
+            names.remove(&old.def.name);
+        }
+    }
+
+    pub(crate) fn put_view(&mut self, view: Arc<View>) {
+        self.remove_view(view.id);
+        let names = Arc::make_mut(&mut self.views).entry(view.def.namespace).or_default();
+        names.insert(view.def.name.clone(), view);
+    }
+
+    pub(crate) fn remove_view(&mut self, id: u32) {
+        let names = Arc::make_mut(&mut self.views);
+        names.values_mut().for_each(|names| names.retain(|_, view| view.id != id));
+    }
+
+    pub(crate) fn put_sequence(&mut self, sequence: Arc<Sequence>) {
+        self.remove_sequence(sequence.id);
+        let names = Arc::make_mut(&mut self.sequences).entry(sequence.def.namespace).or_default();
+        names.insert(sequence.def.name.clone(), sequence);
+    }
+
+    pub(crate) fn remove_sequence(&mut self, id: u32) {
+        let names = Arc::make_mut(&mut self.sequences);
+        names.values_mut().for_each(|names| names.retain(|_, sequence| sequence.id != id));
+    }
+
+    pub(crate) fn put_namespace(&mut self, namespace: Namespace) {
+        Arc::make_mut(&mut self.namespaces).insert(namespace.id, Arc::new(namespace));
+    }
+
+    pub(crate) fn remove_namespace(&mut self, id: NamespaceId) {
+        Arc::make_mut(&mut self.namespaces).remove(&id);
+    }
+
+    /// Comments on the object and its columns: column and the id of the comment's row.
+    pub(crate) fn comments_of(&self, object: u32) -> Vec<(u16, u32)> {
+        let of = self.comments.range((object, 0)..=(object, u16::MAX));
+        of.map(|(&(_, column), comment)| (column, comment.id)).collect()
+    }
+
+    pub(crate) fn put_comment(&mut self, object: u32, column: u16, id: u32, text: &str) {
+        Arc::make_mut(&mut self.comments).insert((object, column), Comment { id, text: text.into() });
+    }
+
+    pub(crate) fn remove_comment(&mut self, object: u32, column: u16) {
+        Arc::make_mut(&mut self.comments).remove(&(object, column));
+    }
+}

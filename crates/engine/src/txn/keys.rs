@@ -1,0 +1,72 @@
+//! Which rows have this key now? For foreign keys, which no snapshot may deceive.
+//!
+//! 1. A row is looked at in its newest version: the committed one, or this transaction's own. Another's uncommitted version is nobody's yet.
+//! 2. A child's insert locks the row it refers to; who deletes that row, or changes its key, has it locked. So once the one has the lock, the other has
+//!    ended, or will wait and look again: a child's insert that was not committed when its parent was locked does not exist.
+
+use super::Stop;
+use super::rows::copy_committed;
+use super::session::Session;
+use crate::catalog::{Index, Table};
+use crate::ids::RowId;
+use crate::schema::{Row, Value};
+use std::sync::Arc;
+
+impl Session {
+    /// Locks the row with this key in a unique index against its end and a change of the key, and copies its newest version. `value(i)` is the key's i-th
+    /// column.
+    pub fn lock_key<'a>(
+        &mut self,
+        table: &Arc<Table>,
+        index: &Index,
+        value: impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> Result<Option<RowId>, Stop> {
+        self.enter(table)?;
+        let mut candidates = Vec::new();
+        loop {
+            candidates.clear();
+            self.lookup(table, index, &value, &mut candidates);
+            let found = candidates.iter().copied().find(|&id| {
+                self.newest(table, id, row) && {
+                    self.core.fetch_key_columns(table, index, row);
+                    index.spec.row_matches(&table.layout, row, &value)
+                }
+            });
+            let Some(id) = found else { return Ok(None) };
+            self.lock_newest(table, id, row)?;
+            self.dependency = self.dependency.max(row.cts());
+            if row.is_live() {
+                self.core.fetch_key_columns(table, index, row);
+                if index.spec.row_matches(&table.layout, row, &value) {
+                    return Ok(Some(id));
+                }
+            }
+        }
+    }
+
+    /// Copies the row's newest version, committed or own; false if that is no row.
+    pub fn newest(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        copy_committed(&self.core, self.no, &table.store.primary, id, row);
+        self.dependency = self.dependency.max(row.cts());
+        row.is_live()
+    }
+
+    /// The next row of a full scan in its newest version.
+    pub fn scan_newest(&mut self, table: &Table, position: &mut u64, row: &mut Row) -> Option<RowId> {
+        let primary = &table.store.primary;
+        while *position < primary.high_water() {
+            let id = primary.nth(*position)?;
+            *position += 1;
+            if self.newest(table, id, row) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Announces that this transaction depends on the table's rows as they are: DDL on it waits.
+    pub fn enter_table(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
+        self.enter(table).map(drop)
+    }
+}

@@ -1,0 +1,270 @@
+//! Changing what is not rows: definitions of tables, sequences, views, name spaces, comments.
+//!
+//! 1. Every change is one of the system table's rows, in the session's transaction, under the DDL lock (see `ddl`); so it commits, rolls back and
+//!    recovers like a row.
+//! 2. A table whose definition changes is taken alone first: nobody writes it by the old one.
+//! 3. A rewrite inserts every row anew, as this transaction's own: what it did before to the table is in it, and older snapshots keep the old storage.
+
+use super::ddl::{complete_constraints, layout_of, next};
+use super::rows::copy_committed;
+use super::session::Session;
+use super::{Error, Stop};
+use crate::catalog::{
+    Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Sequence, SequenceDef, SequenceState, SequenceValue,
+    Table, TableDef, TableId, TableObject, View, ViewDef,
+};
+use crate::schema::Row;
+use std::sync::Arc;
+
+impl Session {
+    // ---- tables
+
+    /// Gives the table another definition of the same record: names, defaults, constraints, roles, NOT NULL, the lengths of texts. Rows stay as
+    /// they are. An index that encodes its key differently now is built anew.
+    pub fn redefine_table(&mut self, id: TableId, mut def: TableDef) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.own_table_by_id(id)?;
+        if (table.def.namespace, &table.def.name) != (def.namespace, &def.name) {
+            self.check_name_in(def.namespace, &def.name)?;
+        }
+        self.take_alone(&table)?;
+        let layout = layout_of(&def)?;
+        assert!(layout.is_same_record(&table.layout), "invariant: who changes the record rewrites the table");
+        complete_constraints(&mut counters, id, &mut def, &[], &[]);
+        self.change_object(id.0, &Object::Table(TableObject { storage: table.store.id, def: def.clone() }))?;
+        let loosened = |index: &Index| {
+            index.spec.columns().any(|c| {
+                let column = usize::from(c.column);
+                table.def.columns[column].not_null && !def.columns[column].not_null
+            })
+        };
+        let bare = Table::new(id, def.clone(), layout.clone(), Vec::new(), table.store.clone(), table.gate.clone());
+        let mut indexes = Vec::with_capacity(table.indexes.len());
+        for index in &table.indexes {
+            if !loosened(index) {
+                indexes.push(index.clone());
+                continue;
+            }
+            let rebuilt = Arc::new(self.new_index(index.id, &index.def, &bare, table.slots())?);
+            self.build(&table, &rebuilt)?;
+            indexes.push(rebuilt);
+        }
+        let (store, gate) = (table.store.clone(), table.gate.clone());
+        let redefined = Table::new(id, def, layout, indexes, store, gate);
+        self.change_schema(counters, |schema| schema.put(Arc::new(redefined)))
+    }
+
+    /// Gives the table another definition and each row another record: `convert` is given the old row and a new one to set.
+    pub fn rewrite_table<E: From<Stop>>(
+        &mut self,
+        id: TableId,
+        def: TableDef,
+        convert: &mut dyn FnMut(&mut Session, &Table, &mut Row, &Table, &mut Row) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.begin_ddl()?;
+        let old = self.own_table_by_id(id)?;
+        self.take_alone(&old)?;
+        let new = self.renew(&old, def)?;
+        let (mut row, mut record) = (Row::default(), Row::default());
+        let primary = &old.store.primary;
+        for at in (0..primary.high_water()).filter_map(|at| primary.nth(at)) {
+            copy_committed(&self.core, self.no, primary, at, &mut row);
+            if !row.is_live() {
+                continue;
+            }
+            record.reset(&new.layout);
+            convert(self, &old, &mut row, &new, &mut record)?;
+            self.insert(&new, &mut record)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every row as it is now, this transaction's changes included; nobody else writes the table.
+    pub fn each_row_alone<E: From<Stop>>(
+        &mut self,
+        id: TableId,
+        each: &mut dyn FnMut(&mut Session, &Arc<Table>, &mut Row) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.begin_ddl()?;
+        let table = self.own_table_by_id(id)?;
+        self.take_alone(&table)?;
+        let mut row = Row::default();
+        let primary = &table.store.primary;
+        for at in (0..primary.high_water()).filter_map(|at| primary.nth(at)) {
+            copy_committed(&self.core, self.no, primary, at, &mut row);
+            if row.is_live() {
+                each(self, &table, &mut row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an index another definition of the same key: its name, what constraint it is of.
+    pub fn redefine_index(&mut self, id: IndexId, mut def: IndexDef) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.table_of_index(id)?;
+        let old = table.indexes.iter().find(|i| i.id == id).expect("the table of this index has it").clone();
+        if old.def.name != def.name {
+            self.check_name_in(table.def.namespace, &def.name)?;
+        }
+        assert!(old.def.columns == def.columns && old.def.kind == def.kind, "invariant: another key is another index");
+        self.take_alone(&table)?;
+        if def.constraint == IndexDef::CONSTRAINT {
+            def.constraint = next(&mut counters.next_id);
+        }
+        self.change_object(id.0, &Object::Index { table: table.id, def: def.clone() })?;
+        let rebuilt = Arc::new(self.new_index(id, &def, &table, table.slots())?);
+        self.build(&table, &rebuilt)?;
+        let same = table.indexes.iter().map(|i| if i.id == id { rebuilt.clone() } else { i.clone() });
+        let mut indexes: Vec<_> = same.collect();
+        indexes.sort_by_key(|i| (!i.def.primary, i.id));
+        self.change_schema(counters, |schema| schema.put(Arc::new(table.with_indexes(indexes))))
+    }
+
+    // ---- sequences
+
+    pub fn create_sequence(&mut self, def: SequenceDef, value: SequenceValue) -> Result<u32, Stop> {
+        let mut counters = self.begin_ddl()?;
+        self.check_name_in(def.namespace, &def.name)?;
+        let id = next(&mut counters.next_id);
+        self.put_object(id, &Object::Sequence { def: def.clone(), value })?;
+        let state = Arc::new(SequenceState::new(value, true));
+        self.ddl.sequences.push((id, state.clone()));
+        let sequence = Arc::new(Sequence { id, def, state });
+        self.change_schema(counters, |schema| schema.put_sequence(sequence))?;
+        Ok(id)
+    }
+
+    /// Another definition, and a new start unless `value` is `None`.
+    pub fn redefine_sequence(&mut self, id: u32, def: SequenceDef, value: Option<SequenceValue>) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        let old = self.own_sequence(id)?;
+        if (old.def.namespace, &old.def.name) != (def.namespace, &def.name) {
+            self.check_name_in(def.namespace, &def.name)?;
+        }
+        // Its row is this transaction's from here on: nobody else makes room for values, and what the state says stays.
+        self.lock_object(id)?;
+        let now = {
+            let mut state = old.state.lock();
+            state.left = 0;
+            state.value
+        };
+        let value = value.unwrap_or(now);
+        self.change_object(id, &Object::Sequence { def: def.clone(), value })?;
+        let state = Arc::new(SequenceState::new(value, true));
+        self.ddl.sequences.push((id, state.clone()));
+        let sequence = Arc::new(Sequence { id, def, state });
+        self.change_schema(counters, |schema| schema.put_sequence(sequence))
+    }
+
+    pub fn drop_sequence(&mut self, id: u32) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.own_sequence(id)?;
+        self.remove_object(id)?;
+        let comments = self.remove_comments(&[id])?;
+        self.change_schema(counters, |schema| {
+            schema.remove_sequence(id);
+            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+        })
+    }
+
+    pub(super) fn own_sequence(&self, id: u32) -> Result<Arc<Sequence>, Stop> {
+        Ok(self.schema().sequence_by_id(id).cloned().ok_or_else(|| Error::UndefinedTable(id.to_string()))?)
+    }
+
+    // ---- views
+
+    pub fn create_view(&mut self, def: ViewDef) -> Result<u32, Stop> {
+        let mut counters = self.begin_ddl()?;
+        self.check_name_in(def.namespace, &def.name)?;
+        let id = next(&mut counters.next_id);
+        self.put_object(id, &Object::View(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_view(Arc::new(View { id, def })))?;
+        Ok(id)
+    }
+
+    pub fn redefine_view(&mut self, id: u32, def: ViewDef) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        let old = self.schema().view_by_id(id).cloned();
+        let old = old.ok_or_else(|| Error::UndefinedTable(id.to_string()))?;
+        if (old.def.namespace, &old.def.name) != (def.namespace, &def.name) {
+            self.check_name_in(def.namespace, &def.name)?;
+        }
+        self.change_object(id, &Object::View(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_view(Arc::new(View { id, def })))
+    }
+
+    pub fn drop_view(&mut self, id: u32) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.remove_object(id)?;
+        let comments = self.remove_comments(&[id])?;
+        self.change_schema(counters, |schema| {
+            schema.remove_view(id);
+            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+        })
+    }
+
+    // ---- name spaces
+
+    pub fn create_namespace(&mut self, name: &str) -> Result<NamespaceId, Stop> {
+        let mut counters = self.begin_ddl()?;
+        let id = next(&mut counters.next_id);
+        self.put_object(id, &Object::Namespace(name.into()))?;
+        let namespace = Namespace { id: NamespaceId(id), name: name.into() };
+        self.change_schema(counters, |schema| schema.put_namespace(namespace))?;
+        Ok(NamespaceId(id))
+    }
+
+    pub fn rename_namespace(&mut self, id: NamespaceId, name: &str) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.change_object(id.0, &Object::Namespace(name.into()))?;
+        self.change_schema(counters, |schema| schema.put_namespace(Namespace { id, name: name.into() }))
+    }
+
+    /// Nothing is in it any more.
+    pub fn drop_namespace(&mut self, id: NamespaceId) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.remove_object(id.0)?;
+        let comments = self.remove_comments(&[id.0])?;
+        self.change_schema(counters, |schema| {
+            schema.remove_namespace(id);
+            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+        })
+    }
+
+    // ---- comments
+
+    /// `column`: its number from 1, or 0 for the object itself. `None` takes the comment away.
+    pub fn set_comment(&mut self, object: u32, column: u16, text: Option<&str>) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        let known = self.schema().comment_id(object, column);
+        match (known, text) {
+            (None, None) => Ok(()),
+            (Some(id), None) => {
+                self.remove_object(id)?;
+                self.change_schema(counters, |schema| schema.remove_comment(object, column))
+            }
+            (known, Some(text)) => {
+                let comment = Object::Comment { object, column, text: text.into() };
+                let id = known.unwrap_or_else(|| next(&mut counters.next_id));
+                match known {
+                    Some(id) => self.change_object(id, &comment)?,
+                    None => self.put_object(id, &comment)?,
+                }
+                self.change_schema(counters, |schema| schema.put_comment(object, column, id, text))
+            }
+        }
+    }
+
+    /// Takes away the comments on these objects and their columns; gives what the schema has to forget.
+    pub(super) fn remove_comments(&mut self, objects: &[u32]) -> Result<Vec<(u32, u16)>, Stop> {
+        let mut gone = Vec::new();
+        for &object in objects.iter().filter(|&&object| object != 0) {
+            for (column, id) in self.schema().comments_of(object) {
+                self.remove_object(id)?;
+                gone.push((object, column));
+            }
+        }
+        Ok(gone)
+    }
+}

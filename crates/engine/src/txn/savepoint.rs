@@ -1,0 +1,81 @@
+//! How does a transaction go back a part of the way? A mark of its lists, and an undo of what they have gained since.
+//!
+//! | list | order | what goes back |
+//! |---|---|---|
+//! | writes, key changes | by command | those of later commands are undone, newest first |
+//! | held rows, tables | as they were locked, entered | what follows the mark is let go: long values first, then rows, then tables |
+//! | DDL | | the transaction's own schema is again what it was; what was created since is collected at the transaction's end |
+//!
+//! 1. Command numbers are never used twice: going back does not turn them back.
+//! 2. What stands before a mark in `held` and `tables` stays there: rows are locked and tables entered at the end, and an undone insert leaves
+//!    a gap among the rows of its own statement, which the last of them fills.
+//! 3. Locks go after the writes under them are undone, and the DDL lock after the gates that it kept.
+//! 4. The snapshot of a REPEATABLE READ transaction stays: it is the transaction's.
+
+use super::session::Session;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Where a transaction stood.
+#[derive(Clone, Debug, Default)]
+pub struct Savepoint {
+    command: u32,
+    held: usize,
+    tables: usize,
+    gates: usize,
+    loads: usize,
+    loaded: usize,
+    dropped: usize,
+    schema: Option<Arc<crate::catalog::Schema>>,
+}
+
+impl Session {
+    /// Where the transaction stands, between two statements. The default one is where it began.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.abandon_wait();
+        Savepoint {
+            command: self.command,
+            held: self.held.len(),
+            tables: self.tables.len(),
+            gates: self.ddl.gates.len(),
+            loads: self.ddl.loads.len(),
+            loaded: self.ddl.loaded.len(),
+            dropped: self.ddl.dropped.len(),
+            schema: self.ddl.schema.clone(),
+        }
+    }
+
+    /// Undoes what was done since, and lets go of what was locked since. Savepoints of between are void.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) {
+        self.close_lease();
+        self.abandon_wait();
+        self.ddl.loads.drain(savepoint.loads..).for_each(|load| load.close());
+        self.undo(|command| command > savepoint.command);
+        self.ddl.schema.clone_from(&savepoint.schema);
+        if savepoint.schema.is_none() {
+            self.ddl.before = (None, 0);
+        }
+        self.ddl.dropped.truncate(savepoint.dropped);
+        self.ddl.loaded.truncate(savepoint.loaded);
+        self.open_gates(savepoint.gates);
+        self.release_from(savepoint.held);
+        self.leave_tables(savepoint.tables);
+    }
+
+    /// Opens the gates that were closed since there were so many.
+    fn open_gates(&mut self, kept: usize) {
+        for table in self.ddl.gates.drain(kept..) {
+            let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the announcements of all but the first tables back, and tells whoever waits for one of them, or at a gate.
+    fn leave_tables(&mut self, kept: usize) {
+        while self.tables.len() > kept {
+            if let Some(table) = self.tables.pop() {
+                self.place().withdraw_table(table.id);
+            }
+        }
+        self.tell_if_waited();
+    }
+}

@@ -1,0 +1,128 @@
+//! How do rows come and go in bulk? COPY: bytes of PostgreSQL's text, CSV and binary formats to rows, and rows to bytes.
+//!
+//! ```text
+//! bytes ─ split ─▶ chunks of whole records ─┬─ load: threads, each records ▶ rows ▶ an appender   (empty table, own transaction)
+//!                                           └─ session: records ▶ parameters of an INSERT         (everything else)
+//! rows  ─ encode ─▶ bytes
+//! ```
+//!
+//! | module | question |
+//! |---|---|
+//! | `options` | what the WITH list asks for |
+//! | `split` | where a record ends, whatever the size of the pieces that come |
+//! | `fields` | what a record's fields are |
+//! | `convert` | what value a field has, and where it stands if it has none |
+//! | `load` | how threads fill an empty table |
+//! | `encode` | how a row is written |
+//!
+//! 1. All of a COPY is one transaction: an error leaves nothing of it.
+//! 2. An error names the table and the line; one of a value its column and text too, as PostgreSQL's CONTEXT.
+//! 3. Whatever the bytes are, the outcome is rows or an error.
+
+pub mod convert;
+pub mod encode;
+pub mod fields;
+pub mod load;
+pub mod options;
+pub mod split;
+
+use crate::error::SqlError;
+use crate::parse::copy::{CopyPlace, CopySource, CopyStatement};
+use freshet_engine::catalog::{Schema, Table};
+use options::Format;
+use sqlparser::ast::Ident;
+use std::sync::Arc;
+
+/// A COPY that is bound.
+#[derive(Debug)]
+pub enum CopyPlan {
+    From {
+        table: Arc<Table>,
+        columns: Vec<u16>,
+        /// `INSERT INTO t (...) VALUES ($1, ...)`: what every row has to pass.
+        insert: String,
+        format: Format,
+        place: CopyPlace,
+    },
+    Table {
+        table: Arc<Table>,
+        columns: Vec<u16>,
+        format: Format,
+        place: CopyPlace,
+    },
+    Query {
+        sql: String,
+        format: Format,
+        place: CopyPlace,
+    },
+}
+
+impl CopyPlan {
+    pub fn format(&self) -> &Format {
+        match self {
+            CopyPlan::From { format, .. } | CopyPlan::Table { format, .. } | CopyPlan::Query { format, .. } => format,
+        }
+    }
+}
+
+/// Finds the table and its columns. `columns_of` tells the names of a query's columns.
+pub fn bind(
+    copy: &CopyStatement,
+    schema: &Arc<Schema>,
+    columns_of: impl FnOnce(&str) -> Result<Vec<String>, SqlError>,
+) -> Result<CopyPlan, SqlError> {
+    let place = copy.place.clone();
+    let (name, wanted, position) = match &copy.source {
+        CopySource::Query(sql) => {
+            let names = columns_of(sql)?;
+            let format = Format::of(&copy.options, false, &names)?;
+            return Ok(CopyPlan::Query { sql: sql.clone(), format, place });
+        }
+        CopySource::Table { name, columns, position } => (name, columns, *position),
+    };
+    let table = table_of(name, schema).map_err(|error| error.at(position))?;
+    let columns = columns_of_table(&table, wanted)?;
+    let names: Vec<String> = columns.iter().map(|&c| table.def.columns[usize::from(c)].name.clone()).collect();
+    let format = Format::of(&copy.options, copy.into_table, &names)?;
+    if !copy.into_table {
+        return Ok(CopyPlan::Table { table, columns, format, place });
+    }
+    let quoted: Vec<String> = names.iter().map(|name| Ident::with_quote('"', name).to_string()).collect();
+    let places: Vec<String> = (1..=names.len()).map(|n| format!("${n}")).collect();
+    let insert = format!("INSERT INTO {name} ({}) VALUES ({})", quoted.join(", "), places.join(", "));
+    Ok(CopyPlan::From { table, columns, insert, format, place })
+}
+
+fn table_of(name: &str, schema: &Arc<Schema>) -> Result<Arc<Table>, SqlError> {
+    let statement = format!("TABLE {name}");
+    let mut binder = crate::bind::Binder::new(&statement, schema, &[]);
+    let name = crate::parse::parse_name(name)?;
+    match binder.table(&name) {
+        Ok(table) => Ok(table),
+        Err(crate::bind::Refusal::Error(error)) => Err(SqlError { position: None, ..error }),
+        Err(crate::bind::Refusal::NotCompiled { what, .. }) => {
+            binder.uses_clock = false;
+            Err(SqlError::unsupported(format!("COPY of {what}"))
+                .with_hint("COPY (SELECT ...) TO copies what a query gives."))
+        }
+    }
+}
+
+fn columns_of_table(table: &Table, wanted: &[String]) -> Result<Vec<u16>, SqlError> {
+    if wanted.is_empty() {
+        return Ok((0..table.def.columns.len() as u16).collect());
+    }
+    let mut columns = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        let Some(column) = table.column(name) else {
+            let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name);
+            return Err(SqlError::new("42703", message));
+        };
+        let column = column as u16;
+        if columns.contains(&column) {
+            return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")));
+        }
+        columns.push(column);
+    }
+    Ok(columns)
+}

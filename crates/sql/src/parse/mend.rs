@@ -1,0 +1,187 @@
+//! What sqlparser does not take, told in words that it takes.
+//!
+//! | PostgreSQL | becomes |
+//! |---|---|
+//! | `BEGIN ISOLATION LEVEL SERIALIZABLE, [NOT] DEFERRABLE` | without the last words: nothing here is deferred |
+//! | `FOR NO KEY UPDATE`, `FOR KEY SHARE`, `OF a, b` | `FOR UPDATE OF "<marker><strength>".a.b`, which [`locking`] reads |
+//!
+//! What stays keeps its place in the text, so errors point where they should.
+
+use sqlparser::ast::{Ident, LockClause, LockType};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+/// No identifier of a statement begins so: NUL is in no text.
+const MARKER: char = '\0';
+
+/// How strongly a row is locked, weakest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RowLock {
+    KeyShare,
+    Share,
+    NoKeyUpdate,
+    Update,
+}
+
+impl RowLock {
+    const ALL: [RowLock; 4] = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update];
+
+    /// As in `SELECT ... FOR`.
+    pub fn words(self) -> &'static str {
+        match self {
+            RowLock::KeyShare => "KEY SHARE",
+            RowLock::Share => "SHARE",
+            RowLock::NoKeyUpdate => "NO KEY UPDATE",
+            RowLock::Update => "UPDATE",
+        }
+    }
+}
+
+/// What a clause locks, and how: no tables means all.
+pub fn locking(clause: &LockClause) -> (RowLock, Vec<Ident>) {
+    let plain = match clause.lock_type {
+        LockType::Update => RowLock::Update,
+        LockType::Share => RowLock::Share,
+    };
+    let parts = clause.of.iter().flat_map(|name| name.0.iter()).filter_map(|part| part.as_ident().cloned());
+    let mut parts: Vec<Ident> = parts.collect();
+    let marked = parts.first().and_then(|first| first.value.strip_prefix(MARKER).map(str::to_owned));
+    match marked {
+        None => (plain, parts),
+        Some(words) => {
+            parts.remove(0);
+            (RowLock::ALL.into_iter().find(|lock| lock.words() == words).unwrap_or(plain), parts)
+        }
+    }
+}
+
+fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
+    match token.map(|t| &t.token) {
+        Some(Token::Word(word)) if word.quote_style.is_none() => word.keyword,
+        _ => Keyword::NoKeyword,
+    }
+}
+
+fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
+    matches!(token.map(|t| &t.token), Some(Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text))
+}
+
+/// The statement's tokens, blanks aside, as sqlparser takes them.
+pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
+    match keyword(first) {
+        Keyword::BEGIN | Keyword::START | Keyword::SET => without_deferrable(tokens),
+        _ if tokens.iter().any(|t| keyword(Some(t)) == Keyword::FOR) => with_plain_locks(tokens),
+        _ => tokens,
+    }
+}
+
+fn words_of(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
+}
+
+fn without_deferrable(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    // A setting's name or value is none of the modes.
+    if !tokens.iter().any(|t| is_word(Some(t), "deferrable")) || tokens.iter().any(|t| t.token == Token::Eq) {
+        return tokens;
+    }
+    let mut mended: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in words_of(tokens) {
+        if !is_word(Some(&token), "deferrable") {
+            mended.push(token);
+            continue;
+        }
+        mended.pop_if(|last| keyword(Some(last)) == Keyword::NOT);
+        // A comma goes with the mode that it led to.
+        mended.pop_if(|last| last.token == Token::Comma);
+    }
+    // After DEFERRABLE as the first mode.
+    let leads = |t: &TokenWithSpan| {
+        matches!(keyword(Some(t)), Keyword::BEGIN | Keyword::TRANSACTION | Keyword::WORK | Keyword::START)
+    };
+    if let Some(at) = mended.iter().position(|t| t.token == Token::Comma)
+        && at > 0
+        && leads(&mended[at - 1])
+    {
+        mended.remove(at);
+    }
+    mended
+}
+
+fn with_plain_locks(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let tokens = words_of(tokens);
+    let mut mended = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while at < tokens.len() {
+        let Some((lock, words)) = lock_at(&tokens[at..]) else {
+            mended.push(tokens[at].clone());
+            at += 1;
+            continue;
+        };
+        mended.push(tokens[at].clone());
+        let of = at + 1 + words;
+        let (tables, next) = tables_at(&tokens, of);
+        let plain = if lock <= RowLock::Share { "SHARE" } else { "UPDATE" };
+        let place = &tokens[at + 1];
+        mended.push(spanned(place, Token::make_keyword(plain)));
+        let is_plain = matches!(lock, RowLock::Share | RowLock::Update) && tables.len() <= 1;
+        if !is_plain || !tables.is_empty() {
+            mended.push(spanned(place, Token::make_keyword("OF")));
+            let mut name = vec![];
+            if !is_plain {
+                name.push(spanned(place, marker(lock)));
+            }
+            name.extend(tables.into_iter().cloned());
+            for (i, part) in name.into_iter().enumerate() {
+                if i > 0 {
+                    mended.push(spanned(&part, Token::Period));
+                }
+                mended.push(part);
+            }
+        }
+        at = next;
+    }
+    mended
+}
+
+fn spanned(place: &TokenWithSpan, token: Token) -> TokenWithSpan {
+    TokenWithSpan { token, span: place.span }
+}
+
+fn marker(lock: RowLock) -> Token {
+    let value = format!("{MARKER}{}", lock.words());
+    Token::Word(Word { value, quote_style: Some('"'), keyword: Keyword::NoKeyword })
+}
+
+/// A locking clause that begins here: its strength, and its words after FOR.
+fn lock_at(tokens: &[TokenWithSpan]) -> Option<(RowLock, usize)> {
+    if keyword(tokens.first()) != Keyword::FOR {
+        return None;
+    }
+    let word = |i: usize| keyword(tokens.get(i));
+    match (word(1), word(2), word(3)) {
+        (Keyword::UPDATE, ..) => Some((RowLock::Update, 1)),
+        (Keyword::SHARE, ..) => Some((RowLock::Share, 1)),
+        (Keyword::NO, Keyword::KEY, Keyword::UPDATE) => Some((RowLock::NoKeyUpdate, 3)),
+        (Keyword::KEY, Keyword::SHARE, _) => Some((RowLock::KeyShare, 2)),
+        _ => None,
+    }
+}
+
+/// The tables after OF, if it stands at `at`, and what comes after them.
+fn tables_at(tokens: &[TokenWithSpan], at: usize) -> (Vec<&TokenWithSpan>, usize) {
+    let mut tables = Vec::new();
+    if keyword(tokens.get(at)) != Keyword::OF {
+        return (tables, at);
+    }
+    let mut next = at + 1;
+    while let Some(table) = tokens.get(next).filter(|t| matches!(t.token, Token::Word(_))) {
+        tables.push(table);
+        next += 1;
+        if tokens.get(next).is_none_or(|t| t.token != Token::Comma) {
+            break;
+        }
+        next += 1;
+    }
+    (tables, next)
+}

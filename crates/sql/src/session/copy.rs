@@ -1,0 +1,767 @@
+//! COPY in steps, as everything of a session.
+//!
+//! ```text
+//! execute ─▶ In: copy_data ... copy_done ─▶ COPY n        (a file: read by itself, on a thread of its own)
+//!        └─▶ Out: copy_out ... ─▶ COPY n                  (a file: written by copy_out)
+//! ```
+//!
+//! Rows of an empty table that come in a transaction of their own are loaded in bulk once there are enough of them
+//! ([`LOAD_BYTES_MIN`]); all others are inserted, a batch of records as one command. A batch that must wait is undone and runs
+//! again, like any statement.
+
+use super::{On, Outcome, Pending, Session, Step, Wait, done};
+use crate::cache::Prepared;
+use crate::compiled::{Halt, Run, Scratch, change};
+use crate::copy::CopyPlan;
+use crate::copy::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
+use crate::copy::encode::Writer;
+use crate::copy::fields::Fields;
+use crate::copy::load::{CHUNK_BYTES, Loading, Target};
+use crate::copy::options::{Format, Header};
+use crate::copy::split::{Chunk, Splitter};
+use crate::error::SqlError;
+use crate::parse::copy::CopyPlace;
+use crate::route::Plan;
+use crate::rows::RowSet;
+use crate::session::{CommandTag, TransactionStatus};
+use crate::value::Datum;
+use freshet_engine::catalog::Table;
+use freshet_engine::ids::Cts;
+use freshet_engine::schema::{Row, Type};
+use freshet_engine::txn::{Error, Stop, TableCursor};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Fewer bytes are inserted like any rows.
+const LOAD_BYTES_MIN: usize = 1 << 20;
+/// What is inserted in one go.
+const BATCH_BYTES: usize = 16 << 10;
+/// What is read of a file, or written, in one go.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Where rows go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyDirection {
+    /// `copy_data` takes them.
+    In,
+    /// `copy_out` gives them.
+    Out,
+}
+
+/// What the client is told at the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyShape {
+    pub direction: CopyDirection,
+    pub is_binary: bool,
+    pub columns: usize,
+    /// Not the client but a file of the server is written: the client is told nothing before the end.
+    pub to_file: bool,
+}
+
+pub(super) enum Copying {
+    In(Box<CopyIn>),
+    Out(Box<CopyOut>),
+}
+
+enum Sink {
+    /// There may be too little to load.
+    Undecided,
+    Insert,
+    Load(Loading),
+}
+
+pub(super) struct CopyIn {
+    plan: Arc<CopyPlan>,
+    insert: Arc<Prepared>,
+    splitter: Splitter,
+    sink: Sink,
+    /// What is being inserted.
+    batch: Option<Chunk>,
+    fields: Fields,
+    parameters: Vec<Datum>,
+    rows: RowSet,
+    count: u64,
+    skipped: Skipped,
+    file: Option<File>,
+    /// No more bytes come.
+    is_complete: bool,
+}
+
+pub(super) struct CopyOut {
+    plan: Arc<CopyPlan>,
+    source: OutSource,
+    writer: Writer,
+    has_head: bool,
+    count: u64,
+    file: Option<File>,
+    framed: Vec<u8>,
+}
+
+enum OutSource {
+    Table {
+        cursor: TableCursor,
+        row: Row,
+        statement: Arc<Prepared>,
+    },
+    /// Rows that the query gave.
+    Rows {
+        next: usize,
+    },
+}
+
+/// A piece of what is copied out.
+#[derive(Debug, Default)]
+pub struct CopyPiece {
+    /// What it depends on: it may leave once this is durable.
+    pub durable: Option<Cts>,
+    /// It was the last one.
+    pub outcome: Option<Outcome>,
+}
+
+impl Session {
+    /// What is being copied: after a statement was executed, and until its outcome is there.
+    pub fn copying(&self) -> Option<CopyShape> {
+        let shape = |direction, format: &Format, to_file| CopyShape {
+            direction,
+            is_binary: format.is_binary(),
+            columns: format.names.len(),
+            to_file,
+        };
+        match self.copying.as_ref()? {
+            Copying::In(copy) if copy.file.is_some() || copy.is_complete => None,
+            Copying::In(copy) => Some(shape(CopyDirection::In, copy.plan.format(), false)),
+            Copying::Out(copy) => Some(shape(CopyDirection::Out, copy.plan.format(), copy.file.is_some())),
+        }
+    }
+
+    pub(super) fn start_copy(
+        &mut self,
+        statement: &Arc<Prepared>,
+        plan: &Arc<CopyPlan>,
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        self.interrupt.cancelled.store(false, Ordering::Relaxed);
+        let started = match plan.as_ref() {
+            CopyPlan::From { .. } => self.start_copy_in(statement, plan),
+            CopyPlan::Table { .. } => self.start_copy_table(statement, plan),
+            CopyPlan::Query { sql, place, .. } => {
+                let query = self.plan_in_transaction(sql, &[]).map_err(|e| self.statement_failed(e))?;
+                let file = create(place).map_err(|e| self.statement_failed(e))?;
+                self.copying = Some(Copying::Out(Box::new(CopyOut::new(plan, OutSource::Rows { next: 0 }, file))));
+                rows.start(&query.columns);
+                return self.start(&query, &[], rows);
+            }
+        };
+        started.map_err(|error| self.statement_failed(error))
+    }
+
+    fn plan_in_transaction(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
+        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        self.plan(sql, types, &schema)
+    }
+
+    // ---- in
+
+    fn start_copy_in(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
+        self.enter_transaction(&statement.plan);
+        if self.inner.is_read_only() {
+            return Err(SqlError::new("25006", "cannot execute COPY FROM in a read-only transaction"));
+        }
+        self.inner.begin_statement();
+        let plan = self.current(statement, plan)?;
+        let CopyPlan::From { table, columns, insert, format, place } = plan.as_ref() else {
+            unreachable!("invariant: a COPY FROM stays one");
+        };
+        let types: Vec<Option<Type>> = columns.iter().map(|&c| Some(table.def.columns[usize::from(c)].ty)).collect();
+        let schema = self.inner.schema().clone();
+        let insert = self.plan(insert, &types, &schema)?;
+        if !matches!(insert.plan, Plan::Insert(_)) {
+            return Err(SqlError::unsupported(format!("COPY FROM into \"{}\"", table.def.name)));
+        }
+        self.clock_read = self.clock_read && self.status() == TransactionStatus::Open;
+        self.read_clock();
+        let file = match place {
+            CopyPlace::Client => None,
+            CopyPlace::File(name) => Some(open(name)?),
+        };
+        let is_file = file.is_some();
+        self.copying = Some(Copying::In(Box::new(CopyIn {
+            splitter: Splitter::new(format),
+            plan: plan.clone(),
+            insert,
+            sink: Sink::Undecided,
+            batch: None,
+            fields: Fields::default(),
+            parameters: Vec::new(),
+            rows: RowSet::default(),
+            count: 0,
+            skipped: Skipped::default(),
+            file,
+            is_complete: false,
+        })));
+        if is_file { self.go_on_copying() } else { Ok(done("", None, None)) }
+    }
+
+    /// The plan for the schema that is current now.
+    fn current(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Arc<CopyPlan>, SqlError> {
+        let schema = self.inner.schema().clone();
+        if Arc::ptr_eq(&schema, &statement.schema) {
+            return Ok(plan.clone());
+        }
+        match &self.plan(&statement.sql, &[], &schema)?.plan {
+            Plan::Copy(plan) => Ok(plan.clone()),
+            _ => unreachable!("invariant: a COPY stays one"),
+        }
+    }
+
+    /// Takes bytes from the client. A wait: [`Session::copy_ready`] after it, before more bytes.
+    pub fn copy_data(&mut self, bytes: &[u8]) -> Result<Option<Wait>, SqlError> {
+        let taken = self.take_bytes(bytes).and_then(|()| self.copy_flow());
+        taken.map_err(|error| self.statement_failed(error))
+    }
+
+    /// Goes on after a wait of `copy_data`.
+    pub fn copy_ready(&mut self) -> Result<Option<Wait>, SqlError> {
+        self.copy_flow().map_err(|error| self.statement_failed(error))
+    }
+
+    /// The client has sent everything.
+    pub fn copy_done(&mut self) -> Result<Step, SqlError> {
+        self.go_on_copying()
+    }
+
+    /// The client gives up.
+    pub fn copy_fail(&mut self, reason: &str) -> SqlError {
+        let error = SqlError::new("57014", format!("COPY from stdin failed: {reason}"));
+        let error = match &self.copying {
+            Some(Copying::In(copy)) => at_line(error, &copy.table().def.name, copy.splitter.line(), None),
+            _ => error,
+        };
+        self.statement_failed(error)
+    }
+
+    fn copy_in(&mut self) -> Result<&mut CopyIn, SqlError> {
+        match &mut self.copying {
+            Some(Copying::In(copy)) => Ok(copy),
+            _ => Err(SqlError::new("55000", "no COPY FROM is in progress")),
+        }
+    }
+
+    fn take_bytes(&mut self, bytes: &[u8]) -> Result<(), SqlError> {
+        self.look_around()?;
+        let copy = self.copy_in()?;
+        let taken = copy.splitter.push(bytes);
+        taken.map_err(|error| at_line(error, &copy.table().def.name, copy.splitter.line(), None))
+    }
+
+    fn look_around(&mut self) -> Result<(), SqlError> {
+        if self.interrupt.cancelled.swap(false, Ordering::Relaxed) {
+            return Err(SqlError::new("57014", "canceling statement due to user request"));
+        }
+        match self.interrupt.deadline {
+            Some(deadline) if std::time::Instant::now() >= deadline => {
+                Err(SqlError::new("57014", "canceling statement due to statement timeout"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the file, if it is one, and ends the COPY.
+    pub(super) fn go_on_copying(&mut self) -> Result<Step, SqlError> {
+        let step = self.finish_copying();
+        step.map_err(|error| self.statement_failed(error))
+    }
+
+    fn finish_copying(&mut self) -> Result<Step, SqlError> {
+        if self.copy_in()?.file.is_some() {
+            if self.inline_limit.is_some() {
+                return Ok(self.wait_copying(On::Elsewhere));
+            }
+            if let Some(wait) = self.read_file()? {
+                return Ok(self.wait_copying(wait.0));
+            }
+        }
+        let copy = self.copy_in()?;
+        if !copy.is_complete {
+            copy.is_complete = true;
+            let finished = copy.splitter.finish();
+            finished.map_err(|error| at_line(error, &copy.table().def.name, copy.splitter.line(), None))?;
+        }
+        if let Some(wait) = self.copy_flow()? {
+            return Ok(self.wait_copying(wait.0));
+        }
+        if let Sink::Load(_) = self.copy_in()?.sink
+            && let Some(step) = self.finish_loading()?
+        {
+            return Ok(step);
+        }
+        let Some(Copying::In(copy)) = self.copying.take() else {
+            unreachable!("invariant: a COPY FROM ends");
+        };
+        let notice = copy.skipped.notice().map(|told| ("00000", told));
+        self.finish(&copy.insert, CommandTag { command: "COPY", rows: Some(copy.count) }, notice)
+    }
+
+    fn wait_copying(&mut self, on: On) -> Step {
+        self.pending = Some(Pending::Copy);
+        Step::Wait(Wait(on))
+    }
+
+    fn read_file(&mut self) -> Result<Option<Wait>, SqlError> {
+        // What a wait left undone comes first.
+        if let Some(wait) = self.copy_flow()? {
+            return Ok(Some(wait));
+        }
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let file = self.copy_in()?.file.as_mut().expect("asked before");
+            let count = file
+                .read(&mut piece)
+                .map_err(|e| SqlError::new("58030", format!("could not read from COPY file: {e}")))?;
+            if count == 0 {
+                self.copy_in()?.file = None;
+                return Ok(None);
+            }
+            self.take_bytes(&piece[..count])?;
+            if let Some(wait) = self.copy_flow()? {
+                return Ok(Some(wait));
+            }
+        }
+    }
+
+    /// Passes on what is at hand. A wait: call it again after it.
+    fn copy_flow(&mut self) -> Result<Option<Wait>, SqlError> {
+        loop {
+            let copy = self.copy_in()?;
+            match &copy.sink {
+                Sink::Undecided if copy.splitter.held() < LOAD_BYTES_MIN && !copy.is_complete => return Ok(None),
+                Sink::Undecided => {
+                    if let Some(wait) = self.choose_sink()? {
+                        return Ok(Some(wait));
+                    }
+                }
+                Sink::Load(loading) => {
+                    if !loading.room().is_ready() {
+                        return Ok(Some(Wait(On::Other(Box::pin(loading.room())))));
+                    }
+                    if let Some(error) = loading.take_error() {
+                        return Err(error);
+                    }
+                    let bytes_min = if copy.is_complete { 1 } else { CHUNK_BYTES };
+                    match copy.splitter.chunk(bytes_min) {
+                        Some(chunk) => loading.push(chunk),
+                        None => return Ok(None),
+                    }
+                }
+                Sink::Insert => {
+                    let bytes_min = if copy.is_complete { 1 } else { BATCH_BYTES };
+                    if copy.batch.is_none() {
+                        copy.batch = copy.splitter.chunk(bytes_min);
+                    }
+                    if copy.batch.is_none() {
+                        return Ok(None);
+                    }
+                    if let Some(wait) = self.insert_batch()? {
+                        return Ok(Some(wait));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Loads in bulk what is large, if nobody can tell the difference.
+    fn choose_sink(&mut self) -> Result<Option<Wait>, SqlError> {
+        let is_own = self.block == super::Block::None;
+        let copy = self.copy_in()?;
+        copy.sink = Sink::Insert;
+        let is_large = copy.splitter.held() >= LOAD_BYTES_MIN;
+        if !is_own || !is_large || !copy.takes_plain_rows() {
+            return Ok(None);
+        }
+        let table = copy.table().clone();
+        self.inner.begin_statement();
+        if self.inner.scan_next(&table, &mut TableCursor::default(), &mut Row::default()).is_some() {
+            return Ok(None);
+        }
+        match self.inner.begin_load(&table.def.name) {
+            Ok(load) => {
+                // It keeps no versions for itself while it goes on.
+                self.inner.rest();
+                let copy = self.copy_in()?;
+                copy.sink = Sink::Load(Loading::start(load, copy.target())?);
+                Ok(None)
+            }
+            Err(Stop::Wait(token)) => {
+                self.inner.rollback_statement();
+                self.copy_in()?.sink = Sink::Undecided;
+                Ok(Some(Wait(On::Engine(token))))
+            }
+            // Rows that nobody sees yet, or no more.
+            Err(Stop::Error(Error::NotEmpty(_))) => {
+                self.inner.rollback_statement();
+                Ok(None)
+            }
+            Err(Stop::Error(error)) => Err(error.into()),
+        }
+    }
+
+    /// Waits for the threads, then fills the indexes. `None`: the rows are the table's.
+    fn finish_loading(&mut self) -> Result<Option<Step>, SqlError> {
+        let Copying::In(copy) = self.copying.as_mut().expect("a COPY FROM is in progress") else {
+            unreachable!("invariant: only a COPY FROM loads");
+        };
+        let Sink::Load(loading) = &mut copy.sink else {
+            unreachable!("invariant: asked before");
+        };
+        loading.close();
+        if !loading.end().is_ready() {
+            let end = Box::pin(loading.end());
+            return Ok(Some(self.wait_copying(On::Other(end))));
+        }
+        if let Some(error) = loading.take_error() {
+            return Err(error);
+        }
+        if self.inline_limit.is_some() {
+            return Ok(Some(self.wait_copying(On::Elsewhere)));
+        }
+        copy.skipped.merge(loading.take_skipped());
+        self.inner.begin_statement();
+        match self.inner.finish_load(&mut loading.load) {
+            Ok(rows) => {
+                copy.count = rows;
+                Ok(None)
+            }
+            Err(Stop::Wait(token)) => {
+                self.inner.rollback_statement();
+                Ok(Some(self.wait_copying(On::Engine(token))))
+            }
+            Err(Stop::Error(error)) => Err(error.into()),
+        }
+    }
+
+    /// Inserts the batch at hand as one command; on a wait none of it.
+    fn insert_batch(&mut self) -> Result<Option<Wait>, SqlError> {
+        self.look_around()?;
+        self.inner.begin_statement();
+        self.inner.check_snapshot()?;
+        let Some(Copying::In(mut copy)) = self.copying.take() else {
+            unreachable!("invariant: only a COPY FROM inserts");
+        };
+        let chunk = copy.batch.take().expect("a batch is at hand");
+        let mut skipped = Skipped::default();
+        let inserted = self.insert_records(&mut copy, &chunk, &mut skipped);
+        let result = match inserted {
+            Ok(count) => {
+                copy.count += count;
+                copy.skipped.merge(skipped);
+                Ok(None)
+            }
+            Err(Halt::Wait(token)) => {
+                self.inner.rollback_statement();
+                copy.batch = Some(chunk);
+                Ok(Some(Wait(On::Engine(token))))
+            }
+            Err(Halt::TooLong) => unreachable!("invariant: a batch has no limit"),
+            Err(Halt::Error(error)) => Err(error),
+        };
+        self.copying = Some(Copying::In(copy));
+        result
+    }
+
+    fn insert_records(&mut self, copy: &mut CopyIn, chunk: &Chunk, skipped: &mut Skipped) -> Result<u64, Halt> {
+        let schema = self.inner.schema().clone();
+        if !Arc::ptr_eq(&schema, &copy.insert.schema) {
+            copy.insert = self.replan(&copy.insert.clone())?;
+        }
+        let insert = copy.insert.clone();
+        let Plan::Insert(plan) = &insert.plan else {
+            unreachable!("invariant: seen when the COPY began");
+        };
+        let format = copy.plan.format().clone();
+        let name = copy.table().def.name.clone();
+        let is_first = format.header != Header::No && chunk.line == 1;
+        let mut count = 0;
+        self.interrupt.limit_inline(None);
+        let mut scratch = Scratch::of_thread();
+        let mut insert_all = || -> Result<(), Halt> {
+            for (at, record) in chunk.records().enumerate() {
+                let shown = (!format.is_binary()).then_some(record);
+                let place = |error| at_line(error, &name, line_of(chunk, at, &format), shown);
+                if at == 0 && is_first {
+                    check_header(record, &format).map_err(place)?;
+                    continue;
+                }
+                let line = || line_of(chunk, at, &format);
+                if !copy.read(record, &format, &name, &insert.parameters, line, skipped).map_err(place)? {
+                    continue;
+                }
+                let mut run = Run {
+                    engine: &mut self.inner,
+                    parameters: &copy.parameters,
+                    env: &self.env,
+                    scratch: &mut scratch,
+                    interrupt: &mut self.interrupt,
+                };
+                match change::insert(plan, &mut run, &mut copy.rows) {
+                    Ok(inserted) => count += inserted,
+                    Err(Halt::Error(error)) => return Err(place(error).into()),
+                    Err(halt) => return Err(halt),
+                }
+            }
+            Ok(())
+        };
+        let result = insert_all();
+        scratch.leave_to_thread();
+        result.map(|()| count)
+    }
+
+    // ---- out
+
+    fn start_copy_table(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
+        self.enter_transaction(&statement.plan);
+        self.inner.begin_statement();
+        self.inner.check_snapshot()?;
+        let plan = self.current(statement, plan)?;
+        let CopyPlan::Table { place, .. } = plan.as_ref() else {
+            unreachable!("invariant: a COPY TO stays one");
+        };
+        let file = create(place)?;
+        let source =
+            OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
+        self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file))));
+        Ok(done("", None, None))
+    }
+
+    /// Gives the next piece of what is copied out. `rows`: what the statement gave. `frame` is called behind the bytes of each row with where
+    /// they begin.
+    pub fn copy_out(
+        &mut self,
+        rows: &RowSet,
+        out: &mut Vec<u8>,
+        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
+    ) -> Result<CopyPiece, SqlError> {
+        self.copy_piece(rows, out, frame).map_err(|error| self.statement_failed(error))
+    }
+
+    fn copy_piece(
+        &mut self,
+        rows: &RowSet,
+        out: &mut Vec<u8>,
+        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
+    ) -> Result<CopyPiece, SqlError> {
+        self.look_around()?;
+        let Some(Copying::Out(copy)) = &mut self.copying else {
+            return Err(SqlError::new("55000", "no COPY TO is in progress"));
+        };
+        let is_over = if copy.file.is_some() {
+            let mut piece = std::mem::take(&mut copy.framed);
+            piece.clear();
+            let is_over = copy.fill(&mut self.inner, rows, &mut piece, &mut |_, _| {})?;
+            let file = copy.file.as_mut().expect("just asked");
+            file.write_all(&piece).map_err(|e| SqlError::new("58030", format!("could not write to COPY file: {e}")))?;
+            copy.framed = piece;
+            is_over
+        } else {
+            copy.fill(&mut self.inner, rows, out, frame)?
+        };
+        self.inner.check_snapshot()?;
+        if !is_over {
+            let durable = self.depends_on(self.inner.dependency());
+            return Ok(CopyPiece { durable, outcome: None });
+        }
+        let Some(Copying::Out(copy)) = self.copying.take() else {
+            unreachable!("invariant: just seen");
+        };
+        let tag = CommandTag { command: "COPY", rows: Some(copy.count) };
+        let outcome = match copy.source {
+            // The query is over.
+            OutSource::Rows { .. } => Outcome { tag, durable: None, warning: None },
+            OutSource::Table { statement, .. } => {
+                let durable = self.depends_on(self.inner.dependency());
+                match self.finish(&statement, tag, None)? {
+                    Step::Done(outcome) => Outcome { durable: outcome.durable.max(durable), ..outcome },
+                    Step::Wait(_) => unreachable!("invariant: who wrote nothing has nothing to wait for"),
+                }
+            }
+        };
+        Ok(CopyPiece { durable: outcome.durable, outcome: Some(outcome) })
+    }
+}
+
+impl CopyIn {
+    fn table(&self) -> &Arc<Table> {
+        match self.plan.as_ref() {
+            CopyPlan::From { table, .. } => table,
+            _ => unreachable!("invariant: a COPY FROM has a table"),
+        }
+    }
+
+    fn columns(&self) -> &[u16] {
+        match self.plan.as_ref() {
+            CopyPlan::From { columns, .. } => columns,
+            _ => unreachable!("invariant: a COPY FROM has columns"),
+        }
+    }
+
+    /// Whether a row is its values and nothing else: nothing is computed, and nothing is checked but nulls and keys.
+    fn takes_plain_rows(&self) -> bool {
+        let defs = &self.table().def.columns;
+        let is_given = |column: usize| self.columns().contains(&(column as u16));
+        let has_default = defs.iter().enumerate().any(|(i, def)| def.default.is_some() && !is_given(i));
+        let Plan::Insert(plan) = &self.insert.plan else {
+            return false;
+        };
+        !has_default && plan.is_plain()
+    }
+
+    fn target(&self) -> Target {
+        let defs = self.table().def.columns.iter().enumerate();
+        let missing = defs.filter(|(i, def)| def.not_null && !self.columns().contains(&(*i as u16)));
+        Target {
+            name: self.table().def.name.clone(),
+            columns: self.columns().to_vec(),
+            format: self.plan.format().clone(),
+            missing: missing.map(|(i, _)| i).next(),
+        }
+    }
+
+    /// Reads a record into the parameters; false if it is left out.
+    fn read(
+        &mut self,
+        record: &[u8],
+        format: &Format,
+        name: &str,
+        types: &[Type],
+        line: impl Fn() -> u64,
+        skipped: &mut Skipped,
+    ) -> Result<bool, SqlError> {
+        self.fields.read(record, format)?;
+        check_count(&self.fields, format)?;
+        self.parameters.clear();
+        for (field, &ty) in types.iter().enumerate() {
+            let Some(text) = self.fields.get(record, field) else {
+                self.parameters.push(Datum::Null);
+                continue;
+            };
+            match value_of(ty, text, format) {
+                Ok(datum) => self.parameters.push(datum),
+                Err(error) if format.ignores_errors && is_of_value(&error) => {
+                    skipped.add(line(), &format.names[field], &error);
+                    return Ok(false);
+                }
+                Err(error) if format.is_binary() => {
+                    return Err(error.with_context(format!(
+                        "COPY {name}, line {}, column {}",
+                        line(),
+                        format.names[field]
+                    )));
+                }
+                Err(error) => return Err(at_column(error, name, line(), &format.names[field], Some(text))),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl CopyOut {
+    fn new(plan: &Arc<CopyPlan>, source: OutSource, file: Option<File>) -> CopyOut {
+        CopyOut {
+            plan: plan.clone(),
+            source,
+            writer: Writer::default(),
+            has_head: false,
+            count: 0,
+            file,
+            framed: Vec::new(),
+        }
+    }
+
+    /// Writes rows until there are enough; true at the end.
+    fn fill(
+        &mut self,
+        session: &mut freshet_engine::txn::Session,
+        rows: &RowSet,
+        out: &mut Vec<u8>,
+        frame: &mut dyn FnMut(&mut Vec<u8>, usize),
+    ) -> Result<bool, SqlError> {
+        let plan = self.plan.clone();
+        let format = plan.format();
+        let limit = out.len() + PIECE_BYTES;
+        let start = out.len();
+        if !std::mem::replace(&mut self.has_head, true) && self.writer.head(format, out) && !format.is_binary() {
+            frame(out, start);
+        }
+        // In the binary format the head stands before the first row, in one message with it, as PostgreSQL sends it.
+        let mut begin = start;
+        if !format.is_binary() {
+            begin = out.len();
+        }
+        while out.len() < limit {
+            let is_row = match &mut self.source {
+                OutSource::Rows { next } if *next < rows.len() => {
+                    let values = (0..rows.columns().len()).map(|c| (rows.column_type(c), rows.get(*next, c)));
+                    self.writer.row(format, values, out);
+                    *next += 1;
+                    true
+                }
+                OutSource::Rows { .. } => false,
+                OutSource::Table { cursor, row, .. } => {
+                    let CopyPlan::Table { table, columns, .. } = plan.as_ref() else {
+                        unreachable!("invariant: a table is copied");
+                    };
+                    match session.scan_next(table, cursor, row) {
+                        None => false,
+                        Some(_) => {
+                            for &column in columns {
+                                session.fetch_long(table, row, usize::from(column));
+                            }
+                            let value = |&c: &u16| {
+                                let column = usize::from(c);
+                                (table.layout.column_type(column), row.get(&table.layout, column))
+                            };
+                            self.writer.row(format, columns.iter().map(value), out);
+                            true
+                        }
+                    }
+                }
+            };
+            if !is_row {
+                self.writer.tail(format, out);
+                if out.len() > begin {
+                    frame(out, begin);
+                }
+                return Ok(true);
+            }
+            self.count += 1;
+            frame(out, begin);
+            begin = out.len();
+        }
+        Ok(false)
+    }
+}
+
+fn open(name: &str) -> Result<File, SqlError> {
+    File::open(name).map_err(|error| file_error(&error, name, "reading"))
+}
+
+fn create(place: &CopyPlace) -> Result<Option<File>, SqlError> {
+    let CopyPlace::File(name) = place else {
+        return Ok(None);
+    };
+    if !std::path::Path::new(name).is_absolute() {
+        return Err(SqlError::new("42602", "relative path not allowed for COPY to file"));
+    }
+    File::create(name).map(Some).map_err(|error| file_error(&error, name, "writing"))
+}
+
+fn file_error(error: &std::io::Error, name: &str, what: &str) -> SqlError {
+    let (sqlstate, reason) = match error.kind() {
+        std::io::ErrorKind::NotFound => ("58P01", "No such file or directory".to_owned()),
+        std::io::ErrorKind::PermissionDenied => ("42501", "Permission denied".to_owned()),
+        _ => ("58030", error.to_string()),
+    };
+    SqlError::new(sqlstate, format!("could not open file \"{name}\" for {what}: {reason}"))
+        .with_hint("COPY reads and writes files of the server. You may want psql's \\copy.")
+}

@@ -1,0 +1,98 @@
+//! Savepoints, as PostgreSQL has them.
+//!
+//! | block | SAVEPOINT s | ROLLBACK TO s | RELEASE s |
+//! |---|---|---|---|
+//! | none, implicit | 25P01 | 25P01 | 25P01 |
+//! | explicit | stands above the others, even those of its name | undoes what came after it, which it survives | forgets it and those above it |
+//! | failed | 25P02 | makes the block good again | 25P02 |
+//!
+//! An error undoes what came after the newest savepoint at once, and lets go of the locks taken since; the rest of the transaction stands until
+//! the client says what is to become of it. Settings go back with the rest.
+
+use super::{Block, Session, SqlError, Step, aborted, done};
+use crate::route::Modes;
+use crate::settings::Settings;
+use freshet_engine::txn;
+
+pub(super) struct Savepoint {
+    name: String,
+    /// `None`: the engine's transaction had not begun.
+    mark: Option<txn::Savepoint>,
+    modes: Modes,
+    settings: Settings,
+    settings_before: Option<Settings>,
+    settings_before_local: Option<Settings>,
+}
+
+impl Session {
+    pub(super) fn set_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
+        self.needs_block("SAVEPOINT")?;
+        let mark = self.inner.in_transaction().then(|| self.inner.savepoint());
+        self.savepoints.push(Savepoint {
+            name: name.to_owned(),
+            mark,
+            modes: self.modes,
+            settings: self.env.settings.clone(),
+            settings_before: self.settings_before.clone(),
+            settings_before_local: self.settings_before_local.clone(),
+        });
+        Ok(done("SAVEPOINT", None, None))
+    }
+
+    pub(super) fn release_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
+        self.needs_block("RELEASE SAVEPOINT")?;
+        let at = self.find_savepoint(name)?;
+        self.savepoints.truncate(at);
+        Ok(done("RELEASE", None, None))
+    }
+
+    pub(super) fn roll_back_to_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
+        if self.block != Block::Failed {
+            self.needs_block("ROLLBACK TO SAVEPOINT")?;
+        }
+        let at = self.find_savepoint(name)?;
+        self.savepoints.truncate(at + 1);
+        self.undo_to_savepoint();
+        self.block = Block::Explicit;
+        Ok(done("ROLLBACK", None, None))
+    }
+
+    /// Undoes what came after the newest savepoint; false if there is none.
+    pub(super) fn undo_to_savepoint(&mut self) -> bool {
+        let Some(newest) = self.savepoints.last() else {
+            return false;
+        };
+        if self.inner.in_transaction() {
+            let beginning = txn::Savepoint::default();
+            self.inner.rollback_to(newest.mark.as_ref().unwrap_or(&beginning));
+            self.inner.rest();
+        }
+        self.modes = newest.modes;
+        self.inner.set_read_only(newest.modes.read_only == Some(true));
+        self.settings_before.clone_from(&newest.settings_before);
+        self.settings_before_local.clone_from(&newest.settings_before_local);
+        let settings = newest.settings.clone();
+        self.take_settings(settings);
+        true
+    }
+
+    fn needs_block(&mut self, command: &str) -> Result<(), SqlError> {
+        match self.block {
+            Block::Explicit => Ok(()),
+            Block::Failed => Err(aborted()),
+            Block::None | Block::Implicit => {
+                self.fail();
+                Err(SqlError::new("25P01", format!("{command} can only be used in transaction blocks")))
+            }
+        }
+    }
+
+    /// The newest of this name.
+    fn find_savepoint(&mut self, name: &str) -> Result<usize, SqlError> {
+        let found = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
+        found.ok_or_else(|| {
+            self.fail();
+            SqlError::new("3B001", format!("savepoint \"{name}\" does not exist"))
+        })
+    }
+}
