@@ -157,8 +157,8 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, array, cast, datetime, expression, group, interval, join, json, limits, math, matrix, order, series, set, string, subquery,
-    window, with, zone,
+    aggregate, array, cast, datetime, expression, group, interval, join, json, limits, math, matrix, order, series,
+    set, string, subquery, window, with, zone,
 );
 
 #[cfg(feature = "query")]

@@ -337,6 +337,10 @@ impl Binder<'_> {
                 Ok(Bound::new(Expr::Not(Box::new(inner)), Type::Bool))
             }
             UnaryOperator::Minus | UnaryOperator::Plus => {
+                if let Some(first) = super::more::signed_base(op, expr) {
+                    // The sign belongs to the base: -2 ^ 2 is 4.
+                    return self.bind(&first, scope);
+                }
                 let inner = self.bind(expr, scope)?;
                 if inner.ty == Some(Type::Interval) {
                     return if *op == UnaryOperator::Plus { Ok(inner) } else { self.call_bound("-", vec![inner]) };
@@ -739,6 +743,9 @@ impl Binder<'_> {
                 AggregateFunction::Avg => Some(Gathered::AvgInterval),
                 _ => None,
             };
+            if what.is_some() && self.beyond.is_none() {
+                return Err(self.not_compiled("a sum of intervals", ast));
+            }
             if let Some(what) = what {
                 return self.gathered_over(what, name, vec![arg.clone()], Vec::new(), distinct, filter);
             }
@@ -923,7 +930,7 @@ fn environment(name: &str) -> Option<(EnvValue, Type)> {
 
 fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
     Some(match name {
-        "now" | "transaction_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "now" | "transaction_timestamp" | "statement_timestamp" => (EnvValue::Now, Type::Timestamptz),
         "version" => (EnvValue::Version, Type::Text),
         "current_database" => (EnvValue::Database, Type::Text),
         "current_schema" => (EnvValue::Schema, Type::Text),

@@ -69,6 +69,16 @@ pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
     }
 }
 
+/// `-a ^ b` with the sign at `a`, where it belongs in PostgreSQL.
+pub(super) fn signed_base(op: &ast::UnaryOperator, expr: &ast::Expr) -> Option<ast::Expr> {
+    let ast::Expr::BinaryOp { left, op: Symbol::PGExp, right } = expr else {
+        return None;
+    };
+    let signed = || ast::Expr::UnaryOp { op: *op, expr: left.clone() };
+    let left = Box::new(signed_base(op, left).unwrap_or_else(signed));
+    Some(ast::Expr::BinaryOp { left, op: Symbol::PGExp, right: right.clone() })
+}
+
 /// The arguments of `make_interval` in their order, those that are left out as zeros.
 pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> {
     const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];

@@ -441,9 +441,9 @@ impl Planner<'_> {
             JoinConstraint::Natural => {
                 let left = visible(&before, first);
                 let right = item.scope.sources.last().expect("the entry was just added");
-                let shared = |name: &&str| left.column(name).is_ok();
-                let names: Vec<String> =
-                    right.columns.iter().map(|c| c.name.as_str()).filter(shared).map(str::to_owned).collect();
+                let shared = |name: &String| right.columns.iter().any(|c| c.name == *name);
+                let named = |f: &Found| left.sources[usize::from(f.source)].columns[usize::from(f.column)].name.clone();
+                let names: Vec<String> = left.all().iter().map(named).filter(shared).collect();
                 Some(self.using(binder, &names, &left, item, kind)?)
             }
             JoinConstraint::None if kind == JoinType::Inner => None,
@@ -602,6 +602,7 @@ impl Planner<'_> {
     // ---- WITH
 
     pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With) -> Bind<()> {
+        let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
                 return refuse("this WITH");
@@ -614,6 +615,10 @@ impl Planner<'_> {
                 false => self.query(binder, query)?,
             };
             rename_outputs(&mut rel, &name, &names)?;
+            if !seen.insert(name.clone()) {
+                let message = format!("WITH query name \"{name}\" specified more than once");
+                return Err(SqlError::new("42712", message).into());
+            }
             self.state.borrow_mut().ctes.push((name, rel));
         }
         Ok(())

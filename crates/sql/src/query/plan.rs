@@ -455,6 +455,7 @@ impl<'a> Planner<'a> {
     /// Without duplicates. Of equal values that are written differently (1.5, 1.50) the first stays.
     pub fn distinct(&self, rel: Rel) -> Bind<Rel> {
         let Rel { plan, columns, at_most_one } = rel;
+        columns.iter().try_for_each(|column| comparable(column.ty))?;
         let mut keys = Vec::with_capacity(columns.len());
         let mut shown = Vec::new();
         let mut outputs = Vec::with_capacity(columns.len());
@@ -753,7 +754,7 @@ impl<'a> Planner<'a> {
         let mut items = items?;
         let untyped = untyped_items(&projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
-        let mut on = self.distinct_on(binder, select, &items, &scope)?;
+        let mut on = self.distinct_on(binder, select, &items, &order, &scope)?;
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
         let having = match &select.having {
             None => None,
@@ -812,7 +813,8 @@ impl<'a> Planner<'a> {
             }
         }
         let (plan, window_leaves) = self.window(plan, &leaves, &windows)?;
-        let selected = Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
+        let selected =
+            Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
     }
 
@@ -822,13 +824,19 @@ impl<'a> Planner<'a> {
         binder: &mut Binder<'_>,
         select: &Select,
         items: &[Item],
+        order: &[OrderItem],
         scope: &Scope,
     ) -> Bind<Vec<(Expr, Type)>> {
         let Some(Distinct::On(list)) = &select.distinct else {
             return Ok(Vec::new());
         };
         let expressions = GroupByExpr::Expressions(list.clone(), Vec::new());
-        Ok(binder.group_keys(&expressions, items, scope)?.unwrap_or_default())
+        let on = binder.group_keys(&expressions, items, scope)?.unwrap_or_default();
+        if order.iter().take(on.len()).any(|by| !on.iter().any(|(expr, _)| *expr == by.expr)) {
+            let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+            return Err(SqlError::new("42P10", message).into());
+        }
+        Ok(on)
     }
 
     fn finish_select(&self, plan: LogicalPlan, leaves: &[Vec<Leaf>], selected: Selected, limits: &Limits) -> Bind<Rel> {
@@ -1026,6 +1034,7 @@ impl<'a> Planner<'a> {
         let mut folded = Vec::new();
         let mut columns = Vec::new();
         for (i, (expr, ty)) in keys.iter().enumerate() {
+            comparable(*ty)?;
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
             let column = if super::compute::Key::shows_more(*ty) {
                 // Of equal numbers that are written differently the first is shown.
@@ -1143,6 +1152,14 @@ impl<'a> Planner<'a> {
         binder.output_types = stored;
         self.state.borrow_mut().levels.pop();
         planned
+    }
+
+    /// DataFusion joins a correlated subquery as if it had no LIMIT or OFFSET, and as if an aggregate gave no row where there are none.
+    fn note_limits(&self, query: &ast::Query, rel: &Rel) {
+        let limited = query.limit_clause.is_some() || query.fetch.is_some() || rel.at_most_one;
+        if limited && !rel.plan.all_out_ref_exprs().is_empty() {
+            self.is_deep.set(true);
+        }
     }
 
     /// A subquery that may run for each row: its plan, and what it refers to, if that is how it runs.
@@ -1268,6 +1285,7 @@ impl<'a> Planner<'a> {
         if let Some(per_row) = per_row {
             return self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Exists { negated }, Type::Bool);
         }
+        self.note_limits(query, &rel);
         if in_filter {
             let exists = DfExpr::Exists(Exists { subquery: subquery_of(rel.plan), negated });
             return Ok(self.given(exists, Type::Bool));
@@ -1297,6 +1315,7 @@ impl<'a> Planner<'a> {
         }
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         let rel = self.subquery(binder, query, scope)?;
+        self.note_limits(query, &rel);
         let given = only_column(&rel)?.clone();
         let bound = binder.bind(expr, scope)?;
         let operator = BinaryOperator::resolve(BinaryOp::Eq, bound.ty, Some(given.ty))?;
@@ -1491,6 +1510,14 @@ fn only_column(rel: &Rel) -> Bind<&Output> {
 
 fn asked(column: &Output) -> Option<Type> {
     (!column.untyped).then_some(column.ty)
+}
+
+/// 42883 for values that have no equality.
+fn comparable(ty: Type) -> Bind<()> {
+    match ty {
+        Type::Json => Err(SqlError::new("42883", "could not identify an equality operator for type json").into()),
+        _ => Ok(()),
+    }
 }
 
 fn quantified_op(op: &ast::BinaryOperator) -> Bind<BinaryOp> {

@@ -21,9 +21,9 @@ use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::value::{Clock, Datum};
 use crate::value::cast::CastContext;
 use crate::value::set::SetFunction;
+use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef, ListArray};
 use datafusion::arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -105,7 +105,7 @@ impl Planner<'_> {
             .iter()
             .map(|&(column, ty)| ScopeColumn {
                 // The one column of a function is called as its source is.
-                name: if only { source.clone() } else { column.to_owned() },
+                name: if only && (alias.is_some() || column != "value") { source.clone() } else { column.to_owned() },
                 ty,
             })
             .collect();

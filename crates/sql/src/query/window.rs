@@ -256,6 +256,7 @@ impl Planner<'_> {
     }
 
     fn window_function(&self, binder: &mut Binder<'_>, name: &str, args: Vec<Bound>) -> Bind<(Over, Type)> {
+        let with_default = args.len() == 3;
         let mut args = args.into_iter();
         let first = args.next();
         let (known, ty) = match name {
@@ -282,8 +283,11 @@ impl Planner<'_> {
                     ty
                 } else {
                     let first = binder.known(first)?;
-                    let ty = first.ty.unwrap_or(Type::Text);
-                    bound.push((first.expr, ty));
+                    let mut ty = first.ty.unwrap_or(Type::Text);
+                    if with_default {
+                        ty = crate::value::cast::without_modifier(ty);
+                    }
+                    bound.push((binder.coerce(first, ty, CastContext::Implicit)?, ty));
                     ty
                 }
             }
@@ -296,6 +300,20 @@ impl Planner<'_> {
                 _ => return Err(no_function(name).into()),
             };
             bound.push((binder.coerce(arg, want, CastContext::Implicit)?, want));
+        }
+        let number = |at: usize| match bound.get(at) {
+            Some((Expr::Const(crate::value::Datum::Int(n)), _)) => Some(*n),
+            _ => None,
+        };
+        if known == "ntile" && number(0).is_some_and(|n| n <= 0) {
+            return Err(SqlError::new("22014", "argument of ntile must be greater than zero").into());
+        }
+        if known == "nth_value" && number(1).is_some_and(|n| n <= 0) {
+            return Err(SqlError::new("22016", "argument of nth_value must be greater than zero").into());
+        }
+        if matches!(known, "lag" | "lead") && matches!(bound.get(1), Some((Expr::Const(crate::value::Datum::Null), _)))
+        {
+            return refuse(format!("{known} by NULL rows"));
         }
         if known == "nth_value" && bound.len() != 2 {
             return Err(no_function(name).into());

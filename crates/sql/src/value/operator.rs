@@ -538,6 +538,9 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         Some((a, _)) if right.is_none() && matches!(a, Type::Varchar(_)) => (a, Type::Text),
         Some(pair) => pair,
     };
+    if a == Type::Json || b == Type::Json {
+        return Err(Refusal::DoesNotExist);
+    }
     let comparison = if number_rank(a).is_some() && number_rank(b).is_some() {
         if is_float(a) || is_float(b) {
             Comparison::Float

@@ -10,9 +10,9 @@
 //! ask for billions of them (a generate_series of constants in FROM) is served by a stream elsewhere.
 
 use super::function::rows::RowFunction;
-use super::{Clock, Datum};
 use super::numeric::Numeric;
 use super::pgtype::{NUMERIC, name as type_name};
+use super::{Clock, Datum};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
@@ -62,8 +62,7 @@ impl SetFunction {
         };
         if found.is_none() && RowFunction::exists(name) {
             let function = RowFunction::resolve(name, arguments)?;
-            let only = function.columns.len() == 1;
-            let named = |(own, ty): &(Option<&'static str>, Type)| (own.filter(|_| !only).unwrap_or("unnest"), *ty);
+            let named = |(own, ty): &(Option<&'static str>, Type)| (own.unwrap_or("unnest"), *ty);
             let columns = function.columns.iter().map(named).collect();
             return Ok(SetFunction { arguments: function.arguments.to_vec(), columns, id: SetId::More(function) });
         }

@@ -92,6 +92,9 @@ impl Zone {
     /// What SET TimeZone takes: also a number of hours to the east.
     pub fn of_setting(value: &str) -> Option<Zone> {
         let value = value.trim();
+        if value.eq_ignore_ascii_case("local") || value.eq_ignore_ascii_case("default") {
+            return Some(Zone::Utc);
+        }
         match value.parse::<f64>() {
             Ok(hours) if hours.abs() < 168.0 => Some(Zone::east((hours * 3600.0).round() as i64)),
             Ok(_) => None,

@@ -292,7 +292,9 @@ impl ArrayFunction {
             [] => 1,
             [one] => i64::from(one.lower),
             _ => {
-                return Err(SqlError::unsupported("searching for elements in multidimensional arrays is not supported"));
+                return Err(SqlError::unsupported(
+                    "searching for elements in multidimensional arrays is not supported",
+                ));
             }
         };
         let from = if a.len() == 3 && !a.is_null(2) { a.int(2) } else { i64::MIN };

@@ -127,7 +127,7 @@ fn build_object(a: &Arguments<'_>) -> Result<Datum, SqlError> {
         if a.is_null(at) {
             return Err(match a.result {
                 Type::Jsonb => SqlError::new("22023", format!("argument {}: key must not be null", at + 1)),
-                _ => SqlError::new("22004", format!("argument {} cannot be null", at + 1))
+                _ => SqlError::new("22023", format!("argument {} cannot be null", at + 1))
                     .with_hint("Object keys should be text."),
             });
         }
