@@ -227,9 +227,22 @@ impl Session {
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
     pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
         self.inner.set_waits_inline(true);
+        if let Some(durable) = self.change_once(statement, parameters) {
+            durable.map_or(Ok(()), |cts| self.inner.engine().wait_durable(cts).wait())?;
+            return Ok(1);
+        }
         let outcome = self.complete(statement, parameters)?;
         self.settle(&outcome)?;
         Ok(outcome.tag.rows.unwrap_or(0))
+    }
+
+    /// The short way of an UPDATE of one row by its key. `None`: this is none, or its parameters are to be checked.
+    #[inline]
+    fn change_once(&mut self, statement: &Statement, parameters: &[Datum]) -> Option<Option<Cts>> {
+        if parameters.iter().any(|parameter| matches!(parameter, Datum::Bytes(_))) {
+            return None;
+        }
+        self.inner.change_once(&statement.prepared, parameters)
     }
 
     /// Runs a statement and gives its rows, which live in this session's buffer until the next call.
@@ -329,6 +342,9 @@ impl Session {
     /// Autocommit without waiting: the ticket tells when it is durable.
     pub fn execute_ticket(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<(u64, Ticket), SqlError> {
         self.inner.set_waits_inline(false);
+        if let Some(durable) = self.change_once(statement, parameters) {
+            return Ok((1, Ticket(durable.unwrap_or(Cts::ZERO))));
+        }
         let outcome = self.complete(statement, parameters)?;
         Ok((outcome.tag.rows.unwrap_or(0), Ticket(outcome.durable.unwrap_or(Cts::ZERO))))
     }

@@ -10,7 +10,7 @@ use crate::world::World;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Error, Isolation, Locked, Savepoint, Session, Stop};
+use freshet_engine::txn::{Change, Committed, Error, Isolation, Locked, Savepoint, Session, Stop};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,6 +111,9 @@ impl World {
     pub fn statement(&mut self, who: usize, dice: &mut Dice) -> Verdict {
         if self.clients[who].committing {
             return self.commit(who, dice);
+        }
+        if !self.clients[who].active && dice.one_in(4) && self.change_once(who, dice)? {
+            return Ok(());
         }
         if !self.begin(who, dice)? {
             return Ok(());
@@ -402,6 +405,40 @@ impl World {
 
     fn others(&self, who: usize) -> impl Iterator<Item = &Client> {
         self.clients.iter().enumerate().filter(move |(i, c)| *i != who && c.active).map(|(_, c)| c)
+    }
+
+    /// Changes a row's note in one go, as a transaction of its own; false if the engine left it to the longer way.
+    fn change_once(&mut self, who: usize, dice: &mut Dice) -> Verdict<bool> {
+        let at = dice.weighted(&[4, 4, 1]);
+        let id = dice.below(KEYS as u64) as i64;
+        let note = (!dice.one_in(4)).then(|| Note { first: dice.below(200) as u8, length: dice.below(13) as u32 });
+        // Of the schema that the session saw last, which may not be current.
+        let Some(table) = table_of(&self.clients[who].session, at) else { return Ok(false) };
+        let Some(change) = Change::new(&table, &table.indexes[0], &[1], &[2]) else { return Ok(false) };
+        let mut seen = None;
+        let done = self.clients[who].session.change_once(&change, id, |old, new| {
+            seen = Some((old.cts(), old.get(&table.layout, 1) == Value::Null));
+            new.set(&table.layout, 2, &note_value(&note));
+            true
+        });
+        self.say(|| format!("  session {who} changes {} id {id} to {note:?} at once: {done:?}", TABLES[at]));
+        let Some(Committed { cts }) = done else { return Ok(false) };
+        let latest = self.model.latest()[at].clone();
+        let Some((uid, rec)) =
+            latest.iter().flat_map(|t| t.rows.iter()).find(|(_, r)| r.id == id).map(|(u, r)| (*u, *r))
+        else {
+            return Err(Wrong(format!("session {who} changed {} id {id}, which is not there", TABLES[at])));
+        };
+        demand!(seen == Some((rec.cts, false)), "session {who} changed {seen:?}, the newest version is {rec:?}");
+        let others = || self.clients.iter().enumerate().filter(|(i, c)| *i != who && c.active).map(|(_, c)| c);
+        let is_locked = others().any(|c| {
+            c.own.changes[at].contains_key(&uid)
+                || c.own.defs.is_some_and(|d| d[at] != Some(latest.as_ref().expect("it has the row").def))
+        });
+        demand!(!is_locked, "session {who} changed {rec:?}, which another has changed or taken");
+        self.clients[who].own.changes[at].insert(uid, Some(Rec { note, ..rec }));
+        self.committed_at(who, cts, dice)?;
+        Ok(true)
     }
 
     // ---- unique keys

@@ -65,7 +65,7 @@ impl Inner {
             durable: core.log.durable(),
             logged: Logged {
                 bytes: log.header_bytes + log.body_bytes + log.padding_bytes,
-                deltas: core.sessions.committed_deltas(),
+                deltas: core.committed_deltas(),
             },
             log_segment_bytes: core.log.used_bytes().next_multiple_of(self.options.segment_bytes.max(1)),
             log_segment_bytes_min: u64::from(core.log.devices()) * self.options.segment_bytes,

@@ -51,6 +51,17 @@ pub fn latch(version: &AtomicU64) -> u64 {
     }
 }
 
+/// Takes the latch if nothing was written since `begin_read` returned `seen`, and nobody is inside: what was read stays true until `unlatch`.
+#[inline]
+#[must_use]
+pub fn latch_unchanged(version: &AtomicU64, seen: u64) -> bool {
+    let is_latched = version.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok();
+    if is_latched {
+        fence(Release);
+    }
+    is_latched
+}
+
 /// Gives the latch back. An untouched node keeps its version, and its readers their copies.
 #[inline]
 pub fn unlatch(version: &AtomicU64, seen: u64, changed: bool) {
@@ -121,6 +132,32 @@ mod tests {
             other.join().expect("the writer does not panic");
             assert_eq!(read(&pair), Some([2, 0]));
             assert_eq!(pair.version.load(Relaxed), 4);
+        });
+    }
+
+    /// What was computed from a copy is written only if the copy is still true: no addition is lost.
+    #[test]
+    fn loom_a_latch_of_what_is_unchanged_loses_no_write() {
+        loom::model(|| {
+            let pair = pair();
+            let add = |pair: &Pair| {
+                let seen = begin_read(&pair.version);
+                let sum = pair.words[0].load(Relaxed) + 1;
+                if !latch_unchanged(&pair.version, seen) {
+                    return 0;
+                }
+                pair.words.iter().for_each(|word| word.store(sum, Relaxed));
+                unlatch(&pair.version, seen, true);
+                1
+            };
+            let other = {
+                let pair = Arc::clone(&pair);
+                thread::spawn(move || add(&pair))
+            };
+            let mine = add(&pair);
+            let added = mine + other.join().expect("the other does not panic");
+            assert!(added > 0, "one of them was first");
+            assert_eq!(read(&pair), Some([added; 2]));
         });
     }
 

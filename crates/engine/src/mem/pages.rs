@@ -120,6 +120,12 @@ impl Pages {
         self.meta[page.0 as usize].identity.load(Ordering::Acquire) as u32
     }
 
+    /// Where the page's metadata begins, for who wants to start loading it.
+    #[inline]
+    pub fn meta_word(&self, page: PageNo) -> &AtomicU64 {
+        &self.meta[page.0 as usize].identity
+    }
+
     /// The page's metadata; `None` if it is free.
     pub fn meta(&self, page: PageNo) -> Option<PageMeta> {
         let meta = self.meta.get(page.0 as usize)?;

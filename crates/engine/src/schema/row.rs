@@ -1,6 +1,6 @@
 //! A row as a private copy of a record: what readers get and writers give.
 
-use super::layout::{Field, IntegerWord, Layout};
+use super::layout::{Field, IntegerWord, Layout, Picks};
 use super::types::{Type, Value};
 use crate::ids::{Cts, RowId};
 use crate::mem::bytes_of;
@@ -212,6 +212,21 @@ impl Row {
         self.words.resize(words, 0);
     }
 
+    /// Takes the words of `picks` and those before them from a copy of the same.
+    pub(crate) fn copy_picked(&mut self, from: &Row, picks: &Picks) {
+        let to = self.start_copy(from.words.len());
+        for at in [0, 1].into_iter().chain(picks.few).chain(picks.rest.iter().copied()) {
+            to[usize::from(at)] = from.words[usize::from(at)];
+        }
+    }
+
+    /// Sets the column at this `Layout::integer_word`.
+    #[inline]
+    pub fn set_integer(&mut self, at: IntegerWord, value: i64) {
+        self.words[1] &= !at.null;
+        self.words[usize::from(at.word)] = value as u64;
+    }
+
     /// Makes it a copy of which only the words `at` count; the others are any.
     pub(crate) fn pick(&mut self, words: usize, at: &[usize], word: impl Fn(usize) -> u64) {
         self.words.resize(words, 0);
@@ -239,6 +254,12 @@ impl Row {
         let low = self.words[usize::from(layout.fields[column].word)].to_le_bytes();
         let prefix = [low[4], low[5], low[6], low[7]];
         Some((length, prefix, (high <= RowId::MAX.0).then_some(RowId(high))))
+    }
+
+    /// Whether this copy of `old` or that itself has a long value in one of these columns.
+    pub(crate) fn has_long(&self, layout: &Layout, old: &Row, columns: &[u16]) -> bool {
+        let is_long = |row: &Row| columns.iter().any(|&c| row.long_descriptor(layout, usize::from(c)).is_some());
+        !self.heap.is_empty() || is_long(self) || is_long(old)
     }
 
     /// A long value of this column that was set and is not stored yet.

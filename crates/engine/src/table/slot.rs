@@ -59,6 +59,11 @@ impl Head {
         self.owner & !DIRTY != 0
     }
 
+    /// Nobody holds the row lock or wants it.
+    pub fn is_free(self) -> bool {
+        self.owner == 0
+    }
+
     /// Someone queues for the row lock.
     pub fn is_waited(self) -> bool {
         self.owner & WAITED != 0
@@ -112,6 +117,12 @@ impl<'a> Slot<'a> {
     /// cost more than the copy: nothing if the slot is latched or was changed meanwhile.
     #[inline]
     pub fn try_copy_picked(&self, picks: &Picks, out: &mut [u64]) -> Option<Head> {
+        self.try_copy_counted(picks, out).map(|(head, _)| head)
+    }
+
+    /// The same, with the sequence count under which it was taken.
+    #[inline]
+    pub fn try_copy_counted(&self, picks: &Picks, out: &mut [u64]) -> Option<(Head, u64)> {
         let record = &self.words[VOLATILE_WORDS..];
         let seen = latch::try_begin_read(&self.words[0])?;
         let head = self.words[1].load(Ordering::Relaxed);
@@ -123,7 +134,14 @@ impl<'a> Slot<'a> {
         for &at in &picks.rest {
             out[usize::from(at)] = record[usize::from(at)].load(Ordering::Relaxed);
         }
-        latch::end_read(&self.words[0], seen).then(|| Head::unpack(head))
+        latch::end_read(&self.words[0], seen).then(|| (Head::unpack(head), seen))
+    }
+
+    /// Latches the slot if nothing has changed since a copy was taken under `seen`.
+    #[inline]
+    pub fn latch_unchanged(&self, seen: u64) -> Option<Latched<'a>> {
+        // Not `then_some`: to drop a latch that was not taken would give another's back.
+        latch::latch_unchanged(&self.words[0], seen).then(|| Latched { words: self.words, seen, changed: false })
     }
 
     /// Two integers of the version in place, and its cts, if it is committed and nobody writes it now. An integer is nothing if it is null or the

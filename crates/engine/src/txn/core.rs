@@ -4,15 +4,17 @@ use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
 use super::sessions::Sessions;
+use super::slots::SlotBatches;
 use super::{Error, Stop};
-use crate::catalog::{Schema, Table};
+use crate::catalog::{Schema, Table, TableId};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
 use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
-use crate::table::{Container, NoSlot, SessionNo, Store};
+use crate::sync::{Spin, fences};
+use crate::table::{Container, ContainerMemory, NoSlot, SessionNo, Store};
 use crate::txn::record::{self, Changed};
 use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
@@ -68,6 +70,7 @@ pub(crate) struct Core {
     pub(super) is_stepped: bool,
     pub sessions: Sessions,
     pub(super) garbage: GarbageQueues,
+    pub(super) slots: SlotBatches,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
     pub stores: RwLock<HashMap<StorageId, Arc<Store>>>,
@@ -112,10 +115,46 @@ std::thread_local! {
 /// Workers of the log for each device: threads share them when there are more threads.
 const WORKERS: usize = 32;
 
-/// A thread's worker for one device. Two threads' never share a line.
+/// A thread's worker for one device, and what its short changes (`once`) say and count. Two threads' never share a line.
 #[derive(Default)]
 #[repr(align(128))]
-struct WorkerPlace(OnceLock<Mutex<Worker>>);
+pub(super) struct WorkerPlace {
+    worker: OnceLock<Mutex<Worker>>,
+    /// The table that a short change is at, plus one. Whoever holds the worker writes it.
+    entered: AtomicU32,
+    commits: AtomicU64,
+    commit_bytes: AtomicU64,
+}
+
+impl WorkerPlace {
+    pub fn lock(&self) -> MutexGuard<'_, Worker> {
+        self.worker.get().expect("a place is given out with its worker").lock()
+    }
+
+    /// A short change is at the table until the result is dropped. The caller holds the worker, and looks at the table's gate afterwards.
+    #[inline]
+    pub fn enter(&self, table: TableId) -> Entered<'_> {
+        self.entered.store(table.0 + 1, Ordering::Relaxed);
+        fences::light();
+        Entered(&self.entered)
+    }
+
+    /// Of one delta each. The caller holds the worker.
+    #[inline]
+    pub fn count_commit(&self, record_bytes: u64) {
+        self.commits.store(self.commits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.commit_bytes.store(self.commit_bytes.load(Ordering::Relaxed) + record_bytes, Ordering::Relaxed);
+    }
+}
+
+/// See [`WorkerPlace::enter`].
+pub(super) struct Entered<'a>(&'a AtomicU32);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
 
 /// Places for all, and the first worker of each device.
 fn workers(log: &Arc<Log>) -> Result<Box<[WorkerPlace]>, LogError> {
@@ -124,7 +163,7 @@ fn workers(log: &Arc<Log>) -> Result<Box<[WorkerPlace]>, LogError> {
     let workers: Box<[WorkerPlace]> = places.collect();
     for device in 0..devices {
         let worker = log.worker_on(DeviceId(device))?;
-        workers[usize::from(device)].0.get_or_init(|| Mutex::new(worker));
+        workers[usize::from(device)].worker.get_or_init(|| Mutex::new(worker));
     }
     Ok(workers)
 }
@@ -147,6 +186,7 @@ impl Core {
     ) -> Result<Core, LogError> {
         let sessions = Sessions::new(sessions_max + checkpoint_lanes);
         let garbage = GarbageQueues::new(&budget);
+        let slots = SlotBatches::new(&budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         let workers = workers(&log)?;
@@ -159,6 +199,7 @@ impl Core {
             is_stepped,
             sessions,
             garbage,
+            slots,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,
@@ -183,24 +224,55 @@ impl Core {
     /// This thread's worker for the device that `number` chooses: however few the threads, all devices get their share. Held from announce to
     /// leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number` chooses the worker too.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
+        self.worker_place(number).lock()
+    }
+
+    /// Where that worker is.
+    pub(super) fn worker_place(&self, number: usize) -> &WorkerPlace {
         let devices = usize::from(self.log.devices());
-        let place = if self.is_stepped { number } else { self.thread(0) * devices + number % devices };
-        let place = place % self.workers.len();
-        match self.workers[place].0.get() {
-            Some(worker) => worker.lock(),
-            None => self.claim_worker(place).lock(),
-        }
+        let at = if self.is_stepped { number } else { self.thread(0) * devices + number % devices };
+        let at = at % self.workers.len();
+        let place = &self.workers[at];
+        if place.worker.get().is_some() { place } else { self.claim_worker(at) }
     }
 
     /// A slot is claimed when its thread comes: scans of the announcements visit those only.
     #[cold]
-    fn claim_worker(&self, place: usize) -> &Mutex<Worker> {
-        let device = place % usize::from(self.log.devices());
+    fn claim_worker(&self, at: usize) -> &WorkerPlace {
+        let device = at % usize::from(self.log.devices());
         match self.log.worker_on(DeviceId(device as u16)) {
-            Ok(worker) => self.workers[place].0.get_or_init(|| Mutex::new(worker)),
-            // Small segments allow fewer.
-            Err(_) => self.workers[device].0.get().expect("the first worker of each device was claimed at the start"),
+            Ok(worker) => {
+                self.workers[at].worker.get_or_init(|| Mutex::new(worker));
+                &self.workers[at]
+            }
+            // Small segments allow fewer; the first of each device was claimed at the start.
+            Err(_) => &self.workers[device],
         }
+    }
+
+    /// Waits until no short change is at the table, whose gate is closed and stays so: those that come now turn back. They wait for nothing.
+    pub(super) fn wait_for_short_changes(&self, table: TableId) {
+        for place in &self.workers {
+            let mut spin = Spin::new();
+            while place.entered.load(Ordering::Acquire) == table.0 + 1 {
+                spin.turn();
+            }
+        }
+    }
+
+    /// Commit records of all sessions, past ones included, and their bytes.
+    pub fn commit_counts(&self) -> (u64, u64) {
+        let (commits, bytes) = self.sessions.commit_counts();
+        self.workers.iter().fold((commits, bytes), |(commits, bytes), place| {
+            let more = place.commit_bytes.load(Ordering::Relaxed);
+            (commits + place.commits.load(Ordering::Relaxed), bytes + more)
+        })
+    }
+
+    /// Rows that the commits of all sessions logged a delta of.
+    pub fn committed_deltas(&self) -> u64 {
+        let short: u64 = self.workers.iter().map(|place| place.commits.load(Ordering::Relaxed)).sum();
+        self.sessions.committed_deltas() + short
     }
 
     /// The thread's number; where everything happens on one thread, `number`.
@@ -208,14 +280,26 @@ impl Core {
         if self.is_stepped { number } else { THREAD.with(|t| *t) }
     }
 
-    /// A slot for a new row; takes and logs a page where the container has no room.
-    pub(super) fn take_slot(&self, container: &Container) -> Result<RowId, Stop> {
+    /// A slot for a new row; takes and logs a page where the container has no room. `number` is the session's.
+    #[inline]
+    pub(super) fn take_slot(&self, container: &Container, number: usize) -> Result<RowId, Stop> {
         loop {
-            match container.take_slot() {
+            match self.slot_of_batch(container, number) {
                 Ok(row) => return Ok(row),
-                Err(NoSlot::NeedsPage) => self.add_page(container)?,
+                Err(NoSlot::NeedsPage) => self.add_page(container).or_else(|stop| {
+                    // What other threads keep comes before a refusal.
+                    let is_refused = matches!(stop, Stop::Error(Error::OutOfMemory(_) | Error::LogFull));
+                    if is_refused && self.recall_slots(container) { Ok(()) } else { Err(stop) }
+                })?,
             }
         }
+    }
+
+    /// Where a container's memory is, what lies in threads' batches included.
+    pub fn memory_of(&self, container: &Container) -> ContainerMemory {
+        let mut memory = container.memory();
+        memory.free_slot_bytes += (self.slots.count(container) * container.slot_bytes()) as u64;
+        memory
     }
 
     /// Allocates the container's next page, unless it has room by now.

@@ -12,15 +12,16 @@ use super::session::{KeyChange, Session};
 use super::{Error, Stop};
 use crate::catalog::{
     ConstraintKind, Counters, Gate, Index, IndexDef, IndexId, NamespaceId, Object, Schema, Table, TableDef, TableId,
-    TableObject, Tree, TreeKey,
+    TableObject, TreeKey,
 };
 use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
 use crate::mem::{Account, Claim, Kind};
 use crate::schema::{Layout, LayoutError, Row};
+use crate::sync::fences;
 use crate::table::Store;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// Columns of a table; null bits and column numbers are 16-bit.
 const COLUMNS_MAX: usize = 1600;
@@ -241,8 +242,10 @@ impl Session {
             table.gate.exclusive.store(me, Ordering::SeqCst);
             self.ddl.gates.push(table.clone());
         }
-        fence(Ordering::SeqCst);
+        // Writers announce with a light fence: see `SessionPlace::announce_table`.
+        fences::heavy();
         let core = self.core.clone();
+        core.wait_for_short_changes(table.id);
         let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.writes_table(table.id));
         match writer {
             Some((holder, place)) => {
@@ -379,18 +382,7 @@ impl Session {
             if same { Probe::Duplicate } else { Probe::Ignore }
         };
         let entry = key_of(index, &table.layout, version, &mut self.key);
-        let entered = match (&index.tree, &entry) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
-                tree.try_insert_unique(*hash, id, Claim::Growth, probe)
-            }
-            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
-            (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
-                tree.try_insert_unique(words, id, Claim::Growth, probe)
-            }
-            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, Claim::Growth),
-            _ => unreachable!("invariant: a key has its index's form"),
-        };
-        match entered {
+        match index.insert(&entry, id, Claim::Growth, unique, probe) {
             Ok(_) => Ok(entry),
             Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
             Err(_) => Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),

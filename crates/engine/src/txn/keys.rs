@@ -4,12 +4,12 @@
 //! 2. A child's insert locks the row it refers to; who deletes that row, or changes its key, has it locked. So once the one has the lock, the other has
 //!    ended, or will wait and look again: a child's insert that was not committed when its parent was locked does not exist.
 
-use super::Stop;
 use super::rows::copy_committed;
 use super::session::Session;
+use super::{Direction, Stop};
 use crate::catalog::{Index, Table};
 use crate::ids::RowId;
-use crate::schema::{Row, Value};
+use crate::schema::{KeyBuf, KeyPart, Row, Value};
 use std::sync::Arc;
 
 impl Session {
@@ -63,6 +63,26 @@ impl Session {
             }
         }
         None
+    }
+
+    /// Appends the rows that may have these values in the index's first columns, in any version: look at each. An index without order takes whole keys.
+    pub fn candidates<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        value: impl Fn(usize) -> Option<Value<'a>>,
+        candidates: &mut Vec<RowId>,
+    ) {
+        let columns = index.spec.columns().len();
+        if (0..columns).all(|i| value(i).is_some()) {
+            return self.lookup(table, index, |i| value(i).unwrap_or(Value::Null), candidates);
+        }
+        let (mut lower, mut upper) = (KeyBuf::default(), KeyBuf::default());
+        index.spec.encode(&mut lower, |i| value(i).map_or(KeyPart::Lowest, KeyPart::Value));
+        index.spec.encode(&mut upper, |i| value(i).map_or(KeyPart::Highest, KeyPart::Value));
+        index.spec.pad_high(&mut upper);
+        let mut cursor = self.range(index, &lower, &upper, Direction::Forward);
+        cursor.each_entry(index, |id| candidates.push(id));
     }
 
     /// Announces that this transaction depends on the table's rows as they are: DDL on it waits.

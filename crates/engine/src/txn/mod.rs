@@ -8,6 +8,7 @@
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
 //! | `core` | what sessions share |
+//! | `slots` | which free slots are a thread's own |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
 //! | `fold` | which versions nobody needs though an old snapshot stands |
@@ -16,6 +17,7 @@
 //! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
+//! | `once` | changing one row by its key, as a transaction of its own |
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `ddl` | changing the schema: tables and indexes |
 //! | `objects` | changing the schema: definitions, sequences, views, name spaces |
@@ -40,12 +42,14 @@ mod sessions;
 mod garbage;
 mod fold;
 pub(crate) mod core;
+mod slots;
 mod values;
 mod fill;
 mod session;
 mod savepoint;
 mod rows;
 mod lookup;
+mod once;
 mod reader;
 mod ddl;
 mod objects;
@@ -56,9 +60,12 @@ mod load;
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use load::{Appender, Load};
 pub use lookup::{IntegerLookup, Lookup};
+pub use once::Change;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;
+pub use sequences::TakenValue;
+pub(crate) use sequences::{set as set_sequence, take as take_value};
 pub use session::Session;
 pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};

@@ -51,6 +51,18 @@ pub struct RangeCursor {
     tie_at: usize,
 }
 
+impl RangeCursor {
+    /// The rows of all entries, as they stand there.
+    pub(super) fn each_entry(&mut self, index: &Index, mut each: impl FnMut(RowId)) {
+        let Tree::BTree(tree) = &index.tree else {
+            panic!("invariant: only an ordered index is asked for a range");
+        };
+        while self.tree.next_batch(tree, &mut self.batch) {
+            (0..self.batch.len()).for_each(|at| each(self.batch.get(at).1));
+        }
+    }
+}
+
 /// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
 #[inline]
 pub(super) fn read_version(
@@ -136,6 +148,7 @@ impl Session {
     /// Copies the version of the row that the statement sees; false if it sees none.
     #[inline]
     pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        self.assert_snapshot();
         let live = read_version(&self.core, self.no, self.snapshot, &table.store.primary, id, row);
         if !planted::is(Bug::ForgetDependency) {
             self.dependency = self.dependency.max(row.cts());
@@ -174,6 +187,7 @@ impl Session {
         value: impl Fn(usize) -> Value<'a>,
         row: &mut Row,
     ) -> Option<RowId> {
+        self.assert_snapshot();
         let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
         let mut dependency = self.dependency;
         let check = |id: RowId| {
@@ -421,7 +435,10 @@ impl Session {
     pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
         let number = self.enter(table)?;
         self.store_long_values(number, table, row)?;
-        let id = self.core.take_slot(&table.store.primary).map_err(|stop| self.or_wait_for_space(stop))?;
+        let id = self
+            .core
+            .take_slot(&table.store.primary, self.no.0 as usize)
+            .map_err(|stop| self.or_wait_for_space(stop))?;
         let held = Held { table: number, container: PRIMARY, row: id };
         self.put_new(&table.store.primary, held, &row.words[1..])?;
         for index in &table.indexes {
@@ -436,7 +453,7 @@ impl Session {
         let slot = container.slot(held.row);
         let room = self.room_for_lock(Claim::Growth).and_then(|()| self.room_for_write(Claim::Growth));
         if let Err(error) = room {
-            container.free_slot(held.row);
+            self.core.free_slot(container, held.row);
             return Err(error.into());
         }
         let head = slot.head();
@@ -459,7 +476,7 @@ impl Session {
         let node = self.write_node(Claim::Growth, &node);
         CHANGED.set(changed);
         let Some(node) = node else {
-            container.free_slot(held.row);
+            self.core.free_slot(container, held.row);
             return Err(Error::OutOfMemory("a version").into());
         };
         let mut latched = slot.latch();
@@ -628,16 +645,9 @@ impl Session {
         let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
         let unique = index.def.unique && !has_null;
         let (core, me) = (&*self.core, self.no);
-        let probe = |other: RowId| if unique { verdict(core, me, table, index, other, row) } else { Probe::Ignore };
+        let probe = |other: RowId| verdict(core, me, table, index, other, row);
         let key = key_of(index, &table.layout, row, &mut self.key);
-        let entered = match (&index.tree, &key) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.try_insert_unique(*hash, id, claim, probe),
-            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, claim),
-            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.try_insert_unique(words, id, claim, probe),
-            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, claim),
-            _ => unreachable!("invariant: a key has its index's form"),
-        };
-        match entered {
+        match index.insert(&key, id, claim, unique, probe) {
             Ok(_) => Ok(key),
             Err(Conflict::Duplicate(other)) => {
                 let mut met = Row::default();
@@ -725,7 +735,7 @@ impl Session {
 
     fn store_piece(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
         let values = table.store.values_for(bytes.len());
-        let row = self.core.take_slot(values).map_err(|stop| self.or_wait_for_space(stop))?;
+        let row = self.core.take_slot(values, self.no.0 as usize).map_err(|stop| self.or_wait_for_space(stop))?;
         let words = values::piece_words(bytes);
         self.put_new(values, Held { table: number, container: values.number, row }, &words)?;
         Ok(row)

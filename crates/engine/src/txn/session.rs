@@ -24,6 +24,7 @@ use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
 use crate::planted::{self, Bug, Point};
 use crate::schema::{KeyBuf, Row};
+use crate::sync::fences;
 use crate::table::{Container, PRIMARY, SessionNo, Slot, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,7 +145,7 @@ pub(super) struct Fragments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Idle,
     Active,
 }
@@ -153,12 +154,12 @@ enum State {
 pub struct Session {
     pub(super) core: Arc<Core>,
     pub(super) no: SessionNo,
-    state: State,
+    pub(super) state: State,
     isolation: Isolation,
     read_only: bool,
     nowait: bool,
     /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
-    waits_inline: bool,
+    pub(super) waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
     at_newest: bool,
@@ -170,14 +171,14 @@ pub struct Session {
     /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
     kept: Cts,
     /// A schema's number and the address of a table that is current in it, and therefore still there.
-    checked: (u64, usize),
+    pub(super) checked: (u64, usize),
     /// The last transaction's table: the next one most likely writes it too, and need not count itself among its users.
     last_table: Option<Arc<Table>>,
     /// The largest cts of any version examined in this transaction.
     pub(super) dependency: Cts,
     /// The largest cts that this session's past transactions committed or examined: its next snapshot covers it.
-    met: Cts,
-    last_record_bytes: u64,
+    pub(super) met: Cts,
+    pub(super) last_record_bytes: u64,
     /// Tables this transaction writes or locks rows of.
     pub(super) tables: Vec<Arc<Table>>,
     pub(super) held: Vec<Held>,
@@ -186,7 +187,7 @@ pub struct Session {
     pub(super) ddl: Ddl,
     pending: Option<Pending>,
     /// A queue may have this session in it.
-    waiting: bool,
+    pub(super) waiting: bool,
     /// Checkpoints this transaction has waited for.
     space_waits: u8,
     pub(super) cursor: ArenaCursor,
@@ -277,6 +278,7 @@ impl Session {
         self.isolation = isolation;
         self.read_only = read_only;
         self.durable_read = false;
+        self.at_newest = false;
         self.command = 0;
         self.dependency = Cts::ZERO;
         if isolation == Isolation::RepeatableRead {
@@ -395,7 +397,7 @@ impl Session {
         }
     }
 
-    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only: in READ COMMITTED it needs no snapshot. That is a line that others
+    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only, or inserts and reads nothing: in READ COMMITTED it needs no snapshot. That is a line that others
     /// read and write, and a fence.
     pub fn begin_statement_at_newest(&mut self) {
         if self.isolation != Isolation::ReadCommitted {
@@ -415,6 +417,15 @@ impl Session {
     /// Whether the statement was begun by `begin_statement_at_newest`, and so has no snapshot.
     pub fn is_at_newest(&self) -> bool {
         self.at_newest
+    }
+
+    /// Whoever reads at the snapshot has one.
+    #[inline]
+    pub(super) fn assert_snapshot(&self) {
+        debug_assert!(
+            !self.at_newest || self.durable_read,
+            "invariant: a statement at the newest versions reads none other"
+        );
     }
 
     /// Only the last statement's snapshot was ended: the next one has its own.
@@ -558,7 +569,7 @@ impl Session {
     }
 
     /// Whether the table is that of the schema which writers see now: an older one may lack an index.
-    fn is_current(&mut self, table: &Arc<Table>) -> bool {
+    pub(super) fn is_current(&mut self, table: &Arc<Table>) -> bool {
         if Arc::ptr_eq(table, &self.core.system) {
             return true;
         }
@@ -606,6 +617,7 @@ impl Session {
         let serial = place.serial();
         let asked = core.locks.ask_end(self.no, holder, || {
             place.end_waited.store(true, Ordering::SeqCst);
+            fences::heavy();
             place.serial() != serial || !is_in_the_way()
         });
         stop_of_asked(asked)
@@ -1122,7 +1134,7 @@ impl Session {
         let at = at.expect("invariant: who inserts a row holds its lock");
         self.release(held);
         self.held.swap_remove(at);
-        container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
+        self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
     }
 }
 

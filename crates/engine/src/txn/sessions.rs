@@ -228,14 +228,14 @@ impl SessionPlace {
     // ---- the tables of a transaction
 
     /// The transaction writes the table from now on. The caller looks at the table's gate afterwards, who closes the gate looks here afterwards:
-    /// one of the two sees the other.
+    /// one of the two sees the other. The fence is a light one; the other side's is heavy.
     pub fn announce_table(&self, table: TableId) {
         if self.first_table.load(Ordering::Relaxed) == NO_TABLE {
-            self.first_table.store(table.0, Ordering::SeqCst);
+            self.first_table.store(table.0, Ordering::Relaxed);
         } else {
             self.other_tables.lock().push(table);
-            fence(Ordering::SeqCst);
         }
+        fences::light();
     }
 
     /// Takes the last announcement of the table back.
@@ -257,8 +257,9 @@ impl SessionPlace {
             self.other_tables.lock().clear();
         }
         self.first_table.store(NO_TABLE, Ordering::Release);
-        // Only the session itself counts. Who waits says so first and looks at the serial then.
-        self.serial.store(self.serial.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        // Only the session itself counts. Who waits says so first, lets a heavy fence pass and looks at the serial then.
+        self.serial.store(self.serial.load(Ordering::Relaxed) + 1, Ordering::Release);
+        fences::light();
         self.end_waited.load(Ordering::SeqCst) && self.end_waited.swap(false, Ordering::SeqCst)
     }
 

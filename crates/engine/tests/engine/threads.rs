@@ -6,7 +6,7 @@ use freshet_engine::catalog::{IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
-use freshet_engine::txn::{Error, Isolation, Locked, Session, Stop, TableCursor};
+use freshet_engine::txn::{Change, Error, Isolation, Locked, Session, Stop, TableCursor};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -710,4 +710,129 @@ fn whole_rows(session: &mut Session) -> std::collections::BTreeMap<i64, i64> {
         assert_eq!(find(session, &table, id), Some(at), "the key leads to its row");
     }
     rows
+}
+
+/// Adds to a row's number in one go; false if that is left to the longer way.
+fn add_once(session: &mut Session, name: &str, id: i64) -> bool {
+    let table = table(session, name);
+    let Some(change) = Change::new(&table, &table.indexes[0], &[1], &[1]) else { return false };
+    let done = session.change_once(&change, id, |old, new| {
+        let Value::Int(n) = old.get(&table.layout, 1) else { panic!("a number") };
+        new.set(&table.layout, 1, &Value::Int(n + 1));
+        true
+    });
+    done.is_some()
+}
+
+/// Short changes, locks, held snapshots, an index that comes and goes, and a restart: every addition is there once, and every version right.
+#[test]
+fn short_and_long_changes_of_few_rows_are_all_counted_beside_readers_and_ddl() {
+    const ROWS: i64 = 12;
+    const EACH: u64 = 6_000;
+    for kind in [IndexKind::Hash, IndexKind::BTree] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let engine = open(dir.path(), 2);
+        create(&engine, "t", kind, false);
+        fill(&engine, "t", ROWS, 0);
+        let (short, added, over) = (AtomicU64::new(0), AtomicI64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3u64)
+                .map(|writer| {
+                    let (engine, short, added) = (&engine, &short, &added);
+                    scope.spawn(move || {
+                        let mut session = engine.connect().expect("a place");
+                        let mut dice = Dice(writer + 77);
+                        for turn in 0..EACH {
+                            let id = dice.below(ROWS as u64) as i64;
+                            if turn % 8 != 0 && add_once(&mut session, "t", id) {
+                                short.fetch_add(1, Ordering::Relaxed);
+                                added.fetch_add(1, Ordering::Relaxed);
+                                continue;
+                            }
+                            // Two rows in one transaction, in the order that makes no deadlock.
+                            transact(&mut session, Isolation::ReadCommitted, |s| {
+                                add(s, "t", id, 1)?;
+                                if id + 1 < ROWS { add(s, "t", id + 1, 1) } else { Ok(0) }
+                            })
+                            .expect("adds");
+                            added.fetch_add(1 + i64::from(id + 1 < ROWS), Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut session = engine.connect().expect("a place");
+                let mut last = 0;
+                while !over.load(Ordering::Relaxed) {
+                    session.begin(Isolation::RepeatableRead, true);
+                    session.begin_statement();
+                    let (first, again) = (count_and_sum(&mut session, "t"), count_and_sum(&mut session, "t"));
+                    session.rollback();
+                    assert_eq!(first, again, "a snapshot stays");
+                    assert!(first.0 == ROWS as u64 && first.1 >= last, "{first:?} after {last}");
+                    last = first.1;
+                }
+            });
+            scope.spawn(|| {
+                let mut session = engine.connect().expect("a place");
+                while !over.load(Ordering::Relaxed) {
+                    let made = index("t_n", 1, IndexKind::BTree, false);
+                    transact(&mut session, Isolation::ReadCommitted, |s| s.create_index("t", made.clone()))
+                        .expect("creates");
+                    // Every row is found by the number that it has.
+                    read(&mut session, |s| {
+                        let t = table(s, "t");
+                        let (mut cursor, mut row, mut candidates) =
+                            (TableCursor::default(), Row::default(), Vec::new());
+                        while let Some(id) = s.scan_next(&t, &mut cursor, &mut row) {
+                            let Value::Int(n) = row.get(&t.layout, 1) else { panic!("a number") };
+                            candidates.clear();
+                            s.lookup(&t, &t.indexes[1], |_| Value::Int(n), &mut candidates);
+                            assert!(candidates.contains(&id), "row {id:?} with {n}");
+                        }
+                    });
+                    transact(&mut session, Isolation::ReadCommitted, |s| s.drop_index("t_n")).expect("drops");
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            });
+            let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            over.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|ended| ended.expect("a writer does not panic"));
+        });
+        assert!(short.load(Ordering::Relaxed) > EACH, "most changes are short: {short:?}");
+        let expected = (ROWS as u64, added.load(Ordering::Relaxed));
+        let mut session = engine.connect().expect("a place");
+        assert_eq!(read(&mut session, |s| count_and_sum(s, "t")), expected);
+        let stats = engine.stats();
+        assert!(stats.commit_records >= 3 * EACH, "short changes count as commits: {}", stats.commit_records);
+        drop(session);
+        drop(engine);
+        let engine = open(dir.path(), 2);
+        let mut session = engine.connect().expect("a place");
+        assert_eq!(read(&mut session, |s| count_and_sum(s, "t")), expected);
+    }
+}
+
+/// Who holds a row's lock, or waits for it, is not overtaken by a short change; a row that is not there is none's.
+#[test]
+fn a_short_change_leaves_locked_and_missing_rows_to_the_longer_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let engine = open(dir.path(), 1);
+    create(&engine, "t", IndexKind::Hash, false);
+    fill(&engine, "t", 3, 0);
+    let (mut a, mut b) = (engine.connect().expect("a place"), engine.connect().expect("a place"));
+    // Whoever has not written the table in this schema does so the longer way once.
+    transact(&mut b, Isolation::ReadCommitted, |s| add(s, "t", 0, 1)).expect("adds");
+    a.begin(Isolation::ReadCommitted, false);
+    a.begin_statement();
+    add(&mut a, "t", 1, 5).expect("nobody holds it");
+    assert!(!add_once(&mut b, "t", 1), "another holds the lock");
+    assert!(!add_once(&mut b, "t", 99), "it is not there");
+    assert!(add_once(&mut b, "t", 2));
+    a.commit().expect("commits");
+    assert!(add_once(&mut b, "t", 1));
+    b.begin(Isolation::ReadCommitted, false);
+    assert!(!add_once(&mut b, "t", 1), "it is in a transaction");
+    b.rollback();
+    assert_eq!(read(&mut b, |s| count_and_sum(s, "t")), (3, 1 + 5 + 1 + 1));
 }

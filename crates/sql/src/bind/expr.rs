@@ -174,15 +174,15 @@ impl Binder<'_> {
         let names: Vec<String> = parts.iter().map(fold).collect();
         let found = match names.as_slice() {
             [qualifier, name] => scope.qualified(qualifier, name),
-            [schema, qualifier, name] if schema == "public" => scope.qualified(qualifier, name),
+            [_, qualifier, name] => scope.qualified(qualifier, name),
             _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
         match found {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => {
-                let public = names.len() == 3 && names[0] == "public";
-                self.outer_column(&names[usize::from(public)..], error.at(position))
+                let is_qualified = names.len() == 3;
+                self.outer_column(&names[usize::from(is_qualified)..], error.at(position))
             }
         }
     }
@@ -574,6 +574,9 @@ impl Binder<'_> {
         }
         let args =
             plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
+        if let Some(bound) = self.sequence_call(name, &args, scope)? {
+            return Ok(bound);
+        }
         if args.is_empty()
             && let Some((value, ty)) = environment_call(name)
         {
@@ -978,7 +981,7 @@ pub fn default_of(
     text: &str,
     ty: Type,
     schema: &std::sync::Arc<freshet_engine::catalog::Schema>,
-) -> Bind<(Expr, bool)> {
+) -> Bind<(Expr, Uses)> {
     let ast = crate::parse::parse_expression(text)?;
     let mut binder = Binder::new(text, schema, &[]);
     let bound = binder.bind(&ast, &Scope::default())?;
@@ -986,5 +989,12 @@ pub fn default_of(
     if !binder.parameters.is_empty() {
         return Err(SqlError::new("42P02", "there is no parameter $1").into());
     }
-    Ok((expr, binder.uses_clock))
+    Ok((expr, Uses { clock: binder.uses_clock, sequences: binder.uses_sequences }))
+}
+
+/// What an expression needs of its statement.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Uses {
+    pub clock: bool,
+    pub sequences: bool,
 }

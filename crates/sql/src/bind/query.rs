@@ -530,6 +530,9 @@ fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
     for (i, column) in entry.columns.iter().enumerate() {
         let i = i as u16;
+        if column.name.is_empty() {
+            continue;
+        }
         items.push(Item {
             expr: scope.expr(super::scope::Found { source, column: i, ty: column.ty }),
             ty: column.ty,

@@ -5,11 +5,11 @@
 //! it computes. NULL follows SQL's three-valued logic.
 
 mod eval;
+mod sequence;
 mod show;
 
-#[cfg(feature = "query")]
-pub use eval::truth;
-pub use eval::{Frame, evaluate, test};
+pub use eval::{Frame, evaluate, test, truth};
+pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
 use crate::settings::Settings;
@@ -20,6 +20,7 @@ use crate::value::operator::BinaryOperator;
 use crate::value::{Clock, Datum};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
+use std::sync::Arc;
 
 /// What the session and the clock know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,9 +45,13 @@ pub struct Env {
     pub clock: Clock,
     pub user: String,
     pub database: String,
+    /// `current_schema`, where it is not `public`; empty: there is none.
+    pub schema: Option<String>,
     pub backend_pid: i32,
     /// What system views tell about; `None` where a plan is only looked at.
     pub engine: Option<Engine>,
+    /// What the session has of sequences; `None` where nothing may be taken from one.
+    pub sequences: Option<Arc<SessionSequences>>,
 }
 
 /// A bound expression.
@@ -157,10 +162,28 @@ pub enum Expr {
         name: Box<Expr>,
         missing_ok: bool,
     },
+    /// nextval, currval, setval: each evaluation counts.
+    Sequence {
+        call: SequenceCall,
+        sequence: SequenceRef,
+        args: Vec<Expr>,
+    },
+    /// lastval().
+    LastValue,
 }
 
 impl Expr {
     pub const NULL: Expr = Expr::Const(Datum::Null);
+
+    /// Whether evaluating it changes something, or gives another value each time.
+    pub fn is_volatile(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            !found
+        });
+        found
+    }
 
     pub fn is_constant(&self) -> bool {
         matches!(self, Expr::Const(_))
@@ -180,6 +203,7 @@ impl Expr {
             | Expr::Column { .. }
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
+            | Expr::LastValue
             | Expr::Env(_) => {}
             Expr::Cast { expr, .. }
             | Expr::Negate { expr, .. }
@@ -199,6 +223,7 @@ impl Expr {
             | Expr::Or(list)
             | Expr::Coalesce(list)
             | Expr::Call { args: list, .. }
+            | Expr::Sequence { args: list, .. }
             | Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::In { expr, list, .. } => {
                 f(expr);
@@ -231,6 +256,7 @@ impl Expr {
             | Expr::Column { .. }
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
+            | Expr::LastValue
             | Expr::Env(_)) => leaf,
             Expr::Cast { expr, from, to, explicit } => Expr::Cast { expr: boxed(expr), from, to, explicit },
             Expr::Binary { operator, left, right } => Expr::Binary { operator, left: boxed(left), right: boxed(right) },
@@ -260,6 +286,9 @@ impl Expr {
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
             Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
+            Expr::Sequence { call, sequence, args } => {
+                Expr::Sequence { call, sequence, args: rewrite_all(args, before) }
+            }
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },

@@ -49,6 +49,19 @@ impl Tables {
         Ok(Tables { shapes: shapes.to_vec(), tables, lookups })
     }
 
+    /// Whether the operation needs no snapshot: it inserts, or a unique key names the row that it changes.
+    pub fn is_at_newest(&self, op: &Op<'_>) -> bool {
+        match *op {
+            Op::Insert { .. } | Op::InsertRow { .. } => true,
+            Op::Update { table, index, .. } | Op::Delete { table, index, .. } => {
+                let table = &self.tables[table];
+                let index = &table.indexes[index];
+                index.def.unique && index.has_fixed_key(table)
+            }
+            _ => false,
+        }
+    }
+
     /// How a row's counter is read by a key of this index, if that is all that is asked of it.
     #[inline]
     pub fn counter_by(&self, table: usize, index: usize) -> Option<&IntegerLookup> {
@@ -137,6 +150,14 @@ impl Tables {
         work: impl FnOnce(&mut Session, &Arc<Table>, RowId, &mut Scratch) -> Result<(), Stop>,
     ) -> Result<Answer, Stop> {
         let (lookups, table) = (&self.lookups[table][index], &self.tables[table]);
+        if session.is_at_newest() {
+            let found = session.lock_by_key(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row)?;
+            let Some(id) = found else {
+                return Ok(Answer::default());
+            };
+            work(session, table, id, scratch)?;
+            return Ok(Answer { rows: 1, sum: 0 });
+        }
         let found = match lookups {
             Some(lookups) => session.look_up(&lookups.key, |_| Value::Int(key), &mut scratch.row),
             None => session.get(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row),

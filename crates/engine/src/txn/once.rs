@@ -1,0 +1,320 @@
+//! How is one row changed by its key, as a transaction of its own? Read, compute, and then latch, draw, write and let go in one go.
+//!
+//! It is the change that a database of this kind runs most, and thousands of sessions take turns on a thread: each line of the session's
+//! own state that it touches is cold. So it keeps no lists, takes no snapshot and no row lock, and announces itself in its thread's place.
+//!
+//! ```text
+//! hold the thread's worker; say which table; look at its gate and whether it is current
+//! index, row: copy the words asked for, with the sequence count
+//! compute; write the version node; compose the record; reserve room in the log     nothing is held: this may fail
+//! latch the row if its count is still that one                                     else from the copy on again
+//! announce and draw, stamp the node, write words and cts, let go of the latch      nothing waits, fails or allocates
+//! stage the record, note the page, leave
+//! ```
+//!
+//! 1. *The row's latch stands for its lock.* The cts is drawn under it, and nothing is written unless the row is as it was copied, with nobody
+//!    holding or wanting its lock: so commit order is epoch order, and what was computed is of the newest version. It is held for a
+//!    draw and a few stores, in which nothing waits. Readers who meet it spin.
+//! 2. The columns that are set are in no index, so no entry moves.
+//! 3. *The table stays.* Whoever changes the schema closes the gate, lets a heavy fence pass, and waits until no short change is at the table; a
+//!    short change says its table, lets a light fence pass, and looks at the gate. It waits for nothing while it is there.
+//! 4. Where anything is not as it mostly is (the lock is held, the key is not there, the log has no room, memory is short), nothing has
+//!    happened, and the longer way says why.
+
+use super::Committed;
+use super::core::Core;
+use super::garbage::{Garbage, Leftover};
+use super::lookup::Lookup;
+use super::record::{self, Changed};
+use super::session::{Session, State, commit_header};
+use super::version::{self, NewNode, Node, Pen};
+use crate::catalog::{Index, Table, Tree};
+use crate::ids::{Cts, RowId};
+use crate::index::prefetch;
+use crate::log::Worker;
+use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
+use crate::schema::{KeyBuf, Picks, Row, Value};
+use crate::table::{Head, PRIMARY, Slot};
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Room for a commit record's header.
+const RECORD_HEADER_BYTES: u64 = 64;
+/// Copies of a row that others are changing, before it is left to the longer way, which queues.
+const TRIES: usize = 8;
+/// Looks at a row that is latched: about what a latch is held.
+const LOOKS: usize = 64;
+
+/// A change of some columns of the row that a unique key names. Made once, for many runs.
+#[derive(Clone, Debug)]
+pub struct Change {
+    lookup: Lookup,
+    /// The words that the columns which are set lie in, ascending.
+    words: Box<[u16]>,
+}
+
+impl Change {
+    /// Looks at the columns `read` and changes those `set`. `None`: the key is no integer of eight bytes, or an index has a column that is set.
+    pub fn new(table: &Arc<Table>, index: &Arc<Index>, read: &[u16], set: &[u16]) -> Option<Change> {
+        let mut keys = table.indexes.iter().flat_map(|index| &index.def.columns);
+        if keys.any(|key| set.contains(&key.column)) {
+            return None;
+        }
+        let lookup = Lookup::new(table, index, read.iter().chain(set).copied());
+        let of_sets = set.iter().flat_map(|&column| table.layout.words_of(usize::from(column)));
+        let mut words: Vec<u16> = of_sets.map(|word| word as u16).collect();
+        words.sort_unstable();
+        words.dedup();
+        lookup.has_integer_key().then(|| Change { lookup, words: words.into() })
+    }
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.lookup.table
+    }
+
+    /// Starts loading what the change of this key's row will want first.
+    #[inline]
+    pub fn prefetch(&self, key: i64) {
+        self.lookup.prefetch_integer(key);
+    }
+
+    /// A row that may have the key: the first that the index leads to.
+    #[inline]
+    fn find(&self, key: i64) -> Option<RowId> {
+        let index = &self.lookup.index;
+        if let Tree::Hash(tree) = &index.tree {
+            return tree.guess(index.spec.hash_integer(key));
+        }
+        let mut words = KEY.take();
+        let found = index.find_first(|_| Value::Int(key), &mut words, ControlFlow::Break);
+        KEY.set(words);
+        found.break_value()
+    }
+
+    /// The words in which the copies differ.
+    #[inline]
+    fn differences(&self, old: &Row, new: &Row, changed: &mut Vec<Changed>) {
+        changed.clear();
+        for &at in &self.words {
+            let xor = old.words[usize::from(at)] ^ new.words[usize::from(at)];
+            if xor != 0 {
+                changed.push((at, xor));
+            }
+        }
+    }
+}
+
+/// What a change reuses: the thread's, because a session's own would be cold.
+#[derive(Default)]
+struct Scratch {
+    old: Row,
+    new: Row,
+    changed: Vec<Changed>,
+    body: Vec<u8>,
+}
+
+std::thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    static KEY: Cell<KeyBuf> = Cell::default();
+}
+
+/// The row that is being changed.
+struct Target<'a> {
+    core: &'a Core,
+    change: &'a Change,
+    key: i64,
+    id: RowId,
+    slot: Slot<'a>,
+}
+
+/// A version that is not linked yet.
+struct Draft {
+    node: NodeRef,
+    head: Head,
+    /// The row's sequence count when it was copied.
+    seen: u64,
+}
+
+impl Session {
+    /// Changes the row with this key, as a READ COMMITTED transaction of its own. `set` is given the row's newest version, of which the change's columns
+    /// are there, and a copy to set columns of; it says whether to go on, and may be asked again. `None`: nothing has happened, and `begin`,
+    /// `lock_by_key` and `update` are to do it, or to say why not.
+    #[inline]
+    pub fn change_once(
+        &mut self,
+        change: &Change,
+        key: i64,
+        set: impl FnMut(&Row, &mut Row) -> bool,
+    ) -> Option<Committed> {
+        if self.state != State::Idle || self.waiting || self.lease.is_some() {
+            return None;
+        }
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        let done = self.change_with(change, key, &mut scratch, set);
+        SCRATCH.set(Some(scratch));
+        let Done { cts, node, id, record_bytes } = done?;
+        self.met = self.met.max(cts);
+        self.last_record_bytes = record_bytes;
+        let core = &*self.core;
+        let mut garbage = core.garbage_of(self.no);
+        garbage.push_back(Garbage::Row {
+            cts,
+            leftover: Leftover::Node,
+            storage: change.table().store.id,
+            container: PRIMARY,
+            row: id,
+            node,
+        });
+        core.collect_due(&mut garbage);
+        Some(Committed { cts })
+    }
+
+    #[inline]
+    fn change_with(
+        &mut self,
+        change: &Change,
+        key: i64,
+        scratch: &mut Scratch,
+        mut set: impl FnMut(&Row, &mut Row) -> bool,
+    ) -> Option<Done> {
+        let Session { core, no, checked, waits_inline, .. } = self;
+        let (core, table): (&Core, _) = (core, change.table());
+        let number = no.0 as usize;
+        let mut pen = OwnPen { cursor: ArenaCursor::default(), place: core.thread(number), arena: &core.arena };
+        let place = core.worker_place(number);
+        let mut worker = place.lock();
+        let entered = place.enter(table.id);
+        let is_open = table.gate.exclusive.load(Ordering::Acquire) == 0;
+        // Who has not written the table in this schema does it the longer way once.
+        let current = (core.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr());
+        if !is_open || *checked != current {
+            return None;
+        }
+        let id = change.find(key)?;
+        let target = Target { core, change, key, id, slot: table.store.primary.slot(id) };
+        table.store.primary.prefetch(id, Some(&change.lookup.picks));
+        prefetch(core.pages.meta_word(id.page()));
+        for _ in 0..TRIES {
+            let draft = target.draft(scratch, pen.pen(), &mut set)?;
+            let committed = target.commit(&draft, scratch, &mut worker, *waits_inline);
+            let Some((cts, record_bytes)) = committed else {
+                core.arena.freed().add(draft.node);
+                continue;
+            };
+            place.count_commit(record_bytes);
+            drop(entered);
+            drop(worker);
+            return Some(Done { cts, node: draft.node, id, record_bytes });
+        }
+        None
+    }
+}
+
+/// The thread's cursor, which goes back to it.
+struct OwnPen<'a> {
+    cursor: ArenaCursor,
+    place: usize,
+    arena: &'a Arena,
+}
+
+impl OwnPen<'_> {
+    fn pen(&mut self) -> Pen<'_> {
+        Pen { cursor: &mut self.cursor, place: self.place }
+    }
+}
+
+impl Drop for OwnPen<'_> {
+    fn drop(&mut self) {
+        self.arena.park(&mut self.cursor, self.place);
+    }
+}
+
+/// A change that has committed.
+struct Done {
+    cts: Cts,
+    node: NodeRef,
+    id: RowId,
+    record_bytes: u64,
+}
+
+impl Target<'_> {
+    /// Copies the row, computes, and writes the node and the record's body: all that can fail.
+    #[inline]
+    fn draft(
+        &self,
+        scratch: &mut Scratch,
+        pen: Pen<'_>,
+        set: &mut impl FnMut(&Row, &mut Row) -> bool,
+    ) -> Option<Draft> {
+        let Target { core, change, key, id, slot } = self;
+        let Scratch { old, new, changed, body } = scratch;
+        let (layout, picks) = (&change.table().layout, &change.lookup.picks);
+        let (head, seen) = copy(*slot, picks, old.start_copy(layout.words()))?;
+        // Where the key is an index's only column, the row says whether it is that key's.
+        if !head.is_free() || !old.has_integer(change.lookup.integer?, *key) {
+            return None;
+        }
+        new.copy_picked(old, picks);
+        if !set(old, new) || new.has_long(layout, old, &picks.variable) {
+            return None;
+        }
+        change.differences(old, new, changed);
+        if changed.is_empty() {
+            return None;
+        }
+        let node = NewNode {
+            prev_cts: Some(old.cts()),
+            next: head.node,
+            command: 1,
+            fresh: false,
+            words: layout.words(),
+            changed,
+        };
+        let node = version::write(&core.arena, pen, Claim::Finish, &node)?;
+        body.clear();
+        // The base is the version that the row had.
+        record::put_changed(body, *id, core.pages.generation(id.page()), 0, changed);
+        Some(Draft { node, head, seen })
+    }
+
+    /// Commits the draft, if the row is as it was: gives the cts, and the record's bytes. `None`: nothing has happened.
+    #[inline]
+    fn commit(&self, draft: &Draft, scratch: &Scratch, worker: &mut Worker, waits_inline: bool) -> Option<(Cts, u64)> {
+        let Target { core, id, slot, .. } = self;
+        let Scratch { old, new, changed, body } = scratch;
+        let reserved = worker.reserve(body.len() as u64 + RECORD_HEADER_BYTES).ok()?;
+        let mut latched = slot.latch_unchanged(draft.seen)?;
+        debug_assert_eq!(latched.head(), draft.head, "invariant 1: the row is as it was copied");
+        let (mut announced, cts) = reserved.announce_and_draw();
+        Node::new(&core.arena, draft.node).set_stamp(cts);
+        latched.set(0, cts.0);
+        for &(at, _) in changed {
+            latched.set(usize::from(at), new.words[usize::from(at)]);
+        }
+        latched.set_head(draft.head.with_node(draft.node));
+        drop(latched);
+        let header = commit_header(cts, old.cts(), None);
+        announced.stage(cts.epoch(), &[header.bytes(), body]);
+        // Announced until all is noted: see `mem::mark`.
+        core.pages.note_change(id.page(), cts.epoch());
+        match waits_inline {
+            true => announced.leave_quietly(),
+            false => announced.leave(),
+        }
+        Some((cts, (4 + header.bytes().len() + body.len()) as u64))
+    }
+}
+
+/// Copies the words asked for. `None`: others keep writing the row.
+#[inline]
+fn copy(slot: Slot<'_>, picks: &Picks, words: &mut [u64]) -> Option<(Head, u64)> {
+    for _ in 0..LOOKS {
+        if let Some(copied) = slot.try_copy_counted(picks, words) {
+            return Some(copied);
+        }
+        std::hint::spin_loop();
+    }
+    None
+}
