@@ -232,7 +232,11 @@ impl Binder<'_> {
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();
-        let keys = self.group_keys(group_by, &items, &scope)?;
+        let mut keys = self.group_keys(group_by, &items, &scope)?;
+        if let Some(keys) = &mut keys {
+            let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            add_dependents(keys, asked, &scope);
+        }
 
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
         let grouping = if grouped {
@@ -621,6 +625,31 @@ fn short_name(ty: Type) -> &'static str {
         Type::Time => "time",
         Type::Array(element) => short_name(*element),
         other => pgtype::name(other),
+    }
+}
+
+/// Where a table's whole primary key is grouped by, its other columns that are asked for are keys too: a group has one row of it.
+pub fn add_dependents<'e>(keys: &mut Vec<(Expr, Type)>, asked: impl Iterator<Item = &'e Expr>, scope: &Scope) {
+    let is_key = |keys: &[(Expr, Type)], source: u16, column: u16| {
+        keys.iter().any(|(key, _)| *key == Expr::Column { source, column })
+    };
+    let known = |source: u16| {
+        let table = scope.sources.get(usize::from(source))?.table.as_ref()?;
+        let primary = table.indexes.first().filter(|index| index.def.primary)?;
+        primary.def.columns.iter().all(|c| is_key(keys, source, c.column)).then_some(())
+    };
+    let whole: Vec<u16> = (0..scope.sources.len() as u16).filter(|&source| known(source).is_some()).collect();
+    for expr in asked {
+        expr.walk(&mut |e| {
+            if let Expr::Column { source, column } = e
+                && whole.contains(source)
+                && !is_key(keys, *source, *column)
+            {
+                let ty = scope.sources[usize::from(*source)].columns[usize::from(*column)].ty;
+                keys.push((e.clone(), ty));
+            }
+            true
+        });
     }
 }
 

@@ -179,7 +179,11 @@ impl Expr {
     pub fn is_volatile(&self) -> bool {
         let mut found = false;
         self.walk(&mut |e| {
-            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            found |= match e {
+                Expr::Sequence { .. } | Expr::LastValue => true,
+                Expr::Call { function, .. } => function.is_volatile(),
+                _ => false,
+            };
             !found
         });
         found
@@ -337,15 +341,6 @@ impl Expr {
             Expr::Env(_) => true,
             _ => false,
         }
-    }
-
-    pub fn is_volatile(&self) -> bool {
-        let mut found = false;
-        self.walk(&mut |e| {
-            found |= matches!(e, Expr::Call { function, .. } if function.is_volatile());
-            !found
-        });
-        found
     }
 
     pub fn has_aggregate(&self) -> bool {

@@ -26,7 +26,7 @@ use super::scan::Snapshot;
 use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::window::Window;
 use crate::bind::expr::Bound;
-use crate::bind::query::{Item, OrderItem, order_items, over_groups};
+use crate::bind::query::{Item, OrderItem, add_dependents, order_items, over_groups};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
@@ -762,7 +762,11 @@ impl<'a> Planner<'a> {
         };
         let aggregates = binder.aggregates.take().unwrap_or_default();
         let asked = self.take_pending();
-        let keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
+        let mut keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
+        if let Some(Keys { exprs, sets: None }) = &mut keys {
+            let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            add_dependents(exprs, asked, &scope);
+        }
         let groupings = std::mem::replace(&mut self.state.borrow_mut().groupings, groupings);
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some() || !groupings.is_empty();
         let (before, after): (Vec<Pending>, Vec<Pending>) =
