@@ -229,6 +229,9 @@ impl Binder<'_> {
         self.output_types = stored_types;
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
+        if distinct && items.iter().any(|item| item.ty == Type::Json) {
+            return Err(SqlError::new("42883", "could not identify an equality operator for type json").into());
+        }
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();

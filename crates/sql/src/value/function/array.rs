@@ -360,7 +360,11 @@ fn contains(a: &Arguments<'_>, whole: &Array, part: &Array) -> bool {
 
 fn nest(a: &Arguments<'_>) -> Result_ {
     let of = element(a.result);
-    let parts = (0..a.len()).filter(|at| !a.is_null(*at)).map(|at| a.array(at)).collect();
+    let parts: Vec<Array> = (0..a.len()).filter(|at| !a.is_null(*at)).map(|at| a.array(at)).collect();
+    if !parts.is_empty() && parts.len() < a.len() {
+        let message = "multidimensional arrays must have array expressions with matching dimensions";
+        return Err(SqlError::new("2202E", message));
+    }
     Ok(Array::nested(parts)?.to_datum(of))
 }
 

@@ -62,11 +62,12 @@ fn parts(template: &str) -> Vec<Part> {
     let mut fill = false;
     while let Some(c) = rest.chars().next() {
         let upper = rest.to_ascii_uppercase();
-        if upper.starts_with("FM") {
+        // Names in the language of the locale are not padded either.
+        if upper.starts_with("FM") || upper.starts_with("TM") {
             (fill, rest) = (true, &rest[2..]);
             continue;
         }
-        if upper.starts_with("FX") || upper.starts_with("TM") {
+        if upper.starts_with("FX") {
             rest = &rest[2..];
             continue;
         }
