@@ -92,7 +92,7 @@ impl<T: IntoDatum> IntoDatum for Option<T> {
 
 /// Brings parameters into the forms that the session takes. True: they stand in `converted`.
 ///
-/// Bytes for an unconstrained `numeric` are text here, never its stored form, which only the server's codec makes. Bytes for a text type
+/// Bytes for an unconstrained `numeric`, an interval, a document or an array are text here, never its stored form, which only the server's codec makes. Bytes for a text type
 /// must be text.
 pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut Vec<Datum>) -> Result<bool, SqlError> {
     let mut numerics = false;
@@ -101,7 +101,7 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
             continue;
         };
         match ty {
-            Type::Numeric { .. } => numerics = true,
+            Type::Numeric { .. } | Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) => numerics = true,
             Type::Text | Type::Varchar(_) | Type::Char(_) => check_text(bytes)?,
             _ => {}
         }
@@ -113,6 +113,9 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
     for (i, datum) in parameters.iter().enumerate() {
         converted.push(match (types.get(i), datum) {
             (Some(Type::Numeric { .. }), Datum::Bytes(text)) => from_text(pgtype::NUMERIC, text)?,
+            (Some(ty @ (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_))), Datum::Bytes(text)) => {
+                from_text(*ty, text)?
+            }
             (_, datum) => datum.clone(),
         });
     }

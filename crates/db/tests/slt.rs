@@ -78,7 +78,22 @@ fn column_type(ty: Type) -> DefaultColumnType {
 }
 
 fn run(name: &str, road: &'static str) {
-    let file = Path::new(DIRECTORY).join(name).with_extension("slt");
+    run_file(&Path::new(DIRECTORY).join(name).with_extension("slt"), road);
+}
+
+/// Every file of a folder of `slt/records/`, each on a database of its own.
+#[cfg(feature = "query")]
+fn run_folder(name: &str, road: &'static str) {
+    let folder = Path::new(DIRECTORY).join("records").join(name);
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        run_file(&entry.expect("the folder can be read").path(), road);
+        files += 1;
+    }
+    assert!(files > 0, "{name} has records");
+}
+
+fn run_file(file: &Path, road: &'static str) {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = Database::open(Options::small(dir.path())).expect("the database opens");
     let mut runner = Runner::new(|| async {
@@ -152,11 +167,51 @@ files!(
     view
 );
 
+/// Folders of `slt/records/`: records by area, with PostgreSQL's answers (`scripts/slt check` asks it again).
+#[cfg(feature = "query")]
+macro_rules! folders {
+    ($($name:ident),* $(,)?) => {
+        mod records {
+            $(#[test]
+            fn $name() {
+                super::run_folder(stringify!($name), "auto");
+            })*
+        }
+
+        mod records_on_the_query_road {
+            $(#[test]
+            fn $name() {
+                super::run_folder(stringify!($name), "query");
+            })*
+        }
+
+        const FOLDERS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+#[cfg(feature = "query")]
+folders!(
+    aggregate, array, cast, datetime, expression, group, interval, join, json, limits, math, matrix, order, series,
+    set, string, subquery, window, with, zone,
+);
+
+#[cfg(feature = "query")]
+#[test]
+fn every_folder_is_named() {
+    for entry in std::fs::read_dir(Path::new(DIRECTORY).join("records")).expect("the records are there") {
+        let name = entry.expect("the directory can be read").file_name().into_string().expect("names are plain");
+        assert!(FOLDERS.contains(&name.as_str()), "the records of {name} are run by no test");
+    }
+}
+
 #[test]
 fn every_file_is_named() {
     for entry in std::fs::read_dir(DIRECTORY).expect("the files are there") {
         let path = entry.expect("the directory can be read").path();
         let name = path.file_stem().and_then(|n| n.to_str()).expect("names are plain");
+        if path.is_dir() {
+            continue;
+        }
         let is_left_out = cfg!(not(feature = "query")) && ["query", "sets"].contains(&name);
         assert!(is_left_out || NAMES.contains(&name), "{name}.slt is run by no test");
     }

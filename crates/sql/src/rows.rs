@@ -2,6 +2,7 @@
 
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
+use crate::value::{Clock, Zone};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct RowSet {
     heap: Vec<u8>,
     rows: usize,
     charge: Charge,
+    /// By which times are shown.
+    clock: Clock,
     /// A row had no room; it is told when the row is complete.
     refused: Option<Box<SqlError>>,
 }
@@ -70,6 +73,18 @@ impl RowSet {
         if !self.charge.is_known() {
             self.charge = Charge::of_query(Some(engine));
         }
+    }
+
+    /// From now on times are shown by this clock.
+    #[inline]
+    pub fn show_by(&mut self, clock: &Clock) {
+        if !matches!((&self.clock.zone, &clock.zone), (Zone::Utc, Zone::Utc)) {
+            self.clock = clock.clone();
+        }
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     fn memory_bytes(&self) -> usize {
@@ -226,7 +241,7 @@ impl RowSet {
             Value::Null => None,
             value => {
                 let mut text = Vec::new();
-                crate::value::to_text(self.column_type(column), &value, &mut text);
+                crate::value::to_text_by(self.column_type(column), &value, &self.clock, &mut text);
                 Some(String::from_utf8_lossy(&text).into_owned())
             }
         }

@@ -38,7 +38,7 @@ use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, RECOVERY_TARGET};
 use crate::value::cast::{self, CastContext};
-use crate::value::{self, Datum};
+use crate::value::{self, Clock, Datum};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
@@ -288,6 +288,11 @@ impl Session {
         })
     }
 
+    /// The session's zone, and when its transaction began.
+    pub fn clock(&self) -> &Clock {
+        &self.env.clock
+    }
+
     /// Who is connected, to what, and the number that cancels.
     pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) {
         self.env.settings.set_session_authorization(user);
@@ -460,6 +465,7 @@ impl Session {
         }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
+        rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
         if self.pending.is_some() || self.copying.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
@@ -547,6 +553,7 @@ impl Session {
     fn start_look_up(&mut self, statement: &Prepared, rows: &mut RowSet) -> Option<()> {
         self.error_dependency = None;
         rows.charge_to(&self.engine);
+        rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
         self.inner.begin_read();
         if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
@@ -736,7 +743,7 @@ impl Session {
 
     fn read_clock(&mut self) {
         if !self.clock_read {
-            self.env.now = now();
+            self.env.clock.now = now();
             self.clock_read = true;
         }
     }
@@ -1440,6 +1447,7 @@ impl Session {
             None => self.env.settings.reset(name)?,
         };
         self.reported.extend(told);
+        self.env.clock.zone = self.env.settings.zone.clone();
         if let Some(before) = before {
             let kept = if local { &mut self.settings_before_local } else { &mut self.settings_before };
             kept.get_or_insert(before);
@@ -1497,6 +1505,7 @@ impl Session {
         let changes = restored.reported_changes(&self.env.settings);
         self.reported.extend(changes);
         self.env.settings = restored;
+        self.env.clock.zone = self.env.settings.zone.clone();
     }
 
     fn reset_all(&mut self) {
@@ -1509,6 +1518,7 @@ impl Session {
         }
         self.reported.extend(fresh.reported_changes(&self.env.settings));
         self.env.settings = fresh;
+        self.env.clock.zone = self.env.settings.zone.clone();
     }
 
     fn discard_all(&mut self) -> Result<Step, SqlError> {
@@ -1647,6 +1657,7 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Uuid, Datum::Uuid(_)) => true,
         (Type::Decimal { precision, .. }, Datum::Decimal(v)) => v.unsigned_abs() < 10u128.pow(u32::from(precision)),
         (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
+        (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_), Datum::Bytes(_)) => true,
         // As many bytes as characters are allowed cannot be too many characters.
         (Type::Varchar(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n),
         (Type::Char(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n) && v.last() != Some(&b' '),

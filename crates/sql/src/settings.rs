@@ -8,6 +8,7 @@ mod advice;
 
 use crate::error::SqlError;
 use crate::route::Level;
+use crate::value::Zone;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ enum Kind {
     Real,
     /// One of these, in any case.
     OneOf(&'static [&'static str]),
+    /// A time zone.
+    Zone,
     /// Told, never set.
     Fixed,
 }
@@ -105,12 +108,7 @@ static KNOWN: &[Known] = &[
     known("statement_timeout", "0", Kind::Milliseconds),
     known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
     known("synchronize_seqscans", "on", Kind::Bool),
-    reported(
-        "timezone",
-        "TimeZone",
-        "UTC",
-        Kind::OneOf(&["UTC", "GMT", "Etc/UTC", "Zulu", "default", "0", "+00", "+00:00"]),
-    ),
+    reported("timezone", "TimeZone", "UTC", Kind::Zone),
     known("transaction_deferrable", "off", Kind::Bool),
     known("transaction_isolation", "read committed", ISOLATIONS),
     known("transaction_read_only", "off", Kind::Bool),
@@ -150,6 +148,8 @@ pub struct Settings {
     changed: BTreeMap<String, String>,
     /// What the transactions and waits look at often.
     pub(crate) fast: Fast,
+    /// TimeZone.
+    pub(crate) zone: Zone,
 }
 
 /// Settings in the form that they are used.
@@ -209,6 +209,10 @@ impl Settings {
             }
             return Err(unknown(name));
         };
+        if known.kind == Kind::Zone {
+            let zone = Zone::of_setting(value);
+            self.zone = zone.ok_or_else(|| normalize(known, value).err().unwrap_or_else(|| unknown(name)))?;
+        }
         let value = normalize(known, value)?;
         let told = known.reported.then(|| (known.display.to_owned(), value.clone()));
         if value == known.default {
@@ -308,6 +312,10 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
             None => Err(invalid()
                 .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
         },
+        Kind::Zone => match Zone::of_setting(value) {
+            Some(zone) => Ok(zone.name().to_owned()),
+            None => Err(invalid()),
+        },
         Kind::Kilobytes => kilobytes(value).ok_or_else(|| {
             invalid().with_hint("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
         }),
@@ -329,7 +337,7 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
 /// Spellings of one meaning become the one that SHOW writes.
 fn canonical(known: &Known, value: &str) -> String {
     match known.name {
-        "client_encoding" | "datestyle" | "timezone" | "standard_conforming_strings" => known.default.to_owned(),
+        "client_encoding" | "datestyle" | "standard_conforming_strings" => known.default.to_owned(),
         "synchronous_commit" => match parse_bool(value) {
             Some(on) => on_off(on),
             None => value.to_ascii_lowercase(),
@@ -444,7 +452,7 @@ mod tests {
         let mut s = Settings::default();
         for (name, value, sqlstate) in [
             ("client_encoding", "LATIN1", "22023"),
-            ("TimeZone", "Europe/Berlin", "22023"),
+            ("TimeZone", "Europe/Nowhere", "22023"),
             ("default_transaction_isolation", "serializable", "22023"),
             ("server_version", "16", "55P02"),
             ("no_such_setting", "1", "42704"),

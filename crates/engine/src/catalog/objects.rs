@@ -330,8 +330,15 @@ fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
     def.reads.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
 }
 
-/// Code, then two parameters.
+/// What is added to the code of a type for that of its arrays.
+const ARRAY: u32 = 0x100;
+
+/// Code, then two parameters. The code of an array is its element's and [`ARRAY`].
 fn type_bytes(ty: Type) -> [u8; 12] {
+    let (array, ty) = match ty {
+        Type::Array(element) => (ARRAY, *element),
+        other => (0, other),
+    };
     let (code, a, b): (u32, u32, u32) = match ty {
         Type::Bool => (1, 0, 0),
         Type::Int2 => (2, 0, 0),
@@ -351,9 +358,13 @@ fn type_bytes(ty: Type) -> [u8; 12] {
         Type::Timestamp => (16, 0, 0),
         Type::Timestamptz => (17, 0, 0),
         Type::Uuid => (18, 0, 0),
+        Type::Interval => (19, 0, 0),
+        Type::Json => (20, 0, 0),
+        Type::Jsonb => (21, 0, 0),
+        Type::Array(_) => unreachable!("invariant: the elements of an array are scalar"),
     };
     let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&code.to_le_bytes());
+    bytes[..4].copy_from_slice(&(code | array).to_le_bytes());
     bytes[4..8].copy_from_slice(&a.to_le_bytes());
     bytes[8..].copy_from_slice(&b.to_le_bytes());
     bytes
@@ -475,7 +486,7 @@ impl<'a> Reader<'a> {
 
     fn type_of(&mut self) -> Result<Type, BadObject> {
         let (code, a, b) = (self.u32()?, self.u32()?, self.u32()?);
-        Ok(match code {
+        let ty = match code & !ARRAY {
             1 => Type::Bool,
             2 => Type::Int2,
             3 => Type::Int4,
@@ -494,8 +505,12 @@ impl<'a> Reader<'a> {
             16 => Type::Timestamp,
             17 => Type::Timestamptz,
             18 => Type::Uuid,
+            19 => Type::Interval,
+            20 => Type::Json,
+            21 => Type::Jsonb,
             _ => return Err(BadObject("an unknown type")),
-        })
+        };
+        Ok(if code & ARRAY == 0 { ty } else { Type::array_of(ty) })
     }
 }
 
@@ -516,6 +531,9 @@ mod tests {
         round_trip(Object::Counters(Counters::FIRST));
         let types = [
             Type::Bool,
+            Type::Interval,
+            Type::Jsonb,
+            Type::array_of(Type::Varchar(7)),
             Type::Decimal { precision: 12, scale: 4 },
             Type::Numeric { typmod: Some((50, -3)) },
             Type::Numeric { typmod: None },

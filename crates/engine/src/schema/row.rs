@@ -104,9 +104,7 @@ impl Row {
                 _ => self.wide(at) as i128,
             }),
             Type::Uuid => Value::Uuid(self.wide(at)),
-            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => {
-                Value::Bytes(self.bytes(at))
-            }
+            _ => Value::Bytes(self.bytes(at)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Column types and the values the engine stores.
 
 use std::cmp::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 /// A column's type, with PostgreSQL's meaning. The engine knows how each is stored and ordered, never how it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -35,6 +36,14 @@ pub enum Type {
     /// Microseconds since 2000-01-01 UTC.
     Timestamptz,
     Uuid,
+    /// Order-preserving bytes of the whole length, then 8 bytes (months, days) that order nothing: see `freshet_sql::value::interval`.
+    Interval,
+    /// Text as it was given.
+    Json,
+    /// Order-preserving bytes, then what orders nothing, then how much that is: see `freshet_sql::value::json`.
+    Jsonb,
+    /// An array of a scalar type, in bytes as those of `Jsonb`: see `freshet_sql::value::array`. Made by [`Type::array_of`].
+    Array(&'static Type),
 }
 
 /// A value in the form the engine stores: `Int` for every integer, date and time type, `Bytes` for every
@@ -70,20 +79,43 @@ impl Type {
                 _ => 16,
             },
             Type::Uuid => 16,
-            Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea => 16,
+            _ => 16,
         }
     }
 
     /// Whether the field is a 16-byte descriptor of bytes.
     pub fn is_variable(self) -> bool {
-        matches!(self, Type::Numeric { .. } | Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Bytea)
+        use Type::*;
+        matches!(self, Numeric { .. } | Char(_) | Varchar(_) | Text | Bytea | Interval | Json | Jsonb | Array(_))
+    }
+
+    /// The type of arrays of this type. Each is made once and kept: there are as many as there are types with their modifiers in use.
+    pub fn array_of(element: Type) -> Type {
+        static MADE: Mutex<Vec<&'static Type>> = Mutex::new(Vec::new());
+        let element = match element {
+            Type::Decimal { precision, scale } => Type::Numeric { typmod: Some((precision.into(), scale.into())) },
+            Type::Array(_) => return element,
+            other => other,
+        };
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = made.iter().find(|ty| ***ty == element) {
+            return Type::Array(known);
+        }
+        let kept: &'static Type = Box::leak(Box::new(element));
+        made.push(kept);
+        Type::Array(kept)
     }
 
     /// The bytes of a stored variable-length value that take part in equality and order: a numeric's display scale
-    /// does not.
+    /// does not, nor an interval's split into months and days.
     pub fn key_bytes(self, stored: &[u8]) -> &[u8] {
         match self {
             Type::Numeric { .. } => &stored[..stored.len().saturating_sub(2)],
+            Type::Interval => &stored[..stored.len().saturating_sub(8)],
+            Type::Jsonb | Type::Array(_) => match stored.split_last_chunk::<4>() {
+                Some((rest, unordered)) => &rest[..rest.len().saturating_sub(u32::from_be_bytes(*unordered) as usize)],
+                None => stored,
+            },
             _ => stored,
         }
     }

@@ -3,13 +3,15 @@
 //! Literals in quotes, NULL and parameters start without a type and take the one their context asks for, as in
 //! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
 
+use super::more::{interval_args, is_operator_function, operator_function, row_items};
 use super::scope::{Found, Scope, fold};
-use super::types::type_of;
+use super::types::{digits_of, type_of};
 use super::{Bind, Binder, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::{DEPTH_MAX, span_position};
+use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
@@ -32,7 +34,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    fn untyped(expr: Expr) -> Bound {
+    pub(super) fn untyped(expr: Expr) -> Bound {
         Bound { expr, ty: None, span: Span::empty() }
     }
 
@@ -99,11 +101,22 @@ impl Binder<'_> {
                 self.like(expr, pattern, escape_char, true, *negated, scope)
             }
             A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
+                if let Some((data_type, digits)) = digits_of(data_type) {
+                    return self.cast_to_digits(expr, &data_type, digits, scope);
+                }
                 let to = type_of(data_type)?;
+                if let A::Array(array) = expr.as_ref()
+                    && let Some(bound) = self.typed_array(array, to, scope)?
+                {
+                    return Ok(bound);
+                }
                 let inner = self.bind(expr, scope)?;
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
             A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
+                if let Some((data_type, digits)) = digits_of(data_type) {
+                    return self.cast_to_digits(&ast::Expr::Value(value.clone()), &data_type, digits, scope);
+                }
                 let to = type_of(data_type)?;
                 let inner = self.literal(&value.value)?;
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
@@ -139,6 +152,7 @@ impl Binder<'_> {
                 self.call_bound("extract", vec![field, from])
             }
             A::Subquery(_) | A::Exists { .. } | A::InSubquery { .. } => Err(self.not_compiled("a subquery", ast)),
+            other if self.is_more(other) => self.more(other, scope),
             other => Err(self.not_compiled(&format!("the expression {other}"), ast)),
         }
     }
@@ -187,7 +201,7 @@ impl Binder<'_> {
         Bound::new(scope.expr(found), found.ty)
     }
 
-    fn literal(&mut self, value: &ast::Value) -> Bind<Bound> {
+    pub(super) fn literal(&mut self, value: &ast::Value) -> Bind<Bound> {
         use ast::Value as V;
         Ok(match value {
             V::Null => Bound::untyped(Expr::NULL),
@@ -241,8 +255,8 @@ impl Binder<'_> {
             _ => None,
         };
         if let Some(op) = comparison {
-            if let (ast::Expr::Tuple(l), ast::Expr::Tuple(r)) = (left, right) {
-                return self.tuples(ast, l, op, r, scope);
+            if let (Some(l), Some(r)) = (row_items(left), row_items(right)) {
+                return self.rows(&l, op, &r, scope);
             }
             let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
             return self.compare(op, left, right);
@@ -256,6 +270,10 @@ impl Binder<'_> {
         };
         if let Some((insensitive, negated)) = insensitive {
             return self.like(left, right, &None, insensitive, negated, scope);
+        }
+        if let Some(symbol) = operator_function(op) {
+            let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+            return self.call_bound(symbol, vec![left, right]);
         }
         let op = match op {
             B::Plus => BinaryOp::Add,
@@ -272,34 +290,20 @@ impl Binder<'_> {
             B::StringConcat => BinaryOp::Concat,
             _ => return Err(self.not_compiled(&format!("the operator {op}"), ast)),
         };
-        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let (mut left, mut right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        if is_operator_function(op, left.ty, right.ty) {
+            return self.call_bound(op.symbol(), vec![left, right]);
+        }
         let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
+        if op == BinaryOp::Concat {
+            // As text by the session's clock, where that matters.
+            left = self.shown(left)?;
+            right = self.shown(right)?;
+        }
+        let operator = if op == BinaryOp::Concat { BinaryOperator::resolve(op, left.ty, right.ty)? } else { operator };
         let left = Box::new(self.coerce(left, operator.left, CastContext::Implicit)?);
         let right = Box::new(self.coerce(right, operator.right, CastContext::Implicit)?);
         Ok(Bound::new(Expr::Binary { operator, left, right }, operator.result))
-    }
-
-    /// `(a, b) = (x, y)`; the other comparisons of rows are not compiled.
-    fn tuples(
-        &mut self,
-        ast: &ast::Expr,
-        left: &[ast::Expr],
-        op: BinaryOp,
-        right: &[ast::Expr],
-        scope: &Scope,
-    ) -> Bind<Bound> {
-        if op != BinaryOp::Eq {
-            return Err(self.not_compiled("a comparison of rows", ast));
-        }
-        if left.len() != right.len() {
-            return Err(SqlError::new("42601", "unequal number of entries in row expressions").into());
-        }
-        let mut parts = Vec::with_capacity(left.len());
-        for (l, r) in left.iter().zip(right) {
-            let (l, r) = (self.bind(l, scope)?, self.bind(r, scope)?);
-            parts.push(self.compare(op, l, r)?.expr);
-        }
-        Ok(Bound::new(Expr::And(parts), Type::Bool))
     }
 
     /// A chain of ANDs or ORs is a deep tree in the syntax and one list here.
@@ -333,7 +337,14 @@ impl Binder<'_> {
                 Ok(Bound::new(Expr::Not(Box::new(inner)), Type::Bool))
             }
             UnaryOperator::Minus | UnaryOperator::Plus => {
+                if let Some(first) = super::more::signed_base(op, expr) {
+                    // The sign belongs to the base: -2 ^ 2 is 4.
+                    return self.bind(&first, scope);
+                }
                 let inner = self.bind(expr, scope)?;
+                if inner.ty == Some(Type::Interval) {
+                    return if *op == UnaryOperator::Plus { Ok(inner) } else { self.call_bound("-", vec![inner]) };
+                }
                 let ty = inner.ty.unwrap_or(Type::Float8);
                 if cast::context(ty, Type::Float8) != Some(CastContext::Implicit) {
                     return Err(
@@ -347,10 +358,22 @@ impl Binder<'_> {
                 let expr = Box::new(inner);
                 Ok(Bound::new(Expr::Negate { expr, ty }, ty))
             }
-            other => Err(Refusal::NotCompiled {
-                what: format!("the operator {other}"),
-                position: span_position(self.sql, expr.span()),
-            }),
+            other => {
+                let symbol = match other {
+                    UnaryOperator::BitwiseNot => "~",
+                    UnaryOperator::PGSquareRoot => "|/",
+                    UnaryOperator::PGCubeRoot => "||/",
+                    UnaryOperator::PGAbs => "abs",
+                    _ => {
+                        return Err(Refusal::NotCompiled {
+                            what: format!("the operator {other}"),
+                            position: span_position(self.sql, expr.span()),
+                        });
+                    }
+                };
+                let inner = self.bind(expr, scope)?;
+                self.call_bound(symbol, vec![inner])
+            }
         }
     }
 
@@ -360,7 +383,8 @@ impl Binder<'_> {
     }
 
     /// The operator and the sides as it wants them.
-    fn comparison(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<(BinaryOperator, Expr, Expr)> {
+    pub(super) fn comparison(&mut self, op: BinaryOp, left: Bound, right: Bound) -> Bind<(BinaryOperator, Expr, Expr)> {
+        let (left, right) = self.moments_alike(left, right)?;
         let operator = BinaryOperator::resolve(op, left.ty, right.ty)?;
         let left = self.coerce(left, operator.left, CastContext::Implicit)?;
         let right = self.coerce(right, operator.right, CastContext::Implicit)?;
@@ -368,6 +392,9 @@ impl Binder<'_> {
     }
 
     fn is_null(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
+        if let Some(items) = row_items(expr) {
+            return self.row_is_null(&items, negated, scope);
+        }
         let inner = self.bind(expr, scope)?;
         let expr = Box::new(self.known(inner)?.expr);
         Ok(Bound::new(Expr::IsNull { expr, negated }, Type::Bool))
@@ -384,12 +411,18 @@ impl Binder<'_> {
     }
 
     fn distinct(&mut self, left: &ast::Expr, right: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
+        if let (Some(l), Some(r)) = (row_items(left), row_items(right)) {
+            return self.rows_distinct(&l, &r, negated, scope);
+        }
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
         Ok(Bound::new(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated }, Type::Bool))
     }
 
     fn in_list(&mut self, expr: &ast::Expr, list: &[ast::Expr], negated: bool, scope: &Scope) -> Bind<Bound> {
+        if let Some(items) = row_items(expr) {
+            return self.row_in_list(&items, list, negated, scope);
+        }
         let mut wanted = self.bind(expr, scope)?;
         let mut items = Vec::with_capacity(list.len());
         for item in list {
@@ -504,15 +537,22 @@ impl Binder<'_> {
         if over.is_some() {
             return Err(self.not_compiled("a window function", &whole()));
         }
-        if *uses_odbc_syntax
-            || *parameters != FunctionArguments::None
-            || null_treatment.is_some()
-            || !within_group.is_empty()
-        {
+        if *uses_odbc_syntax || *parameters != FunctionArguments::None || null_treatment.is_some() {
             return Err(self.not_compiled(&format!("the call {function}"), &whole()));
         }
-        let name = name.to_string().to_lowercase();
+        let name = name.to_string().to_lowercase().replace('"', "");
         let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+        let gathered = match within_group.is_empty() {
+            true => Gathered::named(name),
+            false => Gathered::named(name).or_else(|| Gathered::hypothetical(name)),
+        };
+        if let Some(gathered) = gathered {
+            return self.gathered_call(gathered, function, scope);
+        }
+        if !within_group.is_empty() {
+            let message = format!("{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP");
+            return Err(SqlError::new("42809", message).into());
+        }
         if let Some(aggregate) = AggregateFunction::named(name) {
             return self.aggregate(aggregate, name, args, filter.as_deref(), &whole(), scope);
         }
@@ -526,6 +566,11 @@ impl Binder<'_> {
                 Some((value, ty)) => Ok(self.env(value, ty)),
                 None => Err(self.not_compiled(name, &whole())),
             };
+        }
+        if name == "make_interval"
+            && let Some(args) = interval_args(args)
+        {
+            return self.call(name, &args.iter().collect::<Vec<_>>(), scope);
         }
         let args =
             plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
@@ -599,12 +644,12 @@ impl Binder<'_> {
         self.call_bound("substring", args)
     }
 
-    fn call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
+    pub(super) fn call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
         let bound = self.bind_all(args, scope)?;
         self.call_bound(name, bound)
     }
 
-    fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
+    pub(super) fn call_bound(&mut self, name: &str, args: Vec<Bound>) -> Bind<Bound> {
         let types: Vec<Option<Type>> = args.iter().map(|a| a.ty).collect();
         let function = match Function::resolve(name, &types) {
             Ok(function) => function,
@@ -618,6 +663,7 @@ impl Binder<'_> {
             exprs.push(self.coerce(arg, ty, CastContext::Implicit)?);
         }
         let result = function.result;
+        self.uses_clock |= function.needs_clock();
         Ok(Bound::new(Expr::Call { function: Box::new(function), args: exprs }, result))
     }
 
@@ -630,6 +676,15 @@ impl Binder<'_> {
         ast: &ast::Expr,
         scope: &Scope,
     ) -> Bind<Bound> {
+        self.within_aggregate(ast, |binder| binder.aggregate_parts(function, name, args, filter, ast, scope))
+    }
+
+    /// Binds an aggregate's parts, in which no other aggregate may stand.
+    pub(super) fn within_aggregate(
+        &mut self,
+        ast: &ast::Expr,
+        parts: impl FnOnce(&mut Self) -> Bind<(Aggregate, Type)>,
+    ) -> Bind<Bound> {
         let Some(outer) = self.aggregates.take() else {
             let what = if self.in_aggregate {
                 "aggregate function calls cannot be nested"
@@ -639,7 +694,7 @@ impl Binder<'_> {
             return Err(SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into());
         };
         self.in_aggregate = true;
-        let inner = self.aggregate_parts(function, name, args, filter, ast, scope);
+        let inner = parts(self);
         self.in_aggregate = false;
         let mut aggregates = outer;
         let result = inner.map(|(aggregate, ty)| {
@@ -667,8 +722,12 @@ impl Binder<'_> {
             return Err(self.not_compiled("this call of an aggregate", ast));
         };
         let ast::FunctionArgumentList { duplicate_treatment, args, clauses } = list;
-        if !clauses.is_empty() {
-            return Err(self.not_compiled("a clause in an aggregate's arguments", ast));
+        // In which order rows are counted or added up changes nothing.
+        let order = super::gather::order_clause(clauses).filter(|_| self.beyond.is_some());
+        match order {
+            Some(order) => drop(self.aggregate_order(order, scope)?),
+            None if clauses.is_empty() => {}
+            None => return Err(self.not_compiled("a clause in an aggregate's arguments", ast)),
         }
         let distinct = matches!(duplicate_treatment, Some(ast::DuplicateTreatment::Distinct));
         let filter = filter.map(|f| self.condition(f, "FILTER", scope)).transpose()?;
@@ -681,6 +740,19 @@ impl Binder<'_> {
         };
         let arg = arg.map(|a| self.known(a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty);
+        if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
+            let what = match function {
+                AggregateFunction::Sum => Some(Gathered::SumInterval),
+                AggregateFunction::Avg => Some(Gathered::AvgInterval),
+                _ => None,
+            };
+            if what.is_some() && self.beyond.is_none() {
+                return Err(self.not_compiled("a sum of intervals", ast));
+            }
+            if let Some(what) = what {
+                return self.gathered_over(what, name, vec![arg.clone()], Vec::new(), distinct, filter);
+            }
+        }
         let Some((input, result)) = function.types(ty) else {
             return Err(SqlError::new("42883", format!("function {name}({}) does not exist", shown(ty))).into());
         };
@@ -689,7 +761,7 @@ impl Binder<'_> {
             (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
             (None, _) => None,
         };
-        let aggregate = Aggregate { function, arg, distinct, filter };
+        let aggregate = Aggregate { function, arg, distinct, filter, gathered: None };
         Ok((aggregate, result))
     }
 
@@ -738,6 +810,14 @@ impl Binder<'_> {
         let from = match (bound.ty, &bound.expr) {
             (Some(from), _) => from,
             (None, Expr::Const(Datum::Null)) => return Ok(bound.expr),
+            (None, Expr::Const(Datum::Bytes(literal)))
+                if matches!(to, Type::Date | Type::Timestamp | Type::Timestamptz)
+                    && !value::is_fixed(literal, to == Type::Timestamptz) =>
+            {
+                self.uses_clock = true;
+                let (expr, from) = (Box::new(bound.expr), Type::Text);
+                return Ok(Expr::Cast { expr, from, to, explicit: true });
+            }
             (None, Expr::Const(Datum::Bytes(literal))) => {
                 let read = value::from_text(to, literal);
                 return Ok(Expr::Const(read.map_err(|e| e.at(span_position(self.sql, bound.span)))?));
@@ -759,6 +839,7 @@ impl Binder<'_> {
             .with_hint("You will need to rewrite or cast the expression.")
             .into());
         }
+        self.uses_clock |= cast::needs_clock(from, to);
         Ok(fold_constant(Expr::Cast {
             expr: Box::new(bound.expr),
             from,
@@ -776,7 +857,7 @@ impl Binder<'_> {
         *self.parameters[usize::from(parameter)].get_or_insert(ty)
     }
 
-    fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
+    pub(super) fn explicit_cast(&mut self, bound: Bound, to: Type) -> Bind<Expr> {
         let bound = match (&bound.expr, bound.ty) {
             // 'abcdef'::varchar(3) cuts, where the input function would refuse.
             (Expr::Const(Datum::Bytes(_)), None) if matches!(to, Type::Varchar(_) | Type::Char(_)) => {
@@ -818,7 +899,7 @@ fn shown(ty: Option<Type>) -> &'static str {
 }
 
 /// The positional arguments, where there is nothing else.
-pub(super) fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
+pub(crate) fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
     let FunctionArguments::List(list) = args else {
         return None;
     };
@@ -852,7 +933,7 @@ fn environment(name: &str) -> Option<(EnvValue, Type)> {
 
 fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
     Some(match name {
-        "now" | "transaction_timestamp" => (EnvValue::Now, Type::Timestamptz),
+        "now" | "transaction_timestamp" | "statement_timestamp" => (EnvValue::Now, Type::Timestamptz),
         "version" => (EnvValue::Version, Type::Text),
         "current_database" => (EnvValue::Database, Type::Text),
         "current_schema" => (EnvValue::Schema, Type::Text),
@@ -871,6 +952,7 @@ pub fn fold_constant(expr: Expr) -> Expr {
         | Expr::Aggregate(_)
         | Expr::Env(_)
         | Expr::Setting { .. } => false,
+        inner if inner.needs_clock() => false,
         inner => {
             let mut constant = true;
             let mut top = true;

@@ -230,6 +230,7 @@ impl Binder<'_> {
 
     fn using(&mut self, columns: &[ObjectName], before: &Scope, source: u16, from: &mut From) -> Bind<Vec<Expr>> {
         let mut conditions = Vec::with_capacity(columns.len());
+        let mut merged = Vec::with_capacity(columns.len());
         for name in columns {
             let name = relation_name(name)?;
             let left = left_of_using(before, &name)?;
@@ -249,7 +250,9 @@ impl Binder<'_> {
             let equal = self.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?;
             conditions.push(equal.expr);
             from.scope.sources[usize::from(source)].merged.push(right.column);
+            merged.push(left);
         }
+        from.scope.merge_first(merged);
         Ok(conditions)
     }
 

@@ -10,9 +10,14 @@ pub mod names;
 pub mod rules;
 pub mod sequence;
 pub mod from;
+mod gather;
+mod more;
 pub mod query;
 pub mod scope;
 pub mod types;
+
+#[cfg(feature = "query")]
+pub(crate) use more::row_items;
 
 use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;

@@ -229,10 +229,17 @@ impl Binder<'_> {
         self.output_types = stored_types;
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
+        if distinct && items.iter().any(|item| item.ty == Type::Json) {
+            return Err(SqlError::new("42883", "could not identify an equality operator for type json").into());
+        }
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();
-        let keys = self.group_keys(group_by, &items, &scope)?;
+        let mut keys = self.group_keys(group_by, &items, &scope)?;
+        if let Some(keys) = &mut keys {
+            let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            add_dependents(keys, asked, &scope);
+        }
 
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
         let grouping = if grouped {
@@ -346,14 +353,15 @@ impl Binder<'_> {
                     if scope.sources.is_empty() {
                         return Err(SqlError::new("42601", "SELECT * with no tables specified is not valid").into());
                     }
-                    for source in 0..scope.sources.len() {
-                        all_columns(scope, source as u16, true, &mut items);
+                    for found in scope.all() {
+                        let column = &scope.sources[usize::from(found.source)].columns[usize::from(found.column)];
+                        items.push(Item { expr: scope.expr(found), ty: column.ty, name: column.name.clone() });
                     }
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
                     let source = scope.source(&super::scope::relation_name(name)?)?;
-                    all_columns(scope, source, false, &mut items);
+                    all_columns(scope, source, &mut items);
                 }
                 other => return not_compiled(format!("the output {other}")),
             }
@@ -525,11 +533,11 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn all_columns(scope: &Scope, source: u16, without_merged: bool, items: &mut Vec<Item>) {
+fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
     for (i, column) in entry.columns.iter().enumerate() {
         let i = i as u16;
-        if column.name.is_empty() || without_merged && entry.merged.contains(&i) {
+        if column.name.is_empty() {
             continue;
         }
         items.push(Item {
@@ -567,8 +575,40 @@ fn named(ast: &ast::Expr) -> Option<String> {
         A::Trim { .. } => "btrim".to_owned(),
         A::Ceil { .. } => "ceil".to_owned(),
         A::Floor { .. } => "floor".to_owned(),
+        A::AtTimeZone { .. } => "timezone".to_owned(),
+        A::Overlay { .. } => "overlay".to_owned(),
+        A::Array(_) => "array".to_owned(),
+        A::Interval(_) => "interval".to_owned(),
+        A::Exists { .. } => "exists".to_owned(),
+        A::Subquery(query) => return first_name(query),
+        A::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(ast::AccessExpr::Dot(field)) => return named(field),
+            _ => return named(root),
+        },
+        A::Tuple(_) => "row".to_owned(),
         _ => return None,
     })
+}
+
+/// A scalar subquery is called as its column is.
+fn first_name(query: &ast::Query) -> Option<String> {
+    match query.body.as_ref() {
+        SetExpr::Select(select) => match select.projection.first()? {
+            SelectItem::UnnamedExpr(expr) => named(expr),
+            SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),
+            _ => None,
+        },
+        SetExpr::Query(inner) => first_name(inner),
+        SetExpr::SetOperation { left, .. } => match left.as_ref() {
+            SetExpr::Select(_) | SetExpr::Query(_) => {
+                let inner = ast::Query { body: left.clone(), ..query.clone() };
+                first_name(&inner)
+            }
+            _ => None,
+        },
+        SetExpr::Values(_) => Some("column1".to_owned()),
+        _ => None,
+    }
 }
 
 /// The catalog's name of a type.
@@ -586,7 +626,33 @@ fn short_name(ty: Type) -> &'static str {
         Type::Timestamptz => "timestamptz",
         Type::Timestamp => "timestamp",
         Type::Time => "time",
+        Type::Array(element) => short_name(*element),
         other => pgtype::name(other),
+    }
+}
+
+/// Where a table's whole primary key is grouped by, its other columns that are asked for are keys too: a group has one row of it.
+pub fn add_dependents<'e>(keys: &mut Vec<(Expr, Type)>, asked: impl Iterator<Item = &'e Expr>, scope: &Scope) {
+    let is_key = |keys: &[(Expr, Type)], source: u16, column: u16| {
+        keys.iter().any(|(key, _)| *key == Expr::Column { source, column })
+    };
+    let known = |source: u16| {
+        let table = scope.sources.get(usize::from(source))?.table.as_ref()?;
+        let primary = table.indexes.first().filter(|index| index.def.primary)?;
+        primary.def.columns.iter().all(|c| is_key(keys, source, c.column)).then_some(())
+    };
+    let whole: Vec<u16> = (0..scope.sources.len() as u16).filter(|&source| known(source).is_some()).collect();
+    for expr in asked {
+        expr.walk(&mut |e| {
+            if let Expr::Column { source, column } = e
+                && whole.contains(source)
+                && !is_key(keys, *source, *column)
+            {
+                let ty = scope.sources[usize::from(*source)].columns[usize::from(*column)].ty;
+                keys.push((e.clone(), ty));
+            }
+            true
+        });
     }
 }
 

@@ -90,12 +90,14 @@ pub struct Found {
 #[derive(Clone, Default, Debug)]
 pub struct Scope {
     pub sources: Vec<ScopeSource>,
+    /// What `*` shows before all else: the columns that USING merged.
+    pub first: Vec<Found>,
 }
 
 impl Scope {
     pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
         let name = alias.unwrap_or_else(|| table.def.name.clone());
-        Scope { sources: vec![ScopeSource::of_table(name, table)] }
+        Scope { sources: vec![ScopeSource::of_table(name, table)], first: Vec::new() }
     }
 
     pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {
@@ -104,6 +106,30 @@ impl Scope {
         }
         self.sources.push(source);
         Ok(self.sources.len() as u16 - 1)
+    }
+
+    /// Notes the columns that USING merged, in its order.
+    pub fn merge_first(&mut self, merged: Vec<Found>) {
+        let before = std::mem::take(&mut self.first);
+        let hidden = |f: &Found| self.sources[usize::from(f.source)].merged.contains(&f.column);
+        let kept: Vec<Found> = before.into_iter().filter(|f| !merged.contains(f) && !hidden(f)).collect();
+        self.first = merged;
+        self.first.extend(kept);
+    }
+
+    /// The columns of `*` in their order.
+    pub fn all(&self) -> Vec<Found> {
+        let mut all = self.first.clone();
+        for (i, source) in self.sources.iter().enumerate() {
+            for (j, column) in source.columns.iter().enumerate() {
+                let found = Found { source: i as u16, column: j as u16, ty: column.ty };
+                let hidden = column.name.is_empty() || source.merged.contains(&found.column);
+                if !hidden && !self.first.contains(&found) {
+                    all.push(found);
+                }
+            }
+        }
+        all
     }
 
     /// A bare column name.

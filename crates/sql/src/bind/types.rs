@@ -3,7 +3,7 @@
 use crate::error::SqlError;
 use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED};
 use freshet_engine::schema::Type;
-use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
+use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
 
 /// The type a syntax tree names.
 pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
@@ -36,6 +36,12 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
             if zoned(zone) { Type::Timestamptz } else { Type::Timestamp }
         }
         DataType::Uuid => Type::Uuid,
+        DataType::Interval { fields: None, precision: None | Some(6) } => Type::Interval,
+        DataType::JSON => Type::Json,
+        DataType::JSONB => Type::Jsonb,
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element)) => {
+            Type::array_of(type_of(element)?)
+        }
         DataType::Custom(name, modifiers) => named(name, modifiers)?,
         other => return Err(SqlError::unsupported(format!("type {other}"))),
     })
@@ -43,6 +49,18 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
 
 fn zoned(zone: &TimezoneInfo) -> bool {
     matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
+}
+
+/// The digits of a second that a type's name limits a value to, and the type without that limit.
+pub fn digits_of(data_type: &DataType) -> Option<(DataType, u64)> {
+    match data_type {
+        DataType::Time(Some(p), zone) if *p < 6 => Some((DataType::Time(None, zone.clone()), *p)),
+        DataType::Timestamp(Some(p), zone) if *p < 6 => Some((DataType::Timestamp(None, zone.clone()), *p)),
+        DataType::Interval { fields: None, precision: Some(p) } if *p < 6 => {
+            Some((DataType::Interval { fields: None, precision: None }, *p))
+        }
+        _ => None,
+    }
 }
 
 /// Times are kept to the microsecond; a smaller precision would have to round, which we do not do.
@@ -121,6 +139,8 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
         "float8" => Type::Float8,
         "bool" => Type::Bool,
         "timestamptz" => Type::Timestamptz,
+        "json" => Type::Json,
+        "jsonb" => Type::Jsonb,
         "bpchar" => {
             return Ok(Type::Char(match length()? {
                 Some(n) => checked_length("character", n)?,

@@ -20,6 +20,8 @@ pub enum AggregateFunction {
     Max,
     BoolAnd,
     BoolOr,
+    /// Of all the rows, with its arguments in [`Aggregate::gathered`]; not on the compiled road.
+    Gathered,
 }
 
 impl AggregateFunction {
@@ -43,7 +45,7 @@ impl AggregateFunction {
         let decimal = |t| matches!(t, Decimal { .. } | Numeric { .. });
         match (self, arg) {
             (AggregateFunction::Count, _) => Some((None, Int8)),
-            (_, None) => None,
+            (_, None) | (AggregateFunction::Gathered, _) => None,
             (AggregateFunction::Sum, Some(Int2 | Int4)) => Some((None, Int8)),
             (AggregateFunction::Sum, Some(Int8)) => Some((None, NUMERIC)),
             (AggregateFunction::Sum, Some(t)) if decimal(t) => Some((None, NUMERIC)),
@@ -52,7 +54,7 @@ impl AggregateFunction {
             (AggregateFunction::Avg, Some(Float4 | Float8)) => Some((None, Float8)),
             (AggregateFunction::Sum | AggregateFunction::Avg, _) => None,
             (AggregateFunction::Min | AggregateFunction::Max, Some(t)) => match t {
-                Bool | Uuid | Bytea => None,
+                Bool | Uuid | Bytea | Json | Jsonb => None,
                 Varchar(_) => Some((Some(Text), Text)),
                 t => Some((None, t)),
             },
@@ -70,6 +72,22 @@ pub struct Aggregate {
     pub arg: Option<(Expr, Type)>,
     pub distinct: bool,
     pub filter: Option<Expr>,
+    pub gathered: Option<Box<Gathers>>,
+}
+
+/// An aggregate of all its rows.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gathers {
+    pub signature: crate::value::aggregate::Signature,
+    pub args: Vec<Expr>,
+    pub order: Vec<(Expr, super::sort::KeyOrder)>,
+}
+
+impl Gathers {
+    pub fn each_expr(&mut self, f: &mut dyn FnMut(&mut Expr)) {
+        self.args.iter_mut().for_each(&mut *f);
+        self.order.iter_mut().for_each(|(expr, _)| f(expr));
+    }
 }
 
 /// GROUP BY: keys and aggregates. Its result is a computed row: the keys, then the aggregates.

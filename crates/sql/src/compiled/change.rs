@@ -213,7 +213,7 @@ pub fn insert_given<'v>(
         let column = usize::from(column);
         match cast {
             Some((from, to)) if !value.is_null() => {
-                let datum = value::cast::cast(*from, &value, *to, false)?;
+                let datum = value::cast::cast_by(*from, &value, *to, false, &run.env.clock)?;
                 row.set(&table.layout, column, &datum.as_value());
             }
             _ => row.set(&table.layout, column, &value),

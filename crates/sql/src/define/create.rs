@@ -570,7 +570,10 @@ pub fn scope_of(def: &TableDef) -> Scope {
         ScopeColumn { name, ty: c.ty }
     });
     let columns = columns.collect();
-    Scope { sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new() }] }
+    Scope {
+        sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new() }],
+        first: Vec::new(),
+    }
 }
 
 /// An expression over such a table, with the columns that it names.

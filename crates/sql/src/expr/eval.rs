@@ -99,6 +99,7 @@ pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
             Ok(Some(equal == *negated))
         }
         Expr::In { expr, list, negated } => Ok(member(expr, list, frame)?.map(|b| b != *negated)),
+        Expr::Quantified { operator, left, array, all } => quantified(operator, left, array, *all, frame),
         Expr::Like { expr, pattern, escape, insensitive, negated } => {
             let (text, pattern) = (evaluate(expr, frame)?, evaluate(pattern, frame)?);
             let (Value::Bytes(text), Value::Bytes(pattern)) = (text.value(), pattern.value()) else {
@@ -135,6 +136,29 @@ fn junction(list: &[Expr], frame: &Frame<'_>, until: bool) -> Result<Option<bool
     Ok(if unknown { None } else { Some(!until) })
 }
 
+/// ANY ends at the first element for which the operator holds, ALL at the first for which it does not.
+fn quantified(
+    operator: &BinaryOperator,
+    left: &Expr,
+    array: &Expr,
+    all: bool,
+    frame: &Frame<'_>,
+) -> Result<Option<bool>, SqlError> {
+    let (left, array) = (evaluate(left, frame)?, evaluate(array, frame)?);
+    let Value::Bytes(stored) = array.value() else {
+        return Ok(None);
+    };
+    let mut unknown = false;
+    for item in value::array_items(operator.right, stored) {
+        match operator.apply(&left.value(), &item.as_value())? {
+            Datum::Bool(holds) if holds != all => return Ok(Some(!all)),
+            Datum::Bool(_) => {}
+            _ => unknown = true,
+        }
+    }
+    Ok(if unknown { None } else { Some(all) })
+}
+
 fn member(expr: &Expr, list: &[(BinaryOperator, Expr)], frame: &Frame<'_>) -> Result<Option<bool>, SqlError> {
     let wanted = evaluate(expr, frame)?;
     let mut unknown = wanted.is_null();
@@ -164,7 +188,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
             if inner.is_null() {
                 return Ok(Scalar::NULL);
             }
-            value::cast::cast(*from, &inner.value(), *to, *explicit).map(Scalar::Own)
+            value::cast::cast_by(*from, &inner.value(), *to, *explicit, &frame.env.clock).map(Scalar::Own)
         }
         Expr::Binary { operator, left, right } => {
             let (left, right) = (evaluate(left, frame)?, evaluate(right, frame)?);
@@ -218,6 +242,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         | Expr::IsTruth { .. }
         | Expr::Distinct { .. }
         | Expr::In { .. }
+        | Expr::Quantified { .. }
         | Expr::Like { .. } => Ok(truth(expr, frame)?.into()),
     }
 }
@@ -228,7 +253,7 @@ fn call<'a>(function: &Function, args: &'a [Expr], frame: &Frame<'a>) -> Result<
         scalars.push(evaluate(arg, frame)?);
     }
     let values: Vec<Value<'_>> = scalars.iter().map(Scalar::value).collect();
-    function.call(&values).map(Scalar::Own)
+    function.call_by(&values, &frame.env.clock).map(Scalar::Own)
 }
 
 fn extreme<'a>(greatest: bool, list: &'a [Expr], ty: Type, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
@@ -260,11 +285,12 @@ fn setting<'a>(name: &'a Expr, missing_ok: bool, frame: &Frame<'a>) -> Result<Sc
 }
 
 fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
+    let local = || env.clock.zone.to_local(env.clock.now);
     let value = match what {
-        // The time zone served is UTC, so that the local time is the same number.
-        EnvValue::Now | EnvValue::LocalTimestamp => Value::Int(env.now),
-        EnvValue::CurrentDate => Value::Int(env.now.div_euclid(MICROS_PER_DAY)),
-        EnvValue::LocalTime => Value::Int(env.now.rem_euclid(MICROS_PER_DAY)),
+        EnvValue::Now => Value::Int(env.clock.now),
+        EnvValue::LocalTimestamp => Value::Int(local()),
+        EnvValue::CurrentDate => Value::Int(local().div_euclid(MICROS_PER_DAY)),
+        EnvValue::LocalTime => Value::Int(local().rem_euclid(MICROS_PER_DAY)),
         EnvValue::User => Value::Bytes(env.user.as_bytes()),
         EnvValue::Database => Value::Bytes(env.database.as_bytes()),
         EnvValue::Schema => match env.schema.as_deref() {

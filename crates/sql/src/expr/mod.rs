@@ -13,9 +13,11 @@ pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
 use crate::settings::Settings;
-use crate::value::Datum;
+use crate::value::cast::{is_text, needs_clock};
 use crate::value::function::Function;
+use crate::value::is_fixed;
 use crate::value::operator::BinaryOperator;
+use crate::value::{Clock, Datum};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 use std::sync::Arc;
@@ -39,8 +41,8 @@ pub enum EnvValue {
 #[derive(Clone, Default, Debug)]
 pub struct Env {
     pub settings: Settings,
-    /// Microseconds since 2000-01-01 UTC.
-    pub now: i64,
+    /// The session's zone, and when its transaction began.
+    pub clock: Clock,
     pub user: String,
     pub database: String,
     /// `current_schema`, where it is not `public`; empty: there is none.
@@ -147,6 +149,13 @@ pub enum Expr {
         list: Vec<Expr>,
         ty: Type,
     },
+    /// `left operator ANY (array)` or ALL: unknown if no element decides and one compares as unknown.
+    Quantified {
+        operator: BinaryOperator,
+        left: Box<Expr>,
+        array: Box<Expr>,
+        all: bool,
+    },
     Env(EnvValue),
     /// `current_setting(name, missing_ok)`.
     Setting {
@@ -170,7 +179,11 @@ impl Expr {
     pub fn is_volatile(&self) -> bool {
         let mut found = false;
         self.walk(&mut |e| {
-            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            found |= match e {
+                Expr::Sequence { .. } | Expr::LastValue => true,
+                Expr::Call { function, .. } => function.is_volatile(),
+                _ => false,
+            };
             !found
         });
         found
@@ -205,7 +218,8 @@ impl Expr {
             Expr::Binary { left, right, .. }
             | Expr::Compare { left, right, .. }
             | Expr::NullIf { left, right, .. }
-            | Expr::Distinct { left, right, .. } => {
+            | Expr::Distinct { left, right, .. }
+            | Expr::Quantified { left, array: right, .. } => {
                 f(left);
                 f(right);
             }
@@ -282,6 +296,9 @@ impl Expr {
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },
+            Expr::Quantified { operator, left, array, all } => {
+                Expr::Quantified { operator, left: boxed(left), array: boxed(array), all }
+            }
         }
     }
 
@@ -307,6 +324,23 @@ impl Expr {
             true
         });
         last
+    }
+
+    /// Whether what this expression itself computes depends on the clock.
+    pub fn needs_clock(&self) -> bool {
+        match self {
+            Expr::Cast { expr, from, to, .. } => match (expr.as_ref(), to) {
+                (Expr::Const(Datum::Bytes(text)), Type::Date | Type::Timestamp | Type::Timestamptz)
+                    if is_text(*from) =>
+                {
+                    !is_fixed(text, *to == Type::Timestamptz)
+                }
+                _ => needs_clock(*from, *to),
+            },
+            Expr::Call { function, .. } => function.needs_clock(),
+            Expr::Env(_) => true,
+            _ => false,
+        }
     }
 
     pub fn has_aggregate(&self) -> bool {

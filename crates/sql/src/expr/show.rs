@@ -56,6 +56,10 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
             format!("NULLIF({}, {})", show(left, name), show(right, name))
         }
         Expr::Case { .. } => "CASE ... END".to_owned(),
+        Expr::Quantified { operator, left, array, all } => {
+            let which = if *all { "ALL" } else { "ANY" };
+            format!("({} {} {which} ({}))", show(left, name), operator.op.symbol(), show(array, name))
+        }
         Expr::Env(value) => format!("{value:?}").to_lowercase(),
         Expr::Setting { name: setting, .. } => format!("current_setting({})", show(setting, name)),
         Expr::Sequence { call, sequence, args } => {

@@ -7,6 +7,8 @@
 //! | other numeric | BinaryView | the stored bytes; a key of it leaves out the display scale |
 //! | char, varchar, text | Utf8View | |
 //! | bytea | BinaryView | |
+//! | interval, jsonb, arrays | BinaryView | the stored bytes; a key of them leaves out what orders nothing |
+//! | json | Utf8View | |
 //! | date | Date32 | Arrow counts from 1970 |
 //! | time | Time64(us) | |
 //! | timestamp, timestamptz | Timestamp(us), Timestamp(us, UTC) | Arrow counts from 1970: the last 30 years of the range are refused |
@@ -40,8 +42,8 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Float4 => DataType::Float32,
         Type::Float8 => DataType::Float64,
         Type::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
-        Type::Numeric { .. } | Type::Bytea => DataType::BinaryView,
-        Type::Char(_) | Type::Varchar(_) | Type::Text => DataType::Utf8View,
+        Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) => DataType::BinaryView,
+        Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json => DataType::Utf8View,
         Type::Date => DataType::Date32,
         Type::Time => DataType::Time64(TimeUnit::Microsecond),
         Type::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -115,8 +117,12 @@ impl Writer {
             Type::Decimal { .. } => {
                 Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(data_type(ty)))
             }
-            Type::Numeric { .. } | Type::Bytea => Builder::Bytes(BinaryViewBuilder::with_capacity(rows)),
-            Type::Char(_) | Type::Varchar(_) | Type::Text => Builder::Text(StringViewBuilder::with_capacity(rows)),
+            Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) => {
+                Builder::Bytes(BinaryViewBuilder::with_capacity(rows))
+            }
+            Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json => {
+                Builder::Text(StringViewBuilder::with_capacity(rows))
+            }
             Type::Date => Builder::Date(Date32Builder::with_capacity(rows)),
             Type::Time => Builder::Time(Time64MicrosecondBuilder::with_capacity(rows)),
             Type::Timestamp | Type::Timestamptz => {

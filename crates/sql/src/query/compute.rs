@@ -7,7 +7,7 @@ use super::cells::{Cells, Writer, data_type};
 use super::fault::carried;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
-use crate::value::Datum;
+use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
@@ -30,13 +30,18 @@ pub struct Computed {
     /// As EXPLAIN shows it, the arguments as `#1`, `#2`.
     name: String,
     arguments: usize,
+    clock: Clock,
     signature: Signature,
 }
 
 impl Computed {
-    pub fn new(expr: Expr, arguments: usize, result: Type) -> Computed {
+    pub fn new(expr: Expr, arguments: usize, result: Type, clock: Clock) -> Computed {
         let name = crate::expr::show(&expr, &|_, column| format!("#{}", column + 1));
-        Computed { expr, result, name, arguments, signature: takes_any(arguments) }
+        let mut signature = takes_any(arguments);
+        if expr.is_volatile() {
+            signature.volatility = Volatility::Volatile;
+        }
+        Computed { expr, result, name, arguments, clock, signature }
     }
 
     pub fn expr(&self) -> &Expr {
@@ -75,9 +80,9 @@ impl ScalarUDFImpl for Computed {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         // A call on literals gives arrays of one row.
-        let rows = arrays.first().map_or(1, |a| a.len());
+        let rows = arrays.first().map_or(args.number_rows, |a| a.len());
         let columns = readable(&arrays)?;
-        let env = Env::default();
+        let env = Env { clock: self.clock.clone(), ..Env::default() };
         let mut cells = [vec![Datum::Null; columns.len()]];
         let mut out = Writer::new(self.result, rows);
         for row in 0..rows {
@@ -95,7 +100,7 @@ impl ScalarUDFImpl for Computed {
 /// An array, or the scalar that a call on scalars gives.
 fn one_or_many(array: ArrayRef, args: &[ColumnarValue]) -> Result<ColumnarValue> {
     let scalar = args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-    if scalar {
+    if scalar && (!args.is_empty() || array.len() == 1) {
         return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
     }
     Ok(ColumnarValue::Array(array))
@@ -123,7 +128,13 @@ pub struct Key {
 impl Key {
     /// `None`: the value is its own key.
     pub fn of(ty: Type) -> Option<Key> {
-        matches!(ty, Type::Float4 | Type::Float8 | Type::Numeric { .. }).then(|| Key { ty, signature: takes_any(1) })
+        let has_one = matches!(ty, Type::Float4 | Type::Float8) || Key::shows_more(ty);
+        has_one.then(|| Key { ty, signature: takes_any(1) })
+    }
+
+    /// Whether equal values may be written differently, so that the key is no value.
+    pub fn shows_more(ty: Type) -> bool {
+        matches!(ty, Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Array(_))
     }
 }
 

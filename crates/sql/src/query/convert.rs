@@ -251,14 +251,14 @@ impl Leaves<'_> {
         if let Some(error) = missing {
             return Err(error);
         }
-        if args.is_empty() {
+        if args.is_empty() && !over_args.is_volatile() {
             // What fails is left to fail when, and if, it runs.
             if let Ok(scalar) = evaluate(&over_args, &frame) {
                 return lit(ty, &scalar.into_datum());
             }
         }
         let arguments = args.len();
-        Ok(call(Computed::new(over_args, arguments, ty), args))
+        Ok(call(Computed::new(over_args, arguments, ty, self.env.clock.clone()), args))
     }
 }
 

@@ -1,8 +1,11 @@
 //! What do FROM, WITH and the set operations that compare rows read?
 
+use super::apply::Kind;
 use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key};
-use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse, subquery_of};
+use super::plan::{
+    FromRel, Output, Pending, PerRow, Planner, Rel, as_unsupported, df, numbered_name, output, refuse, subquery_of,
+};
 use super::series::Series;
 use super::sets::{is_set, set_name};
 use crate::bind::expr::Bound;
@@ -65,9 +68,38 @@ fn is_true(condition: &Expr) -> bool {
 /// One entry of FROM before it is joined.
 struct Entry {
     plan: LogicalPlan,
-    source: ScopeSource,
-    leaves: Vec<Leaf>,
+    /// One, or those of a join in parentheses.
+    sources: Vec<(ScopeSource, Vec<Leaf>)>,
+    /// What `*` shows first of them, by their own numbers.
+    first: Vec<Found>,
     after: After,
+    /// Its rows are computed for each row before it.
+    per_row: Option<Box<EachRow>>,
+}
+
+/// Rows that are computed for each row of what stands before.
+struct EachRow {
+    pending: Pending,
+    /// The names that the plan's new columns get.
+    columns: Vec<DfColumn>,
+}
+
+impl Entry {
+    fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
+        Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), after: After::Beside, per_row: None }
+    }
+
+    /// Adds its sources to those before it.
+    fn add_to(&mut self, item: &mut FromRel) -> Bind<()> {
+        let offset = item.scope.sources.len() as u16;
+        for (source, leaves) in std::mem::take(&mut self.sources) {
+            item.scope.add(source)?;
+            item.sources.push(leaves);
+        }
+        let shifted = self.first.iter().map(|f| Found { source: f.source + offset, ..*f });
+        item.scope.first.extend(shifted);
+        Ok(())
+    }
 }
 
 /// How an entry stands to what is before it.
@@ -94,14 +126,16 @@ impl Planner<'_> {
         for TableWithJoins { relation, joins } in list {
             let first = all.sources.len();
             let mut item = FromRel { plan: all.plan.clone(), ..all.clone() };
-            let entry = self.factor(binder, relation, &item, NullHandling::Drop)?;
-            let beside = entry.after == After::Beside;
-            item.plan = entry.plan;
-            item.scope.add(entry.source)?;
-            item.sources.push(entry.leaves);
-            if entry.after == After::Lateral {
-                item.plan = df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(item.plan))?.build())?;
-            }
+            let mut entry = self.factor(binder, relation, &item, NullHandling::Drop)?;
+            let beside = entry.after == After::Beside && entry.per_row.is_none();
+            entry.add_to(&mut item)?;
+            item.plan = match entry.per_row.take() {
+                Some(each) => self.each_row(all.plan.clone(), *each)?,
+                None if entry.after == After::Lateral => {
+                    df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(entry.plan))?.build())?
+                }
+                None => entry.plan,
+            };
             for join in joins {
                 self.join(binder, &mut item, join, if beside { first } else { 0 })?;
             }
@@ -138,11 +172,23 @@ impl Planner<'_> {
                     let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
                     self.called(binder, &call, before, nulls)
                 }
-                None => refuse(format!("the source {factor}")),
-                Some(_) => refuse(format!("the source {factor}")),
+                _ => refuse(format!("the source {factor}")),
             },
             TableFactor::Function { lateral: _, name, args, with_ordinality, alias } => {
                 let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
+                self.called(binder, &call, before, nulls)
+            }
+            TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_offset_alias: None,
+                with_ordinality,
+            } => {
+                let arg = |e: &ast::Expr| FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone()));
+                let args: Vec<FunctionArg> = array_exprs.iter().map(arg).collect();
+                let name = ObjectName::from(vec![ast::Ident::new("unnest")]);
+                let call = Called { name: &name, args: &args, ordinality: *with_ordinality, alias: alias.as_ref() };
                 self.called(binder, &call, before, nulls)
             }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
@@ -150,6 +196,15 @@ impl Planner<'_> {
                 let Some(name) = name else {
                     return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
                 };
+                if *lateral && self.per_row {
+                    let (scope, sources) = (before.scope.clone(), before.sources.clone());
+                    let (rel, per_row) =
+                        self.per_row_query(binder, &scope, sources, |binder| self.query(binder, subquery))?;
+                    return match per_row.slots.is_empty() {
+                        true => self.entry(rel, name, names, false),
+                        false => self.lateral_entry(rel, per_row, name, names),
+                    };
+                }
                 let rel = match lateral {
                     false => self.query(binder, subquery)?,
                     true => self.correlated(binder, &before.scope, before.sources.clone(), |binder| {
@@ -161,8 +216,77 @@ impl Planner<'_> {
             TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
                 self.factor(binder, &table_with_joins.relation, before, nulls)
             }
+            TableFactor::NestedJoin { table_with_joins, alias } => {
+                let inner = self.from(binder, std::slice::from_ref(table_with_joins.as_ref()))?;
+                match alias {
+                    None => {
+                        let first = inner.scope.first.clone();
+                        let sources = inner.scope.sources.into_iter().zip(inner.sources).collect();
+                        Ok(Entry { plan: inner.plan, sources, first, after: After::Beside, per_row: None })
+                    }
+                    Some(alias) => self.named_join(inner, alias),
+                }
+            }
             other => refuse(format!("the source {other}")),
         }
+    }
+
+    /// A join in parentheses with a name of its own.
+    fn named_join(&self, inner: FromRel, alias: &TableAlias) -> Bind<Entry> {
+        let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
+        let name = name.expect("an alias has a name");
+        let mut outputs = Vec::new();
+        for found in inner.scope.all() {
+            let column = &inner.scope.sources[usize::from(found.source)].columns[usize::from(found.column)];
+            let leaf = &inner.sources[usize::from(found.source)][usize::from(found.column)];
+            outputs.push((leaf.expr.clone(), output(column.name.clone(), leaf.ty)));
+        }
+        let rel = self.project(inner.plan, outputs, false)?;
+        self.entry(rel, name, names, false)
+    }
+
+    /// A derived table that refers to what stands before it, run for each row of that.
+    fn lateral_entry(&self, rel: Rel, per_row: PerRow, name: String, names: Vec<String>) -> Bind<Entry> {
+        let types = rel.columns.iter().map(|c| c.ty).collect();
+        let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
+        let kind = Kind::Lateral { left: false };
+        let source = ScopeSource { name, table: None, columns, merged: Vec::new() };
+        self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
+    }
+
+    fn each_entry(
+        &self,
+        mut source: ScopeSource,
+        names: Vec<String>,
+        per_row: PerRow,
+        subplan: Option<LogicalPlan>,
+        kind: Kind,
+        types: Vec<Type>,
+    ) -> Bind<Entry> {
+        rename(&mut source, names)?;
+        let relation = TableReference::bare(self.unique(&source.name));
+        let columns: Vec<DfColumn> =
+            (0..types.len()).map(|i| DfColumn::new(Some(relation.clone()), format!("c{i}"))).collect();
+        let leaves = columns.iter().zip(&types).map(|(c, ty)| Leaf::new(DfExpr::Column(c.clone()), *ty)).collect();
+        let pending = Pending::of(self.unique("each"), per_row, subplan, kind, types);
+        let nothing = df(LogicalPlanBuilder::empty(true).build())?;
+        let mut entry = Entry::of(nothing, source, leaves);
+        entry.per_row = Some(Box::new(EachRow { pending, columns }));
+        Ok(entry)
+    }
+
+    /// The rows of a plan, each beside those that are computed for it.
+    fn each_row(&self, plan: LogicalPlan, each: EachRow) -> Bind<LogicalPlan> {
+        let EachRow { pending, columns } = each;
+        let kept = plan.schema().columns();
+        let name = pending.name().to_owned();
+        let plan = self.apply_one(plan, pending)?;
+        let mut outputs: Vec<DfExpr> = kept.into_iter().map(DfExpr::Column).collect();
+        for (i, column) in columns.into_iter().enumerate() {
+            let given = DfExpr::Column(DfColumn::new_unqualified(numbered_name(&name, i)));
+            outputs.push(given.alias_qualified(column.relation, column.name));
+        }
+        df(df(LogicalPlanBuilder::from(plan).project(outputs))?.build())
     }
 
     /// A table, or a common table expression.
@@ -191,7 +315,7 @@ impl Planner<'_> {
         leaves.truncate(table.def.columns.len());
         let mut source = ScopeSource::of_table(name, &table);
         rename(&mut source, names)?;
-        Ok(Entry { plan, source, leaves, after: After::Beside })
+        Ok(Entry::of(plan, source, leaves))
     }
 
     /// A system view's rows as they are now: plans are made anew for every run.
@@ -229,7 +353,7 @@ impl Planner<'_> {
         };
         let (plan, leaves) = self.source(rel, &name)?;
         let after = if correlated { After::Lateral } else { After::Beside };
-        Ok(Entry { plan, source, leaves, after })
+        Ok(Entry { after, ..Entry::of(plan, source, leaves) })
     }
 
     /// A function in FROM.
@@ -252,7 +376,7 @@ impl Planner<'_> {
         };
         let (plan, leaves) = self.expand(start, &before.sources, std::slice::from_ref(&call), nulls)?;
         let leaves = leaves.into_iter().flatten().collect();
-        Ok(Entry { plan, source, leaves, after })
+        Ok(Entry { after, ..Entry::of(plan, source, leaves) })
     }
 
     /// A series of constants, which streams.
@@ -274,7 +398,7 @@ impl Planner<'_> {
         let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
         let column = DfColumn::new(Some(relation), super::series::COLUMN);
         let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];
-        Ok(Entry { plan: df(plan.build())?, source, leaves, after: After::Beside })
+        Ok(Entry::of(df(plan.build())?, source, leaves))
     }
 
     // ---- joins
@@ -292,20 +416,23 @@ impl Planner<'_> {
             _ => return refuse(format!("the join {join}")),
         };
         let nulls = if kind == JoinType::Left { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };
-        let entry = self.factor(binder, relation, item, nulls)?;
-        if entry.after != After::Beside && !matches!(kind, JoinType::Inner | JoinType::Left) {
-            return refuse("LATERAL in an outer join to the right");
-        }
+        let mut entry = self.factor(binder, relation, item, nulls)?;
         let expanded = entry.after == After::Expanded;
+        let lateral = entry.after != After::Beside || entry.per_row.is_some();
+        if lateral && !matches!(kind, JoinType::Inner | JoinType::Left) {
+            let message = "The combining JOIN type must be INNER or LEFT for a LATERAL reference.";
+            return Err(SqlError::new("42P10", "invalid reference to FROM-clause entry").with_detail(message).into());
+        }
         let before = item.scope.clone();
-        item.scope.add(entry.source)?;
-        item.sources.push(entry.leaves);
+        let added = item.sources.len();
+        entry.add_to(item)?;
         // A join sees its own sides only.
         let scope = visible(&item.scope, first);
         let condition = match constraint {
             JoinConstraint::On(on) => {
                 let sources = item.sources.clone();
-                Some(self.within(&sources, || binder.condition(on, "JOIN/ON", &scope))?)
+                let inner = kind == JoinType::Inner;
+                Some(self.join_condition(&sources, inner, || binder.condition(on, "JOIN/ON", &scope))?)
             }
             JoinConstraint::Using(columns) => {
                 let names = columns.iter().map(relation_name).collect::<Result<Vec<_>, _>>()?;
@@ -314,14 +441,36 @@ impl Planner<'_> {
             JoinConstraint::Natural => {
                 let left = visible(&before, first);
                 let right = item.scope.sources.last().expect("the entry was just added");
-                let shared = |name: &&str| left.column(name).is_ok();
-                let names: Vec<String> =
-                    right.columns.iter().map(|c| c.name.as_str()).filter(shared).map(str::to_owned).collect();
+                let shared = |name: &String| right.columns.iter().any(|c| c.name == *name);
+                let named = |f: &Found| left.sources[usize::from(f.source)].columns[usize::from(f.column)].name.clone();
+                let names: Vec<String> = left.all().iter().map(named).filter(shared).collect();
                 Some(self.using(binder, &names, &left, item, kind)?)
             }
             JoinConstraint::None if kind == JoinType::Inner => None,
             JoinConstraint::None => return Err(SqlError::new("42601", "an outer join needs ON or USING").into()),
         };
+        if let Some(mut each) = entry.per_row.take() {
+            let plan = std::mem::replace(&mut item.plan, df(LogicalPlanBuilder::empty(true).build())?);
+            let always = matches!(condition, None | Some(Expr::Const(Datum::Bool(true))));
+            if kind == JoinType::Left {
+                if !always {
+                    self.join_within(
+                        &mut each.pending,
+                        condition.as_ref().expect("an outer join has one"),
+                        item,
+                        added,
+                    )?;
+                }
+                each.pending.keep_left();
+                item.plan = self.each_row(plan, *each)?;
+                return Ok(());
+            }
+            item.plan = self.each_row(plan, *each)?;
+            if let Some(condition) = condition.filter(|_| !always) {
+                item.plan = self.filter(item.plan.clone(), &condition, &item.sources)?;
+            }
+            return Ok(());
+        }
         if expanded {
             item.plan = entry.plan;
             return match condition {
@@ -334,7 +483,16 @@ impl Planner<'_> {
                 Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
             };
         }
+        let pending_joins = self.has_pending();
         let left = LogicalPlanBuilder::from(item.plan.clone());
+        if pending_joins && kind == JoinType::Inner {
+            // A subquery in an inner join's condition is asked of the joined rows.
+            item.plan = df(df(left.cross_join(entry.plan))?.build())?;
+            if let Some(condition) = condition {
+                item.plan = self.filter(item.plan.clone(), &condition, &item.sources)?;
+            }
+            return Ok(());
+        }
         let joined = match condition {
             None => df(left.cross_join(entry.plan))?,
             Some(condition) => {
@@ -349,7 +507,60 @@ impl Planner<'_> {
             }
         };
         item.plan = df(joined.build())?;
+        self.coalesce_merged(item, added)
+    }
+
+    /// A FULL JOIN's merged columns: what either side has.
+    fn coalesce_merged(&self, item: &mut FromRel, added: usize) -> Bind<()> {
+        let pairs = std::mem::take(&mut self.state.borrow_mut().full_merged);
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let relation = TableReference::bare(self.unique("merged"));
+        let mut outputs: Vec<DfExpr> = item.plan.schema().columns().into_iter().map(DfExpr::Column).collect();
+        let (mut columns, mut leaves, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        let source = item.scope.sources.len() as u16;
+        for (i, (left, right)) in pairs.into_iter().enumerate() {
+            let ty = crate::value::cast::common_type("JOIN/USING", &[Some(left.ty), Some(right.ty)])?;
+            let cell = |found: Found| {
+                let expr = item.scope.expr(found);
+                if found.ty == ty {
+                    return expr;
+                }
+                Expr::Cast { expr: Box::new(expr), from: found.ty, to: ty, explicit: false }
+            };
+            let both = Expr::Coalesce(vec![cell(left), cell(right)]);
+            let value = self.with_leaves(&item.sources, |leaves| leaves.convert(&both, ty))?;
+            let column = DfColumn::new(Some(relation.clone()), format!("c{i}"));
+            outputs.push(value.alias_qualified(column.relation.clone(), column.name.clone()));
+            let name = item.scope.sources[usize::from(right.source)].columns[usize::from(right.column)].name.clone();
+            columns.push(ScopeColumn { name, ty });
+            leaves.push(Leaf::new(DfExpr::Column(column), ty));
+            first.push(Found { source, column: i as u16, ty });
+            item.scope.sources[usize::from(left.source)].merged.push(left.column);
+            item.scope.sources[usize::from(right.source)].merged.push(right.column);
+        }
+        debug_assert!(added < usize::from(source));
+        // No name means it: its columns are found by theirs.
+        let name = format!(" merged {source}");
+        item.scope.add(ScopeSource { name, table: None, columns, merged: Vec::new() })?;
+        item.sources.push(leaves);
+        item.scope.merge_first(first);
+        item.plan = df(df(LogicalPlanBuilder::from(item.plan.clone()).project(outputs))?.build())?;
         Ok(())
+    }
+
+    /// A LEFT JOIN LATERAL's condition decides which of the inner rows are there.
+    fn join_within(&self, pending: &mut Pending, condition: &Expr, item: &FromRel, added: usize) -> Bind<()> {
+        let mut sources = Vec::with_capacity(item.sources.len());
+        for (at, leaves) in item.sources.iter().enumerate() {
+            sources.push(match at == added {
+                true => pending.inner_leaves(leaves),
+                false => leaves.iter().map(|leaf| pending.slot_of(leaf)).collect(),
+            });
+        }
+        let condition = self.with_leaves(&sources, |leaves| leaves.condition(condition))?;
+        pending.filter_within(condition)
     }
 
     fn using(
@@ -360,10 +571,8 @@ impl Planner<'_> {
         item: &mut FromRel,
         kind: JoinType,
     ) -> Bind<Expr> {
-        if kind == JoinType::Full {
-            return refuse("FULL JOIN with USING or NATURAL");
-        }
         let source = item.scope.sources.len() - 1;
+        let mut merged = Vec::with_capacity(names.len());
         let mut conditions = Vec::with_capacity(names.len());
         for name in names {
             let left = left_of_using(before, name)?;
@@ -375,9 +584,17 @@ impl Planner<'_> {
             let right = Found { source: source as u16, column: at as u16, ty: columns[at].ty };
             let (l, r) = (item.scope.expr(left), item.scope.expr(right));
             conditions.push(binder.compare(BinaryOp::Eq, Bound::new(l, left.ty), Bound::new(r, right.ty))?.expr);
+            if kind == JoinType::Full {
+                self.state.borrow_mut().full_merged.push((left, right));
+                continue;
+            }
             // The side that always has a value keeps its column.
-            let hidden = if kind == JoinType::Right { left } else { right };
+            let (hidden, kept) = if kind == JoinType::Right { (left, right) } else { (right, left) };
             item.scope.sources[usize::from(hidden.source)].merged.push(hidden.column);
+            merged.push(kept);
+        }
+        if kind != JoinType::Full {
+            item.scope.merge_first(merged);
         }
         Ok(Expr::And(conditions))
     }
@@ -385,6 +602,7 @@ impl Planner<'_> {
     // ---- WITH
 
     pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With) -> Bind<()> {
+        let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
                 return refuse("this WITH");
@@ -397,6 +615,10 @@ impl Planner<'_> {
                 false => self.query(binder, query)?,
             };
             rename_outputs(&mut rel, &name, &names)?;
+            if !seen.insert(name.clone()) {
+                let message = format!("WITH query name \"{name}\" specified more than once");
+                return Err(SqlError::new("42712", message).into());
+            }
             self.state.borrow_mut().ctes.push((name, rel));
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! The same wrapping hides what a filter says of constants: DataFusion 55 leaves out the sort of a window's partitions where a filter makes the
 //! key constant, and then misses it.
 
+use super::apply::ApplyExec;
 use super::fault::carried;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
@@ -130,6 +131,8 @@ pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<
             Arc::new(NestedLoopJoinExec::try_new(left, right, filter, join.join_type(), projection)?)
         } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
             Arc::new(join.builder().with_filter(join_filter(join.filter())).build()?)
+        } else if let Some(apply) = node.downcast_ref::<ApplyExec>() {
+            return Ok(Transformed::yes(Arc::new(apply.stopping(stopped)) as Arc<dyn ExecutionPlan>));
         } else if node.downcast_ref::<CrossJoinExec>().is_some() {
             node
         } else {

@@ -6,9 +6,12 @@
 //! | `fault` | what a client hears of DataFusion's errors |
 //! | `compute` | how it computes what PostgreSQL defines |
 //! | `fold` | how sums and averages are taken |
+//! | `gather` | how aggregates are taken that need all their rows |
+//! | `apply` | how a subquery is run for each row around it |
 //! | `scan` | how it reads a table |
 //! | `series` | `generate_series` |
 //! | `convert` | how a bound expression becomes one of DataFusion's |
+//! | `grouping` | which groups ROLLUP and its like ask for |
 //! | `window` | what window functions see |
 //! | `plan` | what a query reads |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
@@ -20,6 +23,7 @@
 //! (`plan`). It is planned anew for every run, with the parameters as literals: what a plan costs is small against what such
 //! statements do, and an index is chosen by values.
 
+mod apply;
 mod cells;
 mod change;
 mod compute;
@@ -27,6 +31,8 @@ mod convert;
 mod fault;
 mod fold;
 mod from;
+mod gather;
+mod grouping;
 mod interrupt;
 mod plan;
 mod run;
@@ -50,6 +56,7 @@ use freshet_engine::schema::Type;
 use freshet_engine::txn::Reader;
 use plan::Planner;
 use sqlparser::ast::Statement;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The road to DataFusion.
@@ -58,11 +65,13 @@ pub struct DataFusion;
 impl Road for DataFusion {
     fn plan(&self, request: &Request<'_>) -> Result<Arc<dyn Planned>, SqlError> {
         let env = Env::default();
+        let per_row = Cell::new(false);
         let mut parameters = request.declared.to_vec();
         // Types are found by binding; values are null until there are some.
         let (bound, parameters) = loop {
             let nulls = vec![Datum::Null; parameters.len()];
-            let bound = bind(request.sql, request.statement, request.schema, &parameters, &nulls, &env, None);
+            let (sql, statement) = (request.sql, request.statement);
+            let bound = bind(sql, statement, request.schema, &parameters, &nulls, &env, None, &per_row);
             match bound {
                 Ok((bound, types)) => break (bound, types),
                 // A parameter that nothing declared was met: there is one more than thought.
@@ -77,6 +86,7 @@ impl Road for DataFusion {
             schema: request.schema.clone(),
             columns: bound.action.columns(),
             command: bound.action.command(),
+            per_row: per_row.get(),
             parameters,
         }))
     }
@@ -94,6 +104,7 @@ enum Unbound {
     Parameters(usize),
 }
 
+#[expect(clippy::too_many_arguments, reason = "a statement, what it stands in, and what is known of it")]
 fn bind(
     sql: &str,
     statement: &Statement,
@@ -102,12 +113,14 @@ fn bind(
     parameters: &[Datum],
     env: &Env,
     reader: Option<Reader>,
+    per_row: &Cell<bool>,
 ) -> Result<(Bound, Vec<Type>), Unbound> {
     let highest = highest_parameter(statement);
     if highest > parameters.len() {
         return Err(Unbound::Parameters(highest));
     }
-    let planner = Planner::new(parameters, env, reader);
+    let mut planner = Planner::new(parameters, env, reader);
+    planner.per_row = per_row.get();
     let mut binder = Binder::new(sql, schema, declared);
     binder.beyond = Some(&planner);
     let bound = match statement {
@@ -120,6 +133,14 @@ fn bind(
         Statement::Delete(delete) => planner.delete(&mut binder, delete),
         other => plan::refuse(other.to_string().split(' ').next().unwrap_or_default()),
     };
+    if !per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
+        // What DataFusion cannot join runs for each row.
+        let can_join = !planner.is_deep.get() && bound.as_ref().is_ok_and(|(rel, _)| run::can_run(&rel.plan));
+        if !can_join {
+            per_row.set(true);
+            return bind(sql, statement, schema, declared, parameters, env, None, per_row);
+        }
+    }
     match bound {
         Ok((rel, action)) => Ok((Bound { plan: rel.plan, action }, binder.parameter_types())),
         Err(Refusal::Error(error)) => Err(Unbound::Error(error)),
@@ -151,12 +172,15 @@ struct DataFusionStatement {
     parameters: Vec<Type>,
     columns: Arc<[Column]>,
     command: &'static str,
+    /// Correlated subqueries run for each row around them.
+    per_row: bool,
 }
 
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader) {
+        let per_row = Cell::new(self.per_row);
+        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &per_row) {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
             Err(Unbound::Parameters(_)) => Err(SqlError::new("08P01", "a parameter has no value")),

@@ -9,30 +9,34 @@
 //! |---|---|
 //! | [`GIVEN`] | an expression of DataFusion's: a subquery, a column of an outer query |
 //! | [`WINDOW`] | a window function of this SELECT |
+//! | [`GROUPING`] | a call of `grouping()`, until the rows are grouped |
 //! | [`SETS`] | a column of a set-returning function among its outputs |
 //!
 //! Every relation has a name of its own in the plan, and every column of a subplan is called by its position, so that DataFusion never
 //! looks up a name that a user chose.
 
+use super::apply::{self, Applied, OuterValue};
 use super::cells::data_type;
 use super::compute::OnlyRow;
 use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
 use super::fold::{Fold, Kind};
+use super::gather::Gather;
 use super::scan::Snapshot;
 use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::window::Window;
 use crate::bind::expr::Bound;
-use crate::bind::query::{Item, OrderItem, order_items, over_groups};
-use crate::bind::scope::{Scope, ScopeColumn, ScopeSource};
+use crate::bind::query::{Item, OrderItem, add_dependents, order_items, over_groups};
+use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
-use crate::compiled::aggregate::{Aggregate, AggregateFunction};
+use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
 use crate::value::cast::{CastContext, common_type, is_float};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column as DfColumn, DataFusionError, ScalarValue, Spans, TableReference};
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::count::count_udaf;
@@ -45,7 +49,7 @@ use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::Reader;
 use sqlparser::ast::{self, Distinct, GroupByExpr, Select, SelectFlavor, SelectItem, SetExpr};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -53,6 +57,8 @@ use std::sync::Arc;
 pub const GIVEN: u16 = PLACEHOLDERS;
 /// Source of placeholders for window functions.
 pub const WINDOW: u16 = PLACEHOLDERS + 1;
+/// Source of placeholders for calls of `grouping()`.
+pub const GROUPING: u16 = PLACEHOLDERS + 3;
 /// Source of placeholders for set-returning functions among the outputs.
 pub const SETS: u16 = PLACEHOLDERS + 2;
 
@@ -88,6 +94,26 @@ pub struct FromRel {
 struct Level {
     scope: Scope,
     sources: Vec<Vec<Leaf>>,
+    /// Its subquery runs for each row: what of the row it refers to.
+    per_row: Option<PerRow>,
+}
+
+/// The values of a row that a subquery run for it refers to.
+pub(super) struct PerRow {
+    pub id: u32,
+    pub slots: Vec<Leaf>,
+}
+
+/// What is to be computed for each row of a plan before its expressions are.
+pub(super) struct Pending {
+    pub name: String,
+    pub per_row: PerRow,
+    pub lefts: Vec<(DfExpr, Type)>,
+    pub subplan: Option<LogicalPlan>,
+    pub kind: apply::Kind,
+    pub types: Vec<Type>,
+    /// Asked for within an aggregate: before rows are grouped.
+    in_aggregate: bool,
 }
 
 #[derive(Default)]
@@ -104,6 +130,62 @@ pub(super) struct State {
     names: HashSet<String>,
     /// In WHERE or HAVING, where DataFusion takes EXISTS and IN as they are.
     in_filter: bool,
+    /// By block: what its expressions need computed for each row.
+    pending: Vec<Vec<Pending>>,
+    next_level: u32,
+    /// The arguments of `grouping()` calls.
+    groupings: Vec<Vec<Expr>>,
+    /// The columns that a FULL JOIN's USING merges.
+    pub full_merged: Vec<(Found, Found)>,
+}
+
+impl Pending {
+    pub fn of(
+        name: String,
+        per_row: PerRow,
+        subplan: Option<LogicalPlan>,
+        kind: apply::Kind,
+        types: Vec<Type>,
+    ) -> Pending {
+        Pending { name, per_row, lefts: Vec::new(), subplan, kind, types, in_aggregate: false }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A row without inner rows stays, once.
+    pub fn keep_left(&mut self) {
+        match &mut self.kind {
+            apply::Kind::Lateral { left } => *left = true,
+            _ => {}
+        }
+    }
+
+    /// A value of the row before, as the subquery refers to it.
+    pub fn slot_of(&mut self, leaf: &Leaf) -> Leaf {
+        let known = self.per_row.slots.iter().position(|slot| slot.expr == leaf.expr);
+        let slot = known.unwrap_or_else(|| {
+            self.per_row.slots.push(leaf.clone());
+            self.per_row.slots.len() - 1
+        });
+        Leaf::new(call(OuterValue::new(self.per_row.id, slot, leaf.ty), Vec::new()), leaf.ty)
+    }
+
+    /// The subquery's own columns.
+    pub fn inner_leaves(&self, leaves: &[Leaf]) -> Vec<Leaf> {
+        let columns = self.subplan.as_ref().map(|plan| plan.schema().columns()).unwrap_or_default();
+        columns.into_iter().zip(leaves).map(|(c, leaf)| Leaf::new(DfExpr::Column(c), leaf.ty)).collect()
+    }
+
+    /// Only inner rows for which a condition holds.
+    pub fn filter_within(&mut self, condition: DfExpr) -> Bind<()> {
+        let Some(plan) = self.subplan.take() else {
+            return refuse("a condition of LEFT JOIN on the rows of a function other than TRUE");
+        };
+        self.subplan = Some(df(df(LogicalPlanBuilder::from(plan).filter(condition))?.build())?);
+        Ok(())
+    }
 }
 
 /// The state of planning one statement.
@@ -112,6 +194,12 @@ pub struct Planner<'a> {
     pub env: &'a Env,
     /// `None`: the plan is only looked at.
     pub reader: Option<Reader>,
+    /// Correlated subqueries run for each row around them.
+    pub per_row: bool,
+    /// Some subquery is correlated in a way that is left to DataFusion.
+    pub is_correlated: Cell<bool>,
+    /// One refers to more than the query right around it.
+    pub is_deep: Cell<bool>,
     pub(super) state: RefCell<State>,
 }
 
@@ -126,7 +214,8 @@ pub fn refuse<T>(what: impl std::fmt::Display) -> Bind<T> {
 
 impl<'a> Planner<'a> {
     pub fn new(parameters: &'a [Datum], env: &'a Env, reader: Option<Reader>) -> Planner<'a> {
-        Planner { parameters, env, reader, state: RefCell::default() }
+        let (is_correlated, is_deep) = (Cell::new(false), Cell::new(false));
+        Planner { parameters, env, reader, per_row: false, is_correlated, is_deep, state: RefCell::default() }
     }
 
     // ---- names and leaves
@@ -166,10 +255,141 @@ impl<'a> Planner<'a> {
 
     /// Binds within a scope: subqueries can refer to its columns.
     pub fn within<T>(&self, sources: &[Vec<Leaf>], bind: impl FnOnce() -> Bind<T>) -> Bind<T> {
-        self.state.borrow_mut().blocks.push(sources.to_vec());
+        {
+            let mut state = self.state.borrow_mut();
+            state.blocks.push(sources.to_vec());
+            state.pending.push(Vec::new());
+        }
         let bound = bind();
-        self.state.borrow_mut().blocks.pop();
+        let mut state = self.state.borrow_mut();
+        state.blocks.pop();
+        let left = state.pending.pop().unwrap_or_default();
+        if bound.is_ok() && !left.is_empty() {
+            return refuse("a subquery of this kind in this clause");
+        }
         bound
+    }
+
+    // ---- subqueries that run for each row
+
+    /// Binds a join's condition. What it asks of each row stays with the block only if the join is an inner one.
+    pub(super) fn join_condition<T>(
+        &self,
+        sources: &[Vec<Leaf>],
+        inner: bool,
+        bind: impl FnOnce() -> Bind<T>,
+    ) -> Bind<T> {
+        if !inner {
+            return self.within(sources, bind);
+        }
+        let mut asked = Vec::new();
+        let bound = self.within(sources, || {
+            let bound = bind();
+            asked = self.take_pending();
+            bound
+        });
+        let mut state = self.state.borrow_mut();
+        if asked.is_empty() {
+            return bound;
+        }
+        match state.pending.last_mut() {
+            Some(block) => block.extend(asked),
+            None => state.pending.push(asked),
+        }
+        bound
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        self.state.borrow().pending.last().is_some_and(|block| !block.is_empty())
+    }
+
+    /// What the block's expressions asked for so far.
+    fn take_pending(&self) -> Vec<Pending> {
+        self.state.borrow_mut().pending.last_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The plan with what its block's expressions need computed for each row.
+    pub(super) fn applied(&self, plan: LogicalPlan) -> Bind<LogicalPlan> {
+        let pending = self.take_pending();
+        pending.into_iter().try_fold(plan, |plan, pending| self.apply_one(plan, pending))
+    }
+
+    /// The plan's columns under their names, and those that are computed: `name`, `name_1`, ...
+    pub(super) fn apply_one(&self, plan: LogicalPlan, pending: Pending) -> Bind<LogicalPlan> {
+        let Pending { name, per_row, lefts, subplan, kind, types, in_aggregate: _ } = pending;
+        let kept: Vec<(Option<TableReference>, String)> =
+            plan.schema().iter().map(|(relation, field)| (relation.cloned(), field.name().clone())).collect();
+        let slots = per_row.slots.len();
+        let columns = kept.iter().map(|(r, n)| DfExpr::Column(DfColumn::new(r.clone(), n)));
+        let columns = columns.chain(per_row.slots.into_iter().map(|leaf| leaf.expr));
+        let columns = columns.chain(lefts.into_iter().map(|(expr, _)| expr));
+        let named: Vec<DfExpr> = columns.enumerate().map(|(i, expr)| expr.alias(format!("c{i}"))).collect();
+        let input = df(df(LogicalPlanBuilder::from(plan).project(named))?.build())?;
+        let width = kept.len();
+        let schema = Applied::schema_of(&input, width, &types);
+        let (level, count) = (per_row.id, types.len());
+        let applied = Applied { input, width, slots, level, subplan, kind, types, schema };
+        let relation = TableReference::bare(self.unique("applied"));
+        let source = provider_as_source(Arc::new(applied));
+        let scan = df(LogicalPlanBuilder::scan(relation.clone(), source, None))?;
+        let mut outputs = Vec::with_capacity(width + count);
+        for (i, (own, column)) in kept.into_iter().enumerate() {
+            let given = DfExpr::Column(DfColumn::new(Some(relation.clone()), format!("c{i}")));
+            outputs.push(match own {
+                Some(own) => given.alias_qualified(Some(own), column),
+                None => given.alias(column),
+            });
+        }
+        for i in 0..count {
+            let given = DfExpr::Column(DfColumn::new(Some(relation.clone()), format!("n{i}")));
+            outputs.push(given.alias(numbered_name(&name, i)));
+        }
+        df(df(scan.project(outputs))?.build())
+    }
+
+    /// Plans a subquery that runs for each row.
+    pub(super) fn per_row_query<T>(
+        &self,
+        binder: &mut Binder<'_>,
+        scope: &Scope,
+        sources: Vec<Vec<Leaf>>,
+        plan: impl FnOnce(&mut Binder<'_>) -> Bind<T>,
+    ) -> Bind<(T, PerRow)> {
+        let id = {
+            let mut state = self.state.borrow_mut();
+            state.next_level += 1;
+            let id = state.next_level;
+            let per_row = Some(PerRow { id, slots: Vec::new() });
+            state.levels.push(Level { scope: scope.clone(), sources, per_row });
+            id
+        };
+        let stored = std::mem::take(&mut binder.output_types);
+        let planned = plan(binder);
+        binder.output_types = stored;
+        let level = self.state.borrow_mut().levels.pop();
+        let per_row = level.and_then(|level| level.per_row).unwrap_or(PerRow { id, slots: Vec::new() });
+        Ok((planned?, per_row))
+    }
+
+    /// Has a value computed for each row of the block; gives what stands for it.
+    fn ask(
+        &self,
+        binder: &Binder<'_>,
+        per_row: PerRow,
+        lefts: Vec<(DfExpr, Type)>,
+        subplan: LogicalPlan,
+        kind: apply::Kind,
+        ty: Type,
+    ) -> Bind<Bound> {
+        let name = self.unique("each");
+        let given = self.given(DfExpr::Column(DfColumn::new_unqualified(name.clone())), ty);
+        let in_aggregate = binder.in_aggregate;
+        let pending = Pending { name, per_row, lefts, subplan: Some(subplan), kind, types: vec![ty], in_aggregate };
+        match self.state.borrow_mut().pending.last_mut() {
+            Some(block) => block.push(pending),
+            None => return refuse("a subquery of this kind in this clause"),
+        }
+        Ok(given)
     }
 
     /// Binds a condition of WHERE or HAVING.
@@ -235,13 +455,14 @@ impl<'a> Planner<'a> {
     /// Without duplicates. Of equal values that are written differently (1.5, 1.50) the first stays.
     pub fn distinct(&self, rel: Rel) -> Bind<Rel> {
         let Rel { plan, columns, at_most_one } = rel;
+        columns.iter().try_for_each(|column| comparable(column.ty))?;
         let mut keys = Vec::with_capacity(columns.len());
         let mut shown = Vec::new();
         let mut outputs = Vec::with_capacity(columns.len());
         for (i, output) in columns.into_iter().enumerate() {
             let value = DfExpr::Column(output.column.clone());
             keys.push(key(value.clone(), output.ty).alias(format!("k{i}")));
-            let given = if matches!(output.ty, Type::Numeric { .. }) {
+            let given = if super::compute::Key::shows_more(output.ty) {
                 shown.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("a{i}")));
                 format!("a{i}")
             } else {
@@ -312,7 +533,7 @@ impl<'a> Planner<'a> {
             SetExpr::SetOperation { op, set_quantifier, left, right } => {
                 self.set_operation(binder, *op, *set_quantifier, left, right)?
             }
-            SetExpr::Table(_) => return refuse("TABLE"),
+            SetExpr::Table(table) => self.table_query(binder, table)?,
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => {
                 return refuse("a change within a query");
             }
@@ -362,9 +583,25 @@ impl<'a> Planner<'a> {
         Ok(Rel { plan, ..rel })
     }
 
+    /// `TABLE t`.
+    fn table_query(&self, binder: &mut Binder<'_>, table: &ast::Table) -> Bind<Rel> {
+        let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
+        let name = table.schema_name.iter().chain(&table.table_name).map(quote).collect::<Vec<_>>().join(".");
+        let parsed = crate::parse::parse(&format!("SELECT * FROM {name}"))?;
+        match parsed {
+            crate::parse::Parsed::Sql(statement) => match *statement {
+                ast::Statement::Query(query) => self.query(binder, &query),
+                _ => refuse("TABLE"),
+            },
+            _ => refuse("TABLE"),
+        }
+    }
+
     fn values(&self, binder: &mut Binder<'_>, values: &ast::Values) -> Bind<Rel> {
-        let (rows, types) = self.within(&[], || binder.value_rows(values))?;
-        self.rows(rows, &types)
+        self.within(&[], || {
+            let (rows, types) = binder.value_rows(values)?;
+            self.rows(rows, &types)
+        })
     }
 
     /// Rows of expressions without columns.
@@ -387,9 +624,9 @@ impl<'a> Planner<'a> {
             let outputs = given.into_iter().map(DfExpr::Column).zip(columns);
             return self.project(plan, outputs.collect(), rows.len() == 1);
         }
+        let one = self.applied(df(LogicalPlanBuilder::empty(true).build())?)?;
         for exprs in literals {
-            let one = df(LogicalPlanBuilder::empty(true).build())?;
-            let rel = self.project(one, exprs.into_iter().zip(columns.iter().cloned()).collect(), true)?;
+            let rel = self.project(one.clone(), exprs.into_iter().zip(columns.iter().cloned()).collect(), true)?;
             plan = Some(match plan {
                 None => rel.plan,
                 Some(before) => df(df(LogicalPlanBuilder::from(before).union(rel.plan))?.build())?,
@@ -435,6 +672,26 @@ impl<'a> Planner<'a> {
 
     pub fn filter(&self, plan: LogicalPlan, condition: &Expr, sources: &[Vec<Leaf>]) -> Bind<LogicalPlan> {
         let predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
+        let pending = self.take_pending();
+        let (mut plan, mut predicate) = (plan, predicate);
+        if !pending.is_empty() {
+            // What needs nothing computed for each row is asked before.
+            let names: Vec<&String> = pending.iter().map(|p| &p.name).collect();
+            let waits = |part: &DfExpr| {
+                part.column_refs().iter().any(|c| c.relation.is_none() && names.contains(&&c.name))
+                    || part.is_volatile()
+            };
+            let (later, now): (Vec<DfExpr>, Vec<DfExpr>) =
+                split_conjunction_owned(predicate).into_iter().partition(waits);
+            if let Some(now) = conjunction(now) {
+                plan = df(df(LogicalPlanBuilder::from(plan).filter(now))?.build())?;
+            }
+            plan = pending.into_iter().try_fold(plan, |plan, pending| self.apply_one(plan, pending))?;
+            let Some(rest) = conjunction(later) else {
+                return Ok(plan);
+            };
+            predicate = rest;
+        }
         let (plan, predicate) = self.correlated_by_columns(plan, predicate)?;
         df(df(LogicalPlanBuilder::from(plan).filter(predicate))?.build())
     }
@@ -482,7 +739,9 @@ impl<'a> Planner<'a> {
         limits: &Limits,
         from: FromRel,
     ) -> Bind<Rel> {
+        let mut from = from;
         let scope = from.scope.clone();
+        let groupings = std::mem::take(&mut self.state.borrow_mut().groupings);
         let distinct = matches!(select.distinct, Some(Distinct::Distinct));
         self.name_windows(select)?;
         binder.aggregates = Some(Vec::new());
@@ -495,15 +754,26 @@ impl<'a> Planner<'a> {
         let mut items = items?;
         let untyped = untyped_items(&projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
-        let mut on = self.distinct_on(binder, select, &items, &scope)?;
+        let mut on = self.distinct_on(binder, select, &items, &order, &scope)?;
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
         let having = match &select.having {
             None => None,
             Some(having) => Some(self.in_filter(|| binder.condition(having, "HAVING", &scope))?),
         };
         let aggregates = binder.aggregates.take().unwrap_or_default();
-        let keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
-        let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
+        let asked = self.take_pending();
+        let mut keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
+        if let Some(Keys { exprs, sets: None }) = &mut keys {
+            let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            add_dependents(exprs, asked, &scope);
+        }
+        let groupings = std::mem::replace(&mut self.state.borrow_mut().groupings, groupings);
+        let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some() || !groupings.is_empty();
+        let (before, after): (Vec<Pending>, Vec<Pending>) =
+            asked.into_iter().partition(|pending| !grouped || pending.in_aggregate);
+        // Those of GROUP BY, and those that aggregates fold.
+        from.plan = self.applied(from.plan)?;
+        from.plan = before.into_iter().try_fold(from.plan, |plan, pending| self.apply_one(plan, pending))?;
         let at_most_one = (grouped && keys.is_none()) || (select.from.is_empty() && sets.is_empty());
         let alone = !grouped && windows.is_empty();
         let (FromRel { mut plan, scope, sources }, set_leaves) = self.expand_outputs(from, &sets, alone)?;
@@ -514,7 +784,12 @@ impl<'a> Planner<'a> {
             let keys = keys.unwrap_or_default();
             let over = |expr: &mut Expr| -> Bind<()> {
                 let taken = std::mem::replace(expr, Expr::NULL);
-                *expr = over_groups(taken, &keys.exprs, &aggregates, &scope)?;
+                let grouped = over_groups(taken, &keys.exprs, &aggregates, &scope)?;
+                let first = (keys.exprs.len() + aggregates.len()) as u16;
+                *expr = grouped.rewrite(&mut |e| match e {
+                    Expr::Cell { source: GROUPING, column } => Some(Expr::Cell { source: 0, column: first + column }),
+                    _ => None,
+                });
                 Ok(())
             };
             items.iter_mut().try_for_each(|item| over(&mut item.expr))?;
@@ -523,7 +798,20 @@ impl<'a> Planner<'a> {
             windows.iter_mut().try_for_each(|window| window.each_expr(&over))?;
             let mut having = having;
             having.iter_mut().try_for_each(over)?;
-            (plan, leaves) = self.group(plan, &leaves, &keys, &aggregates)?;
+            let groupings = grouping_places(&groupings, &keys)?;
+            let before = leaves.clone();
+            (plan, leaves) = match &keys.sets {
+                None if groupings.is_empty() => self.group(plan, &leaves, &keys.exprs, &aggregates)?,
+                None => {
+                    let all = (0..keys.exprs.len()).collect();
+                    self.group_sets(plan, &leaves, &keys, &[all], &aggregates, &groupings)?
+                }
+                Some(sets) => self.group_sets(plan, &leaves, &keys, sets, &aggregates, &groupings)?,
+            };
+            for mut pending in after {
+                self.over_keys(&mut pending, &before, &keys, &leaves)?;
+                plan = self.apply_one(plan, pending)?;
+            }
             if let Some(having) = having {
                 plan = self.filter(plan, &having, &leaves)?;
             }
@@ -540,13 +828,19 @@ impl<'a> Planner<'a> {
         binder: &mut Binder<'_>,
         select: &Select,
         items: &[Item],
+        order: &[OrderItem],
         scope: &Scope,
     ) -> Bind<Vec<(Expr, Type)>> {
         let Some(Distinct::On(list)) = &select.distinct else {
             return Ok(Vec::new());
         };
         let expressions = GroupByExpr::Expressions(list.clone(), Vec::new());
-        Ok(binder.group_keys(&expressions, items, scope)?.unwrap_or_default())
+        let on = binder.group_keys(&expressions, items, scope)?.unwrap_or_default();
+        if order.iter().take(on.len()).any(|by| !on.iter().any(|(expr, _)| *expr == by.expr)) {
+            let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+            return Err(SqlError::new("42P10", message).into());
+        }
+        Ok(on)
     }
 
     fn finish_select(&self, plan: LogicalPlan, leaves: &[Vec<Leaf>], selected: Selected, limits: &Limits) -> Bind<Rel> {
@@ -618,12 +912,118 @@ impl<'a> Planner<'a> {
         if !modifiers.is_empty() {
             return refuse(group_by);
         }
-        let grouped_alone =
-            |e: &ast::Expr| matches!(e, ast::Expr::Rollup(_) | ast::Expr::Cube(_) | ast::Expr::GroupingSets(_));
-        if list.iter().any(grouped_alone) {
-            return refuse("ROLLUP, CUBE and GROUPING SETS");
+        if !list.iter().any(super::grouping::is_set) {
+            let keys = binder.group_keys(group_by, items, scope).map_err(as_unsupported)?;
+            return Ok(keys.map(|exprs| Keys { exprs, sets: None }));
         }
-        Ok(binder.group_keys(group_by, items, scope).map_err(as_unsupported)?.map(|exprs| Keys { exprs }))
+        let sets = super::grouping::expanded(list)?;
+        let mut exprs: Vec<(Expr, Type)> = Vec::new();
+        let mut places = Vec::with_capacity(sets.len());
+        for set in sets {
+            let mut in_set = Vec::with_capacity(set.len());
+            for ast in set {
+                let one = GroupByExpr::Expressions(vec![ast], Vec::new());
+                let bound = binder.group_keys(&one, items, scope).map_err(as_unsupported)?.unwrap_or_default();
+                for key in bound {
+                    let at = exprs.iter().position(|known| *known == key).unwrap_or_else(|| {
+                        exprs.push(key);
+                        exprs.len() - 1
+                    });
+                    if !in_set.contains(&at) {
+                        in_set.push(at);
+                    }
+                }
+            }
+            places.push(in_set);
+        }
+        Ok(Some(Keys { exprs, sets: Some(places) }))
+    }
+
+    /// The groups of several sets of keys, one after the other. The columns: keys (null where a set lacks one), aggregates, and what
+    /// `grouping()` says of the set.
+    fn group_sets(
+        &self,
+        plan: LogicalPlan,
+        leaves: &[Vec<Leaf>],
+        keys: &Keys,
+        sets: &[Vec<usize>],
+        aggregates: &[Aggregate],
+        groupings: &[Vec<usize>],
+    ) -> Bind<(LogicalPlan, Vec<Vec<Leaf>>)> {
+        let mut all: Option<LogicalPlan> = None;
+        for set in sets {
+            let exprs: Vec<(Expr, Type)> = set.iter().map(|&at| keys.exprs[at].clone()).collect();
+            let (grouped, columns) = self.group(plan.clone(), leaves, &exprs, aggregates)?;
+            let mut outputs = Vec::new();
+            for (at, (_, ty)) in keys.exprs.iter().enumerate() {
+                let value = match set.iter().position(|own| *own == at) {
+                    Some(place) => columns[0][place].expr.clone(),
+                    None => lit(*ty, &Datum::Null)?,
+                };
+                outputs.push(value.alias(format!("k{at}")));
+            }
+            for at in 0..aggregates.len() {
+                outputs.push(columns[0][set.len() + at].expr.clone().alias(format!("f{at}")));
+            }
+            for (i, asked) in groupings.iter().enumerate() {
+                let bits = asked.iter().fold(0, |bits, key| bits << 1 | i64::from(!set.contains(key)));
+                outputs.push(lit(Type::Int4, &Datum::Int(bits))?.alias(format!("s{i}")));
+            }
+            if outputs.is_empty() {
+                outputs.push(lit(Type::Int4, &Datum::Int(0))?.alias("none"));
+            }
+            let one = df(df(LogicalPlanBuilder::from(grouped).project(outputs))?.build())?;
+            all = Some(match all {
+                None => one,
+                Some(before) => df(df(LogicalPlanBuilder::from(before).union(one))?.build())?,
+            });
+        }
+        let Some(plan) = all else {
+            return refuse("GROUP BY without a set");
+        };
+        let column = |name: String, ty| Leaf::new(DfExpr::Column(DfColumn::new_unqualified(name)), ty);
+        let mut columns: Vec<Leaf> =
+            keys.exprs.iter().enumerate().map(|(at, (_, ty))| column(format!("k{at}"), *ty)).collect();
+        for (at, aggregate) in aggregates.iter().enumerate() {
+            let (_, ty) = self.with_leaves(leaves, |l| fold_of(aggregate, l))?;
+            columns.push(column(format!("f{at}"), ty));
+        }
+        columns.extend((0..groupings.len()).map(|i| column(format!("s{i}"), Type::Int4)));
+        Ok((plan, vec![columns]))
+    }
+
+    /// A subquery beside groups refers to their keys.
+    fn over_keys(&self, pending: &mut Pending, before: &[Vec<Leaf>], keys: &Keys, after: &[Vec<Leaf>]) -> Bind<()> {
+        let mut given = Vec::with_capacity(keys.exprs.len());
+        for (expr, ty) in &keys.exprs {
+            given.push(self.with_leaves(before, |l| l.convert(expr, *ty))?);
+        }
+        let replace = |expr: &mut DfExpr| -> Bind<()> {
+            let taken = std::mem::replace(expr, DfExpr::Literal(ScalarValue::Null, None));
+            let mut loose = None;
+            let replaced = df(taken.transform_down(|e| {
+                if let Some(at) = given.iter().position(|key| *key == e) {
+                    let leaf = after[0][at].expr.clone();
+                    return Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump));
+                }
+                if let DfExpr::Column(column) = &e
+                    && column.relation.is_some()
+                {
+                    loose.get_or_insert_with(|| column.name.clone());
+                }
+                Ok(Transformed::no(e))
+            }))?;
+            *expr = replaced.data;
+            match loose {
+                None => Ok(()),
+                Some(name) => {
+                    let message = format!("subquery uses ungrouped column \"{name}\" from outer query");
+                    Err(SqlError::new("42803", message).into())
+                }
+            }
+        };
+        pending.per_row.slots.iter_mut().try_for_each(|leaf| replace(&mut leaf.expr))?;
+        pending.lefts.iter_mut().try_for_each(|(expr, _)| replace(expr))
     }
 
     /// Groups. Its columns are the keys, then the aggregates, as source 0.
@@ -631,15 +1031,16 @@ impl<'a> Planner<'a> {
         &self,
         plan: LogicalPlan,
         leaves: &[Vec<Leaf>],
-        keys: &Keys,
+        keys: &[(Expr, Type)],
         aggregates: &[Aggregate],
     ) -> Bind<(LogicalPlan, Vec<Vec<Leaf>>)> {
         let mut groups = Vec::new();
         let mut folded = Vec::new();
         let mut columns = Vec::new();
-        for (i, (expr, ty)) in keys.exprs.iter().enumerate() {
+        for (i, (expr, ty)) in keys.iter().enumerate() {
+            comparable(*ty)?;
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
-            let column = if matches!(ty, Type::Numeric { .. }) {
+            let column = if super::compute::Key::shows_more(*ty) {
                 // Of equal numbers that are written differently the first is shown.
                 groups.push(key(value.clone(), *ty).alias(format!("g{i}")));
                 folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("n{i}")));
@@ -749,7 +1150,7 @@ impl<'a> Planner<'a> {
         sources: Vec<Vec<Leaf>>,
         plan: impl FnOnce(&mut Binder<'_>) -> Bind<T>,
     ) -> Bind<T> {
-        self.state.borrow_mut().levels.push(Level { scope: scope.clone(), sources });
+        self.state.borrow_mut().levels.push(Level { scope: scope.clone(), sources, per_row: None });
         let stored = std::mem::take(&mut binder.output_types);
         let planned = plan(binder);
         binder.output_types = stored;
@@ -757,7 +1158,110 @@ impl<'a> Planner<'a> {
         planned
     }
 
+    /// DataFusion joins a correlated subquery as if it had no LIMIT or OFFSET, and as if an aggregate gave no row where there are none.
+    fn note_limits(&self, query: &ast::Query, rel: &Rel) {
+        let limited = query.limit_clause.is_some() || query.fetch.is_some() || rel.at_most_one;
+        if limited && !rel.plan.all_out_ref_exprs().is_empty() {
+            self.is_deep.set(true);
+        }
+    }
+
+    /// A subquery that may run for each row: its plan, and what it refers to, if that is how it runs.
+    fn maybe_per_row(
+        &self,
+        binder: &mut Binder<'_>,
+        query: &ast::Query,
+        scope: &Scope,
+        always: bool,
+    ) -> Bind<(Rel, Option<PerRow>)> {
+        if !self.per_row && !always {
+            return Ok((self.subquery(binder, query, scope)?, None));
+        }
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        let (rel, per_row) = self.per_row_query(binder, scope, sources, |binder| self.query(binder, query))?;
+        let needed = always || !per_row.slots.is_empty();
+        Ok((rel, needed.then_some(per_row)))
+    }
+
+    /// `(a, b) = (SELECT x, y ...)` and `a operator ANY (SELECT ...)`: compared with each row.
+    fn compared_subquery(
+        &self,
+        binder: &mut Binder<'_>,
+        left: &[&ast::Expr],
+        op: BinaryOp,
+        query: &ast::Query,
+        scope: &Scope,
+        (all, single): (bool, bool),
+    ) -> Bind<Bound> {
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, true)?;
+        if rel.columns.len() != left.len() {
+            let what = if rel.columns.len() < left.len() { "few" } else { "many" };
+            return Err(SqlError::new("42601", format!("subquery has too {what} columns")).into());
+        }
+        let mut lefts = Vec::with_capacity(left.len());
+        let mut cells = (Vec::with_capacity(left.len()), Vec::with_capacity(left.len()));
+        for (i, (ast, column)) in left.iter().zip(&rel.columns).enumerate() {
+            let bound = binder.bind(ast, scope)?;
+            let bound = match bound.ty {
+                Some(_) => bound,
+                None => Bound::new(binder.coerce(bound, column.ty, CastContext::Implicit)?, column.ty),
+            };
+            let ty = bound.ty.unwrap_or(Type::Text);
+            let value = self.with_leaves(&sources, |leaves| leaves.convert(&bound.expr, ty))?;
+            lefts.push((value, ty));
+            cells.0.push(Bound::new(Expr::Cell { source: 0, column: i as u16 }, ty));
+            cells.1.push(Bound::new(Expr::Cell { source: 1, column: i as u16 }, column.ty));
+        }
+        let condition = match (left.len(), op) {
+            (1, op) => {
+                let (l, r) = (cells.0.remove(0), cells.1.remove(0));
+                if op.is_comparison() {
+                    binder.compare(op, l, r)?.expr
+                } else {
+                    let operator = BinaryOperator::resolve(op, l.ty, r.ty)?;
+                    let left = Box::new(binder.coerce(l, operator.left, CastContext::Implicit)?);
+                    let right = Box::new(binder.coerce(r, operator.right, CastContext::Implicit)?);
+                    Expr::Binary { operator, left, right }
+                }
+            }
+            (_, op) => binder.bound_rows(cells.0, op, cells.1)?.expr,
+        };
+        let per_row = per_row.expect("it was asked for");
+        self.ask(binder, per_row, lefts, rel.plan, apply::Kind::Quantified { condition, all, single }, Type::Bool)
+    }
+
+    /// `ARRAY(SELECT ...)`.
+    fn array_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, true)?;
+        let of = only_column(&rel)?.ty;
+        let of = if matches!(of, Type::Array(_)) { of } else { crate::value::cast::without_modifier(of) };
+        let per_row = per_row.expect("it was asked for");
+        self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Array(of), Type::array_of(of))
+    }
+
+    /// `grouping(a, b)`: a bit for each key, set where the row's set lacks it.
+    fn grouping(&self, binder: &mut Binder<'_>, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
+        let args = crate::bind::expr::plain_args(&function.args).unwrap_or_default();
+        let mut bound = Vec::with_capacity(args.len());
+        for arg in args {
+            bound.push(binder.bind(arg, scope)?.expr);
+        }
+        let mut state = self.state.borrow_mut();
+        state.groupings.push(bound);
+        let column = (state.groupings.len() - 1) as u16;
+        Ok(Bound::new(Expr::Cell { source: GROUPING, column }, Type::Int4))
+    }
+
     fn scalar_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
+        if self.per_row {
+            let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
+            let ty = only_column(&rel)?.ty;
+            return match per_row {
+                Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty),
+                None => Ok(self.given(DfExpr::ScalarSubquery(subquery_of(rel.plan)), ty)),
+            };
+        }
         let rel = self.subquery(binder, query, scope)?;
         let ty = only_column(&rel)?.ty;
         let column = DfExpr::Column(rel.columns[0].column.clone());
@@ -781,7 +1285,11 @@ impl<'a> Planner<'a> {
 
     fn exists(&self, binder: &mut Binder<'_>, query: &ast::Query, negated: bool, scope: &Scope) -> Bind<Bound> {
         let in_filter = self.state.borrow().in_filter;
-        let rel = self.subquery(binder, query, scope)?;
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
+        if let Some(per_row) = per_row {
+            return self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Exists { negated }, Type::Bool);
+        }
+        self.note_limits(query, &rel);
         if in_filter {
             let exists = DfExpr::Exists(Exists { subquery: subquery_of(rel.plan), negated });
             return Ok(self.given(exists, Type::Bool));
@@ -802,11 +1310,16 @@ impl<'a> Planner<'a> {
         negated: bool,
         scope: &Scope,
     ) -> Bind<Bound> {
-        if !self.state.borrow().in_filter {
-            return refuse("IN (SELECT ...) outside of WHERE and HAVING");
+        let in_filter = self.state.borrow().in_filter;
+        let row = crate::bind::row_items(expr);
+        if !in_filter || row.is_some() || self.per_row {
+            let left = row.unwrap_or_else(|| vec![expr]);
+            let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
+            return self.compared_subquery(binder, &left, op, query, scope, (negated, false));
         }
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         let rel = self.subquery(binder, query, scope)?;
+        self.note_limits(query, &rel);
         let given = only_column(&rel)?.clone();
         let bound = binder.bind(expr, scope)?;
         let operator = BinaryOperator::resolve(BinaryOp::Eq, bound.ty, Some(given.ty))?;
@@ -831,16 +1344,41 @@ impl Beyond for Planner<'_> {
             A::Subquery(query) => self.scalar_subquery(binder, query, scope)?,
             A::Exists { subquery, negated } => self.exists(binder, subquery, *negated, scope)?,
             A::InSubquery { expr, subquery, negated } => self.in_subquery(binder, expr, subquery, *negated, scope)?,
-            A::AnyOp { left, compare_op: B::Eq, right, is_some: _ } => match right.as_ref() {
-                A::Subquery(query) => self.in_subquery(binder, left, query, false, scope)?,
+            A::AnyOp { left, compare_op, right, is_some: _ } => match right.as_ref() {
+                A::Subquery(query) if *compare_op == B::Eq => self.in_subquery(binder, left, query, false, scope)?,
+                A::Subquery(query) => {
+                    let left_parts = crate::bind::row_items(left).unwrap_or_else(|| vec![left]);
+                    let op = quantified_op(compare_op)?;
+                    self.compared_subquery(binder, &left_parts, op, query, scope, (false, false))?
+                }
                 _ => return Ok(None),
             },
-            A::AllOp { left, compare_op: B::NotEq, right } => match right.as_ref() {
-                A::Subquery(query) => self.in_subquery(binder, left, query, true, scope)?,
+            A::AllOp { left, compare_op, right } => match right.as_ref() {
+                A::Subquery(query) if *compare_op == B::NotEq => self.in_subquery(binder, left, query, true, scope)?,
+                A::Subquery(query) => {
+                    let left_parts = crate::bind::row_items(left).unwrap_or_else(|| vec![left]);
+                    let op = quantified_op(compare_op)?;
+                    self.compared_subquery(binder, &left_parts, op, query, scope, (true, false))?
+                }
+                _ => return Ok(None),
+            },
+            A::BinaryOp { left, op, right } => match (crate::bind::row_items(left), right.as_ref()) {
+                (Some(parts), A::Subquery(query)) => {
+                    let op = quantified_op(op)?;
+                    self.compared_subquery(binder, &parts, op, query, scope, (false, true))?
+                }
                 _ => return Ok(None),
             },
             A::Function(function) if function.over.is_some() => self.bind_window(binder, function, scope)?,
-            A::Function(function) => return self.set_output(binder, function, None, scope),
+            A::Function(function) => {
+                let name = function.name.to_string().to_lowercase();
+                let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+                match (&function.args, name) {
+                    (ast::FunctionArguments::Subquery(query), "array") => self.array_subquery(binder, query, scope)?,
+                    (_, "grouping") => self.grouping(binder, function, scope)?,
+                    _ => return self.set_output(binder, function, None, scope),
+                }
+            }
             A::CompoundFieldAccess { root, access_chain } => match field_of(root, access_chain) {
                 Some(FieldOf::Call(function, field)) => {
                     return self.set_output(binder, function, Some(&field), scope);
@@ -854,9 +1392,9 @@ impl Beyond for Planner<'_> {
 
     fn outer_column(&self, names: &[String]) -> Bind<Option<Bound>> {
         let found = {
-            let state = self.state.borrow();
+            let mut state = self.state.borrow_mut();
             let mut found = None;
-            for level in state.levels.iter().rev() {
+            for (depth, level) in state.levels.iter_mut().rev().enumerate() {
                 let looked = match names {
                     [name] => level.scope.column(name),
                     [qualifier, name] => level.scope.qualified(qualifier, name),
@@ -866,6 +1404,18 @@ impl Beyond for Planner<'_> {
                     Ok(column) => {
                         let leaf = level.sources.get(usize::from(column.source));
                         found = leaf.and_then(|s| s.get(usize::from(column.column))).cloned();
+                        if let (Some(leaf), Some(per_row)) = (&found, &mut level.per_row) {
+                            let slot = per_row.slots.iter().position(|known| known.expr == leaf.expr);
+                            let slot = slot.unwrap_or_else(|| {
+                                per_row.slots.push(leaf.clone());
+                                per_row.slots.len() - 1
+                            });
+                            let value = call(OuterValue::new(per_row.id, slot, leaf.ty), Vec::new());
+                            let ty = leaf.ty;
+                            drop(state);
+                            return Ok(Some(self.given(value, ty)));
+                        }
+                        self.is_deep.set(self.is_deep.get() || depth > 0);
                         break;
                     }
                     Err(error) if error.sqlstate == "42702" => return Err(error.into()),
@@ -877,8 +1427,10 @@ impl Beyond for Planner<'_> {
         let Some(leaf) = found else {
             return Ok(None);
         };
+        self.is_correlated.set(true);
         let DfExpr::Column(column) = leaf.expr else {
-            return refuse("a reference to a computed column of an outer query");
+            self.is_deep.set(true);
+            return Ok(Some(self.given(lit(leaf.ty, &Datum::Null)?, leaf.ty)));
         };
         let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(leaf.ty), true);
         Ok(Some(self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty)))
@@ -889,6 +1441,23 @@ impl Beyond for Planner<'_> {
 #[derive(Default)]
 struct Keys {
     exprs: Vec<(Expr, Type)>,
+    /// GROUPING SETS and its like: which keys each set has.
+    sets: Option<Vec<Vec<usize>>>,
+}
+
+/// Which keys the arguments of each `grouping()` are.
+fn grouping_places(groupings: &[Vec<Expr>], keys: &Keys) -> Bind<Vec<Vec<usize>>> {
+    let place = |arg: &Expr| {
+        keys.exprs.iter().position(|(key, _)| key == arg).ok_or_else(|| {
+            let message = "arguments to GROUPING must be grouping expressions of the associated query level";
+            Refusal::Error(SqlError::new("42803", message))
+        })
+    };
+    groupings.iter().map(|args| args.iter().map(place).collect()).collect()
+}
+
+pub(super) fn numbered_name(name: &str, at: usize) -> String {
+    if at == 0 { name.to_owned() } else { format!("{name}_{at}") }
 }
 
 /// A SELECT once its rows are grouped and its window functions are computed.
@@ -947,6 +1516,31 @@ fn asked(column: &Output) -> Option<Type> {
     (!column.untyped).then_some(column.ty)
 }
 
+/// 42883 for values that have no equality.
+fn comparable(ty: Type) -> Bind<()> {
+    match ty {
+        Type::Json => Err(SqlError::new("42883", "could not identify an equality operator for type json").into()),
+        _ => Ok(()),
+    }
+}
+
+fn quantified_op(op: &ast::BinaryOperator) -> Bind<BinaryOp> {
+    use ast::BinaryOperator as B;
+    Ok(match op {
+        B::Eq => BinaryOp::Eq,
+        B::NotEq => BinaryOp::Ne,
+        B::Lt => BinaryOp::Lt,
+        B::LtEq => BinaryOp::Le,
+        B::Gt => BinaryOp::Gt,
+        B::GtEq => BinaryOp::Ge,
+        B::PGLikeMatch => BinaryOp::Like,
+        B::PGNotLikeMatch => BinaryOp::NotLike,
+        B::PGILikeMatch => BinaryOp::ILike,
+        B::PGNotILikeMatch => BinaryOp::NotILike,
+        other => return refuse(format!("{other} with a subquery")),
+    })
+}
+
 /// What the compiled road leaves to another, on this road is not there.
 pub fn as_unsupported(refusal: Refusal) -> Refusal {
     match refusal {
@@ -959,6 +1553,7 @@ fn scope_of(rel: &Rel) -> Scope {
     let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
     Scope {
         sources: vec![ScopeSource { name: String::new(), table: None, columns: columns.collect(), merged: Vec::new() }],
+        first: Vec::new(),
     }
 }
 
@@ -1002,6 +1597,9 @@ pub fn aggregate_call(
     aggregate: &Aggregate,
     leaves: &Leaves<'_>,
 ) -> Result<(Arc<AggregateUDF>, Vec<DfExpr>, Type), SqlError> {
+    if let Some(gathers) = &aggregate.gathered {
+        return gather_call(gathers, aggregate.distinct, leaves);
+    }
     let ty = aggregate.arg.as_ref().map(|(_, ty)| *ty);
     let Some((_, result)) = aggregate.function.types(ty) else {
         return Err(SqlError::new("42883", "no such aggregate for this type"));
@@ -1025,8 +1623,27 @@ pub fn aggregate_call(
         AggregateFunction::BoolOr => bool_or_udaf(),
         AggregateFunction::Sum => fold(Kind::Sum),
         AggregateFunction::Avg => fold(Kind::Average),
+        AggregateFunction::Gathered => unreachable!("invariant: it was taken above"),
     };
     Ok((function, vec![arg], result))
+}
+
+fn gather_call(
+    gathers: &Gathers,
+    distinct: bool,
+    leaves: &Leaves<'_>,
+) -> Result<(Arc<AggregateUDF>, Vec<DfExpr>, Type), SqlError> {
+    let Gathers { signature, args, order } = gathers;
+    let mut exprs = Vec::with_capacity(args.len() + order.len());
+    for (arg, ty) in args.iter().zip(&signature.arguments) {
+        exprs.push(leaves.convert(arg, *ty)?);
+    }
+    for (expr, by) in order {
+        exprs.push(leaves.convert(expr, by.ty)?);
+    }
+    let orders = order.iter().map(|(_, by)| *by).collect();
+    let gather = Gather::new(signature.clone(), orders, distinct, leaves.env.clock.clone());
+    Ok((Arc::new(AggregateUDF::new_from_impl(gather)), exprs, signature.result))
 }
 
 fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type), SqlError> {

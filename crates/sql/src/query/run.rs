@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
@@ -74,7 +75,7 @@ fn worker() -> Result<&'static Worker, SqlError> {
 }
 
 /// Rules, functions and settings of planning, made once.
-fn planning() -> &'static SessionState {
+pub fn planning() -> &'static SessionState {
     static STATE: OnceLock<SessionState> = OnceLock::new();
     STATE.get_or_init(|| {
         let mut config = SessionConfig::new()
@@ -93,7 +94,13 @@ fn planning() -> &'static SessionState {
         let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
         let mut rules = state.physical_optimizers().to_vec();
         rules.insert(0, Arc::new(HideConstants));
-        SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules).build()
+        // It leaves out sort keys that a unique one before them decides, also where the rows of that one were unnested.
+        let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| rule.name() != "eliminate_duplicated_expr";
+        let logical = state.optimizers().iter().filter(wanted).cloned().collect();
+        SessionStateBuilder::new_from_existing(state)
+            .with_optimizer_rules(logical)
+            .with_physical_optimizer_rules(rules)
+            .build()
     })
 }
 
@@ -243,6 +250,11 @@ impl Drop for Query {
         self.stopped.store(true, Ordering::Relaxed);
         self.abort.abort();
     }
+}
+
+/// Whether DataFusion finds a way to run the plan.
+pub fn can_run(plan: &LogicalPlan) -> bool {
+    futures::executor::block_on(planning().create_physical_plan(plan)).is_ok()
 }
 
 /// The plan as EXPLAIN shows it.

@@ -21,9 +21,9 @@ use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::value::Datum;
 use crate::value::cast::CastContext;
 use crate::value::set::SetFunction;
+use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef, ListArray};
 use datafusion::arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -87,6 +87,7 @@ impl Planner<'_> {
         }
         let types: Vec<Option<Type>> = bound.iter().map(|b| b.ty).collect();
         let function = SetFunction::resolve(name, &types)?;
+        binder.uses_clock |= function.arguments.contains(&Type::Timestamptz);
         let mut args = Vec::with_capacity(bound.len());
         for (arg, &ty) in bound.into_iter().zip(&function.arguments) {
             args.push(binder.coerce(arg, ty, CastContext::Implicit)?);
@@ -104,7 +105,7 @@ impl Planner<'_> {
             .iter()
             .map(|&(column, ty)| ScopeColumn {
                 // The one column of a function is called as its source is.
-                name: if only { source.clone() } else { column.to_owned() },
+                name: if only && (alias.is_some() || column != "value") { source.clone() } else { column.to_owned() },
                 ty,
             })
             .collect();
@@ -129,7 +130,7 @@ impl Planner<'_> {
             let mut columns = Vec::new();
             for (at, ty) in of.types().enumerate() {
                 let name = self.unique("set");
-                let list = Listed::new(of.function.clone(), at, ty);
+                let list = Listed::new(of.function.clone(), at, ty, self.env.clock.clone());
                 all.push(self::call(list, args.clone()).alias(name.clone()));
                 let column = DfColumn::new_unqualified(name);
                 columns.push(Leaf::new(DfExpr::Column(column.clone()), ty));
@@ -291,16 +292,17 @@ struct Listed {
     /// Beyond the function's columns: the number of the row.
     column: usize,
     ty: Type,
+    clock: Clock,
     signature: Signature,
 }
 
 impl Listed {
-    fn new(function: SetFunction, column: usize, ty: Type) -> Listed {
+    fn new(function: SetFunction, column: usize, ty: Type, clock: Clock) -> Listed {
         let signature = match function.arguments.len() {
             0 => Signature::nullary(Volatility::Immutable),
             n => Signature::any(n, Volatility::Immutable),
         };
-        Listed { function, column, ty, signature }
+        Listed { function, column, ty, clock, signature }
     }
 
     fn element(&self) -> Arc<Field> {
@@ -345,7 +347,7 @@ impl ScalarUDFImpl for Listed {
         for row in 0..rows {
             values.clear();
             values.extend(columns.iter().map(|column| column.get(row)));
-            let given = self.function.rows(&values).map_err(carried)?;
+            let given = self.function.rows(&values, &self.clock).map_err(carried)?;
             end += self.push(&given, &mut out).map_err(carried)?;
             let offset = i32::try_from(end);
             offsets.push(offset.map_err(|_| carried(SqlError::new("54000", "too many rows of a set at once")))?);

@@ -19,6 +19,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Column as DfColumn;
@@ -64,6 +65,15 @@ impl Window {
             Over::Aggregate(aggregate) => {
                 aggregate.arg.iter_mut().try_for_each(|(expr, _)| f(expr))?;
                 aggregate.filter.iter_mut().try_for_each(f)?;
+                if let Some(gathered) = &mut aggregate.gathered {
+                    let mut done = Ok(());
+                    gathered.each_expr(&mut |expr| {
+                        if done.is_ok() {
+                            done = f(expr);
+                        }
+                    });
+                    done?;
+                }
             }
             Over::Function(_, args) => args.iter_mut().try_for_each(|(expr, _)| f(expr))?,
         }
@@ -175,6 +185,14 @@ impl Planner<'_> {
         scope: &Scope,
     ) -> Bind<(Over, Type)> {
         let name = name.to_string().to_lowercase();
+        if let Some(what) = Gathered::named(&name) {
+            let (args, order, distinct) = binder.gathered_args(what, &name, args, &[], scope)?;
+            if distinct || !order.is_empty() {
+                return refuse("DISTINCT or ORDER BY in the arguments of a window function");
+            }
+            let (aggregate, ty) = binder.gathered_over(what, &name, args, order, false, None)?;
+            return Ok((Over::Aggregate(aggregate), ty));
+        }
         let (mut bound, star) = self.window_args(binder, args, scope)?;
         if let Some(function) = AggregateFunction::named(&name) {
             let arg = bound.pop();
@@ -183,6 +201,18 @@ impl Planner<'_> {
             }
             let arg = arg.map(|a| binder.known(a)).transpose()?;
             let ty = arg.as_ref().and_then(|a| a.ty);
+            if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
+                let what = match function {
+                    AggregateFunction::Sum => Some(Gathered::SumInterval),
+                    AggregateFunction::Avg => Some(Gathered::AvgInterval),
+                    _ => None,
+                };
+                if let Some(what) = what {
+                    let (aggregate, ty) =
+                        binder.gathered_over(what, &name, vec![arg.clone()], Vec::new(), false, None)?;
+                    return Ok((Over::Aggregate(aggregate), ty));
+                }
+            }
             let Some((input, result)) = function.types(ty) else {
                 return Err(no_function(&name).into());
             };
@@ -191,7 +221,10 @@ impl Planner<'_> {
                 (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
                 (None, _) => None,
             };
-            return Ok((Over::Aggregate(Aggregate { function, arg, distinct: false, filter: None }), result));
+            return Ok((
+                Over::Aggregate(Aggregate { function, arg, distinct: false, filter: None, gathered: None }),
+                result,
+            ));
         }
         if star {
             return Err(no_function(&name).into());
@@ -223,6 +256,7 @@ impl Planner<'_> {
     }
 
     fn window_function(&self, binder: &mut Binder<'_>, name: &str, args: Vec<Bound>) -> Bind<(Over, Type)> {
+        let with_default = args.len() == 3;
         let mut args = args.into_iter();
         let first = args.next();
         let (known, ty) = match name {
@@ -249,8 +283,11 @@ impl Planner<'_> {
                     ty
                 } else {
                     let first = binder.known(first)?;
-                    let ty = first.ty.unwrap_or(Type::Text);
-                    bound.push((first.expr, ty));
+                    let mut ty = first.ty.unwrap_or(Type::Text);
+                    if with_default {
+                        ty = crate::value::cast::without_modifier(ty);
+                    }
+                    bound.push((binder.coerce(first, ty, CastContext::Implicit)?, ty));
                     ty
                 }
             }
@@ -263,6 +300,20 @@ impl Planner<'_> {
                 _ => return Err(no_function(name).into()),
             };
             bound.push((binder.coerce(arg, want, CastContext::Implicit)?, want));
+        }
+        let number = |at: usize| match bound.get(at) {
+            Some((Expr::Const(crate::value::Datum::Int(n)), _)) => Some(*n),
+            _ => None,
+        };
+        if known == "ntile" && number(0).is_some_and(|n| n <= 0) {
+            return Err(SqlError::new("22014", "argument of ntile must be greater than zero").into());
+        }
+        if known == "nth_value" && number(1).is_some_and(|n| n <= 0) {
+            return Err(SqlError::new("22016", "argument of nth_value must be greater than zero").into());
+        }
+        if matches!(known, "lag" | "lead") && matches!(bound.get(1), Some((Expr::Const(crate::value::Datum::Null), _)))
+        {
+            return refuse(format!("{known} by NULL rows"));
         }
         if known == "nth_value" && bound.len() != 2 {
             return Err(no_function(name).into());

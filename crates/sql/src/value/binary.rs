@@ -6,9 +6,13 @@
 //! | integers, floats, date, time, timestamps | the field's width |
 //! | numeric | see [`numeric`] |
 //! | uuid | 16 |
+//! | interval | microseconds 8, days 4, months 4 |
+//! | json, jsonb | the text; before that of jsonb a 1 |
+//! | arrays | dimensions, flags, the element's oid, 4 each; each dimension: length and lower bound; each element: length, bytes |
 //! | text types, bytea | as they are |
 
-use super::{Datum, datetime, fault, numeric, text};
+use super::interval::{self, Interval};
+use super::{Datum, array, datetime, fault, json, numeric, text};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
@@ -43,6 +47,10 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
             Datum::Int(in_range(timestamp, valid, "timestamp out of range")?)
         }
         Type::Uuid => Datum::Uuid(u128::from_be_bytes(exactly(bytes)?)),
+        Type::Interval => Datum::Bytes(interval::receive(bytes)?.to_stored()),
+        Type::Json => json::read_json(text::check_text(bytes)?)?,
+        Type::Jsonb => json::receive_jsonb(bytes)?,
+        Type::Array(element) => array::receive(*element, bytes)?,
     })
 }
 
@@ -60,8 +68,14 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
         (Type::Decimal { scale, .. }, Value::Decimal(v)) => numeric::send_decimal(v, scale, out),
         (Type::Numeric { .. }, Value::Bytes(v)) => numeric::send_stored(v, out),
         (Type::Char(n), Value::Bytes(v)) => text::write_padded(n, v, out),
-        (Type::Varchar(_) | Type::Text | Type::Bytea, Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Varchar(_) | Type::Text | Type::Bytea | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::Uuid, Value::Uuid(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        (Type::Interval, Value::Bytes(v)) => interval::send(Interval::from_stored(v), out),
+        (Type::Jsonb, Value::Bytes(v)) => {
+            out.push(1);
+            json::Json::from_stored(v).write(out);
+        }
+        (Type::Array(element), Value::Bytes(v)) => array::send(*element, v, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

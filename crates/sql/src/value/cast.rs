@@ -14,8 +14,12 @@
 //! | timestamptz | | date, time, timestamp | |
 //! | every type | | text types, by its output function | |
 
+use super::array::{Array, array_of};
+use super::interval::Interval;
+use super::json::{self, Json};
 use super::numeric::{self, Numeric, POWERS};
 use super::pgtype::{self, NUMERIC};
+use super::zone::Clock;
 use super::{Datum, datetime, fault, text};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
@@ -84,6 +88,12 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
         (Type::Timestamp, Type::Timestamptz) => Some(Implicit),
         (Type::Timestamp | Type::Timestamptz, Type::Date | Type::Time) => Some(Assignment),
         (Type::Timestamptz, Type::Timestamp) => Some(Assignment),
+        (Type::Time, Type::Interval) => Some(Implicit),
+        (Type::Interval, Type::Time) => Some(Assignment),
+        (Type::Json, Type::Jsonb) | (Type::Jsonb, Type::Json) => Some(Assignment),
+        (Type::Jsonb, Type::Bool) => Some(Explicit),
+        (Type::Jsonb, to) if number_rank(to).is_some() => Some(Explicit),
+        (Type::Array(from), Type::Array(to)) => context(*from, *to),
         _ => None,
     }
 }
@@ -91,6 +101,24 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
 /// Casts a value, applying length and precision of the target. An explicit cast cuts text that is too long; any other
 /// refuses it. That the context allows the cast is the caller's to check; a cast that does not exist is 42846.
 pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<Datum, SqlError> {
+    cast_by(from, value, to, explicit, Clock::UTC)
+}
+
+/// Whether the cast's result depends on the clock.
+pub fn needs_clock(from: Type, to: Type) -> bool {
+    let zoned = |ty| match ty {
+        Type::Array(element) => *element == Type::Timestamptz,
+        ty => ty == Type::Timestamptz,
+    };
+    let moment = |ty| match ty {
+        Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp),
+        ty => matches!(ty, Type::Date | Type::Timestamp),
+    };
+    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to))
+}
+
+/// As [`cast`], by a session's clock.
+pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &Clock) -> Result<Datum, SqlError> {
     if value.is_null() {
         return match context(from, to) {
             Some(_) => Ok(Datum::Null),
@@ -101,13 +129,14 @@ pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<D
         return Ok(Datum::from(*value));
     }
     match to {
-        Type::Text | Type::Varchar(_) | Type::Char(_) => to_text_type(from, value, to, explicit),
+        Type::Text | Type::Varchar(_) | Type::Char(_) => to_text_type(from, value, to, explicit, clock),
         _ if is_text(from) => {
             // The output function's text: a `char` has its blanks again.
             let mut bytes = Vec::new();
-            text::write(from, value, &mut bytes);
-            text::read(to, &bytes)
+            text::write(from, value, clock, &mut bytes);
+            text::read(to, &bytes, clock)
         }
+        _ if from == Type::Jsonb && to != Type::Json => from_jsonb(value, to),
         Type::Int2 | Type::Int4 | Type::Int8 => to_integer(from, value, to),
         Type::Decimal { precision, scale } => match (from, *value) {
             (_, Value::Int(v)) if is_integer(from) => rescale(v.into(), 0, precision, scale),
@@ -129,10 +158,28 @@ pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<D
             _ => Err(no_cast(from, to)),
         },
         Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => match *value {
-            Value::Int(v) => to_datetime(from, v, to),
+            Value::Int(v) => to_datetime(from, v, to, clock),
+            Value::Bytes(v) if from == Type::Interval && to == Type::Time => {
+                Ok(Datum::Int(Interval::from_stored(v).us.rem_euclid(datetime::DAY_US)))
+            }
             _ => Err(no_cast(from, to)),
         },
-        Type::Bytea | Type::Uuid => Err(no_cast(from, to)),
+        Type::Interval => match (from, *value) {
+            (Type::Time, Value::Int(us)) => Ok(Datum::Bytes(Interval::of_us(us).to_stored())),
+            _ => Err(no_cast(from, to)),
+        },
+        Type::Json | Type::Jsonb if matches!(from, Type::Json | Type::Jsonb) => {
+            let mut bytes = Vec::new();
+            text::write(from, value, clock, &mut bytes);
+            text::read(to, &bytes, clock)
+        }
+        Type::Array(element) if matches!(from, Type::Array(_)) => {
+            let Type::Array(own) = from else { unreachable!("the guard looked") };
+            let Array { dimensions, items } = array_of(from, value);
+            let items = items.iter().map(|item| cast_by(*own, &item.as_value(), *element, explicit, clock));
+            Ok(Array { dimensions, items: items.collect::<Result<_, _>>()? }.to_datum(*element))
+        }
+        Type::Bytea | Type::Uuid | Type::Json | Type::Jsonb | Type::Array(_) => Err(no_cast(from, to)),
     }
 }
 
@@ -146,25 +193,41 @@ fn no_cast(from: Type, to: Type) -> SqlError {
     SqlError::new("42846", format!("cannot cast type {from} to {to}"))
 }
 
-fn to_text_type(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<Datum, SqlError> {
+/// A number or boolean out of a document.
+fn from_jsonb(value: &Value<'_>, to: Type) -> Result<Datum, SqlError> {
+    let json = json::json_of(Type::Jsonb, value)?;
+    match (&json, to) {
+        (Json::Bool(v), Type::Bool) => Ok(Datum::Bool(*v)),
+        (Json::Number(number), to) if number_rank(to).is_some() => {
+            cast(NUMERIC, &Value::Bytes(&number.to_stored()), to, true)
+        }
+        _ => {
+            let (of, to) = (json.type_name(), pgtype::name(to));
+            let of = if of == "number" { "numeric" } else { of };
+            Err(SqlError::new("22023", format!("cannot cast jsonb {of} to type {to}")))
+        }
+    }
+}
+
+fn to_text_type(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &Clock) -> Result<Datum, SqlError> {
     let limited = |bytes: &[u8]| text::limit_length(to, bytes, explicit).map(|kept| Datum::Bytes(kept.into()));
     match *value {
         Value::Bytes(bytes) if is_text(from) => limited(bytes),
         _ => {
             let mut bytes = Vec::new();
-            write_as_text(from, value, &mut bytes);
+            write_as_text(from, value, clock, &mut bytes);
             limited(&bytes)
         }
     }
 }
 
 /// Appends what a cast to `text` gives: booleans in full, `char` without its blanks.
-pub(crate) fn write_as_text(from: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_as_text(from: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
     match (from, *value) {
         (Type::Bool, Value::Bool(true)) => out.extend_from_slice(b"true"),
         (Type::Bool, Value::Bool(false)) => out.extend_from_slice(b"false"),
         (Type::Char(_), Value::Bytes(bytes)) => out.extend_from_slice(bytes),
-        _ => text::write(from, value, out),
+        _ => text::write(from, value, clock, out),
     }
 }
 
@@ -252,12 +315,14 @@ pub(crate) fn narrow_float(value: f64) -> Result<f32, SqlError> {
     Ok(narrow)
 }
 
-fn to_datetime(from: Type, value: i64, to: Type) -> Result<Datum, SqlError> {
+fn to_datetime(from: Type, value: i64, to: Type, clock: &Clock) -> Result<Datum, SqlError> {
     let stamps = |ty| matches!(ty, Type::Timestamp | Type::Timestamptz);
+    // A moment is looked at as its local time.
+    let value = if from == Type::Timestamptz { clock.zone.to_local(value) } else { value };
+    let moment = |local: i64| if to == Type::Timestamptz { clock.zone.to_utc(local) } else { local };
     Ok(match (from, to) {
-        // The session's zone is UTC: both count from the same moment.
-        _ if stamps(from) && stamps(to) => Datum::Int(value),
-        (Type::Date, _) if stamps(to) => Datum::Int(date_to_timestamp(value)?),
+        _ if stamps(from) && stamps(to) => Datum::Int(moment(value)),
+        (Type::Date, _) if stamps(to) => Datum::Int(moment(date_to_timestamp(value)?)),
         (_, Type::Date) if stamps(from) => Datum::Int(timestamp_to_date(value)),
         (_, Type::Time) if stamps(from) && !datetime::is_finite(value) => Datum::Null,
         (_, Type::Time) if stamps(from) => Datum::Int(value.rem_euclid(datetime::DAY_US)),
@@ -358,6 +423,7 @@ pub fn without_modifier(ty: Type) -> Type {
         Type::Decimal { .. } | Type::Numeric { .. } => NUMERIC,
         Type::Char(_) => Type::Char(pgtype::UNLIMITED),
         Type::Varchar(_) => Type::Varchar(pgtype::UNLIMITED),
+        Type::Array(element) => Type::array_of(without_modifier(*element)),
         _ => ty,
     }
 }
@@ -369,6 +435,9 @@ pub(crate) enum Category {
     Number,
     Text,
     DateTime,
+    Interval,
+    Array,
+    Json,
     Other,
 }
 
@@ -378,11 +447,14 @@ pub(crate) fn category(ty: Type) -> Category {
         _ if number_rank(ty).is_some() => Category::Number,
         _ if is_text(ty) => Category::Text,
         Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => Category::DateTime,
+        Type::Interval => Category::Interval,
+        Type::Array(_) => Category::Array,
+        Type::Json | Type::Jsonb => Category::Json,
         _ => Category::Other,
     }
 }
 
 /// The type of its category that wins when nothing else decides.
 pub(crate) fn is_preferred(ty: Type) -> bool {
-    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz)
+    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval)
 }

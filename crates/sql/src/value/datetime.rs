@@ -1,7 +1,7 @@
 //! How are dates and times read and written? ISO output; input as PostgreSQL takes it under DateStyle ISO, MDY.
 //!
 //! A date counts days, a timestamp microseconds, since 2000-01-01 in the proleptic Gregorian calendar; `-infinity` and
-//! `infinity` are the least and the greatest number of the field. The session's time zone is UTC.
+//! `infinity` are the least and the greatest number of the field.
 //!
 //! Input passes two stages, as in PostgreSQL, because a field's meaning depends on its neighbours:
 //! 1. the text is cut into fields by their look: `12:30` is a time, `1/2/03` a date, `+02` a zone, `8` a number;
@@ -9,14 +9,16 @@
 
 mod parse;
 
-pub(crate) use parse::{read_date, read_time, read_timestamp};
+pub(crate) use parse::{is_fixed, read_date, read_time, read_timestamp, read_timestamptz, zone_named};
+
+use super::zone::Zone;
 
 /// Days from 1970-01-01 to 2000-01-01.
 pub(crate) const EPOCH_DAYS: i64 = 10_957;
 pub(crate) const DAY_US: i64 = 86_400_000_000;
-const HOUR_US: i64 = 3_600_000_000;
-const MINUTE_US: i64 = 60_000_000;
-const SECOND_US: i64 = 1_000_000;
+pub(crate) const HOUR_US: i64 = 3_600_000_000;
+pub(crate) const MINUTE_US: i64 = 60_000_000;
+pub(crate) const SECOND_US: i64 = 1_000_000;
 
 pub(crate) const DATE_INFINITY: i64 = i32::MAX as i64;
 pub(crate) const DATE_NEGATIVE_INFINITY: i64 = i32::MIN as i64;
@@ -31,6 +33,16 @@ const DATE_END: i64 = 2_145_031_949;
 const TIMESTAMP_MIN: i64 = -211_813_488_000_000_000;
 /// 294277-01-01, midnight: the first moment that is out of range.
 const TIMESTAMP_END: i64 = 9_223_371_331_200_000_000;
+
+/// Microseconds rounded to so many digits of a second.
+pub(crate) fn rounded(us: i64, digits: u32) -> i64 {
+    let unit = 10i64.pow(6u32.saturating_sub(digits));
+    let half = if us < 0 { -(unit / 2) } else { unit / 2 };
+    match us.checked_add(half) {
+        Some(moved) if is_finite(us) => moved / unit * unit,
+        _ => us,
+    }
+}
 
 /// A day of the calendar. Year 0 is 1 BC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,21 +140,39 @@ pub(crate) fn write_time(time: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// `zone`: whether to write the offset, which is always that of UTC.
-pub(crate) fn write_timestamp(timestamp: i64, zone: bool, out: &mut Vec<u8>) {
+/// `zone`: that of a timestamptz, whose local time and offset are written.
+pub(crate) fn write_timestamp(timestamp: i64, zone: Option<&Zone>, out: &mut Vec<u8>) {
     match timestamp {
         INFINITY => return out.extend_from_slice(b"infinity"),
         NEGATIVE_INFINITY => return out.extend_from_slice(b"-infinity"),
         _ => {}
     }
-    let civil = civil_of(timestamp.div_euclid(DAY_US));
+    let local = zone.map_or(timestamp, |zone| zone.to_local(timestamp));
+    let civil = civil_of(local.div_euclid(DAY_US));
     write_civil(civil, out);
     out.push(b' ');
-    write_time(timestamp.rem_euclid(DAY_US), out);
-    if zone {
-        out.extend_from_slice(b"+00");
+    write_time(local.rem_euclid(DAY_US), out);
+    match zone {
+        None => {}
+        Some(Zone::Utc) => out.extend_from_slice(b"+00"),
+        Some(zone) => write_offset(zone.offset_s(timestamp), out),
     }
     write_era(civil, out);
+}
+
+/// `+02`, `-03:30`, `+00:19:32`.
+fn write_offset(offset_s: i64, out: &mut Vec<u8>) {
+    out.push(if offset_s < 0 { b'-' } else { b'+' });
+    let seconds = offset_s.abs();
+    write_two(seconds / 3600, out);
+    if seconds % 3600 != 0 {
+        out.push(b':');
+        write_two(seconds % 3600 / 60, out);
+    }
+    if seconds % 60 != 0 {
+        out.push(b':');
+        write_two(seconds % 60, out);
+    }
 }
 
 fn write_civil(civil: Civil, out: &mut Vec<u8>) {

@@ -10,12 +10,30 @@ use super::cast::{self, Category, category, is_implicit, is_preferred, same_base
 use super::numeric::Numeric;
 use super::operator::{self, BinaryOp, BinaryOperator};
 use super::pgtype::{self, NUMERIC, UNLIMITED};
+use super::zone::Clock;
 use super::{Datum, fault};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
+mod arguments;
+mod array;
 mod calendar;
+mod formatting;
+mod interval;
+pub(crate) mod json;
+mod math;
+mod more;
+mod moment;
+mod regex;
+pub mod rows;
 mod string;
+mod text;
+mod variadic;
+
+use arguments::Arguments;
+pub use variadic::Variadic;
 
 /// What a function computes; the forms for different types share one, `Function::arguments` tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -69,6 +87,12 @@ pub enum FunctionId {
     TrimScale,
     Trunc,
     Upper,
+    /// One of the table of [`more`].
+    More(u16),
+    /// Of any number of arguments.
+    Variadic(Variadic),
+    /// Of arrays of any type.
+    Array(array::ArrayFunction),
 }
 
 /// A function for given argument types.
@@ -177,8 +201,10 @@ impl Function {
         if let Some(function) = resolve_variadic(name, arguments) {
             return Ok(function);
         }
-        let candidates: Vec<&Signature> =
-            SIGNATURES.iter().filter(|s| s.name == name && s.accepts(arguments)).collect();
+        if let Some(resolved) = variadic::resolve(name, arguments).or_else(|| array::resolve(name, arguments)) {
+            return resolved;
+        }
+        let candidates: Vec<&Signature> = overloads(name).filter(|s| s.accepts(arguments)).collect();
         let chosen = if is_interval_open(name, arguments) { candidates } else { choose(candidates, arguments) };
         match chosen.as_slice() {
             [one] => {
@@ -197,14 +223,45 @@ impl Function {
 
     /// Whether any function has this name, whatever its arguments.
     pub fn exists(name: &str) -> bool {
-        matches!(name, "concat" | "concat_ws") || SIGNATURES.iter().any(|s| s.name == name)
+        matches!(name, "concat" | "concat_ws")
+            || overloads(name).next().is_some()
+            || variadic::exists(name)
+            || array::exists(name)
     }
 
     /// Computes; the values have the types of `self.arguments`.
     pub fn call(&self, values: &[Value<'_>]) -> Result<Datum, SqlError> {
+        self.call_by(values, Clock::UTC)
+    }
+
+    /// Whether the result may differ from clock to clock, or from call to call.
+    pub fn needs_clock(&self) -> bool {
+        let zoned = |ty: &Type| match ty {
+            Type::Array(element) => **element == Timestamptz,
+            ty => *ty == Timestamptz,
+        };
+        self.arguments.iter().any(zoned) || zoned(&self.result) || self.is_volatile()
+    }
+
+    /// Whether two calls with the same arguments may differ.
+    pub fn is_volatile(&self) -> bool {
+        matches!(self.id, FunctionId::More(at) if more::entry(at).volatile)
+    }
+
+    /// As [`Self::call`], by a session's clock.
+    pub fn call_by(&self, values: &[Value<'_>], clock: &Clock) -> Result<Datum, SqlError> {
         match self.id {
-            FunctionId::Concat => return Ok(string::concat(&self.arguments, values)),
-            FunctionId::ConcatWs => return Ok(string::concat_ws(&self.arguments, values)),
+            FunctionId::Concat => return Ok(string::concat(&self.arguments, values, clock)),
+            FunctionId::ConcatWs => return Ok(string::concat_ws(&self.arguments, values, clock)),
+            FunctionId::More(at) => {
+                let entry = more::entry(at);
+                if entry.strict && values.iter().any(Value::is_null) {
+                    return Ok(Datum::Null);
+                }
+                return (entry.run)(&self.given(values, clock));
+            }
+            FunctionId::Variadic(which) => return which.call(&self.given(values, clock)),
+            FunctionId::Array(which) => return which.call(&self.given(values, clock)),
             _ if values.iter().any(Value::is_null) => return Ok(Datum::Null),
             _ => {}
         }
@@ -215,10 +272,14 @@ impl Function {
             (Some(Type::Float8 | Type::Float4), [Value::Float(first), rest @ ..]) => self.call_float(*first, rest),
             (Some(Int2 | Int4 | Int8), [Value::Int(_), ..]) => self.call_integer(values),
             (Some(Type::Decimal { .. }), [Value::Decimal(first)]) => Ok(Datum::Decimal(first.abs())),
-            _ if calendar::is_own(self.id) => calendar::call(self, values),
+            _ if calendar::is_own(self.id) => calendar::call(self, values, clock),
             (None, _) => Ok(Datum::Float(std::f64::consts::PI)),
             _ => string::call(self, values),
         }
+    }
+
+    fn given<'a>(&'a self, values: &'a [Value<'a>], clock: &'a Clock) -> Arguments<'a> {
+        Arguments { values, types: &self.arguments, result: self.result, clock }
     }
 
     fn call_numeric(&self, first: &Numeric, rest: &[Value<'_>]) -> Result<Datum, SqlError> {
@@ -384,6 +445,18 @@ fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec
     left
 }
 
+/// Every overload of a name, in the order of the tables.
+fn overloads(name: &str) -> impl Iterator<Item = &'static Signature> {
+    static BY_NAME: LazyLock<HashMap<&'static str, Vec<&'static Signature>>> = LazyLock::new(|| {
+        let mut by_name: HashMap<&'static str, Vec<&'static Signature>> = HashMap::new();
+        for signature in SIGNATURES.iter().chain(more::signatures()) {
+            by_name.entry(signature.name).or_default().push(signature);
+        }
+        by_name
+    });
+    BY_NAME.get(name).into_iter().flatten().copied()
+}
+
 /// PostgreSQL could also take an interval here, so it does not choose for an untyped literal.
 fn is_interval_open(name: &str, arguments: &[Option<Type>]) -> bool {
     matches!(name, "date_part" | "date_trunc" | "extract") && matches!(arguments, [_, None])
@@ -407,6 +480,9 @@ fn resolve_variadic(name: &str, arguments: &[Option<Type>]) -> Option<Function> 
 
 fn unresolved(sqlstate: &'static str, name: &str, arguments: &[Option<Type>], what: &str, hint: &str) -> SqlError {
     let types: Vec<&str> = arguments.iter().map(|a| a.map_or("unknown", pgtype::name)).collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        return operator_unresolved(sqlstate, name, &types, what);
+    }
     let types = types.join(", ");
     let mut error = SqlError::new(sqlstate, format!("function {name}({types}) {what}"));
     let hint = match sqlstate {
@@ -415,6 +491,16 @@ fn unresolved(sqlstate: &'static str, name: &str, arguments: &[Option<Type>], wh
     };
     error.hint = Some(format!("{hint} You might need to add explicit type casts."));
     error
+}
+
+fn operator_unresolved(sqlstate: &'static str, name: &str, types: &[&str], what: &str) -> SqlError {
+    let shown = match types {
+        [left, right] => format!("{left} {name} {right}"),
+        [one] => format!("{name} {one}"),
+        _ => name.to_owned(),
+    };
+    SqlError::new(sqlstate, format!("operator {what}: {shown}"))
+        .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
 }
 
 fn exp(x: f64) -> Result<f64, SqlError> {

@@ -1,24 +1,32 @@
 //! How are values written and computed? Text and binary forms as PostgreSQL has them, casts, arithmetic.
 
+pub mod aggregate;
+mod array;
 mod binary;
 pub mod cast;
 mod datetime;
 mod fault;
 mod float;
 pub mod function;
+pub(crate) mod interval;
+mod json;
 pub mod numeric;
 pub mod operator;
+mod ordered;
 pub mod pattern;
 pub mod pgtype;
 pub mod search;
 pub mod set;
 mod text;
+pub mod zone;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use datetime::is_fixed;
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;
+pub use zone::{Clock, Zone};
 
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
@@ -77,9 +85,33 @@ pub fn check_text(bytes: &[u8]) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// The elements of a stored array.
+pub fn array_items(element: Type, stored: &[u8]) -> Vec<Datum> {
+    array::Array::from_stored(element, stored).items
+}
+
+/// An array of one dimension.
+pub fn array_datum(element: Type, items: Vec<Datum>) -> Datum {
+    array::Array::of(items).to_datum(element)
+}
+
+/// One array of arrays.
+pub fn nested_arrays(element: Type, items: Vec<Datum>) -> Result<Datum, SqlError> {
+    let parts = items.iter().filter_map(|item| match item {
+        Datum::Bytes(stored) => Some(array::Array::from_stored(element, stored)),
+        _ => None,
+    });
+    Ok(array::Array::nested(parts.collect())?.to_datum(element))
+}
+
 /// Reads PostgreSQL's text form (input function of the type).
 pub fn from_text(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
-    text::read(ty, text)
+    text::read(ty, text, Clock::UTC)
+}
+
+/// As [`from_text`], by a session's clock.
+pub fn from_text_by(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
+    text::read(ty, text, clock)
 }
 
 /// Reads PostgreSQL's binary form (receive function of the type).
@@ -89,7 +121,12 @@ pub fn from_binary(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
 
 /// Appends PostgreSQL's text form. The value is not null.
 pub fn to_text(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    text::write(ty, value, out)
+    text::write(ty, value, Clock::UTC, out)
+}
+
+/// As [`to_text`], by a session's clock.
+pub fn to_text_by(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
+    text::write(ty, value, clock, out)
 }
 
 /// Appends PostgreSQL's binary form. The value is not null.

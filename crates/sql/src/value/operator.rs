@@ -13,6 +13,7 @@
 use super::cast::{self, is_float, is_integer, is_numeric, is_text, number_rank};
 use super::numeric::{Numeric, POWERS};
 use super::pgtype::{self, DECIMAL_DIGITS_MAX, NUMERIC};
+use super::zone::Clock;
 use super::{Datum, datetime, fault, pattern, text};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
@@ -176,8 +177,8 @@ impl BinaryOperator {
             (Kernel::TimeWith, Value::Int(time), Value::Int(moment)) => self.with_time(self.right, moment, time),
             (Kernel::Concat, _, _) => {
                 let mut out = Vec::new();
-                cast::write_as_text(self.left, left, &mut out);
-                cast::write_as_text(self.right, right, &mut out);
+                cast::write_as_text(self.left, left, Clock::UTC, &mut out);
+                cast::write_as_text(self.right, right, Clock::UTC, &mut out);
                 Ok(Datum::Bytes(out.into()))
             }
             (Kernel::ConcatBytes, Value::Bytes(a), Value::Bytes(b)) => Ok(Datum::Bytes([a, b].concat().into())),
@@ -360,8 +361,6 @@ struct Resolved {
 enum Refusal {
     DoesNotExist,
     NotUnique,
-    /// The result would be an interval.
-    Interval,
 }
 
 type Resolution = Result<Resolved, Refusal>;
@@ -379,9 +378,6 @@ impl Refusal {
                 SqlError::new("42725", format!("operator is not unique: {operator}")),
                 "Could not choose a best candidate operator. You might need to add explicit type casts.",
             ),
-            Refusal::Interval => {
-                return fault::feature(format!("type interval is not supported: {operator}"));
-            }
         };
         error.hint = Some(hint.to_owned());
         error
@@ -467,17 +463,6 @@ fn resolve_datetime(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Re
         (BinaryOp::Add, Some(Time), Some(moment @ (Date | Timestamp | Timestamptz))) => {
             resolved(Time, moment, stamped(moment), Kernel::TimeWith)
         }
-        (BinaryOp::Add, Some(Time | Timestamp | Timestamptz), None)
-        | (BinaryOp::Add, None, Some(Time | Timestamp | Timestamptz))
-        | (BinaryOp::Sub, Some(Time), Some(Time) | None)
-        | (BinaryOp::Sub, None, Some(Time)) => Err(Refusal::Interval),
-        (BinaryOp::Sub, Some(Date | Timestamp | Timestamptz) | None, Some(Date | Timestamp | Timestamptz))
-        | (BinaryOp::Sub, Some(Timestamp | Timestamptz), None) => Err(Refusal::Interval),
-        (BinaryOp::Mul | BinaryOp::Div, Some(Time), Some(number)) | (BinaryOp::Mul, Some(number), Some(Time))
-            if number_rank(number).is_some() =>
-        {
-            Err(Refusal::Interval)
-        }
         _ => Err(Refusal::DoesNotExist),
     }
 }
@@ -553,6 +538,9 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         Some((a, _)) if right.is_none() && matches!(a, Type::Varchar(_)) => (a, Type::Text),
         Some(pair) => pair,
     };
+    if a == Type::Json || b == Type::Json {
+        return Err(Refusal::DoesNotExist);
+    }
     let comparison = if number_rank(a).is_some() && number_rank(b).is_some() {
         if is_float(a) || is_float(b) {
             Comparison::Float

@@ -64,12 +64,46 @@ pub fn describe(ty: Type) -> PgType {
         Type::Timestamptz => (1184, 8),
         Type::Decimal { .. } | Type::Numeric { .. } => (1700, -1),
         Type::Uuid => (2950, 16),
+        Type::Interval => (1186, 16),
+        Type::Json => (114, -1),
+        Type::Jsonb => (3802, -1),
+        Type::Array(element) => (array_oid(*element), -1),
     };
     PgType { oid, length, modifier: modifier(ty) }
 }
 
+/// Oids of arrays, by their elements'.
+const ARRAYS: [(u32, u32); 19] = [
+    (16, 1000),
+    (17, 1001),
+    (20, 1016),
+    (21, 1005),
+    (23, 1007),
+    (25, 1009),
+    (114, 199),
+    (700, 1021),
+    (701, 1022),
+    (1042, 1014),
+    (1043, 1015),
+    (1082, 1182),
+    (1083, 1183),
+    (1114, 1115),
+    (1184, 1185),
+    (1186, 1187),
+    (1700, 1231),
+    (2950, 2951),
+    (3802, 3807),
+];
+
+fn array_oid(element: Type) -> u32 {
+    let oid = describe(element).oid;
+    let found = ARRAYS.iter().find(|(own, _)| *own == oid);
+    found.map(|(_, array)| *array).expect("every scalar type has arrays")
+}
+
 fn modifier(ty: Type) -> i32 {
     match ty {
+        Type::Array(element) => modifier(*element),
         Type::Char(n) | Type::Varchar(n) if n <= LENGTH_MAX => n as i32 + 4,
         Type::Decimal { precision, scale } => numeric_modifier(precision.into(), scale.into()),
         Type::Numeric { typmod: Some((precision, scale)) } => numeric_modifier(precision, scale),
@@ -106,7 +140,13 @@ pub fn from_oid(oid: u32, modifier: i32) -> Option<Type> {
             numeric((packed >> 16) as u16, scale as i16)
         }
         2950 => Type::Uuid,
-        _ => return None,
+        1186 => Type::Interval,
+        114 => Type::Json,
+        3802 => Type::Jsonb,
+        other => {
+            let (element, _) = ARRAYS.iter().find(|(_, array)| *array == other)?;
+            Type::array_of(from_oid(*element, modifier)?)
+        }
     })
 }
 
@@ -129,6 +169,34 @@ pub fn name(ty: Type) -> &'static str {
         Type::Timestamp => "timestamp without time zone",
         Type::Timestamptz => "timestamp with time zone",
         Type::Uuid => "uuid",
+        Type::Interval => "interval",
+        Type::Json => "json",
+        Type::Jsonb => "jsonb",
+        Type::Array(element) => array_name(*element),
+    }
+}
+
+fn array_name(element: Type) -> &'static str {
+    match element {
+        Type::Bool => "boolean[]",
+        Type::Int2 => "smallint[]",
+        Type::Int4 => "integer[]",
+        Type::Int8 => "bigint[]",
+        Type::Float4 => "real[]",
+        Type::Float8 => "double precision[]",
+        Type::Decimal { .. } | Type::Numeric { .. } => "numeric[]",
+        Type::Char(_) => "character[]",
+        Type::Varchar(_) => "character varying[]",
+        Type::Text | Type::Array(_) => "text[]",
+        Type::Bytea => "bytea[]",
+        Type::Date => "date[]",
+        Type::Time => "time without time zone[]",
+        Type::Timestamp => "timestamp without time zone[]",
+        Type::Timestamptz => "timestamp with time zone[]",
+        Type::Uuid => "uuid[]",
+        Type::Interval => "interval[]",
+        Type::Json => "json[]",
+        Type::Jsonb => "jsonb[]",
     }
 }
 
@@ -140,6 +208,7 @@ pub fn format_type(ty: Type) -> String {
         Type::Char(_) => "bpchar".to_owned(),
         Type::Decimal { precision, scale } => format!("{name}({precision},{scale})"),
         Type::Numeric { typmod: Some((precision, scale)) } => format!("{name}({precision},{scale})"),
+        Type::Array(element) => format!("{}[]", format_type(*element)),
         _ => name.to_owned(),
     }
 }
@@ -173,6 +242,11 @@ mod tests {
             Type::Timestamp,
             Type::Timestamptz,
             Type::Uuid,
+            Type::Interval,
+            Type::Json,
+            Type::Jsonb,
+            Type::array_of(Type::Varchar(3)),
+            Type::array_of(numeric(12, 2)),
         ];
         for ty in types {
             let wire = describe(ty);

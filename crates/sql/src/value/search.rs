@@ -44,9 +44,7 @@ pub fn place(from: Type, value: &Value<'_>, column: Type) -> Option<Place> {
         Type::Float4 => among_floats4(cast::to_f64(from, value)?.ok()?),
         Type::Text | Type::Varchar(_) | Type::Char(_) => among_texts(from, value, column),
         Type::Date | Type::Timestamp | Type::Timestamptz => among_moments(from, value, column),
-        Type::Bool | Type::Bytea | Type::Time | Type::Uuid => {
-            cast::same_base(from, column).then(|| Place::At(Datum::from(*value)))
-        }
+        _ => cast::same_base(from, column).then(|| Place::At(Datum::from(*value))),
     }
 }
 

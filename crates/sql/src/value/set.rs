@@ -4,24 +4,27 @@
 //! |---|---|
 //! | generate_series(from, to [, by]) of integer, bigint, numeric | the numbers |
 //! | string_to_table(text, delimiter [, null]) | the parts |
+//! | series of timestamps, unnest, regexp_matches, json_each and the like | [`super::function::rows`] |
 //!
 //! NULL for an argument gives no rows, `string_to_table`'s delimiter and null string excepted. A call's rows are made at once: who may
 //! ask for billions of them (a generate_series of constants in FROM) is served by a stream elsewhere.
 
-use super::Datum;
+use super::function::rows::RowFunction;
 use super::numeric::Numeric;
 use super::pgtype::{NUMERIC, name as type_name};
+use super::{Clock, Datum};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
 /// Rows of one call, at most: beyond, it is refused before memory is.
 const ROWS_MAX: usize = 10_000_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum SetId {
     SeriesOfIntegers,
     SeriesOfNumerics,
     StringToTable,
+    More(RowFunction),
 }
 
 /// A set-returning function for given argument types.
@@ -37,12 +40,13 @@ pub struct SetFunction {
 impl SetFunction {
     /// Whether any set-returning function has this name.
     pub fn exists(name: &str) -> bool {
-        matches!(name, "generate_series" | "string_to_table")
+        RowFunction::exists(name)
     }
 
     /// The fields of its rows, where a row is a value of its own; the others give plain values.
-    pub fn fields(_name: &str) -> Option<&'static [&'static str]> {
-        None
+    pub fn fields(name: &str) -> Option<&'static [&'static str]> {
+        let of_pairs = matches!(name, "json_each" | "jsonb_each" | "json_each_text" | "jsonb_each_text");
+        of_pairs.then_some(["key", "value"].as_slice())
     }
 
     /// Finds the function (its name in lower case) for argument types; `None` is the type of an untyped literal.
@@ -56,6 +60,12 @@ impl SetFunction {
             }),
             _ => None,
         };
+        if found.is_none() && RowFunction::exists(name) {
+            let function = RowFunction::resolve(name, arguments)?;
+            let named = |(own, ty): &(Option<&'static str>, Type)| (own.unwrap_or("unnest"), *ty);
+            let columns = function.columns.iter().map(named).collect();
+            return Ok(SetFunction { arguments: function.arguments.to_vec(), columns, id: SetId::More(function) });
+        }
         found.ok_or_else(|| {
             let shown: Vec<&str> = arguments.iter().map(|ty| ty.map_or("unknown", type_name)).collect();
             SqlError::new("42883", format!("function {name}({}) does not exist", shown.join(", "))).with_hint(
@@ -65,11 +75,12 @@ impl SetFunction {
     }
 
     /// The rows of a call: for each of them one value per column, one after the other.
-    pub fn rows(&self, args: &[Value<'_>]) -> Result<Vec<Datum>, SqlError> {
-        match self.id {
+    pub fn rows(&self, args: &[Value<'_>], clock: &Clock) -> Result<Vec<Datum>, SqlError> {
+        match &self.id {
             SetId::SeriesOfIntegers => integers(args, self.columns[0].1),
             SetId::SeriesOfNumerics => numerics(args),
             SetId::StringToTable => parts(args),
+            SetId::More(function) => Ok(function.rows(args, clock)?.into_iter().flatten().collect()),
         }
     }
 }

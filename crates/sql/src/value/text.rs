@@ -2,12 +2,14 @@
 //!
 //! Output appends to the caller's buffer and allocates nothing for integers, decimals, text, dates and times.
 
-use super::{Datum, datetime, fault, float, numeric, pgtype};
+use super::interval::Interval;
+use super::zone::Clock;
+use super::{Datum, array, datetime, fault, float, interval, json, numeric, pgtype};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
 /// The input function: white space around numbers is skipped, length and precision of the type are applied.
-pub(crate) fn read(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
+pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
     Ok(match ty {
         Type::Bool => Datum::Bool(read_bool(text)?),
         Type::Int2 => Datum::Int(read_int(text, i16::MIN.into(), "smallint")?),
@@ -21,16 +23,20 @@ pub(crate) fn read(ty: Type, text: &[u8]) -> Result<Datum, SqlError> {
             Datum::Bytes(limit_length(ty, check_text(text)?, false)?.into())
         }
         Type::Bytea => Datum::Bytes(read_bytea(text)?),
-        Type::Date => Datum::Int(datetime::read_date(text)?),
+        Type::Date => Datum::Int(datetime::read_date(text, clock)?),
         Type::Time => Datum::Int(datetime::read_time(text)?),
-        Type::Timestamp => Datum::Int(datetime::read_timestamp(text, false)?),
-        Type::Timestamptz => Datum::Int(datetime::read_timestamp(text, true)?),
+        Type::Timestamp => Datum::Int(datetime::read_timestamp(text, clock)?),
+        Type::Timestamptz => Datum::Int(datetime::read_timestamptz(text, clock)?),
         Type::Uuid => Datum::Uuid(read_uuid(text)?),
+        Type::Interval => Datum::Bytes(interval::read(check_text(text)?, None)?.to_stored()),
+        Type::Json => json::read_json(check_text(text)?)?,
+        Type::Jsonb => json::read_jsonb(check_text(text)?)?,
+        Type::Array(element) => array::read(*element, check_text(text)?, clock)?,
     })
 }
 
 /// The output function. The value has the type's form and is not null.
-pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
     match (ty, *value) {
         (Type::Bool, Value::Bool(v)) => out.push(if v { b't' } else { b'f' }),
         (Type::Int2 | Type::Int4 | Type::Int8, Value::Int(v)) => write_int(v, out),
@@ -39,13 +45,16 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
         (Type::Decimal { scale, .. }, Value::Decimal(v)) => numeric::write_decimal(v, scale, out),
         (Type::Numeric { .. }, Value::Bytes(v)) => numeric::write_stored(v, out),
         (Type::Char(n), Value::Bytes(v)) => write_padded(n, v, out),
-        (Type::Varchar(_) | Type::Text, Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Varchar(_) | Type::Text | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::Bytea, Value::Bytes(v)) => write_bytea(v, out),
         (Type::Date, Value::Int(v)) => datetime::write_date(v, out),
         (Type::Time, Value::Int(v)) => datetime::write_time(v, out),
-        (Type::Timestamp, Value::Int(v)) => datetime::write_timestamp(v, false, out),
-        (Type::Timestamptz, Value::Int(v)) => datetime::write_timestamp(v, true, out),
+        (Type::Timestamp, Value::Int(v)) => datetime::write_timestamp(v, None, out),
+        (Type::Timestamptz, Value::Int(v)) => datetime::write_timestamp(v, Some(&clock.zone), out),
         (Type::Uuid, Value::Uuid(v)) => write_uuid(v, out),
+        (Type::Interval, Value::Bytes(v)) => Interval::from_stored(v).write(out),
+        (Type::Jsonb, Value::Bytes(v)) => json::Json::from_stored(v).write(out),
+        (Type::Array(element), Value::Bytes(v)) => array::write(*element, v, clock, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::error::SqlError;
 use crate::value::fault;
 use crate::value::text::is_space;
+use crate::value::zone::Clock;
 
 /// Which parts of a date and time have been met.
 const YEAR: u8 = 1;
@@ -30,8 +31,6 @@ enum Refusal {
     FieldOrder,
     ZoneRange,
     UnknownZone(String),
-    /// `now` and its like need a session's clock.
-    NeedsClock(String),
 }
 
 type Parsed<T> = Result<T, Refusal>;
@@ -53,9 +52,10 @@ struct FieldText {
 }
 
 /// Reads a `date`: days since 2000-01-01.
-pub(crate) fn read_date(text: &[u8]) -> Result<i64, SqlError> {
+pub(crate) fn read_date(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
     let moment = parse(text, false).map_err(|r| refuse(r, "date", text))?;
     let days = match moment {
+        Moment::Clock(shift_days) => shown(clock).div_euclid(DAY_US) + shift_days.unwrap_or(0),
         Moment::Infinity => return Ok(DATE_INFINITY),
         Moment::NegativeInfinity => return Ok(DATE_NEGATIVE_INFINITY),
         Moment::Epoch => -EPOCH_DAYS,
@@ -75,20 +75,57 @@ pub(crate) fn read_time(text: &[u8]) -> Result<i64, SqlError> {
     }
 }
 
-/// Reads a `timestamp`, which ignores a zone, or a `timestamptz`: microseconds since 2000-01-01.
-pub(crate) fn read_timestamp(text: &[u8], zoned: bool) -> Result<i64, SqlError> {
+/// Reads a `timestamp`, which ignores a zone: microseconds since 2000-01-01.
+pub(crate) fn read_timestamp(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
+    read_moment(text, false, clock)
+}
+
+/// Reads a `timestamptz`; without a zone of its own it is a local time of the clock's.
+pub(crate) fn read_timestamptz(text: &[u8], clock: &Clock) -> Result<i64, SqlError> {
+    read_moment(text, true, clock)
+}
+
+/// Whether a date or timestamp means the same by every clock.
+pub(crate) fn is_fixed(text: &[u8], zoned: bool) -> bool {
+    match parse(text, false) {
+        Ok(Moment::Clock(_)) => false,
+        Ok(Moment::At { zone: Told::No, .. }) => !zoned,
+        _ => true,
+    }
+}
+
+/// The local time that a clock shows.
+fn shown(clock: &Clock) -> i64 {
+    clock.zone.to_local(clock.now)
+}
+
+/// A zone by name, or by an abbreviation in use.
+pub(crate) fn zone_named(name: &str) -> Result<Zone, SqlError> {
+    if let Some(Word::Zone(hours, minutes)) = zone_of(&name.to_ascii_lowercase()) {
+        return Ok(Zone::east(hours * 3600 + minutes * 60));
+    }
+    Zone::named(name).ok_or_else(|| crate::value::zone::unknown(name))
+}
+
+fn read_moment(text: &[u8], zoned: bool, clock: &Clock) -> Result<i64, SqlError> {
     let name = if zoned { "timestamp with time zone" } else { "timestamp" };
-    let (days, time, offset) = match parse(text, false).map_err(|r| refuse(r, name, text))? {
+    let (days, time, told) = match parse(text, false).map_err(|r| refuse(r, name, text))? {
+        Moment::Clock(None) if zoned => return Ok(clock.now),
+        Moment::Clock(None) => return Ok(shown(clock)),
+        Moment::Clock(Some(days)) => (shown(clock).div_euclid(DAY_US) + days, 0, Told::No),
         Moment::Infinity => return Ok(INFINITY),
         Moment::NegativeInfinity => return Ok(NEGATIVE_INFINITY),
-        Moment::Epoch => (-EPOCH_DAYS, 0, 0),
-        Moment::At { days, time, offset } => (days, time, if zoned { offset } else { 0 }),
+        Moment::Epoch => (-EPOCH_DAYS, 0, Told::Offset(0)),
+        Moment::At { days, time, zone } => (days, time, zone),
     };
-    days.checked_mul(DAY_US)
-        .and_then(|us| us.checked_add(time))
-        .and_then(|us| us.checked_sub(offset))
-        .filter(|us| timestamp_in_range(*us))
-        .ok_or_else(|| fault::quoted("22008", "timestamp out of range", text))
+    let local = days.checked_mul(DAY_US).and_then(|us| us.checked_add(time));
+    let moment = local.and_then(|local| match told {
+        _ if !zoned => Some(local),
+        Told::Offset(offset) => local.checked_sub(offset),
+        Told::Zone(own) => Some(own.to_utc(local)),
+        Told::No => Some(clock.zone.to_utc(local)),
+    });
+    moment.filter(|us| timestamp_in_range(*us)).ok_or_else(|| fault::quoted("22008", "timestamp out of range", text))
 }
 
 fn refuse(refusal: Refusal, type_name: &str, text: &[u8]) -> SqlError {
@@ -103,7 +140,6 @@ fn refuse(refusal: Refusal, type_name: &str, text: &[u8]) -> SqlError {
         }
         Refusal::ZoneRange => fault::quoted("22009", "time zone displacement out of range", text),
         Refusal::UnknownZone(zone) => SqlError::new("22023", format!("time zone \"{zone}\" not recognized")),
-        Refusal::NeedsClock(word) => fault::feature(format!("date/time value \"{word}\" is not supported")),
     }
 }
 
@@ -112,13 +148,23 @@ enum Moment {
     Infinity,
     NegativeInfinity,
     Epoch,
+    /// Now, or midnight some days from today.
+    Clock(Option<i64>),
     At {
         days: i64,
         /// Microseconds, up to 24 hours.
         time: i64,
-        /// Microseconds east of Greenwich.
-        offset: i64,
+        zone: Told,
     },
+}
+
+/// Which zone a text names.
+#[derive(Clone, Debug)]
+enum Told {
+    No,
+    /// Microseconds east of Greenwich.
+    Offset(i64),
+    Zone(Zone),
 }
 
 fn parse(text: &[u8], time_only: bool) -> Parsed<Moment> {
@@ -128,6 +174,10 @@ fn parse(text: &[u8], time_only: bool) -> Parsed<Moment> {
             "infinity" => return Ok(Moment::Infinity),
             "-infinity" => return Ok(Moment::NegativeInfinity),
             "epoch" => return Ok(Moment::Epoch),
+            "now" => return Ok(Moment::Clock(None)),
+            "today" => return Ok(Moment::Clock(Some(0))),
+            "tomorrow" => return Ok(Moment::Clock(Some(1))),
+            "yesterday" => return Ok(Moment::Clock(Some(-1))),
             _ => {}
         }
     }
@@ -269,7 +319,6 @@ enum Word {
     Ignored,
     /// Midnight in Greenwich.
     AllBalls,
-    NeedsClock,
 }
 
 const MONTHS: [&str; 12] = [
@@ -308,7 +357,6 @@ impl Word {
             "j" | "jd" | "julian" => Word::Julian,
             "at" | "on" => Word::Ignored,
             "allballs" => Word::AllBalls,
-            "now" | "today" | "tomorrow" | "yesterday" => Word::NeedsClock,
             zone => return zone_of(zone),
         })
     }
@@ -355,6 +403,7 @@ struct Reading {
     half: Option<Word>,
     bc: bool,
     offset: i64,
+    zone: Option<Zone>,
     julian: Option<i64>,
     /// The last field was `t` or `j`, which tells what the next number is.
     prefix: Option<Word>,
@@ -376,6 +425,7 @@ impl Reading {
             half: None,
             bc: false,
             offset: 0,
+            zone: None,
             julian: None,
             prefix: None,
         }
@@ -427,11 +477,9 @@ impl Reading {
     }
 
     fn zone_name(&mut self, text: &str) -> Parsed<()> {
-        if !matches!(text, "etc/utc" | "etc/gmt" | "etc/uct" | "etc/zulu") {
-            return Err(Refusal::UnknownZone(text.to_owned()));
-        }
+        let zone = Zone::named(text).ok_or_else(|| Refusal::UnknownZone(text.to_owned()))?;
         self.add(ZONE)?;
-        self.offset = 0;
+        self.zone = Some(zone);
         Ok(())
     }
 
@@ -465,7 +513,6 @@ impl Reading {
             }
             Word::Julian => self.prefix = Some(word),
             Word::AllBalls => self.add(TIME | ZONE)?,
-            Word::NeedsClock => return Err(Refusal::NeedsClock(text.to_owned())),
         }
         Ok(())
     }
@@ -666,7 +713,7 @@ impl Reading {
             if !self.has(TIME) {
                 return Err(Refusal::Format);
             }
-            return Ok(Moment::At { days: 0, time, offset: 0 });
+            return Ok(Moment::At { days: 0, time, zone: Told::No });
         }
         if !self.has(DATE) || self.prefix.is_some() {
             return Err(Refusal::Format);
@@ -675,7 +722,12 @@ impl Reading {
             Some(days) => days,
             None => self.days()?,
         };
-        Ok(Moment::At { days, time, offset: self.offset })
+        let zone = match self.zone.take() {
+            Some(zone) => Told::Zone(zone),
+            None if self.has(ZONE) => Told::Offset(self.offset),
+            None => Told::No,
+        };
+        Ok(Moment::At { days, time, zone })
     }
 
     fn time_of_day(&self) -> Parsed<i64> {

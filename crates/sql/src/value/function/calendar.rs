@@ -1,9 +1,11 @@
-//! Functions of dates and times: fields and truncation. The session's time zone is UTC.
+//! Functions of dates and times: fields and truncation. A timestamptz is looked at as the clock's local time.
 
 use super::{Function, FunctionId};
 use crate::error::SqlError;
 use crate::value::datetime::{self, Civil, DAY_US, EPOCH_DAYS, INFINITY, NEGATIVE_INFINITY, civil_of, days_of};
+use crate::value::interval::Interval;
 use crate::value::numeric::Numeric;
+use crate::value::zone::{Clock, Zone};
 use crate::value::{Datum, pgtype};
 use freshet_engine::schema::{Type, Value};
 
@@ -18,15 +20,15 @@ pub(super) fn is_own(id: FunctionId) -> bool {
     matches!(id, DatePart | DateTrunc | Extract | IsFinite)
 }
 
-pub(super) fn call(function: &Function, values: &[Value<'_>]) -> Result<Datum, SqlError> {
+pub(super) fn call(function: &Function, values: &[Value<'_>], clock: &Clock) -> Result<Datum, SqlError> {
     match (function.id, values) {
         (FunctionId::IsFinite, [Value::Int(v)]) => Ok(Datum::Bool(is_finite(function.arguments[0], *v))),
         (id, [Value::Bytes(unit), Value::Int(v)]) => {
             let ty = function.arguments[1];
             let unit = Unit::of(unit, ty)?;
             match id {
-                FunctionId::DateTrunc => date_trunc(unit, *v, ty).map(Datum::Int),
-                _ => field(unit, *v, ty).map(|number| match (number, id) {
+                FunctionId::DateTrunc => trunc_in(unit, *v, ty, &clock.zone).map(Datum::Int),
+                _ => field(unit, *v, ty, &clock.zone).map(|number| match (number, id) {
                     (None, _) => Datum::Null,
                     (Some(number), FunctionId::Extract) => Datum::Bytes(number.to_numeric().to_stored()),
                     (Some(number), _) => Datum::Float(number.to_float()),
@@ -151,11 +153,12 @@ impl Number {
 }
 
 /// `None` is NULL: a field that comes again and again has no value at infinity.
-fn field(unit: Unit, value: i64, ty: Type) -> Result<Option<Number>, SqlError> {
+fn field(unit: Unit, value: i64, ty: Type, zone: &Zone) -> Result<Option<Number>, SqlError> {
+    let local = if ty == Type::Timestamptz { zone.to_local(value) } else { value };
     let (days, time) = match ty {
         Type::Date => (value, 0),
         Type::Time => (0, value),
-        _ => (value.div_euclid(DAY_US), value.rem_euclid(DAY_US)),
+        _ => (local.div_euclid(DAY_US), local.rem_euclid(DAY_US)),
     };
     if !supported(unit.field, ty) {
         return Err(unit.unsupported(ty));
@@ -190,7 +193,9 @@ fn field(unit: Unit, value: i64, ty: Type) -> Result<Option<Number>, SqlError> {
         },
         Field::Julian if ty == Type::Date => whole(days + JULIAN_2000),
         Field::Julian => Number::Julian { days, time },
-        Field::Timezone | Field::TimezoneHour | Field::TimezoneMinute => whole(0),
+        Field::Timezone => whole(zone.offset_s(value)),
+        Field::TimezoneHour => whole(zone.offset_s(value) / 3600),
+        Field::TimezoneMinute => whole(zone.offset_s(value) % 3600 / 60),
         calendar => whole(calendar_field(calendar, days)),
     }))
 }
@@ -234,19 +239,87 @@ fn span_number(year: i64, length: i64) -> i64 {
 }
 
 /// 1 for Monday to 7 for Sunday. 2000-01-01 was a Saturday.
-fn weekday(days: i64) -> i64 {
+pub(super) fn weekday(days: i64) -> i64 {
     (days + 5).rem_euclid(7) + 1
 }
 
-fn first_of_year(year: i64) -> i64 {
+pub(super) fn first_of_year(year: i64) -> i64 {
     days_of(Civil { year, month: 1, day: 1 })
 }
 
 /// ISO 8601: a week belongs to the year that has its Thursday.
-fn iso_week(days: i64) -> (i64, i64) {
+pub(super) fn iso_week(days: i64) -> (i64, i64) {
     let thursday = days - weekday(days) + 4;
     let year = civil_of(thursday).year;
     (year, (thursday - first_of_year(year)) / 7 + 1)
+}
+
+/// `date_trunc` of a timestamp, or of a moment by the zone's clock. Hours and less are cut off with the offset that the moment has, which
+/// tells apart what comes twice.
+fn trunc_in(unit: Unit, value: i64, ty: Type, zone: &Zone) -> Result<i64, SqlError> {
+    if ty != Type::Timestamptz || *zone == Zone::Utc || !datetime::is_finite(value) {
+        return date_trunc(unit, value, ty);
+    }
+    let small =
+        matches!(unit.field, Field::Microseconds | Field::Milliseconds | Field::Second | Field::Minute | Field::Hour);
+    let offset_us = zone.offset_s(value) * SECOND_US;
+    let cut = date_trunc(unit, value + offset_us, ty)?;
+    Ok(if small { cut - offset_us } else { zone.to_utc(cut) })
+}
+
+/// `date_trunc(unit, moment, zone)`.
+pub(super) fn date_trunc_in(unit: &[u8], moment: i64, zone: &Zone) -> Result<i64, SqlError> {
+    trunc_in(Unit::of(unit, Type::Timestamptz)?, moment, Type::Timestamptz, zone)
+}
+
+/// `extract` and `date_part` of an interval.
+pub(super) fn interval_field(unit: &[u8], interval: Interval) -> Result<(i128, u8), SqlError> {
+    let unit = Unit::of(unit, Type::Interval)?;
+    let (months, us) = (i128::from(interval.months), i128::from(interval.us));
+    let minute = us % i128::from(MINUTE_US);
+    Ok(match unit.field {
+        Field::Microseconds => (minute, 0),
+        Field::Milliseconds => (minute, 3),
+        Field::Second => (minute, 6),
+        Field::Minute => (us % i128::from(HOUR_US) / i128::from(MINUTE_US), 0),
+        Field::Hour => (us / i128::from(HOUR_US), 0),
+        Field::Day => (interval.days.into(), 0),
+        Field::Month => (months % 12, 0),
+        Field::Quarter => (months % 12 / 3 + 1, 0),
+        Field::Year => (months / 12, 0),
+        Field::Decade => (months / 120, 0),
+        Field::Century => (months / 1200, 0),
+        Field::Millennium => (months / 12_000, 0),
+        Field::Epoch => {
+            // A year counts 365.25 days here, a month of what is left 30.
+            let seconds = (months / 12) * 31_557_600 + (months % 12) * 30 * 86_400 + i128::from(interval.days) * 86_400;
+            (seconds * i128::from(SECOND_US) + us, 6)
+        }
+        _ => return Err(unit.unsupported(Type::Interval)),
+    })
+}
+
+/// `date_trunc` of an interval.
+pub(super) fn interval_trunc(unit: &[u8], interval: Interval) -> Result<Interval, SqlError> {
+    let unit = Unit::of(unit, Type::Interval)?;
+    let Interval { months, days, us } = interval;
+    let whole_months = |count: i32| Ok(Interval { months: months / count * count, days: 0, us: 0 });
+    let whole_us = |count: i64| Ok(Interval { months, days, us: us / count * count });
+    match unit.field {
+        Field::Microseconds => Ok(interval),
+        Field::Milliseconds => whole_us(1_000),
+        Field::Second => whole_us(SECOND_US),
+        Field::Minute => whole_us(MINUTE_US),
+        Field::Hour => whole_us(HOUR_US),
+        Field::Day => whole_us(i64::MAX),
+        Field::Month => whole_months(1),
+        Field::Quarter => whole_months(3),
+        Field::Year => whole_months(12),
+        Field::Decade => whole_months(120),
+        Field::Century => whole_months(1200),
+        Field::Millennium => whole_months(12_000),
+        _ => Err(unit.unsupported(Type::Interval)),
+    }
 }
 
 fn date_trunc(unit: Unit, timestamp: i64, ty: Type) -> Result<i64, SqlError> {

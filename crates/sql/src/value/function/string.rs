@@ -2,7 +2,7 @@
 
 use super::{Function, FunctionId};
 use crate::error::SqlError;
-use crate::value::{Datum, cast, fault, text};
+use crate::value::{Clock, Datum, cast, fault, text};
 use freshet_engine::schema::{Type, Value};
 
 /// PostgreSQL's largest value.
@@ -48,7 +48,7 @@ fn one(function: &Function, value: &[u8]) -> Result<Datum, SqlError> {
         FunctionId::Length => count(text::char_count(value)),
         FunctionId::OctetLength => {
             let mut padded = Vec::new();
-            text::write(function.arguments[0], &Value::Bytes(value), &mut padded);
+            text::write(function.arguments[0], &Value::Bytes(value), Clock::UTC, &mut padded);
             count(padded.len())
         }
         FunctionId::BitLength => count(value.len() * 8),
@@ -263,34 +263,29 @@ pub(super) fn chr(code: i64) -> Result<Datum, SqlError> {
     Ok(datum(c.encode_utf8(&mut [0; 4]).as_bytes()))
 }
 
-/// The text of every argument that is not null.
-pub(super) fn concat(types: &[Type], values: &[Value<'_>]) -> Datum {
+/// The output function's text of every argument that is not null: `t` for true, blanks after `char`.
+pub(super) fn concat(types: &[Type], values: &[Value<'_>], clock: &Clock) -> Datum {
     let mut out = Vec::new();
     for (ty, value) in types.iter().zip(values).filter(|(_, v)| !v.is_null()) {
-        write_output(*ty, value, &mut out);
+        text::write(*ty, value, clock, &mut out);
     }
     Datum::Bytes(out.into())
 }
 
 /// The same with a separator between them; NULL if that is.
-pub(super) fn concat_ws(types: &[Type], values: &[Value<'_>]) -> Datum {
+pub(super) fn concat_ws(types: &[Type], values: &[Value<'_>], clock: &Clock) -> Datum {
     let Some(Value::Bytes(_)) = values.first() else {
         return Datum::Null;
     };
     let mut separator = Vec::new();
-    cast::write_as_text(types[0], &values[0], &mut separator);
+    cast::write_as_text(types[0], &values[0], clock, &mut separator);
     let mut out = Vec::new();
     let rest = types.iter().zip(values).skip(1);
     for (i, (ty, value)) in rest.filter(|(_, v)| !v.is_null()).enumerate() {
         if i > 0 {
             out.extend_from_slice(&separator);
         }
-        write_output(*ty, value, &mut out);
+        text::write(*ty, value, clock, &mut out);
     }
     Datum::Bytes(out.into())
-}
-
-/// The output function's text: `t` for true, blanks after `char`.
-fn write_output(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
-    text::write(ty, value, out);
 }

@@ -1,0 +1,528 @@
+//! Expressions of PostgreSQL's own: arrays, intervals, time zones, regular expressions, rows, and operators that are functions.
+
+use super::expr::{Bound, fold_constant, text};
+use super::scope::Scope;
+use super::types::type_of;
+use super::{Bind, Binder, Refusal};
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::cast::{CastContext, is_numeric};
+use crate::value::function::Function;
+use crate::value::interval::{self, Fields, Unit};
+use crate::value::operator::{BinaryOp, BinaryOperator};
+use crate::value::pgtype::name as type_name;
+use crate::value::{self, Datum};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, AccessExpr, BinaryOperator as Symbol, DateTimeField, FunctionArg, FunctionArgExpr, FunctionArgOperator,
+    FunctionArguments, Subscript,
+};
+
+/// Operators that are nothing but functions, named by their symbol.
+pub(super) fn operator_function(op: &Symbol) -> Option<&'static str> {
+    Some(match op {
+        Symbol::Arrow => "->",
+        Symbol::LongArrow => "->>",
+        Symbol::HashArrow => "#>",
+        Symbol::HashLongArrow => "#>>",
+        Symbol::AtArrow => "@>",
+        Symbol::ArrowAt => "<@",
+        Symbol::HashMinus => "#-",
+        Symbol::Question => "?",
+        Symbol::QuestionPipe => "?|",
+        Symbol::QuestionAnd => "?&",
+        Symbol::PGOverlap => "&&",
+        Symbol::PGStartsWith => "^@",
+        Symbol::PGRegexMatch => "~",
+        Symbol::PGRegexIMatch => "~*",
+        Symbol::PGRegexNotMatch => "!~",
+        Symbol::PGRegexNotIMatch => "!~*",
+        _ => return None,
+    })
+}
+
+/// Whether an operator on these types is a function: on arrays, documents and intervals, and where an interval comes out.
+pub(super) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
+    let either = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
+    if op == BinaryOp::Concat {
+        let text = |ty: Option<Type>| ty.is_some_and(value::cast::is_text);
+        return either(|ty| matches!(ty, Type::Array(_) | Type::Jsonb)) && !text(left) && !text(right);
+    }
+    let arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
+    let moment =
+        |ty: Option<Type>| matches!(ty, Some(Type::Date | Type::Timestamp | Type::Timestamptz)) || ty.is_none();
+    let apart = op == BinaryOp::Sub
+        && (moment(left) && moment(right) || matches!((left, right), (Some(Type::Time), Some(Type::Time) | None)))
+        && either(|ty| matches!(ty, Type::Timestamp | Type::Timestamptz | Type::Time));
+    arithmetic && (apart || either(|ty| matches!(ty, Type::Interval | Type::Jsonb | Type::Json | Type::Array(_))))
+}
+
+/// The parts of `(a, b)` or `ROW(a, b)`.
+pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
+    match ast {
+        ast::Expr::Tuple(items) => Some(items.iter().collect()),
+        ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            super::expr::plain_args(&function.args)
+        }
+        ast::Expr::Nested(inner) => row_items(inner),
+        _ => None,
+    }
+}
+
+/// `-a ^ b` with the sign at `a`, where it belongs in PostgreSQL.
+pub(super) fn signed_base(op: &ast::UnaryOperator, expr: &ast::Expr) -> Option<ast::Expr> {
+    let ast::Expr::BinaryOp { left, op: Symbol::PGExp, right } = expr else {
+        return None;
+    };
+    let signed = || ast::Expr::UnaryOp { op: *op, expr: left.clone() };
+    let left = Box::new(signed_base(op, left).unwrap_or_else(signed));
+    Some(ast::Expr::BinaryOp { left, op: Symbol::PGExp, right: right.clone() })
+}
+
+/// The arguments of `make_interval` in their order, those that are left out as zeros.
+pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> {
+    const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+    let FunctionArguments::List(list) = args else {
+        return None;
+    };
+    let zero = || ast::Expr::Value(ast::Value::Number("0".to_owned(), false).with_empty_span());
+    let mut given: Vec<Option<ast::Expr>> = vec![None; NAMES.len()];
+    for (i, arg) in list.args.iter().enumerate() {
+        let (at, expr) = match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => (i, expr),
+            FunctionArg::Named {
+                name,
+                arg: FunctionArgExpr::Expr(expr),
+                operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+            } => (NAMES.iter().position(|n| *n == super::scope::fold(name))?, expr),
+            FunctionArg::ExprNamed {
+                name: ast::Expr::Identifier(name),
+                arg: FunctionArgExpr::Expr(expr),
+                operator: FunctionArgOperator::RightArrow | FunctionArgOperator::Assignment,
+            } => (NAMES.iter().position(|n| *n == super::scope::fold(name))?, expr),
+            _ => return None,
+        };
+        *given.get_mut(at)? = Some(expr.clone());
+    }
+    Some(given.into_iter().map(|expr| expr.unwrap_or_else(zero)).collect())
+}
+
+impl Binder<'_> {
+    /// Whether [`Binder::more`] takes an expression.
+    pub(super) fn is_more(&self, ast: &ast::Expr) -> bool {
+        use ast::Expr as A;
+        match ast {
+            A::AnyOp { right, .. } | A::AllOp { right, .. } => !matches!(right.as_ref(), A::Subquery(_)),
+            A::Like { any: true, .. } | A::ILike { any: true, .. } => true,
+            A::AtTimeZone { .. }
+            | A::Array(_)
+            | A::Interval(_)
+            | A::SimilarTo { .. }
+            | A::Overlay { .. }
+            | A::Collate { .. } => true,
+            A::CompoundFieldAccess { access_chain, .. } => {
+                access_chain.iter().all(|access| matches!(access, AccessExpr::Subscript(_)))
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn more(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        use ast::Expr as A;
+        match ast {
+            A::AnyOp { left, compare_op, right, is_some: _ } => self.quantified(left, compare_op, right, false, scope),
+            A::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, true, scope),
+            A::Like { negated, any: true, expr, pattern, escape_char: None } => {
+                let op = if *negated { BinaryOp::NotLike } else { BinaryOp::Like };
+                self.quantified_by(expr, op, pattern, false, scope)
+            }
+            A::ILike { negated, any: true, expr, pattern, escape_char: None } => {
+                let op = if *negated { BinaryOp::NotILike } else { BinaryOp::ILike };
+                self.quantified_by(expr, op, pattern, false, scope)
+            }
+            A::AtTimeZone { timestamp, time_zone } => {
+                let (moment, zone) = (self.bind(timestamp, scope)?, self.bind(time_zone, scope)?);
+                let moment = if moment.ty == Some(Type::Date) {
+                    Bound::new(self.coerce(moment, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz)
+                } else {
+                    moment
+                };
+                self.call_bound("timezone", vec![zone, moment])
+            }
+            A::Array(array) => self.array(array, scope),
+            A::Interval(interval) => self.interval(interval),
+            A::SimilarTo { negated, expr, pattern, escape_char } => {
+                let escape = match escape_char.as_ref().map(|v| &v.value) {
+                    None => "\\",
+                    Some(ast::Value::SingleQuotedString(s)) => s,
+                    Some(other) => return Err(SqlError::unsupported(format!("ESCAPE {other}")).into()),
+                };
+                let escape = Bound::new(text(escape), Type::Text);
+                let args = vec![self.bind(expr, scope)?, self.bind(pattern, scope)?, escape];
+                let Bound { expr, .. } = self.call_bound("similar to", args)?;
+                let expr = if *negated { Expr::Not(Box::new(expr)) } else { expr };
+                Ok(Bound::new(expr, Type::Bool))
+            }
+            A::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut args: Vec<&ast::Expr> = vec![expr, overlay_what, overlay_from];
+                args.extend(overlay_for.as_deref());
+                self.call("overlay", &args, scope)
+            }
+            A::Collate { expr, collation } => {
+                let name = collation.to_string().replace('"', "");
+                let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+                if !matches!(name, "C" | "POSIX" | "default" | "ucs_basic") {
+                    let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
+                    return Err(SqlError::new("42704", message).into());
+                }
+                let bound = self.bind(expr, scope)?;
+                match bound.ty {
+                    Some(ty) if !value::cast::is_text(ty) => {
+                        let message = format!("collations are not supported by type {}", type_name(ty));
+                        Err(SqlError::new("42804", message).into())
+                    }
+                    _ => Ok(bound),
+                }
+            }
+            A::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain, scope),
+            other => Err(self.not_compiled(&format!("the expression {other}"), other)),
+        }
+    }
+
+    // ---- times
+
+    /// `x::timestamp(p)`.
+    pub(super) fn cast_to_digits(
+        &mut self,
+        expr: &ast::Expr,
+        data_type: &ast::DataType,
+        digits: u64,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let to = type_of(data_type)?;
+        let inner = self.bind(expr, scope)?;
+        let value = Bound::new(self.explicit_cast(inner, to)?, to);
+        let digits = Bound::new(Expr::Const(Datum::Int(digits as i64)), Type::Int4);
+        let name = match to {
+            Type::Time => "time",
+            Type::Timestamp => "timestamp",
+            Type::Timestamptz => "timestamptz",
+            _ => "interval",
+        };
+        self.call_bound(name, vec![value, digits])
+    }
+
+    fn interval(&mut self, ast: &ast::Interval) -> Bind<Bound> {
+        let ast::Interval {
+            value: given,
+            leading_field,
+            leading_precision: None,
+            last_field,
+            fractional_seconds_precision: None,
+        } = ast
+        else {
+            return Err(SqlError::unsupported(ast.to_string()).into());
+        };
+        let ast::Expr::Value(literal) = given.as_ref() else {
+            return Err(SqlError::new("42601", format!("syntax error at or near \"{given}\"")).into());
+        };
+        let ast::Value::SingleQuotedString(source) = &literal.value else {
+            return Err(SqlError::new("42601", format!("syntax error at or near \"{given}\"")).into());
+        };
+        let unit = |field: &DateTimeField| Unit::named(&field.to_string().to_ascii_lowercase());
+        let fields = match (leading_field, last_field) {
+            (None, _) => None,
+            (Some(first), last) => {
+                let first = unit(first).ok_or_else(|| SqlError::unsupported(ast.to_string()))?;
+                let last = match last {
+                    Some(last) => unit(last).ok_or_else(|| SqlError::unsupported(ast.to_string()))?,
+                    None => first,
+                };
+                Some(Fields { first, last })
+            }
+        };
+        let read = interval::read(source.as_bytes(), fields)?;
+        Ok(Bound::new(Expr::Const(Datum::Bytes(read.to_stored())), Type::Interval))
+    }
+
+    /// A timestamptz is compared with a date or timestamp as moments, by the session's zone.
+    pub(super) fn moments_alike(&mut self, left: Bound, right: Bound) -> Bind<(Bound, Bound)> {
+        let local = |ty: Option<Type>| matches!(ty, Some(Type::Date | Type::Timestamp));
+        let zoned = Some(Type::Timestamptz);
+        let mut as_moment = |bound: Bound| -> Bind<Bound> {
+            Ok(Bound::new(self.coerce(bound, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz))
+        };
+        Ok(match (left.ty, right.ty) {
+            (l, r) if l == zoned && local(r) => (left, as_moment(right)?),
+            (l, r) if r == zoned && local(l) => (as_moment(left)?, right),
+            _ => (left, right),
+        })
+    }
+
+    /// A value as text where its text depends on the session.
+    pub(super) fn shown(&mut self, bound: Bound) -> Bind<Bound> {
+        match bound.ty {
+            Some(ty) if value::cast::needs_clock(ty, Type::Text) && !value::cast::is_text(ty) => {
+                Ok(Bound::new(self.coerce(bound, Type::Text, CastContext::Assignment)?, Type::Text))
+            }
+            _ => Ok(bound),
+        }
+    }
+
+    // ---- arrays
+
+    fn array(&mut self, array: &ast::Array, scope: &Scope) -> Bind<Bound> {
+        let mut bound = Vec::with_capacity(array.elem.len());
+        for item in &array.elem {
+            // Arrays within need not say ARRAY again.
+            bound.push(self.bind(item, scope)?);
+        }
+        if bound.is_empty() {
+            return Err(SqlError::new("42P18", "cannot determine type of empty array")
+                .with_hint("Explicitly cast to the desired type, for example ARRAY[]::integer[].")
+                .into());
+        }
+        let ty = self.common_of("ARRAY", &bound)?;
+        let ty = match value::cast::without_modifier(ty) {
+            number if is_numeric(number) => number,
+            _ => ty,
+        };
+        let args = self.coerce_all(bound, ty)?;
+        let function = Function::array(ty, args.len());
+        let result = function.result;
+        Ok(Bound::new(fold_constant(Expr::Call { function: Box::new(function), args }), result))
+    }
+
+    /// `ARRAY[]::type[]`: an empty array, or elements that take the type.
+    pub(super) fn typed_array(&mut self, array: &ast::Array, to: Type, scope: &Scope) -> Bind<Option<Bound>> {
+        let Type::Array(element) = to else {
+            return Ok(None);
+        };
+        if array.elem.iter().any(|item| matches!(item, ast::Expr::Array(_))) {
+            return Ok(None);
+        }
+        let mut args = Vec::with_capacity(array.elem.len());
+        for item in &array.elem {
+            let bound = self.bind(item, scope)?;
+            if matches!(bound.ty, Some(Type::Array(_))) {
+                return Ok(None);
+            }
+            args.push(self.explicit_cast(bound, *element)?);
+        }
+        let function = Function::array(*element, args.len());
+        Ok(Some(Bound::new(fold_constant(Expr::Call { function: Box::new(function), args }), to)))
+    }
+
+    fn subscripts(&mut self, root: &ast::Expr, chain: &[AccessExpr], scope: &Scope) -> Bind<Bound> {
+        let array = self.bind(root, scope)?;
+        let Some(ty @ Type::Array(_)) = array.ty else {
+            let what = array.ty.map_or("unknown", type_name);
+            if array.ty == Some(Type::Jsonb) {
+                return self.json_subscripts(array, chain, scope);
+            }
+            let message = format!("cannot subscript type {what} because it does not support subscripting");
+            return Err(SqlError::new("42804", message).into());
+        };
+        let slices = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        let mut args = vec![array.expr];
+        for access in chain {
+            let AccessExpr::Subscript(subscript) = access else {
+                return Err(SqlError::unsupported(format!("the access {access}")).into());
+            };
+            match subscript {
+                Subscript::Index { index } if slices => {
+                    args.push(Expr::Const(Datum::Int(1)));
+                    args.push(self.subscript(index, scope)?);
+                }
+                Subscript::Index { index } => args.push(self.subscript(index, scope)?),
+                Subscript::Slice { lower_bound, upper_bound, stride: None } => {
+                    for bound in [lower_bound, upper_bound] {
+                        args.push(match bound {
+                            Some(bound) => self.subscript(bound, scope)?,
+                            None => Expr::NULL,
+                        });
+                    }
+                }
+                other => return Err(SqlError::unsupported(format!("the subscript {other}")).into()),
+            }
+        }
+        let function = match slices {
+            true => Function::slice(ty, chain.len()),
+            false => Function::subscript(ty, chain.len()).expect("the type is an array's"),
+        };
+        let result = function.result;
+        Ok(Bound::new(fold_constant(Expr::Call { function: Box::new(function), args }), result))
+    }
+
+    fn subscript(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+        let bound = self.bind(ast, scope)?;
+        self.coerce(bound, Type::Int4, CastContext::Assignment)
+    }
+
+    /// `document['key'][0]`.
+    fn json_subscripts(&mut self, document: Bound, chain: &[AccessExpr], scope: &Scope) -> Bind<Bound> {
+        let mut value = document;
+        for access in chain {
+            let AccessExpr::Subscript(Subscript::Index { index }) = access else {
+                return Err(SqlError::new("0A000", "jsonb subscript does not support slices").into());
+            };
+            let index = self.bind(index, scope)?;
+            value = self.call_bound("->", vec![value, index])?;
+        }
+        Ok(value)
+    }
+
+    fn quantified(
+        &mut self,
+        left: &ast::Expr,
+        op: &Symbol,
+        right: &ast::Expr,
+        all: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let op = match op {
+            Symbol::Eq => BinaryOp::Eq,
+            Symbol::NotEq => BinaryOp::Ne,
+            Symbol::Lt => BinaryOp::Lt,
+            Symbol::LtEq => BinaryOp::Le,
+            Symbol::Gt => BinaryOp::Gt,
+            Symbol::GtEq => BinaryOp::Ge,
+            Symbol::PGLikeMatch => BinaryOp::Like,
+            Symbol::PGNotLikeMatch => BinaryOp::NotLike,
+            Symbol::PGILikeMatch => BinaryOp::ILike,
+            Symbol::PGNotILikeMatch => BinaryOp::NotILike,
+            other => return Err(SqlError::unsupported(format!("{other} ANY")).into()),
+        };
+        self.quantified_by(left, op, right, all, scope)
+    }
+
+    fn quantified_by(
+        &mut self,
+        left: &ast::Expr,
+        op: BinaryOp,
+        right: &ast::Expr,
+        all: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let right = match right {
+            ast::Expr::Nested(inner) => inner.as_ref(),
+            other => other,
+        };
+        let (left, array) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let element = match array.ty {
+            Some(Type::Array(element)) => *element,
+            // An array of what stands on the left.
+            None => match left.ty {
+                Some(Type::Varchar(_)) | None => Type::Text,
+                Some(ty) => value::cast::without_modifier(ty),
+            },
+            Some(_) => return Err(SqlError::new("42809", "op ANY/ALL (array) requires array on right side").into()),
+        };
+        let operator = BinaryOperator::resolve(op, left.ty, Some(element))?;
+        let left = self.coerce(left, operator.left, CastContext::Implicit)?;
+        let array = self.coerce(array, Type::array_of(operator.right), CastContext::Implicit)?;
+        if let (BinaryOp::Eq, false, Expr::Const(Datum::Bytes(stored))) = (op, all, &array) {
+            // A list that is known can be looked up in an index.
+            let items = value::array_items(operator.right, stored);
+            if !items.is_empty() {
+                let list = items.into_iter().map(|item| (operator, Expr::Const(item))).collect();
+                return Ok(Bound::new(Expr::In { expr: Box::new(left), list, negated: false }, Type::Bool));
+            }
+        }
+        let (left, array) = (Box::new(left), Box::new(array));
+        Ok(Bound::new(Expr::Quantified { operator, left, array, all }, Type::Bool))
+    }
+
+    // ---- rows
+
+    fn row(&mut self, items: &[&ast::Expr], scope: &Scope) -> Bind<Vec<Bound>> {
+        items.iter().map(|item| self.bind(item, scope)).collect()
+    }
+
+    /// `(a, b) < (x, y)`: the first parts that differ decide.
+    pub(super) fn rows(
+        &mut self,
+        left: &[&ast::Expr],
+        op: BinaryOp,
+        right: &[&ast::Expr],
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let (left, right) = (self.row(left, scope)?, self.row(right, scope)?);
+        self.bound_rows(left, op, right)
+    }
+
+    pub fn bound_rows(&mut self, left: Vec<Bound>, op: BinaryOp, right: Vec<Bound>) -> Bind<Bound> {
+        if left.len() != right.len() {
+            return Err(SqlError::new("42601", "unequal number of entries in row expressions").into());
+        }
+        let mut pairs: Vec<(Bound, Bound)> = left.into_iter().zip(right).collect();
+        let each = |binder: &mut Self, op, pairs: Vec<(Bound, Bound)>| -> Bind<Vec<Expr>> {
+            pairs.into_iter().map(|(l, r)| Ok(binder.compare(op, l, r)?.expr)).collect()
+        };
+        let expr = match op {
+            BinaryOp::Eq => Expr::And(each(self, op, pairs)?),
+            BinaryOp::Ne => Expr::Or(each(self, op, pairs)?),
+            _ => {
+                let strict = if matches!(op, BinaryOp::Lt | BinaryOp::Le) { BinaryOp::Lt } else { BinaryOp::Gt };
+                let Some((l, r)) = pairs.pop() else {
+                    return Err(SqlError::unsupported("a comparison of empty rows").into());
+                };
+                let mut rest = self.compare(op, l, r)?.expr;
+                for (l, r) in pairs.into_iter().rev() {
+                    let before = self.compare(strict, l.clone(), r.clone())?.expr;
+                    let equal = self.compare(BinaryOp::Eq, l, r)?.expr;
+                    rest = Expr::Or(vec![before, Expr::And(vec![equal, rest])]);
+                }
+                rest
+            }
+        };
+        Ok(Bound::new(expr, Type::Bool))
+    }
+
+    /// A row is null if all its parts are, and not null if none is.
+    pub(super) fn row_is_null(&mut self, items: &[&ast::Expr], negated: bool, scope: &Scope) -> Bind<Bound> {
+        let mut parts = Vec::with_capacity(items.len());
+        for item in self.row(items, scope)? {
+            let expr = Box::new(self.known(item)?.expr);
+            parts.push(Expr::IsNull { expr, negated });
+        }
+        Ok(Bound::new(Expr::And(parts), Type::Bool))
+    }
+
+    pub(super) fn rows_distinct(
+        &mut self,
+        left: &[&ast::Expr],
+        right: &[&ast::Expr],
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        if left.len() != right.len() {
+            return Err(SqlError::new("42601", "unequal number of entries in row expressions").into());
+        }
+        let (left, right) = (self.row(left, scope)?, self.row(right, scope)?);
+        let mut parts = Vec::with_capacity(left.len());
+        for (l, r) in left.into_iter().zip(right) {
+            let (operator, left, right) = self.comparison(BinaryOp::Eq, l, r)?;
+            parts.push(Expr::Distinct { operator, left: Box::new(left), right: Box::new(right), negated });
+        }
+        Ok(Bound::new(if negated { Expr::And(parts) } else { Expr::Or(parts) }, Type::Bool))
+    }
+
+    pub(super) fn row_in_list(
+        &mut self,
+        items: &[&ast::Expr],
+        list: &[ast::Expr],
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let mut equal = Vec::with_capacity(list.len());
+        for row in list {
+            let Some(row) = row_items(row) else {
+                return Err(Refusal::Error(SqlError::new("42601", "unequal number of entries in row expressions")));
+            };
+            equal.push(self.rows(items, BinaryOp::Eq, &row, scope)?.expr);
+        }
+        let any = Expr::Or(equal);
+        Ok(Bound::new(if negated { Expr::Not(Box::new(any)) } else { any }, Type::Bool))
+    }
+}

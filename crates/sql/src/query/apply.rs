@@ -1,0 +1,452 @@
+//! How is a subquery run that DataFusion cannot join? For each row around it anew, with the row's values as literals.
+//!
+//! That is right for every subquery, whatever it correlates by. The rows around it are a plan of their own, so to DataFusion the whole is a
+//! table. Rows with equal values share one run.
+//!
+//! A reference to a value of the row around is a call of [`OuterValue`]; it is gone before a plan with it is optimized.
+
+use super::cells::{Writer, data_type};
+use super::compute::readable;
+use super::fault::carried;
+use super::interrupt::{Stopped, interruptible};
+use super::run::planning;
+use crate::compiled::aggregate::encode_key;
+use crate::error::SqlError;
+use crate::expr::{Env, Expr, Frame};
+use crate::value::{Datum, array_datum};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::default_table_source::{DefaultTableSource, provider_as_source};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl, Signature, TableType, Volatility,
+};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
+    execute_stream,
+};
+use freshet_engine::schema::Type;
+use futures::StreamExt;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A value of the row around a subquery.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct OuterValue {
+    /// Which subquery's row.
+    pub level: u32,
+    pub slot: usize,
+    ty: Type,
+    signature: Signature,
+}
+
+impl OuterValue {
+    pub fn new(level: u32, slot: usize, ty: Type) -> OuterValue {
+        OuterValue { level, slot, ty, signature: Signature::nullary(Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for OuterValue {
+    fn name(&self) -> &str {
+        "outer_value"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(data_type(self.ty))
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Err(carried(SqlError::unsupported("this correlated subquery")))
+    }
+}
+
+/// What becomes of the inner rows.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// The only row's value.
+    Scalar,
+    Exists {
+        negated: bool,
+    },
+    /// A condition over the left values (cells of source 0) and an inner row (source 1).
+    Quantified {
+        condition: Expr,
+        all: bool,
+        /// At most one row, as of a subquery that is compared as a row.
+        single: bool,
+    },
+    /// An array of the only column.
+    Array(Type),
+    /// The inner rows beside the outer one; `left`: once with nulls where there are none.
+    Lateral {
+        left: bool,
+    },
+}
+
+/// The rows of a plan, each with what a subquery gives for it.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Its columns: those passed on, then the values that the subquery refers to, then those it is compared with.
+    pub input: LogicalPlan,
+    pub width: usize,
+    pub slots: usize,
+    pub level: u32,
+    pub subplan: Option<LogicalPlan>,
+    pub kind: Kind,
+    /// Of the columns that are added.
+    pub types: Vec<Type>,
+    pub schema: SchemaRef,
+}
+
+impl Applied {
+    /// The schema: the columns passed on as `c0`, ..., the new ones as `n0`, ...
+    pub fn schema_of(input: &LogicalPlan, width: usize, types: &[Type]) -> SchemaRef {
+        let kept = input.schema().fields().iter().take(width).enumerate();
+        let kept = kept.map(|(i, field)| Field::new(format!("c{i}"), field.data_type().clone(), true));
+        let new = types.iter().enumerate().map(|(i, ty)| Field::new(format!("n{i}"), data_type(*ty), true));
+        Arc::new(Schema::new(kept.chain(new).collect::<Vec<_>>()))
+    }
+}
+
+impl TableProvider for Applied {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    // What `async_trait` would write: the trait asks for a boxed future.
+    fn scan<'s, 'a, 'b, 'c, 'f>(
+        &'s self,
+        _: &'a dyn Session,
+        projection: Option<&'b Vec<usize>>,
+        _: &'c [DfExpr],
+        _: Option<usize>,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'f>>
+    where
+        's: 'f,
+        'a: 'f,
+        'b: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let made = ApplyExec::new(Arc::new(self.clone()), columns);
+        Box::pin(async move { Ok(Arc::new(made?) as Arc<dyn ExecutionPlan>) })
+    }
+}
+
+#[derive(Debug)]
+pub struct ApplyExec {
+    applied: Arc<Applied>,
+    columns: Vec<usize>,
+    stopped: Stopped,
+    properties: Arc<PlanProperties>,
+}
+
+impl ApplyExec {
+    fn new(applied: Arc<Applied>, columns: Vec<usize>) -> Result<ApplyExec> {
+        let schema = Arc::new(applied.schema.project(&columns)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(ApplyExec { applied, columns, stopped: Stopped::default(), properties: Arc::new(properties) })
+    }
+
+    /// The same, stopped with its query.
+    pub fn stopping(&self, stopped: &Stopped) -> ApplyExec {
+        ApplyExec {
+            applied: self.applied.clone(),
+            columns: self.columns.clone(),
+            stopped: stopped.clone(),
+            properties: self.properties.clone(),
+        }
+    }
+}
+
+impl DisplayAs for ApplyExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match &self.applied.kind {
+            Kind::Scalar => "scalar",
+            Kind::Exists { .. } => "exists",
+            Kind::Quantified { .. } => "compared",
+            Kind::Array(_) => "array",
+            Kind::Lateral { .. } => "lateral",
+        };
+        write!(f, "SubqueryPerRow: {what}")
+    }
+}
+
+impl ExecutionPlan for ApplyExec {
+    fn name(&self) -> &str {
+        "SubqueryPerRow"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.schema();
+        let run = Run {
+            applied: self.applied.clone(),
+            columns: self.columns.clone(),
+            schema: schema.clone(),
+            stopped: self.stopped.clone(),
+            context,
+            input: None,
+            known: HashMap::new(),
+        };
+        let batches =
+            futures::stream::try_unfold(run, |mut run| async move { Ok(run.next().await?.map(|batch| (batch, run))) });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}
+
+/// Results kept for rows with the same values.
+const KNOWN_MAX: usize = 10_000;
+
+/// Inner rows, or what they come to.
+#[derive(Clone)]
+enum Inner {
+    Value(Datum),
+    Rows(Arc<Vec<Vec<Datum>>>),
+}
+
+struct Run {
+    applied: Arc<Applied>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    stopped: Stopped,
+    context: Arc<TaskContext>,
+    input: Option<SendableRecordBatchStream>,
+    known: HashMap<Box<[u8]>, Inner>,
+}
+
+async fn started(
+    plan: &LogicalPlan,
+    stopped: &Stopped,
+    context: &Arc<TaskContext>,
+) -> Result<SendableRecordBatchStream> {
+    // Plans within plans: the future is boxed to have a size.
+    let physical = Box::pin(planning().create_physical_plan(plan)).await?;
+    execute_stream(interruptible(physical, stopped)?, context.clone())
+}
+
+impl Run {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        if self.input.is_none() {
+            self.input = Some(started(&self.applied.input, &self.stopped, &self.context).await?);
+        }
+        let input = self.input.as_mut().expect("it was just started");
+        match input.next().await {
+            None => Ok(None),
+            Some(batch) => Ok(Some(self.batch(batch?).await?)),
+        }
+    }
+
+    async fn batch(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        let applied = self.applied.clone();
+        let arrays = batch.columns().to_vec();
+        let mut kept: Vec<u32> = Vec::with_capacity(batch.num_rows());
+        let mut writers: Vec<Writer> = applied.types.iter().map(|ty| Writer::new(*ty, batch.num_rows())).collect();
+        for row in 0..batch.num_rows() {
+            if self.stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(carried(SqlError::new("57014", "canceling statement: nobody waits for it")));
+            }
+            match self.of_row(&arrays, row).await? {
+                Inner::Value(value) => {
+                    kept.push(row as u32);
+                    writers[0].push(&value.as_value()).map_err(carried)?;
+                }
+                Inner::Rows(rows) => {
+                    for inner in rows.iter() {
+                        kept.push(row as u32);
+                        for (writer, value) in writers.iter_mut().zip(inner) {
+                            writer.push(&value.as_value()).map_err(carried)?;
+                        }
+                    }
+                }
+            }
+        }
+        let rows = kept.len();
+        let kept = UInt32Array::from(kept);
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        let new: Vec<ArrayRef> = writers.iter_mut().map(Writer::finish).collect();
+        for &column in &self.columns {
+            columns.push(match column.checked_sub(applied.width) {
+                None => take(&arrays[column], &kept, None)?,
+                Some(new_column) => new[new_column].clone(),
+            });
+        }
+        let options = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+
+    async fn of_row(&mut self, arrays: &[ArrayRef], row: usize) -> Result<Inner> {
+        let applied = self.applied.clone();
+        let cells = readable(&arrays[applied.width..])?;
+        let (slots, lefts) = cells.split_at(applied.slots);
+        let mut key = Vec::new();
+        for slot in slots {
+            // Values that are written differently may give different results: the whole value is the key.
+            encode_key(Type::Bytea, &slot.get(row), &mut key);
+        }
+        let inner = match self.known.get(key.as_slice()) {
+            Some(known) => known.clone(),
+            None => {
+                let literals: Vec<ScalarValue> = arrays[applied.width..applied.width + applied.slots]
+                    .iter()
+                    .map(|array| ScalarValue::try_from_array(array, row))
+                    .collect::<Result<_>>()?;
+                let inner = self.run(&literals).await?;
+                if self.known.len() >= KNOWN_MAX {
+                    self.known.clear();
+                }
+                self.known.insert(key.into(), inner.clone());
+                inner
+            }
+        };
+        match (&applied.kind, inner) {
+            (Kind::Quantified { condition, all, single }, Inner::Rows(rows)) => {
+                let left: Vec<Datum> = lefts.iter().map(|cell| cell.get(row).into()).collect();
+                compared(condition, &left, &rows, *all, *single).map(Inner::Value).map_err(carried)
+            }
+            (_, inner) => Ok(inner),
+        }
+    }
+
+    async fn run(&mut self, literals: &[ScalarValue]) -> Result<Inner> {
+        let plan = self.applied.subplan.as_ref().expect("invariant: there is a subquery");
+        let plan = with_values(plan.clone(), self.applied.level, literals)?;
+        let mut stream = started(&plan, &self.stopped, &self.context).await?;
+        let mut rows: Vec<Vec<Datum>> = Vec::new();
+        let enough = match self.applied.kind {
+            Kind::Scalar | Kind::Quantified { single: true, .. } => 2,
+            Kind::Exists { .. } => 1,
+            _ => usize::MAX,
+        };
+        while rows.len() < enough
+            && let Some(batch) = stream.next().await
+        {
+            let batch = batch?;
+            let cells = readable(batch.columns())?;
+            rows.extend((0..batch.num_rows()).map(|row| cells.iter().map(|c| c.get(row).into()).collect()));
+        }
+        self.come_to(rows).map_err(carried)
+    }
+
+    fn come_to(&self, mut rows: Vec<Vec<Datum>>) -> Result<Inner, SqlError> {
+        Ok(match &self.applied.kind {
+            Kind::Scalar if rows.len() > 1 => return Err(too_many_rows()),
+            Kind::Scalar => Inner::Value(rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::Null)),
+            Kind::Exists { negated } => Inner::Value(Datum::Bool(rows.is_empty() == *negated)),
+            Kind::Array(element) => {
+                let items = rows.into_iter().filter_map(|mut row| row.pop()).collect();
+                Inner::Value(match element {
+                    Type::Array(inner) => crate::value::nested_arrays(**inner, items)?,
+                    element => array_datum(*element, items),
+                })
+            }
+            Kind::Lateral { left: true } if rows.is_empty() => {
+                Inner::Rows(Arc::new(vec![vec![Datum::Null; self.applied.types.len()]]))
+            }
+            _ => Inner::Rows(Arc::new(rows)),
+        })
+    }
+}
+
+pub fn too_many_rows() -> SqlError {
+    SqlError::new("21000", "more than one row returned by a subquery used as an expression")
+}
+
+fn compared(condition: &Expr, left: &[Datum], rows: &[Vec<Datum>], all: bool, single: bool) -> Result<Datum, SqlError> {
+    if single && rows.len() > 1 {
+        return Err(too_many_rows());
+    }
+    let env = Env::default();
+    let mut unknown = single && rows.is_empty();
+    for row in rows {
+        let cells = [left.to_vec(), row.clone()];
+        let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env: &env };
+        match crate::expr::truth(condition, &frame)? {
+            Some(holds) if holds != all => return Ok(Datum::Bool(!all)),
+            Some(_) => {}
+            None => unknown = true,
+        }
+    }
+    Ok(if unknown { Datum::Null } else { Datum::Bool(all) })
+}
+
+/// The plan with literals for the values of one level's row.
+fn with_values(plan: LogicalPlan, level: u32, literals: &[ScalarValue]) -> Result<LogicalPlan> {
+    let replaced = plan.transform_up_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = &node
+            && let Some(applied) = applied_of(scan)
+        {
+            let inner = Applied {
+                input: with_values(applied.input.clone(), level, literals)?,
+                subplan: applied.subplan.clone().map(|p| with_values(p, level, literals)).transpose()?,
+                ..applied.clone()
+            };
+            let mut scan = scan.clone();
+            scan.source = provider_as_source(Arc::new(inner));
+            return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
+        }
+        node.map_expressions(|expr| {
+            expr.transform_up(|e| match outer_value(&e) {
+                Some(outer) if outer.level == level => {
+                    Ok(Transformed::yes(DfExpr::Literal(literals[outer.slot].clone(), None)))
+                }
+                _ => Ok(Transformed::no(e)),
+            })
+        })
+    })?;
+    Ok(replaced.data)
+}
+
+fn outer_value(expr: &DfExpr) -> Option<&OuterValue> {
+    match expr {
+        DfExpr::ScalarFunction(call) => call.func.inner().downcast_ref::<OuterValue>(),
+        _ => None,
+    }
+}
+
+fn applied_of(scan: &datafusion::logical_expr::TableScan) -> Option<&Applied> {
+    let source = scan.source.downcast_ref::<DefaultTableSource>()?;
+    source.table_provider.downcast_ref::<Applied>()
+}

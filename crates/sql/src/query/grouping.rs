@@ -1,0 +1,59 @@
+//! Which sets of keys do ROLLUP, CUBE and GROUPING SETS ask for?
+
+use super::plan::refuse;
+use crate::bind::Bind;
+use sqlparser::ast::Expr;
+
+/// PostgreSQL's limit on the sets of one GROUP BY.
+const SETS_MAX: usize = 4096;
+
+/// Whether an entry of GROUP BY is more than a key.
+pub fn is_set(expr: &Expr) -> bool {
+    match expr {
+        Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_) => true,
+        Expr::Tuple(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+/// The sets of a whole GROUP BY: of each entry one, in every combination.
+pub fn expanded(list: &[Expr]) -> Bind<Vec<Vec<Expr>>> {
+    let mut all: Vec<Vec<Expr>> = vec![Vec::new()];
+    for entry in list {
+        let own = sets_of(entry)?;
+        if all.len() * own.len() > SETS_MAX {
+            return refuse(format!("more than {SETS_MAX} grouping sets"));
+        }
+        let combined = all.iter().flat_map(|before| own.iter().map(move |set| [before.as_slice(), set].concat()));
+        all = combined.collect();
+    }
+    Ok(all)
+}
+
+fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
+    Ok(match entry {
+        Expr::Rollup(groups) => (0..=groups.len()).rev().map(|count| groups[..count].concat()).collect(),
+        Expr::Cube(groups) => {
+            if groups.len() > 12 {
+                return refuse(format!("more than {SETS_MAX} grouping sets"));
+            }
+            let chosen = |bits: usize| {
+                let kept = groups.iter().enumerate().filter(|(i, _)| bits >> (groups.len() - 1 - i) & 1 == 1);
+                kept.flat_map(|(_, group)| group.clone()).collect()
+            };
+            (0..1usize << groups.len()).rev().map(chosen).collect()
+        }
+        Expr::GroupingSets(sets) => {
+            let mut all = Vec::new();
+            for set in sets {
+                match set.as_slice() {
+                    [one] => all.extend(sets_of(one)?),
+                    several => all.push(several.to_vec()),
+                }
+            }
+            all
+        }
+        Expr::Tuple(items) => vec![items.clone()],
+        key => vec![vec![key.clone()]],
+    })
+}

@@ -1,0 +1,274 @@
+//! The table of functions and operators that are each a Rust function of their own; an operator's name is its symbol.
+
+use super::arguments::Arguments;
+use super::{FunctionId, Signature};
+use super::{formatting, interval, json, math, moment, regex, text};
+use crate::error::SqlError;
+use crate::value::Datum;
+use crate::value::pgtype::NUMERIC;
+use freshet_engine::schema::Type;
+use freshet_engine::schema::Type::{
+    Array, Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Interval, Json, Jsonb, Text, Time, Timestamp,
+    Timestamptz, Uuid,
+};
+use std::sync::LazyLock;
+
+pub(super) type Run = fn(&Arguments<'_>) -> Result<Datum, SqlError>;
+
+pub(super) struct Entry {
+    name: &'static str,
+    arguments: &'static [Type],
+    result: Type,
+    pub run: Run,
+    /// NULL for a NULL argument, without a call.
+    pub strict: bool,
+    pub volatile: bool,
+}
+
+const TEXTS: Type = Array(&Text);
+const FLOATS: Type = Array(&Float8);
+const NUMERICS: Type = Array(&NUMERIC);
+const INTEGERS: Type = Array(&Int4);
+
+macro_rules! entries {
+    ($($name:literal ($($argument:expr),*) -> $result:expr, $run:path $(, $how:ident)?;)+) => {
+        static ENTRIES: &[Entry] = &[$(Entry {
+            name: $name,
+            arguments: &[$($argument),*],
+            result: $result,
+            run: $run,
+            strict: !entries!(@is lenient $($how)?),
+            volatile: entries!(@is volatile $($how)?),
+        }),+];
+    };
+    (@is lenient lenient) => { true };
+    (@is volatile volatile) => { true };
+    (@is $which:ident $($other:ident)?) => { false };
+}
+
+pub(super) fn entry(at: u16) -> &'static Entry {
+    &ENTRIES[usize::from(at)]
+}
+
+pub(super) fn signatures() -> impl Iterator<Item = &'static Signature> {
+    static SIGNATURES: LazyLock<Vec<Signature>> = LazyLock::new(|| {
+        let signature = |(i, e): (usize, &Entry)| Signature {
+            name: e.name,
+            id: FunctionId::More(i as u16),
+            arguments: e.arguments,
+            result: e.result,
+        };
+        ENTRIES.iter().enumerate().map(signature).collect()
+    });
+    SIGNATURES.iter()
+}
+
+entries! {
+    // Intervals, and dates and times with them.
+    "+" (Interval, Interval) -> Interval, interval::plus;
+    "-" (Interval, Interval) -> Interval, interval::minus;
+    "-" (Interval) -> Interval, interval::negated;
+    "*" (Interval, Float8) -> Interval, interval::times;
+    "*" (Float8, Interval) -> Interval, interval::times;
+    "/" (Interval, Float8) -> Interval, interval::divided;
+    "+" (Date, Interval) -> Timestamp, interval::date_plus;
+    "+" (Interval, Date) -> Timestamp, interval::date_plus;
+    "-" (Date, Interval) -> Timestamp, interval::date_minus;
+    "+" (Timestamp, Interval) -> Timestamp, interval::timestamp_plus;
+    "+" (Interval, Timestamp) -> Timestamp, interval::timestamp_plus;
+    "-" (Timestamp, Interval) -> Timestamp, interval::timestamp_minus;
+    "+" (Timestamptz, Interval) -> Timestamptz, interval::moment_plus;
+    "+" (Interval, Timestamptz) -> Timestamptz, interval::moment_plus;
+    "-" (Timestamptz, Interval) -> Timestamptz, interval::moment_minus;
+    "+" (Time, Interval) -> Time, interval::time_plus;
+    "+" (Interval, Time) -> Time, interval::time_plus;
+    "-" (Time, Interval) -> Time, interval::time_minus;
+    "-" (Time, Time) -> Interval, interval::times_apart;
+    "-" (Timestamp, Timestamp) -> Interval, interval::timestamps_apart;
+    "-" (Timestamptz, Timestamptz) -> Interval, interval::timestamps_apart;
+    "timestamp" (Timestamp, Int4) -> Timestamp, moment::with_digits;
+    "timestamptz" (Timestamptz, Int4) -> Timestamptz, moment::with_digits;
+    "time" (Time, Int4) -> Time, moment::with_digits;
+    "interval" (Interval, Int4) -> Interval, interval::with_digits;
+    "justify_days" (Interval) -> Interval, interval::justify_days;
+    "justify_hours" (Interval) -> Interval, interval::justify_hours;
+    "justify_interval" (Interval) -> Interval, interval::justify_interval;
+    "make_interval" (Int4, Int4, Int4, Int4, Int4, Int4, Float8) -> Interval, interval::make_interval;
+    "date_part" (Text, Interval) -> Float8, interval::date_part;
+    "extract" (Text, Interval) -> NUMERIC, interval::extract;
+    "date_trunc" (Text, Interval) -> Interval, interval::date_trunc;
+    "isfinite" (Interval) -> Bool, interval::isfinite;
+    "age" (Timestamp, Timestamp) -> Interval, interval::age;
+    "age" (Timestamptz, Timestamptz) -> Interval, interval::age_of_moments;
+    "age" (Timestamp) -> Interval, interval::age_today;
+    "age" (Timestamptz) -> Interval, interval::age_today;
+    // Dates and times.
+    "date_trunc" (Text, Timestamptz, Text) -> Timestamptz, moment::date_trunc_in;
+    "date_bin" (Interval, Timestamp, Timestamp) -> Timestamp, moment::date_bin;
+    "date_bin" (Interval, Timestamptz, Timestamptz) -> Timestamptz, moment::date_bin;
+    "timezone" (Text, Timestamp) -> Timestamptz, moment::to_moment;
+    "timezone" (Text, Timestamptz) -> Timestamp, moment::to_local;
+    "timezone" (Interval, Timestamp) -> Timestamptz, moment::to_moment_by;
+    "timezone" (Interval, Timestamptz) -> Timestamp, moment::to_local_by;
+    "make_time" (Int4, Int4, Float8) -> Time, moment::make_time;
+    "make_timestamp" (Int4, Int4, Int4, Int4, Int4, Float8) -> Timestamp, moment::make_timestamp;
+    "make_timestamptz" (Int4, Int4, Int4, Int4, Int4, Float8) -> Timestamptz, moment::make_timestamptz;
+    "make_timestamptz" (Int4, Int4, Int4, Int4, Int4, Float8, Text) -> Timestamptz, moment::make_timestamptz;
+    "to_timestamp" (Float8) -> Timestamptz, moment::to_timestamp;
+    "clock_timestamp" () -> Timestamptz, moment::clock_timestamp, volatile;
+    "timeofday" () -> Text, moment::timeofday, volatile;
+    "overlaps" (Timestamp, Timestamp, Timestamp, Timestamp) -> Bool, moment::overlaps, lenient;
+    "overlaps" (Timestamptz, Timestamptz, Timestamptz, Timestamptz) -> Bool, moment::overlaps, lenient;
+    "overlaps" (Time, Time, Time, Time) -> Bool, moment::overlaps, lenient;
+    "to_char" (Timestamp, Text) -> Text, formatting::timestamp_to_char;
+    "to_char" (Timestamptz, Text) -> Text, formatting::moment_to_char;
+    "to_char" (Interval, Text) -> Text, formatting::interval_to_char;
+    "to_char" (NUMERIC, Text) -> Text, formatting::numeric_to_char;
+    "to_char" (Int4, Text) -> Text, formatting::numeric_to_char;
+    "to_char" (Int8, Text) -> Text, formatting::numeric_to_char;
+    "to_char" (Float4, Text) -> Text, formatting::float_to_char;
+    "to_char" (Float8, Text) -> Text, formatting::float_to_char;
+    "to_date" (Text, Text) -> Date, formatting::to_date;
+    "to_timestamp" (Text, Text) -> Timestamptz, formatting::to_timestamp;
+    "to_number" (Text, Text) -> NUMERIC, formatting::to_number;
+    // Numbers.
+    "sin" (Float8) -> Float8, math::sin;
+    "cos" (Float8) -> Float8, math::cos;
+    "tan" (Float8) -> Float8, math::tan;
+    "cot" (Float8) -> Float8, math::cot;
+    "asin" (Float8) -> Float8, math::asin;
+    "acos" (Float8) -> Float8, math::acos;
+    "atan" (Float8) -> Float8, math::atan;
+    "atan2" (Float8, Float8) -> Float8, math::atan2;
+    "sind" (Float8) -> Float8, math::sind;
+    "cosd" (Float8) -> Float8, math::cosd;
+    "tand" (Float8) -> Float8, math::tand;
+    "cotd" (Float8) -> Float8, math::cotd;
+    "asind" (Float8) -> Float8, math::asind;
+    "acosd" (Float8) -> Float8, math::acosd;
+    "atand" (Float8) -> Float8, math::atand;
+    "atan2d" (Float8, Float8) -> Float8, math::atan2d;
+    "sinh" (Float8) -> Float8, math::sinh;
+    "cosh" (Float8) -> Float8, math::cosh;
+    "tanh" (Float8) -> Float8, math::tanh;
+    "asinh" (Float8) -> Float8, math::asinh;
+    "acosh" (Float8) -> Float8, math::acosh;
+    "atanh" (Float8) -> Float8, math::atanh;
+    "degrees" (Float8) -> Float8, math::degrees;
+    "radians" (Float8) -> Float8, math::radians;
+    "gcd" (Int4, Int4) -> Int4, math::gcd;
+    "gcd" (Int8, Int8) -> Int8, math::gcd;
+    "gcd" (NUMERIC, NUMERIC) -> NUMERIC, math::gcd_numeric;
+    "lcm" (Int4, Int4) -> Int4, math::lcm;
+    "lcm" (Int8, Int8) -> Int8, math::lcm;
+    "lcm" (NUMERIC, NUMERIC) -> NUMERIC, math::lcm_numeric;
+    "factorial" (Int8) -> NUMERIC, math::factorial;
+    "random" () -> Float8, math::random, volatile;
+    "width_bucket" (NUMERIC, NUMERIC, NUMERIC, Int4) -> Int4, math::width_bucket_numeric;
+    "width_bucket" (Float8, Float8, Float8, Int4) -> Int4, math::width_bucket_float;
+    "width_bucket" (Float8, FLOATS) -> Int4, math::width_bucket_among;
+    "width_bucket" (NUMERIC, NUMERICS) -> Int4, math::width_bucket_among;
+    "width_bucket" (Int4, INTEGERS) -> Int4, math::width_bucket_among;
+    "~" (Int2) -> Int2, math::bit_not;
+    "~" (Int4) -> Int4, math::bit_not;
+    "~" (Int8) -> Int8, math::bit_not;
+    "|/" (Float8) -> Float8, math::sqrt;
+    "||/" (Float8) -> Float8, math::cbrt;
+    // Text.
+    "to_hex" (Int4) -> Text, text::to_hex;
+    "to_hex" (Int8) -> Text, text::to_hex;
+    "encode" (Bytea, Text) -> Text, text::encode;
+    "decode" (Text, Text) -> Bytea, text::decode;
+    "sha224" (Bytea) -> Bytea, text::sha224;
+    "sha256" (Bytea) -> Bytea, text::sha256;
+    "sha384" (Bytea) -> Bytea, text::sha384;
+    "sha512" (Bytea) -> Bytea, text::sha512;
+    "get_byte" (Bytea, Int4) -> Int4, text::get_byte;
+    "set_byte" (Bytea, Int4, Int4) -> Bytea, text::set_byte;
+    "get_bit" (Bytea, Int8) -> Int4, text::get_bit;
+    "set_bit" (Bytea, Int8, Int4) -> Bytea, text::set_bit;
+    "bit_count" (Bytea) -> Int8, text::bit_count;
+    "position" (Bytea, Bytea) -> Int4, text::position_bytes;
+    "overlay" (Text, Text, Int4) -> Text, text::overlay;
+    "overlay" (Text, Text, Int4, Int4) -> Text, text::overlay;
+    "quote_ident" (Text) -> Text, text::quote_ident;
+    "quote_literal" (Text) -> Text, text::quote_literal;
+    "quote_nullable" (Text) -> Text, text::quote_nullable, lenient;
+    "^@" (Text, Text) -> Bool, text::starts_with;
+    "convert_from" (Bytea, Text) -> Text, text::convert_from;
+    "convert_to" (Text, Text) -> Bytea, text::convert_to;
+    "normalize" (Text) -> Text, text::normalize;
+    "unistr" (Text) -> Text, text::unistr;
+    "like" (Text, Text) -> Bool, text::like;
+    "notlike" (Text, Text) -> Bool, text::not_like;
+    "string_to_array" (Text, Text) -> TEXTS, text::string_to_array, lenient;
+    "string_to_array" (Text, Text, Text) -> TEXTS, text::string_to_array, lenient;
+    "parse_ident" (Text) -> TEXTS, text::parse_ident;
+    "gen_random_uuid" () -> Uuid, text::gen_random_uuid, volatile;
+    // Regular expressions.
+    "~" (Text, Text) -> Bool, regex::matches;
+    "~*" (Text, Text) -> Bool, regex::matches_folded;
+    "!~" (Text, Text) -> Bool, regex::differs;
+    "!~*" (Text, Text) -> Bool, regex::differs_folded;
+    "similar to" (Text, Text, Text) -> Bool, regex::similar;
+    "regexp_like" (Text, Text) -> Bool, regex::regexp_like;
+    "regexp_like" (Text, Text, Text) -> Bool, regex::regexp_like;
+    "regexp_match" (Text, Text) -> TEXTS, regex::regexp_match;
+    "regexp_match" (Text, Text, Text) -> TEXTS, regex::regexp_match;
+    "regexp_replace" (Text, Text, Text) -> Text, regex::regexp_replace;
+    "regexp_replace" (Text, Text, Text, Text) -> Text, regex::regexp_replace;
+    "regexp_replace" (Text, Text, Text, Int4) -> Text, regex::regexp_replace_from;
+    "regexp_replace" (Text, Text, Text, Int4, Int4) -> Text, regex::regexp_replace_from;
+    "regexp_replace" (Text, Text, Text, Int4, Int4, Text) -> Text, regex::regexp_replace_from;
+    "regexp_split_to_array" (Text, Text) -> TEXTS, regex::regexp_split_to_array;
+    "regexp_split_to_array" (Text, Text, Text) -> TEXTS, regex::regexp_split_to_array;
+    "regexp_count" (Text, Text) -> Int4, regex::regexp_count;
+    "regexp_count" (Text, Text, Int4) -> Int4, regex::regexp_count;
+    "regexp_count" (Text, Text, Int4, Text) -> Int4, regex::regexp_count;
+    "regexp_instr" (Text, Text) -> Int4, regex::regexp_instr;
+    "regexp_instr" (Text, Text, Int4) -> Int4, regex::regexp_instr;
+    "regexp_instr" (Text, Text, Int4, Int4) -> Int4, regex::regexp_instr;
+    "regexp_substr" (Text, Text) -> Text, regex::regexp_substr;
+    "regexp_substr" (Text, Text, Int4) -> Text, regex::regexp_substr;
+    "regexp_substr" (Text, Text, Int4, Int4) -> Text, regex::regexp_substr;
+    "substring" (Text, Text) -> Text, regex::substring;
+    "substring" (Text, Text, Text) -> Text, regex::substring_similar;
+    // Documents.
+    "->" (Json, Text) -> Json, json::field;
+    "->" (Json, Int4) -> Json, json::element;
+    "->" (Jsonb, Text) -> Jsonb, json::field;
+    "->" (Jsonb, Int4) -> Jsonb, json::element;
+    "->>" (Json, Text) -> Text, json::field;
+    "->>" (Json, Int4) -> Text, json::element;
+    "->>" (Jsonb, Text) -> Text, json::field;
+    "->>" (Jsonb, Int4) -> Text, json::element;
+    "#>" (Json, TEXTS) -> Json, json::at_path;
+    "#>" (Jsonb, TEXTS) -> Jsonb, json::at_path;
+    "#>>" (Json, TEXTS) -> Text, json::at_path;
+    "#>>" (Jsonb, TEXTS) -> Text, json::at_path;
+    "@>" (Jsonb, Jsonb) -> Bool, json::contains;
+    "<@" (Jsonb, Jsonb) -> Bool, json::is_contained;
+    "?" (Jsonb, Text) -> Bool, json::has_key;
+    "?|" (Jsonb, TEXTS) -> Bool, json::has_any_key;
+    "?&" (Jsonb, TEXTS) -> Bool, json::has_all_keys;
+    "||" (Jsonb, Jsonb) -> Jsonb, json::merge;
+    "-" (Jsonb, Text) -> Jsonb, json::delete_key;
+    "-" (Jsonb, Int4) -> Jsonb, json::delete_element;
+    "-" (Jsonb, TEXTS) -> Jsonb, json::delete_keys;
+    "#-" (Jsonb, TEXTS) -> Jsonb, json::delete_path;
+    "json_typeof" (Json) -> Text, json::type_of;
+    "jsonb_typeof" (Jsonb) -> Text, json::type_of;
+    "json_array_length" (Json) -> Int4, json::array_length;
+    "jsonb_array_length" (Jsonb) -> Int4, json::array_length;
+    "jsonb_set" (Jsonb, TEXTS, Jsonb) -> Jsonb, json::set;
+    "jsonb_set" (Jsonb, TEXTS, Jsonb, Bool) -> Jsonb, json::set;
+    "jsonb_insert" (Jsonb, TEXTS, Jsonb) -> Jsonb, json::insert;
+    "jsonb_insert" (Jsonb, TEXTS, Jsonb, Bool) -> Jsonb, json::insert;
+    "jsonb_strip_nulls" (Jsonb) -> Jsonb, json::strip_nulls;
+    "json_strip_nulls" (Json) -> Json, json::strip_nulls;
+    "jsonb_pretty" (Jsonb) -> Text, json::pretty;
+    "json_object" (TEXTS) -> Json, json::object_of_pairs;
+    "jsonb_object" (TEXTS) -> Jsonb, json::object_of_pairs;
+    "json_object" (TEXTS, TEXTS) -> Json, json::object_of_two;
+    "jsonb_object" (TEXTS, TEXTS) -> Jsonb, json::object_of_two;
+}

@@ -1,0 +1,451 @@
+//! Regular expressions: PostgreSQL's advanced ones, run by the crate `regex`.
+//!
+//! What that crate lacks (references to groups, looking ahead) is 2201B, not another answer. It takes of alternatives the first that
+//! matches, where PostgreSQL takes the longest: `docs/compat.md` says so.
+
+use super::arguments::{Arguments, text};
+use crate::error::SqlError;
+use crate::value::Datum;
+use crate::value::array::Array;
+use freshet_engine::schema::Type;
+use regex::{Captures, Regex, RegexBuilder};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+type Result<T = Datum> = std::result::Result<T, SqlError>;
+
+/// How an expression is to be read.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Flags {
+    insensitive: bool,
+    /// `.` and brackets do not match a newline, `^` and `$` match at one.
+    newline: bool,
+    anchors: bool,
+    expanded: bool,
+    literal: bool,
+    global: bool,
+}
+
+impl Flags {
+    fn of(letters: &str) -> Result<Flags> {
+        let mut flags = Flags::default();
+        for letter in letters.chars() {
+            match letter {
+                'g' => flags.global = true,
+                'i' => flags.insensitive = true,
+                'c' => flags.insensitive = false,
+                'n' | 'm' => (flags.newline, flags.anchors) = (true, true),
+                'p' => (flags.newline, flags.anchors) = (true, false),
+                'w' => (flags.newline, flags.anchors) = (false, true),
+                's' => (flags.newline, flags.anchors) = (false, false),
+                'x' => flags.expanded = true,
+                't' => flags.expanded = false,
+                'q' => flags.literal = true,
+                'e' | 'b' => {}
+                _ => {
+                    let message = format!("invalid regular expression option: \"{letter}\"");
+                    return Err(SqlError::new("22023", message));
+                }
+            }
+        }
+        Ok(flags)
+    }
+}
+
+thread_local! {
+    /// The expressions of late.
+    static COMPILED: RefCell<HashMap<(String, Flags), Rc<Regex>>> = RefCell::default();
+}
+
+const KEPT_MAX: usize = 64;
+
+fn compiled(pattern: &str, flags: Flags) -> Result<Rc<Regex>> {
+    let key = (pattern.to_owned(), flags);
+    if let Some(known) = COMPILED.with(|c| c.borrow().get(&key).cloned()) {
+        return Ok(known);
+    }
+    let made = Rc::new(compile(pattern, flags)?);
+    COMPILED.with(|c| {
+        let mut known = c.borrow_mut();
+        if known.len() >= KEPT_MAX {
+            known.clear();
+        }
+        known.insert(key, made.clone());
+    });
+    Ok(made)
+}
+
+fn wrong(reason: impl std::fmt::Display) -> SqlError {
+    SqlError::new("2201B", format!("invalid regular expression: {reason}"))
+}
+
+fn compile(pattern: &str, mut flags: Flags) -> Result<Regex> {
+    let mut pattern = pattern;
+    if let Some(rest) = pattern.strip_prefix("***=") {
+        (pattern, flags.literal) = (rest, true);
+    }
+    pattern = pattern.strip_prefix("***:").unwrap_or(pattern);
+    if !flags.literal
+        && let Some((letters, rest)) = pattern.strip_prefix("(?").and_then(|p| p.split_once(')'))
+        && !letters.is_empty()
+        && letters.bytes().all(|b| b.is_ascii_lowercase())
+    {
+        let own = Flags::of(letters)?;
+        flags = Flags { global: flags.global, insensitive: flags.insensitive || own.insensitive, ..own };
+        pattern = rest;
+    }
+    let source = if flags.literal { regex::escape(pattern) } else { translated(pattern)? };
+    RegexBuilder::new(&source)
+        .case_insensitive(flags.insensitive)
+        .multi_line(flags.anchors)
+        .dot_matches_new_line(!flags.newline)
+        .ignore_whitespace(flags.expanded)
+        .size_limit(32 << 20)
+        .build()
+        .map_err(|e| wrong(e.to_string().lines().last().unwrap_or("it cannot be read").trim_start_matches("error: ")))
+}
+
+/// The expression in the crate's words.
+fn translated(pattern: &str) -> Result<String> {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next().ok_or_else(|| wrong("invalid escape \\ sequence"))? {
+                'm' => out.push_str(r"\b{start}"),
+                'M' => out.push_str(r"\b{end}"),
+                'y' => out.push_str(r"\b"),
+                'Y' => out.push_str(r"\B"),
+                'A' => out.push_str(r"\A"),
+                'Z' => out.push_str(r"\z"),
+                'e' => out.push_str(r"\x1B"),
+                'B' => out.push_str(r"\\"),
+                '0' => out.push_str(r"\x00"),
+                digit @ '1'..='9' => {
+                    return Err(SqlError::unsupported(format!("a regular expression with the reference \\{digit}")));
+                }
+                other if other.is_ascii_alphabetic() => out.extend(['\\', other]),
+                other => out.push_str(&regex::escape(&other.to_string())),
+            },
+            '[' => bracket(&mut chars, &mut out)?,
+            '(' if chars.peek() == Some(&'?') => {
+                chars.next();
+                match chars.next() {
+                    Some(':') => out.push_str("(?:"),
+                    Some('=' | '!' | '<') => {
+                        return Err(SqlError::unsupported("a regular expression that looks ahead or behind"));
+                    }
+                    _ => return Err(wrong("quantifier operand invalid")),
+                }
+            }
+            // No number follows: the brace stands for itself.
+            '{' if !chars.peek().is_some_and(char::is_ascii_digit) => out.push_str(r"\{"),
+            other => out.push(other),
+        }
+    }
+    Ok(out)
+}
+
+/// A bracket expression up to its end: only classes and ranges mean something in it.
+fn bracket(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Result<()> {
+    let unbalanced = || wrong("brackets [] not balanced");
+    let start = out.len();
+    out.push('[');
+    if chars.peek() == Some(&'^') {
+        out.push('^');
+        chars.next();
+    }
+    let mut first = true;
+    loop {
+        match chars.next().ok_or_else(unbalanced)? {
+            ']' if !first => {
+                out.push(']');
+                // Word boundaries in their old form.
+                for (old, new) in [("[[:<:]]", r"\b{start}"), ("[[:>:]]", r"\b{end}")] {
+                    if &out[start..] == old {
+                        out.replace_range(start.., new);
+                    }
+                }
+                return Ok(());
+            }
+            ']' => out.push_str(r"\]"),
+            '[' => match chars.peek() {
+                Some(':') => {
+                    let mut class = String::from("[");
+                    while !class.ends_with(":]") || class.len() < 4 {
+                        class.push(chars.next().ok_or_else(unbalanced)?);
+                    }
+                    out.push_str(&class);
+                }
+                Some('=' | '.') => {
+                    return Err(SqlError::unsupported("a collating element in a regular expression"));
+                }
+                _ => out.push_str(r"\["),
+            },
+            '\\' => match chars.next().ok_or_else(unbalanced)? {
+                letter if letter.is_ascii_alphabetic() => out.extend(['\\', letter]),
+                other => out.push_str(&regex::escape(&other.to_string())),
+            },
+            c @ ('&' | '~') => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+        first = false;
+    }
+}
+
+fn is_match(a: &Arguments<'_>, insensitive: bool) -> Result<bool> {
+    Ok(compiled(a.text(1), Flags { insensitive, ..Flags::default() })?.is_match(a.text(0)))
+}
+
+pub(super) fn matches(a: &Arguments<'_>) -> Result {
+    is_match(a, false).map(Datum::Bool)
+}
+
+pub(super) fn matches_folded(a: &Arguments<'_>) -> Result {
+    is_match(a, true).map(Datum::Bool)
+}
+
+pub(super) fn differs(a: &Arguments<'_>) -> Result {
+    is_match(a, false).map(|found| Datum::Bool(!found))
+}
+
+pub(super) fn differs_folded(a: &Arguments<'_>) -> Result {
+    is_match(a, true).map(|found| Datum::Bool(!found))
+}
+
+/// A `SIMILAR TO` pattern as a regular expression; the part between `\"`s, if there are two, is a group.
+fn similar_pattern(pattern: &str, escape: Option<char>) -> Result<String> {
+    let mut out = String::from("^(?:");
+    let mut chars = pattern.chars();
+    let mut quotes = 0;
+    let mut in_bracket = false;
+    while let Some(c) = chars.next() {
+        if Some(c) == escape {
+            let next = chars.next().ok_or_else(|| SqlError::new("22025", "invalid escape sequence"))?;
+            if next == '"' && !in_bracket {
+                quotes += 1;
+                match quotes {
+                    1 => out.push_str("){1,1}?("),
+                    2 => out.push_str("){1,1}(?:"),
+                    _ => {
+                        let message =
+                            "SQL regular expression may not contain more than two escape-double-quote separators";
+                        return Err(SqlError::new("2200C", message));
+                    }
+                }
+            } else {
+                out.extend(['\\', next]);
+            }
+            continue;
+        }
+        match c {
+            ']' if in_bracket => {
+                in_bracket = false;
+                out.push(c);
+            }
+            _ if in_bracket => out.push(c),
+            '[' => {
+                in_bracket = true;
+                out.push(c);
+            }
+            '%' => out.push_str(".*"),
+            '_' => out.push('.'),
+            '(' => out.push_str("(?:"),
+            '\\' | '.' | '^' | '$' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    out.push_str(")$");
+    Ok(out)
+}
+
+fn escape_of(a: &Arguments<'_>, at: usize) -> Result<Option<char>> {
+    let mut chars = a.text(at).chars();
+    match (chars.next(), chars.next()) {
+        (first, None) => Ok(first),
+        _ => {
+            Err(SqlError::new("22019", "invalid escape string")
+                .with_hint("Escape string must be empty or one character."))
+        }
+    }
+}
+
+pub(super) fn similar(a: &Arguments<'_>) -> Result {
+    let pattern = similar_pattern(a.text(1), escape_of(a, 2)?)?;
+    Ok(Datum::Bool(compiled(&pattern, Flags::default())?.is_match(a.text(0))))
+}
+
+pub(super) fn substring_similar(a: &Arguments<'_>) -> Result {
+    let pattern = similar_pattern(a.text(1), escape_of(a, 2)?)?;
+    let regex = compiled(&pattern, Flags::default())?;
+    Ok(first_part(&regex, a.text(0)))
+}
+
+/// The first group of the first match, or the match without one.
+fn first_part(regex: &Regex, value: &str) -> Datum {
+    let Some(found) = regex.captures(value) else {
+        return Datum::Null;
+    };
+    let part = if regex.captures_len() > 1 { found.get(1) } else { found.get(0) };
+    part.map_or(Datum::Null, |part| text(part.as_str()))
+}
+
+pub(super) fn substring(a: &Arguments<'_>) -> Result {
+    let regex = compiled(a.text(1), Flags::default())?;
+    Ok(first_part(&regex, a.text(0)))
+}
+
+/// The expression in argument 1 with the flags in argument `at`, if it is there.
+fn with_flags(a: &Arguments<'_>, at: usize, function: &str) -> Result<(Rc<Regex>, Flags)> {
+    let flags = if a.len() > at { Flags::of(a.text(at))? } else { Flags::default() };
+    if flags.global && !function.is_empty() {
+        let message = format!("{function} does not support the \"global\" option");
+        return Err(SqlError::new("22023", message));
+    }
+    Ok((compiled(a.text(1), flags)?, flags))
+}
+
+/// What a match gives: its groups, or itself.
+pub(super) fn parts(found: &Captures<'_>) -> Datum {
+    let item = |part: Option<regex::Match<'_>>| part.map_or(Datum::Null, |m| text(m.as_str()));
+    let items: Vec<Datum> = match found.len() {
+        1 => vec![item(found.get(0))],
+        _ => found.iter().skip(1).map(item).collect(),
+    };
+    Array::of(items).to_datum(Type::Text)
+}
+
+pub(super) fn regexp_like(a: &Arguments<'_>) -> Result {
+    Ok(Datum::Bool(with_flags(a, 2, "regexp_like()")?.0.is_match(a.text(0))))
+}
+
+pub(super) fn regexp_match(a: &Arguments<'_>) -> Result {
+    let (regex, _) =
+        with_flags(a, 2, "regexp_match()").map_err(|e| e.with_hint("Use the regexp_matches function instead."))?;
+    Ok(regex.captures(a.text(0)).map_or(Datum::Null, |found| parts(&found)))
+}
+
+/// All matches, or the first: the rows of `regexp_matches`.
+pub(super) fn regexp_matches(a: &Arguments<'_>) -> Result<Vec<Datum>> {
+    let (regex, flags) = with_flags(a, 2, "")?;
+    let limit = if flags.global { usize::MAX } else { 1 };
+    Ok(regex.captures_iter(a.text(0)).take(limit).map(|found| parts(&found)).collect())
+}
+
+/// `\1` to `\9`, `\&` and `\\` in what replaces a match.
+fn replacement(template: &str, found: &Captures<'_>, out: &mut String) {
+    let mut chars = template.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('&') => out.push_str(found.get(0).map_or("", |m| m.as_str())),
+            Some(digit @ '1'..='9') => {
+                out.push_str(found.get(digit as usize - '0' as usize).map_or("", |m| m.as_str()));
+            }
+            Some('\\') => out.push('\\'),
+            Some(other) => out.extend(['\\', other]),
+            None => out.push('\\'),
+        }
+    }
+}
+
+/// Replaces the `nth` match from a byte on, or every one if `nth` is 0.
+fn replaced(regex: &Regex, value: &str, from: usize, nth: usize, template: &str) -> String {
+    let mut out = value[..from].to_owned();
+    let mut done = from;
+    for (i, found) in regex.captures_iter(value).filter(|f| start(f) >= from).enumerate() {
+        if nth != 0 && i + 1 != nth {
+            continue;
+        }
+        let whole = found.get(0).expect("group 0 is the match");
+        out.push_str(&value[done..whole.start()]);
+        replacement(template, &found, &mut out);
+        done = whole.end();
+        if nth != 0 {
+            break;
+        }
+    }
+    out.push_str(&value[done..]);
+    out
+}
+
+fn start(found: &Captures<'_>) -> usize {
+    found.get(0).map_or(0, |m| m.start())
+}
+
+pub(super) fn regexp_replace(a: &Arguments<'_>) -> Result {
+    let (regex, flags) = with_flags(a, 3, "")?;
+    Ok(text(replaced(&regex, a.text(0), 0, usize::from(!flags.global), a.text(2))))
+}
+
+/// Where a search begins: a place counted in characters from 1.
+fn from_place(a: &Arguments<'_>, at: usize) -> Result<usize> {
+    let place = positive(a, at, "start")?;
+    let value = a.text(0);
+    Ok(value.char_indices().map(|(i, _)| i).nth(place - 1).unwrap_or(value.len()))
+}
+
+fn positive(a: &Arguments<'_>, at: usize, name: &str) -> Result<usize> {
+    if a.len() <= at {
+        return Ok(1);
+    }
+    usize::try_from(a.int(at))
+        .ok()
+        .filter(|&v| v > 0)
+        .ok_or_else(|| SqlError::new("22023", format!("invalid value for parameter \"{name}\": {}", a.int(at))))
+}
+
+pub(super) fn regexp_replace_from(a: &Arguments<'_>) -> Result {
+    let (regex, _) = with_flags(a, 5, "")?;
+    let nth = if a.len() > 4 && a.int(4) == 0 { 0 } else { positive(a, 4, "n")? };
+    Ok(text(replaced(&regex, a.text(0), from_place(a, 3)?, nth, a.text(2))))
+}
+
+/// The pieces between matches; an empty match parts only what stands before it from what follows.
+pub(super) fn regexp_split(a: &Arguments<'_>) -> Result<Vec<Datum>> {
+    let (regex, _) = with_flags(a, 2, "regexp_split_to_table()")?;
+    let value = a.text(0);
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    for found in regex.find_iter(value) {
+        if found.is_empty() && (found.start() == done && done == 0 || found.start() == value.len()) {
+            continue;
+        }
+        pieces.push(text(&value[done..found.start()]));
+        done = found.end();
+    }
+    pieces.push(text(&value[done..]));
+    Ok(pieces)
+}
+
+pub(super) fn regexp_split_to_array(a: &Arguments<'_>) -> Result {
+    Ok(Array::of(regexp_split(a)?).to_datum(Type::Text))
+}
+
+pub(super) fn regexp_count(a: &Arguments<'_>) -> Result {
+    let (regex, _) = with_flags(a, 3, "regexp_count()")?;
+    let from = if a.len() > 2 { from_place(a, 2)? } else { 0 };
+    Ok(Datum::Int(regex.find_iter(&a.text(0)[from..]).count() as i64))
+}
+
+/// The match that arguments 2 (from where) and 3 (which) ask for.
+fn nth_match<'a>(a: &Arguments<'a>) -> Result<Option<(usize, &'a str)>> {
+    let regex = compiled(a.text(1), Flags::default())?;
+    let from = from_place(a, 2)?;
+    let nth = positive(a, 3, "n")?;
+    let found = regex.find_iter(a.text(0)).filter(|m| m.start() >= from).nth(nth - 1);
+    Ok(found.map(|m| (m.start(), m.as_str())))
+}
+
+pub(super) fn regexp_instr(a: &Arguments<'_>) -> Result {
+    let place = nth_match(a)?.map_or(0, |(start, _)| a.text(0)[..start].chars().count() as i64 + 1);
+    Ok(Datum::Int(place))
+}
+
+pub(super) fn regexp_substr(a: &Arguments<'_>) -> Result {
+    Ok(nth_match(a)?.map_or(Datum::Null, |(_, found)| text(found)))
+}

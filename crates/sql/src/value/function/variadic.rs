@@ -1,0 +1,260 @@
+//! Functions of any number of arguments of any type.
+
+use super::arguments::{Arguments, text};
+use super::text::{quoted_ident, quoted_literal};
+use super::{Function, FunctionId, json};
+use crate::error::SqlError;
+use crate::value::json as documents;
+use crate::value::{Datum, cast, text as texts};
+use freshet_engine::schema::Type;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Variadic {
+    Format,
+    Nulls,
+    NotNulls,
+    BuildObject,
+    BuildArray,
+    ToJson,
+    /// `json_extract_path` and its like.
+    Path,
+    TypeOf,
+}
+
+/// What the name means and the type of the result.
+fn named(name: &str) -> Option<(Variadic, Type)> {
+    Some(match name {
+        "format" => (Variadic::Format, Type::Text),
+        "num_nulls" => (Variadic::Nulls, Type::Int4),
+        "num_nonnulls" => (Variadic::NotNulls, Type::Int4),
+        "json_build_object" => (Variadic::BuildObject, Type::Json),
+        "jsonb_build_object" => (Variadic::BuildObject, Type::Jsonb),
+        "json_build_array" => (Variadic::BuildArray, Type::Json),
+        "jsonb_build_array" => (Variadic::BuildArray, Type::Jsonb),
+        "to_json" | "array_to_json" => (Variadic::ToJson, Type::Json),
+        "to_jsonb" => (Variadic::ToJson, Type::Jsonb),
+        "json_extract_path" => (Variadic::Path, Type::Json),
+        "jsonb_extract_path" => (Variadic::Path, Type::Jsonb),
+        "json_extract_path_text" | "jsonb_extract_path_text" => (Variadic::Path, Type::Text),
+        "pg_typeof" => (Variadic::TypeOf, Type::Text),
+        _ => return None,
+    })
+}
+
+pub(super) fn exists(name: &str) -> bool {
+    named(name).is_some()
+}
+
+pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<Function, SqlError>> {
+    let (which, result) = named(name)?;
+    let missing = || super::unresolved("42883", name, arguments, "does not exist", "No function matches");
+    let mut types: Vec<Type> = arguments.iter().map(|ty| ty.unwrap_or(Type::Text)).collect();
+    let ok = match which {
+        Variadic::Format => {
+            if let Some(first) = types.first_mut() {
+                *first = Type::Text;
+            }
+            arguments.first().is_some_and(|ty| ty.is_none_or(cast::is_text))
+        }
+        Variadic::ToJson if name == "array_to_json" => matches!(types.as_slice(), [Type::Array(_)]),
+        Variadic::ToJson if arguments == [None] => {
+            return Some(Err(SqlError::new(
+                "42804",
+                "could not determine polymorphic type because input has type unknown",
+            )));
+        }
+        Variadic::ToJson | Variadic::TypeOf => types.len() == 1,
+        Variadic::Path => {
+            let document = if name.starts_with("jsonb") { Type::Jsonb } else { Type::Json };
+            let fits = arguments.first().is_some_and(|ty| ty.is_none_or(|ty| ty == document));
+            types.iter_mut().for_each(|ty| *ty = Type::Text);
+            if let Some(first) = types.first_mut() {
+                *first = document;
+            }
+            fits && arguments.iter().skip(1).all(|ty| ty.is_none_or(cast::is_text))
+        }
+        Variadic::Nulls | Variadic::NotNulls => !types.is_empty(),
+        Variadic::BuildObject | Variadic::BuildArray => true,
+    };
+    if !ok {
+        return Some(Err(missing()));
+    }
+    Some(Ok(Function { id: FunctionId::Variadic(which), arguments: types.into(), result }))
+}
+
+impl Variadic {
+    pub(super) fn call(self, a: &Arguments<'_>) -> Result<Datum, SqlError> {
+        match self {
+            Variadic::Format => format(a),
+            Variadic::Nulls => Ok(Datum::Int(a.values.iter().filter(|v| v.is_null()).count() as i64)),
+            Variadic::NotNulls => Ok(Datum::Int(a.values.iter().filter(|v| !v.is_null()).count() as i64)),
+            Variadic::BuildObject => build_object(a),
+            Variadic::BuildArray => build_array(a),
+            Variadic::ToJson if a.is_null(0) => Ok(Datum::Null),
+            Variadic::ToJson => {
+                let mut out = Vec::new();
+                json::write_json(a.types[0], &a.values[0], a.clock, &mut out);
+                document(a.result, out)
+            }
+            Variadic::Path => {
+                if a.is_null(0) {
+                    return Ok(Datum::Null);
+                }
+                let steps: Vec<usize> = (1..a.len()).collect();
+                let path = steps.iter().map(|&at| (!a.is_null(at)).then(|| a.text(at).to_owned())).collect();
+                json::follow(a, path)
+            }
+            Variadic::TypeOf => Ok(text(crate::value::pgtype::name(a.types[0]))),
+        }
+    }
+}
+
+/// Text that was put together, as the type of document.
+fn document(ty: Type, out: Vec<u8>) -> Result<Datum, SqlError> {
+    match ty {
+        Type::Jsonb => documents::read_jsonb(&out),
+        _ => Ok(text(out)),
+    }
+}
+
+fn build_object(a: &Arguments<'_>) -> Result<Datum, SqlError> {
+    if a.len() % 2 == 1 {
+        return Err(SqlError::new("22023", "argument list must have even number of elements")
+            .with_hint("The arguments of this function must consist of alternating keys and values."));
+    }
+    let mut out = vec![b'{'];
+    for at in (0..a.len()).step_by(2) {
+        if a.is_null(at) {
+            return Err(match a.result {
+                Type::Jsonb => SqlError::new("22023", format!("argument {}: key must not be null", at + 1)),
+                _ => SqlError::new("22023", format!("argument {} cannot be null", at + 1))
+                    .with_hint("Object keys should be text."),
+            });
+        }
+        out.extend_from_slice(if at > 0 { b", " } else { b"" });
+        let mut key = Vec::new();
+        texts::write(a.types[at], &a.values[at], a.clock, &mut key);
+        documents::write_string(&String::from_utf8_lossy(&key), &mut out);
+        out.extend_from_slice(b" : ");
+        json::write_json(a.types[at + 1], &a.values[at + 1], a.clock, &mut out);
+    }
+    out.push(b'}');
+    document(a.result, out)
+}
+
+fn build_array(a: &Arguments<'_>) -> Result<Datum, SqlError> {
+    let mut out = vec![b'['];
+    for (i, (ty, value)) in a.types.iter().zip(a.values).enumerate() {
+        out.extend_from_slice(if i > 0 { b", " } else { b"" });
+        json::write_json(*ty, value, a.clock, &mut out);
+    }
+    out.push(b']');
+    document(a.result, out)
+}
+
+fn too_few() -> SqlError {
+    SqlError::new("22023", "too few arguments for format()")
+}
+
+/// `%[position$][-][width]type` with the types s, I, L and %.
+fn format(a: &Arguments<'_>) -> Result<Datum, SqlError> {
+    if a.is_null(0) {
+        return Ok(Datum::Null);
+    }
+    let mut out = String::new();
+    let mut chars = a.text(0).chars().peekable();
+    let mut next = 1;
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        if chars.peek() == Some(&'%') {
+            chars.next();
+            out.push('%');
+            continue;
+        }
+        let number = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>| {
+            let mut digits = String::new();
+            while let Some(c) = chars.peek().filter(|c| c.is_ascii_digit()) {
+                digits.push(*c);
+                chars.next();
+            }
+            digits.parse::<usize>().ok()
+        };
+        let mut position = None;
+        let mut width: i64 = 0;
+        let mut left = false;
+        let first = number(&mut chars);
+        match (first, chars.peek()) {
+            (Some(at), Some('$')) => {
+                chars.next();
+                if at == 0 {
+                    return Err(SqlError::new(
+                        "22023",
+                        "format specifies argument 0, but arguments are numbered from 1",
+                    ));
+                }
+                position = Some(at);
+            }
+            (Some(given), _) => width = given as i64,
+            (None, _) => {}
+        }
+        while chars.peek() == Some(&'-') {
+            left = true;
+            chars.next();
+        }
+        if chars.peek() == Some(&'*') {
+            chars.next();
+            let at = next;
+            next += 1;
+            if at >= a.len() {
+                return Err(too_few());
+            }
+            width = shown_argument(a, at).and_then(|w| w.trim().parse().ok()).unwrap_or(0);
+        } else if let Some(given) = number(&mut chars) {
+            width = given as i64;
+        }
+        let kind = chars.next().ok_or_else(|| {
+            SqlError::new("22023", "unterminated format() type specifier").with_hint("For a single \"%\" use \"%%\".")
+        })?;
+        if !matches!(kind, 's' | 'I' | 'L') {
+            let message = format!("unrecognized format() type specifier \"{kind}\"");
+            return Err(SqlError::new("22023", message).with_hint("For a single \"%\" use \"%%\"."));
+        }
+        let at = position.unwrap_or(next);
+        next = at + 1;
+        if at >= a.len() {
+            return Err(too_few());
+        }
+        let shown = match (kind, shown_argument(a, at)) {
+            ('s', value) => value.unwrap_or_default(),
+            ('I', None) => {
+                return Err(SqlError::new("22004", "null values cannot be formatted as an SQL identifier"));
+            }
+            ('I', Some(value)) => quoted_ident(&value),
+            (_, None) => "NULL".to_owned(),
+            (_, Some(value)) => quoted_literal(&value),
+        };
+        let missing = width.unsigned_abs() as usize;
+        let missing = missing.saturating_sub(shown.chars().count()).min(1 << 28);
+        let blanks = " ".repeat(missing);
+        if left || width < 0 {
+            out.push_str(&shown);
+            out.push_str(&blanks);
+        } else {
+            out.push_str(&blanks);
+            out.push_str(&shown);
+        }
+    }
+    Ok(text(out))
+}
+
+fn shown_argument(a: &Arguments<'_>, at: usize) -> Option<String> {
+    if a.is_null(at) {
+        return None;
+    }
+    let mut out = Vec::new();
+    texts::write(a.types[at], &a.values[at], a.clock, &mut out);
+    Some(String::from_utf8_lossy(&out).into_owned())
+}

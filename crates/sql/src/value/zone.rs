@@ -1,0 +1,233 @@
+//! Which time does a clock on a wall show? Time zones by name, with their changes, from the IANA database that the crate `jiff` brings along.
+//!
+//! A local time that a change skips is read with the offset before the change, one that comes twice with the offset after it, as
+//! PostgreSQL does.
+
+use super::datetime::{self, SECOND_US};
+use crate::error::SqlError;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use std::sync::Arc;
+
+/// Seconds from 1970 to 2000.
+const EPOCH_S: i64 = 946_684_800;
+/// The calendar and with it the rules of a zone repeat.
+const CYCLE_S: i64 = 146_097 * 86_400;
+/// Beyond these years moments are looked up a number of cycles nearer.
+const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
+
+/// What a session's clock shows: its zone, and when its transaction began (microseconds since 2000-01-01 UTC).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Clock {
+    pub zone: Zone,
+    pub now: i64,
+}
+
+impl Clock {
+    /// In Greenwich, for values that no zone changes.
+    pub const UTC: &'static Clock = &Clock { zone: Zone::Utc, now: 0 };
+}
+
+/// A time zone. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub enum Zone {
+    #[default]
+    Utc,
+    Fixed(Arc<Fixed>),
+    Named(Arc<Named>),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fixed {
+    offset_s: i64,
+    name: String,
+    abbreviation: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Named {
+    zone: TimeZone,
+    name: String,
+}
+
+impl PartialEq for Zone {
+    fn eq(&self, other: &Zone) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Zone {}
+
+impl std::hash::Hash for Zone {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl Zone {
+    /// The zone as SHOW TimeZone tells it.
+    pub fn name(&self) -> &str {
+        match self {
+            Zone::Utc => "UTC",
+            Zone::Fixed(fixed) => &fixed.name,
+            Zone::Named(named) => &named.name,
+        }
+    }
+
+    /// A name of the database, in any case, or a POSIX zone like `EST5` or `UTC+3`, whose sign is that of the way west.
+    pub fn named(name: &str) -> Option<Zone> {
+        if matches!(name.to_ascii_uppercase().as_str(), "UTC" | "ETC/UTC") {
+            return Some(if name.len() == 3 { Zone::Utc } else { Zone::fixed(0, "Etc/UTC", "UTC") });
+        }
+        match jiff::tz::db().get(name) {
+            Ok(zone) => {
+                let name = zone.iana_name().unwrap_or(name).to_owned();
+                Some(Zone::Named(Arc::new(Named { zone, name })))
+            }
+            Err(_) => posix(name),
+        }
+    }
+
+    /// What SET TimeZone takes: also a number of hours to the east.
+    pub fn of_setting(value: &str) -> Option<Zone> {
+        let value = value.trim();
+        if value.eq_ignore_ascii_case("local") || value.eq_ignore_ascii_case("default") {
+            return Some(Zone::Utc);
+        }
+        match value.parse::<f64>() {
+            Ok(hours) if hours.abs() < 168.0 => Some(Zone::east((hours * 3600.0).round() as i64)),
+            Ok(_) => None,
+            Err(_) => Zone::named(value),
+        }
+    }
+
+    /// A fixed offset, named as PostgreSQL names it: `<-05>+05`.
+    pub fn east(offset_s: i64) -> Zone {
+        let shown = |offset: i64, plus: &str| {
+            let sign = if offset < 0 { "-" } else { plus };
+            let (hours, minutes) = (offset.abs() / 3600, offset.abs() % 3600 / 60);
+            if minutes == 0 { format!("{sign}{hours:02}") } else { format!("{sign}{hours:02}:{minutes:02}") }
+        };
+        let abbreviation = shown(offset_s, "+");
+        Zone::fixed(offset_s, &format!("<{abbreviation}>{}", shown(-offset_s, "+")), &abbreviation)
+    }
+
+    fn fixed(offset_s: i64, name: &str, abbreviation: &str) -> Zone {
+        Zone::Fixed(Arc::new(Fixed { offset_s, name: name.to_owned(), abbreviation: abbreviation.to_owned() }))
+    }
+
+    /// Seconds east of Greenwich at a moment (microseconds since 2000-01-01 UTC).
+    pub fn offset_s(&self, moment: i64) -> i64 {
+        match self {
+            Zone::Utc => 0,
+            Zone::Fixed(fixed) => fixed.offset_s,
+            Zone::Named(named) => named.zone.to_offset(near(moment)).seconds().into(),
+        }
+    }
+
+    /// The zone's name of its time at a moment: `CEST`.
+    pub fn abbreviation(&self, moment: i64) -> String {
+        match self {
+            Zone::Utc => "UTC".to_owned(),
+            Zone::Fixed(fixed) => fixed.abbreviation.clone(),
+            Zone::Named(named) => named.zone.to_offset_info(near(moment)).abbreviation().to_owned(),
+        }
+    }
+
+    /// The local time of a moment.
+    pub fn to_local(&self, moment: i64) -> i64 {
+        match self {
+            Zone::Utc => moment,
+            _ if !datetime::is_finite(moment) => moment,
+            _ => moment.saturating_add(self.offset_s(moment) * SECOND_US),
+        }
+    }
+
+    /// The moment of a local time.
+    pub fn to_utc(&self, local: i64) -> i64 {
+        match self {
+            Zone::Utc => local,
+            _ if !datetime::is_finite(local) => local,
+            Zone::Fixed(fixed) => local.saturating_sub(fixed.offset_s * SECOND_US),
+            Zone::Named(named) => {
+                let offset: Offset = match named.zone.to_ambiguous_timestamp(civil(local)).offset() {
+                    AmbiguousOffset::Unambiguous { offset } => offset,
+                    AmbiguousOffset::Gap { before, .. } => before,
+                    AmbiguousOffset::Fold { after, .. } => after,
+                };
+                local.saturating_sub(i64::from(offset.seconds()) * SECOND_US)
+            }
+        }
+    }
+}
+
+/// 22023: there is no such zone.
+pub(crate) fn unknown(name: &str) -> SqlError {
+    SqlError::new("22023", format!("time zone \"{name}\" not recognized"))
+}
+
+fn near(moment: i64) -> Timestamp {
+    let seconds = moment.div_euclid(SECOND_US) + EPOCH_S;
+    let seconds = if NEAR_S.contains(&seconds) { seconds } else { seconds.rem_euclid(CYCLE_S) + CYCLE_S };
+    Timestamp::from_second(seconds).expect("a time within some thousand years")
+}
+
+fn civil(local: i64) -> DateTime {
+    Offset::UTC.to_datetime(near(local))
+}
+
+/// Letters or `<...>`, then hours to the west with minutes or not; no rules for summer time.
+fn posix(name: &str) -> Option<Zone> {
+    let (abbreviation, rest) = match name.strip_prefix('<') {
+        Some(quoted) => quoted.split_once('>')?,
+        None => name.split_at(name.find(|c: char| !c.is_ascii_alphabetic())?),
+    };
+    let (sign, digits) = match rest.as_bytes().first()? {
+        b'-' => (1, &rest[1..]),
+        b'+' => (-1, &rest[1..]),
+        _ => (-1, rest),
+    };
+    let mut parts = digits.split(':').map(|part| part.parse::<i64>().ok().filter(|v| (0..168).contains(v)));
+    let hours = parts.next()??;
+    let minutes = parts.next().unwrap_or(Some(0))?;
+    if parts.next().is_some() || minutes > 59 || digits.starts_with('+') {
+        return None;
+    }
+    Some(Zone::fixed(sign * (hours * 3600 + minutes * 60), name, abbreviation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> i64 {
+        datetime::read_timestamp(text.as_bytes(), Clock::UTC).expect("a timestamp")
+    }
+
+    #[test]
+    fn local_times_that_are_skipped_or_come_twice() {
+        let zone = Zone::named("america/new_york").expect("a zone");
+        assert_eq!(zone.name(), "America/New_York");
+        for (local, utc) in [
+            ("2024-01-01 12:00", "2024-01-01 17:00"),
+            ("2024-07-01 12:00", "2024-07-01 16:00"),
+            ("2024-03-10 02:30", "2024-03-10 07:30"),
+            ("2024-11-03 01:30", "2024-11-03 06:30"),
+            ("12024-07-01 12:00", "12024-07-01 16:00"),
+        ] {
+            assert_eq!(zone.to_utc(at(local)), at(utc), "{local}");
+        }
+        assert_eq!(zone.to_local(at("2024-07-01 16:00")), at("2024-07-01 12:00"));
+        assert_eq!(zone.abbreviation(at("2024-07-01 16:00")), "EDT");
+    }
+
+    #[test]
+    fn settings_name_offsets() {
+        let zone = Zone::of_setting("+3").expect("an offset");
+        assert_eq!((zone.name(), zone.offset_s(0)), ("<+03>-03", 10_800));
+        let zone = Zone::of_setting("UTC+3").expect("a POSIX zone");
+        assert_eq!(zone.offset_s(0), -10_800);
+        assert!(Zone::of_setting("nope").is_none());
+    }
+}
