@@ -114,9 +114,9 @@ macro_rules! files {
 }
 
 #[cfg(feature = "query")]
-files!(aggregate, change, define, join, query, savepoint, select, sets, transaction, types, view);
+files!(aggregate, change, define, join, once, query, savepoint, select, sets, transaction, types, view);
 #[cfg(not(feature = "query"))]
-files!(aggregate, change, define, join, savepoint, select, transaction, types, view);
+files!(aggregate, change, define, join, once, savepoint, select, transaction, types, view);
 
 #[test]
 fn every_file_is_named() {

@@ -43,7 +43,7 @@ use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Error, Stop, WaitToken};
+use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -198,9 +198,6 @@ impl Planning {
         self.account.hold(bytes, Claim::Forced);
     }
 }
-
-/// What an UPDATE that changed one row answers.
-const UPDATED_ONE: CommandTag = CommandTag { command: "UPDATE", rows: Some(1) };
 
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
@@ -376,7 +373,7 @@ impl Session {
                 _ => None,
             },
             once: match &routed.plan {
-                Plan::Update(update) if !routed.uses_clock => Once::of(update),
+                plan if !routed.uses_clock => Once::of(plan),
                 _ => None,
             },
             plan: routed.plan,
@@ -456,10 +453,10 @@ impl Session {
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
-        if let Some(durable) = self.change_once(statement, parameters) {
+        if let (Some(once), Some(durable)) = (&statement.once, self.change_once(statement, parameters)) {
             rows.charge_to(&self.engine);
             rows.start(&statement.columns);
-            return Ok(Step::Done(Outcome { tag: UPDATED_ONE, durable, warning: None }));
+            return Ok(Step::Done(Outcome { tag: once.tag(), durable, warning: None }));
         }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
@@ -487,8 +484,8 @@ impl Session {
         let once = statement.once.as_ref()?;
         once.prefetch(parameters);
         let fast = self.env.settings.fast;
-        let one_snapshot = !matches!(fast.level, Level::ReadUncommitted | Level::ReadCommitted);
-        if one_snapshot || fast.read_only || !self.takes_short_way(statement, parameters) {
+        let is_plain = fast.level.isolation() == Isolation::ReadCommitted && !fast.read_only;
+        if !is_plain || !self.takes_short_way(statement, parameters) {
             return None;
         }
         let cts = once.run(&mut self.inner, parameters, &self.env)?;

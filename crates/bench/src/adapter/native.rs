@@ -380,8 +380,13 @@ impl Driver for NativeDriver<'_> {
                 }
                 Ok(answer)
             })?,
-            op if tables.is_at_newest(op) => transact_at_newest(engine_session, |s| tables.statement(s, op, scratch))?,
-            op => transact(engine_session, |s| tables.statement(s, op, scratch))?,
+            op => match tables.once(engine_session, op, scratch) {
+                Some(done) => done,
+                None if tables.is_at_newest(op) => {
+                    transact_at_newest(engine_session, |s| tables.statement(s, op, scratch))?
+                }
+                None => transact(engine_session, |s| tables.statement(s, op, scratch))?,
+            },
         };
         Ok(self.submitted(session, answer, cts))
     }

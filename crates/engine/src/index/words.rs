@@ -134,6 +134,18 @@ impl Deref for Words {
     }
 }
 
+/// As `prefetch`, for who will write the line: it comes without another core keeping a copy, so that the write does not wait once more.
+#[inline]
+pub fn prefetch_write(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+    // SAFETY: as in `prefetch`; a processor without the instruction takes it for none.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(std::ptr::from_ref(word).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+    let _ = word;
+}
+
 /// Starts loading the line that holds `word`; forgets it where the processor has no such instruction in stable Rust.
 #[inline]
 pub fn prefetch(word: &AtomicU64) {

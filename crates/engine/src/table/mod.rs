@@ -18,7 +18,7 @@ pub(crate) use slot::{Head, Owned, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]
-use crate::index::prefetch;
+use crate::index::{prefetch, prefetch_write};
 use crate::mem::{Account, Claim, PAGE_WORDS, PageMeta, Pages};
 use crate::schema::{LIVE, Picks};
 use parking_lot::{Mutex, RwLock};
@@ -159,6 +159,21 @@ impl Container {
         }
         #[cfg(any(loom, shuttle))]
         let _ = row;
+    }
+
+    /// As `prefetch`, for who will write the slot's own words and these.
+    #[inline]
+    pub fn prefetch_write(&self, row: RowId, written: &[u16], read: &Picks) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let start = usize::from(row.slot()) * self.slot_words;
+            let words = self.space.words(row.page(), start, self.slot_words);
+            prefetch_write(&words[0]);
+            written.iter().for_each(|&at| prefetch_write(&words[VOLATILE_WORDS + usize::from(at)]));
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = written;
+        self.prefetch(row, Some(read));
     }
 
     /// Whether the id names a slot of this container.

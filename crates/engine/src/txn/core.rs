@@ -226,6 +226,14 @@ impl Core {
         self.worker_place(number).lock()
     }
 
+    /// Whether a short change may write the table, whose place says so already. `checked` is the schema and table that the session wrote last: who
+    /// has not written the table in this schema does it the longer way once.
+    #[inline]
+    pub(super) fn is_open(&self, table: &Arc<Table>, checked: (u64, usize)) -> bool {
+        table.gate.exclusive.load(Ordering::Acquire) == 0
+            && checked == (self.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr())
+    }
+
     /// Where that worker is.
     pub(super) fn worker_place(&self, number: usize) -> &WorkerPlace {
         let devices = usize::from(self.log.devices());

@@ -458,7 +458,7 @@ impl<'c> Sweep<'c> {
                 container.prefetch(row, None);
             }
         }
-        for Due { storage, row, .. } in items.filter(|i| i.leftover == Leftover::Deleted && i.container == PRIMARY) {
+        for Due { storage, row, .. } in items.filter(|i| i.leftover != Leftover::Node && i.container == PRIMARY) {
             // One that was dropped has its pages no more.
             if self.stores.contains_key(&storage) {
                 self.keys.prefetch_entries(self.core, storage, row);

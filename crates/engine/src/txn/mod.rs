@@ -19,6 +19,7 @@
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `once` | changing one row by its key, as a transaction of its own |
 //! | `reader` | reading at a session's snapshot from other threads |
+//! | `insertion` | one row inserted in one go |
 //! | `ddl` | changing the schema: tables and indexes |
 //! | `objects` | changing the schema: definitions, sequences, views, name spaces |
 //! | `sequences` | which value comes next |
@@ -50,6 +51,7 @@ mod savepoint;
 mod rows;
 mod lookup;
 mod once;
+mod insertion;
 mod reader;
 mod ddl;
 mod objects;
@@ -58,6 +60,7 @@ mod keys;
 mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
+pub use insertion::Insertion;
 pub use load::{Appender, Load};
 pub use lookup::{IntegerLookup, Lookup};
 pub use once::Change;

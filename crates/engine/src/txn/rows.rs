@@ -633,14 +633,8 @@ impl Session {
         row: &mut Row,
         claim: Claim,
     ) -> Result<TreeKey, Stop> {
-        self.core.fetch_key_columns(table, index, row);
-        let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
-        let unique = index.def.unique && !has_null;
-        let (core, me) = (&*self.core, self.no);
-        let probe = |other: RowId| verdict(core, me, table, index, other, row);
-        let key = key_of(index, &table.layout, row, &mut self.key);
-        match index.insert(&key, id, claim, unique, probe) {
-            Ok(_) => Ok(key),
+        match enter_index(&self.core, self.no, table, index, id, row, claim, &mut self.key) {
+            Ok(key) => Ok(key),
             Err(Conflict::Duplicate(other)) => {
                 let mut met = Row::default();
                 table.store.primary.slot(other).copy(met.start_copy(table.layout.words()));
@@ -794,13 +788,33 @@ impl Session {
 
 /// The words in which a slot, whose persistent bytes nobody else writes now, differs from `new`, which begins at its word `first`.
 #[inline]
-fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Changed>) {
+pub(super) fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Changed>) {
     for (i, &word) in (first..).zip(new) {
         let xor = slot.load(i) ^ word;
         if xor != 0 {
             changed.push((i as u16, xor));
         }
     }
+}
+
+/// Enters a row that is in place into an index, after the unique check.
+#[expect(clippy::too_many_arguments, reason = "what is entered where, by whom, and the buffer for its key")]
+pub(super) fn enter_index(
+    core: &Core,
+    me: SessionNo,
+    table: &Table,
+    index: &Index,
+    id: RowId,
+    row: &mut Row,
+    claim: Claim,
+    key: &mut KeyBuf,
+) -> Result<TreeKey, Conflict> {
+    core.fetch_key_columns(table, index, row);
+    let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
+    let unique = index.def.unique && !has_null;
+    let key = key_of(index, &table.layout, row, key);
+    index.insert(&key, id, claim, unique, |other| verdict(core, me, table, index, other, row))?;
+    Ok(key)
 }
 
 /// What a unique insert of `row` has to think of an existing entry: looks at the newest version and, where that is

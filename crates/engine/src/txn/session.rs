@@ -386,13 +386,8 @@ impl Session {
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
-        self.close_lease();
-        self.settle_wait();
-        self.command += 1;
+        self.start_statement();
         self.wake();
-        if self.ddl.schema.is_some() {
-            self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
-        }
         self.at_newest = false;
         if self.isolation == Isolation::ReadCommitted {
             // Whoever is about to end the last statement's snapshot does not end this one's.
@@ -410,15 +405,19 @@ impl Session {
         if self.isolation != Isolation::ReadCommitted {
             return self.begin_statement();
         }
+        self.start_statement();
+        self.at_newest = true;
+        self.leave_ended();
+        self.refresh_schema();
+    }
+
+    fn start_statement(&mut self) {
         self.close_lease();
         self.settle_wait();
         self.command += 1;
         if self.ddl.schema.is_some() {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
         }
-        self.at_newest = true;
-        self.leave_ended();
-        self.refresh_schema();
     }
 
     /// Whether the statement was begun by `begin_statement_at_newest`, and so has no snapshot.

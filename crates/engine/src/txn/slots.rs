@@ -157,3 +157,95 @@ impl Core {
         self.slots.add(batches, container);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{ColumnDef, Table, TableDef};
+    use crate::engine::{Engine, Options};
+    use crate::io::mem::{MemClock, MemIo};
+    use crate::schema::Type;
+    use crate::txn::{Isolation, Session, Stop};
+    use std::collections::HashSet;
+
+    fn create(engine: &Engine, session: &mut Session, name: &str) -> Arc<Table> {
+        while engine.step() {}
+        session.begin(Isolation::ReadCommitted, false);
+        session.begin_statement();
+        let columns = vec![ColumnDef { name: "id".into(), ty: Type::Int8, not_null: true, ..ColumnDef::default() }];
+        let def = TableDef { name: name.into(), columns, ..TableDef::default() };
+        session.create_table(def, Vec::new()).expect("creates");
+        session.commit().expect("commits");
+        engine.schema().table(name).expect("created").clone()
+    }
+
+    /// A slot for a thread; the log may have to be written first.
+    fn take_one(engine: &Engine, core: &Core, container: &Container, thread: usize) -> RowId {
+        loop {
+            match core.take_slot(container, thread) {
+                Ok(slot) => return slot,
+                Err(Stop::Wait(_)) => assert!(engine.step(), "a wait for nothing"),
+                Err(Stop::Error(error)) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// So many slots for some threads by turns, each once.
+    fn take(engine: &Engine, core: &Core, container: &Container, threads: usize, count: usize) -> Vec<RowId> {
+        let taken: Vec<RowId> = (0..count).map(|n| take_one(engine, core, container, n % threads)).collect();
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), count, "a slot is given out once");
+        taken
+    }
+
+    #[test]
+    fn every_slot_is_given_out_once_and_what_threads_keep_can_be_recalled() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let mut session = engine.connect().expect("a place");
+        let table = create(&engine, &mut session, "t");
+        let (core, container) = (session.core.clone(), &table.store.primary);
+        let first = take(&engine, &core, container, 2, 4);
+        assert_eq!(core.slots.count(container), 0, "of a small table nobody keeps any");
+        let mut taken = take(&engine, &core, container, 2, 3_000);
+        let kept = core.slots.count(container);
+        assert!(kept > 0 && kept <= 2 * BATCH_SLOTS_MAX, "{kept}");
+        taken.extend(first);
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len());
+        assert_eq!(taken.len() + kept, container.high_water() as usize);
+        assert!(core.recall_slots(container) && !core.recall_slots(container));
+        assert_eq!(core.slots.count(container), 0);
+        // What was given back comes first, and before a new page.
+        taken.extend(take(&engine, &core, container, 1, kept));
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), container.high_water() as usize);
+        taken.iter().for_each(|&slot| core.free_slot(container, slot));
+        let kept = core.slots.count(container);
+        assert!(kept > 0 && kept <= 3 * BATCH_SLOTS_MAX, "{kept}");
+        let again = take(&engine, &core, container, 1, taken.len());
+        assert_eq!(again.iter().collect::<HashSet<_>>(), taken.iter().collect::<HashSet<_>>());
+    }
+
+    /// A thread that writes many tables gives back what it keeps of those that it has not written for long, unless they are gone.
+    #[test]
+    fn a_thread_keeps_slots_of_few_containers() {
+        let engine = Engine::open_with(Arc::new(MemIo::new()), MemClock::new(), Options::small("/db")).expect("opens");
+        let mut session = engine.connect().expect("a place");
+        let tables: Vec<Arc<Table>> =
+            (0..BATCHES + 2).map(|n| create(&engine, &mut session, &format!("t{n}"))).collect();
+        let core = session.core.clone();
+        let mut of_oldest = 0;
+        for (n, table) in tables.iter().enumerate() {
+            let mut count = 0;
+            while count < 100 || core.slots.count(&table.store.primary) == 0 {
+                take_one(&engine, &core, &table.store.primary, 0);
+                count += 1;
+            }
+            of_oldest = if n == 0 { count } else { of_oldest };
+        }
+        let kept = |table: &Arc<Table>| core.slots.count(&table.store.primary);
+        assert_eq!(tables.iter().map(kept).filter(|kept| *kept > 0).count(), BATCHES);
+        let oldest = &tables[0].store.primary;
+        let unused = oldest.high_water() as usize - of_oldest;
+        assert!(unused > 0);
+        take(&engine, &core, oldest, 1, unused);
+        assert_eq!(oldest.high_water() as usize, of_oldest + unused, "they came from its list");
+    }
+}
