@@ -125,6 +125,7 @@ impl From<Error> for SqlError {
                 .with_hint("TRUNCATE it, or use INSERT."),
             Error::LoadEnded => SqlError::new("55000", error.to_string()),
             Error::Cancelled => SqlError::new("57014", "canceling statement due to user request"),
+            Error::TimedOut => SqlError::new("57014", "canceling statement due to statement timeout"),
             Error::ReadOnly => SqlError::new("25006", "cannot execute a writing statement in a read-only transaction"),
         }
     }

@@ -627,6 +627,7 @@ impl Session {
 
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
+        self.inner.end_by(self.interrupt.deadline);
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)

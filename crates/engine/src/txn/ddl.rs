@@ -338,7 +338,9 @@ impl Session {
     /// Enters every linked version of every row: older snapshots will use the index too. The table is this transaction's alone.
     pub(super) fn build(&mut self, table: &Arc<Table>, index: &Arc<Index>) -> Result<(), Stop> {
         let core = self.core.clone();
-        let aged = fill(&[Filling::new(table, std::slice::from_ref(index))], core.crew, &self.builder())?;
+        let builder = self.builder();
+        let aged = fill(&[Filling::new(table, std::slice::from_ref(index))], core.crew, &builder);
+        let aged = aged.map_err(|unfit| builder.stop_of(unfit))?;
         aged.into_iter().try_for_each(|(_, id)| self.enter_versions(table, index, id))
     }
 

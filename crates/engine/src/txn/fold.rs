@@ -19,9 +19,10 @@
 //! 4. Uncommitted nodes are not touched, nor those that lead to them. A rollback unlinks its nodes under the fold word too, and frees them
 //!    at once.
 //! 5. A deleted row's slot, or a long value's, is given back once no live version in its chain is needed: to whoever may still look at it the row is
-//!    dead, and the chain that says so stays, below that of the slot's next row. So only the node is left of its item. Nobody holds or wants its
-//!    lock then, and nobody takes the lock of a dead row (`Session::lock_newest`): who finds it through an entry that he read before finds it dead
-//!    or another row, and looks at the key again.
+//!    dead, and the chain that says so stays, below that of the slot's next row. So only the node is left of its item. A statement that changes rows
+//!    also follows newest versions, by row ids and descriptors that no snapshot keeps: the slot waits for transactions that are not read-only and whose
+//!    snapshot is from before the delete ([`Horizon::slots`]). Nobody holds or wants the row's lock then, and nobody takes that of a dead row
+//!    (`Latched::try_own`): who has no snapshot, and comes by an entry that he read before, finds the row dead or another, and looks at the key again.
 //! 6. Whoever sees a version that has a long value has a snapshot from before the value was unlinked, and not from before it was written. A deleted
 //!    row's values go after its entries, whose keys are read from them. Of a version that nobody needs the values may be gone while it is linked:
 //!    nobody reads them but to compare a key, and what is told of it then is not believed (`Core::some_version_has`, `verdict`).
@@ -47,6 +48,8 @@ pub(crate) struct Horizon {
     pub limit: Cts,
     /// Ascending.
     pub snapshots: Vec<Cts>,
+    /// The limit for slots: at or below the snapshots of all transactions that are not read-only.
+    pub slots: Cts,
 }
 
 impl Horizon {
@@ -197,6 +200,9 @@ impl Core {
         let latched = container.slot(wanted.row).latch();
         let head = latched.head();
         let mut flags = latched.load(1);
+        if wanted.cts > horizon.slots {
+            return false;
+        }
         if head.node != wanted.node || head.is_wanted() || flags & LIVE != 0 {
             return false;
         }

@@ -29,6 +29,7 @@ use crate::txn::values;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// Records that one commit takes: short enough that installing them keeps nobody's flush waiting (some tens of microseconds).
 const CHUNK_BYTES: usize = 256 << 10;
@@ -350,6 +351,20 @@ fn slots_of_value(length: usize, each: &mut impl FnMut(u16)) {
 pub(super) struct Builder {
     pub scratch: Account,
     pub cancelled: Option<Arc<AtomicBool>>,
+    pub deadline: Option<Instant>,
+}
+
+impl Builder {
+    pub fn stop_of(&self, unfit: Unfit) -> Stop {
+        Stop::Error(match unfit {
+            Unfit::Duplicate(index) => Error::UniqueViolation { index },
+            Unfit::OutOfMemory => Error::OutOfMemory("an index"),
+            Unfit::Cancelled if self.cancelled.as_ref().is_some_and(|flag| flag.swap(false, Ordering::Relaxed)) => {
+                Error::Cancelled
+            }
+            Unfit::Cancelled => Error::TimedOut,
+        })
+    }
 }
 
 impl Overseer for Builder {
@@ -368,17 +383,8 @@ impl Overseer for Builder {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
-    }
-}
-
-impl From<Unfit> for Stop {
-    fn from(unfit: Unfit) -> Stop {
-        Stop::Error(match unfit {
-            Unfit::Duplicate(index) => Error::UniqueViolation { index },
-            Unfit::OutOfMemory => Error::OutOfMemory("an index"),
-            Unfit::Cancelled => Error::Cancelled,
-        })
+        let is_late = |deadline: Instant| Instant::now() >= deadline;
+        self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) || self.deadline.is_some_and(is_late)
     }
 }
 
@@ -448,12 +454,15 @@ impl Session {
         let rows = shared.done.lock().rows;
         let new = |i: &Arc<Index>| self.new_index(i.id, &i.def, &shared.table, rows).map(Arc::new);
         let indexes = old.indexes.iter().map(new).collect::<Result<Vec<_>, _>>()?;
-        let aged = fill(&[Filling::new(&shared.table, &indexes)], core.crew, &self.builder())?;
+        let builder = self.builder();
+        let aged = fill(&[Filling::new(&shared.table, &indexes)], core.crew, &builder);
+        let aged = aged.map_err(|unfit| builder.stop_of(unfit))?;
         assert!(aged.is_empty(), "invariant: a row of a load has one version until the load's commit");
         Ok(indexes)
     }
 
     pub(super) fn builder(&self) -> Builder {
-        Builder { scratch: Account::new(&self.core.budget, Kind::Queries), cancelled: self.cancelled.clone() }
+        let scratch = Account::new(&self.core.budget, Kind::Queries);
+        Builder { scratch, cancelled: self.cancelled.clone(), deadline: self.deadline }
     }
 }

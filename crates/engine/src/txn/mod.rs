@@ -115,6 +115,8 @@ pub enum Error {
     LoadEnded,
     /// 57014.
     Cancelled,
+    /// 57014: the time that a statement may take is over.
+    TimedOut,
     /// 25006.
     ReadOnly,
     /// 53300.
@@ -141,6 +143,7 @@ impl std::fmt::Display for Error {
             Error::NotEmpty(name) => write!(f, "table \"{name}\" has rows: a bulk load needs an empty table"),
             Error::LoadEnded => f.write_str("the bulk load has ended, or one of its appenders was not finished"),
             Error::Cancelled => f.write_str("canceled"),
+            Error::TimedOut => f.write_str("timed out"),
             Error::TooManySessions => f.write_str("too many sessions"),
             Error::Checkpoint(reason) => f.write_str(reason),
             Error::ReadOnly => f.write_str("cannot execute in a read-only transaction"),

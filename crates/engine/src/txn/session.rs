@@ -28,6 +28,7 @@ use crate::sync::fences;
 use crate::table::{Container, PRIMARY, SessionNo, Slot, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Writes that garbage collection takes over as one item.
 const BATCH: usize = 256;
@@ -204,6 +205,8 @@ pub struct Session {
     pub(super) key: KeyBuf,
     /// Set by another thread to end what takes long.
     pub(super) cancelled: Option<Arc<AtomicBool>>,
+    /// When that ends by itself.
+    pub(super) deadline: Option<Instant>,
     /// Open while other threads read at this session's snapshot.
     pub(super) lease: Option<Arc<Lease>>,
     pub(super) row_a: Row,
@@ -256,6 +259,7 @@ impl Session {
             old_words: Vec::new(),
             key: KeyBuf::default(),
             cancelled: None,
+            deadline: None,
             lease: None,
             row_a: Row::default(),
             row_b: Row::default(),
@@ -273,6 +277,7 @@ impl Session {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         self.state = State::Active;
         self.unregister();
+        self.place().set_changes_rows(!read_only);
         self.place().begin_phase();
         (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
@@ -341,6 +346,7 @@ impl Session {
     fn begin_read_anew(&mut self) {
         let at_least = self.met.max(self.core.deferred());
         (self.resting, self.lost) = (false, false);
+        self.place().set_changes_rows(false);
         let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
             return self.begin(Isolation::RepeatableRead, true);
         };
@@ -374,6 +380,7 @@ impl Session {
 
     /// Of the transaction that is open, if there is one.
     pub fn set_read_only(&mut self, read_only: bool) {
+        self.place().set_changes_rows(!read_only);
         self.read_only = read_only;
     }
 
@@ -491,9 +498,14 @@ impl Session {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
     }
 
-    /// Whoever sets the flag ends what takes long with 57014: the building of an index. Clearing it is the setter's.
+    /// Whoever sets the flag ends what takes long with 57014: the building of an index. It is cleared where it has done so.
     pub fn cancel_with(&mut self, flag: Arc<AtomicBool>) {
         self.cancelled = Some(flag);
+    }
+
+    /// What takes long ends with 57014 at this time.
+    pub fn end_by(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
     /// Whether the caller blocks in `DurableWait::wait` after each commit. If it does not after all, the commit is durable some milliseconds

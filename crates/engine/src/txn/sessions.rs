@@ -3,6 +3,7 @@
 //! | field | meaning |
 //! |---|---|
 //! | snapshot | nothing newer than this is needed by the session's reads: a lower bound first, then the snapshot itself; MAX: none |
+//! | changes rows | whether the transaction is not a read-only one |
 //! | keeping | whether the registration outlives its statement: `sync::keeping` |
 //! | phase | a number for each snapshot, whether a statement reads at it, whether it was ended |
 //! | serial | grows when a transaction ends |
@@ -72,6 +73,7 @@ pub(crate) struct SessionPlace {
     snapshot: AtomicU64,
     phase: AtomicU64,
     keeping: Keeping,
+    changes_rows: AtomicBool,
     serial: AtomicU64,
     first_fragment: AtomicU64,
     commit_records: AtomicU64,
@@ -89,6 +91,7 @@ impl SessionPlace {
             phase: AtomicU64::new(0),
             snapshot: AtomicU64::new(NONE),
             keeping: Keeping::new(),
+            changes_rows: AtomicBool::new(true),
             serial: AtomicU64::new(0),
             first_fragment: AtomicU64::new(NONE),
             commit_records: AtomicU64::new(0),
@@ -129,6 +132,11 @@ impl SessionPlace {
         let snapshot = Cts::last_of(log.durable());
         self.snapshot.store(snapshot.0, Ordering::Release);
         Some(snapshot)
+    }
+
+    /// Whether the next registrations are of a transaction that may lock rows by what their newest versions say. Told before they are made.
+    pub fn set_changes_rows(&self, changes_rows: bool) {
+        self.changes_rows.store(changes_rows, Ordering::Relaxed);
     }
 
     // ---- kept registrations
@@ -356,8 +364,14 @@ impl Sessions {
         let mut limit = Cts::last_of(log.durable());
         fence(Ordering::SeqCst);
         let mut snapshots = Vec::new();
+        let mut oldest_change = Cts::MAX;
         for (_, place) in self.all().filter(|(_, place)| place.counted() != Cts::MAX) {
-            match place.registered() {
+            let (snapshot, is_final) = place.registered();
+            // Read after the snapshot, which was stored later.
+            if place.changes_rows.load(Ordering::Relaxed) {
+                oldest_change = oldest_change.min(snapshot);
+            }
+            match (snapshot, is_final) {
                 (Cts::MAX, _) => {}
                 (snapshot, true) => snapshots.push(snapshot),
                 (bound, false) => limit = limit.min(bound),
@@ -365,7 +379,7 @@ impl Sessions {
         }
         snapshots.sort_unstable();
         snapshots.dedup();
-        Horizon { limit, snapshots }
+        Horizon { limit, snapshots, slots: limit.min(oldest_change) }
     }
 
     /// At or below every snapshot in use, now and later.

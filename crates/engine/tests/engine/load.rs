@@ -241,7 +241,15 @@ fn an_index_can_be_ended_while_it_is_built() {
     let ended = session.create_index("t", index("t_late", 1, IndexKind::Hash, false));
     assert!(matches!(ended, Err(Stop::Error(Error::Cancelled))));
     session.rollback();
-    flag.store(false, std::sync::atomic::Ordering::Relaxed);
+    session.end_by(Some(std::time::Instant::now()));
+    begin(&mut session, Isolation::ReadCommitted);
+    let ended = session.create_index("t", index("t_late", 1, IndexKind::BTree, false));
+    assert!(
+        matches!(ended, Err(Stop::Error(Error::TimedOut))),
+        "the flag was cleared, and the time is over: {ended:?}"
+    );
+    session.rollback();
+    session.end_by(None);
     begin(&mut session, Isolation::ReadCommitted);
     session.create_index("t", index("t_late", 1, IndexKind::Hash, false)).expect("built");
     session.commit().expect("commits");
