@@ -126,5 +126,4 @@ set session authorization default;
 \set FETCH_COUNT 2
 select id from named order by id;
 \unset FETCH_COUNT
-select id, b from named \gdesc
 drop table named;
