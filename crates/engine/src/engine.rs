@@ -5,7 +5,7 @@
 
 mod restart;
 
-use crate::catalog::{Counters, Object, Schema, system_table};
+use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::crew::Crew;
@@ -24,9 +24,10 @@ use crate::replay::{self, Digest, Meter};
 pub use crate::replay::{Phase, PhaseStats, RecoveryProgress, RecoveryReport, RecoveryStats};
 use crate::schema::FIELD_BYTES_MAX;
 use crate::sync::give_way;
-use crate::table::{Container, ContainerMemory};
+use crate::table::ContainerMemory;
+pub use crate::txn::TakenValue;
 use crate::txn::core::Core;
-use crate::txn::{Error, Isolation, Session, Stop, WaitToken, block_on};
+use crate::txn::{self, Error, Isolation, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -370,6 +371,16 @@ impl Engine {
         self.core().schema.load_full()
     }
 
+    /// The sequence's next value, taken for good.
+    pub fn take_value(&self, sequence: &Sequence) -> Result<TakenValue, Error> {
+        txn::take_value(self.core(), sequence)
+    }
+
+    /// Puts the sequence where it is told, at once and for everybody.
+    pub fn set_sequence(&self, sequence: &Sequence, value: SequenceValue) -> Result<TakenValue, Error> {
+        txn::set_sequence(self.core(), sequence, value)
+    }
+
     /// What an answer depends on that shows the schema: never older than a schema that was read before the call.
     pub fn schema_cts(&self) -> Cts {
         self.core().schema_cts()
@@ -479,8 +490,8 @@ impl Engine {
         let (mut lists, mut lists_taken, mut indexes) = (0, 0, 0);
         let system = std::iter::once(("system tables", &core.system));
         for (name, table) in schema.tables().map(|t| (t.def.name.as_str(), t)).chain(system) {
-            let primary = table.store.primary.memory();
-            let values: Vec<_> = table.store.containers().skip(1).map(Container::memory).collect();
+            let primary = core.memory_of(&table.store.primary);
+            let values: Vec<_> = table.store.containers().skip(1).map(|values| core.memory_of(values)).collect();
             let of_values = |what: fn(&ContainerMemory) -> u64| values.iter().map(what).sum::<u64>();
             let (value_pages, value_free) = (of_values(|m| m.page_bytes), of_values(|m| m.free_slot_bytes));
             listed += primary.page_bytes + value_pages;

@@ -39,10 +39,33 @@ pub mod index;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod log;
-/// Of the log the checkers run the clock.
+/// Of the log the checkers run the clock, the buffers and the lists of who waits.
 #[cfg(all(test, any(loom, shuttle)))]
 #[path = "log/epoch.rs"]
 mod epoch;
+#[cfg(all(test, loom))]
+#[path = "log/buffers.rs"]
+mod buffers;
+#[cfg(all(test, any(loom, shuttle)))]
+#[path = "log/waiters.rs"]
+mod waiters;
+/// Of tables and transactions the checkers run slots, and the chains of versions behind them.
+#[cfg(all(test, loom))]
+mod schema {
+    pub const LIVE: u64 = 1;
+}
+#[cfg(all(test, loom))]
+mod table {
+    mod slot;
+    pub(crate) use slot::{Head, Owned, SessionNo, Slot};
+}
+#[cfg(all(test, loom))]
+mod txn {
+    mod version;
+    mod record {
+        pub type Changed = (u16, u64);
+    }
+}
 #[cfg(not(any(loom, shuttle)))]
 pub mod schema;
 #[cfg(not(any(loom, shuttle)))]

@@ -10,7 +10,7 @@ use crate::world::World;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyColumn, Row, Type, Value};
-use freshet_engine::txn::{Change, Committed, Error, Isolation, Locked, Savepoint, Session, Stop};
+use freshet_engine::txn::{Change, Committed, Error, Insertion, Isolation, Locked, Savepoint, Session, Stop};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,8 +112,11 @@ impl World {
         if self.clients[who].committing {
             return self.commit(who, dice);
         }
-        if !self.clients[who].active && dice.one_in(4) && self.change_once(who, dice)? {
-            return Ok(());
+        if !self.clients[who].active && dice.one_in(4) {
+            let is_done = if dice.one_in(3) { self.insert_once(who, dice)? } else { self.change_once(who, dice)? };
+            if is_done {
+                return Ok(());
+            }
         }
         if !self.begin(who, dice)? {
             return Ok(());
@@ -407,21 +410,48 @@ impl World {
         self.clients.iter().enumerate().filter(move |(i, c)| *i != who && c.active).map(|(_, c)| c)
     }
 
-    /// Changes a row's note in one go, as a transaction of its own; false if the engine left it to the longer way.
+    /// Inserts a row in one go, as a transaction of its own; false if the engine left it to the longer way.
+    fn insert_once(&mut self, who: usize, dice: &mut Dice) -> Verdict<bool> {
+        let at = dice.weighted(&[4, 4, 1]);
+        let id = dice.below(KEYS as u64) as i64;
+        let rec = Rec { id, n: dice.below(5) as i64, note: self.note(dice), at: RowId(0), cts: Cts::ZERO };
+        let Some(table) = table_of(&self.clients[who].session, at) else { return Ok(false) };
+        let expected = self.expect_unique(who, at, id, None);
+        let done = self.clients[who].session.insert_once(&Insertion::new(&table), |row| {
+            *row = row_of(&table, &rec);
+            true
+        });
+        self.say(|| format!("  session {who} inserts {} id {id} at once: {done:?}", TABLES[at]));
+        let Some((row, Committed { cts })) = done else { return Ok(false) };
+        self.check_expected::<()>(who, expected, &Ok(()))?;
+        let uid = self.model.next_uid();
+        self.clients[who].own.changes[at].insert(uid, Some(Rec { at: row, ..rec }));
+        self.committed_at(who, cts, dice)?;
+        Ok(true)
+    }
+
+    /// Changes a row's note in one go, or deletes it, as a transaction of its own; false if the engine left it to the longer way.
     fn change_once(&mut self, who: usize, dice: &mut Dice) -> Verdict<bool> {
         let at = dice.weighted(&[4, 4, 1]);
         let id = dice.below(KEYS as u64) as i64;
         let note = (!dice.one_in(4)).then(|| Note { first: dice.below(200) as u8, length: dice.below(13) as u32 });
         // Of the schema that the session saw last, which may not be current.
         let Some(table) = table_of(&self.clients[who].session, at) else { return Ok(false) };
-        let Some(change) = Change::new(&table, &table.indexes[0], &[1], &[2]) else { return Ok(false) };
+        let (deletes, index) = (dice.one_in(3), &table.indexes[0]);
+        let change = if deletes { Change::deletion(&table, index) } else { Change::new(&table, index, &[1], &[2]) };
+        let Some(change) = change else { return Ok(false) };
         let mut seen = None;
-        let done = self.clients[who].session.change_once(&change, id, |old, new| {
-            seen = Some((old.cts(), old.get(&table.layout, 1) == Value::Null));
-            new.set(&table.layout, 2, &note_value(&note));
-            true
-        });
-        self.say(|| format!("  session {who} changes {} id {id} to {note:?} at once: {done:?}", TABLES[at]));
+        let session = &mut self.clients[who].session;
+        let done = match deletes {
+            true => session.delete_once(&change, id),
+            false => session.change_once(&change, id, |old, new| {
+                seen = Some((old.cts(), old.get(&table.layout, 1) == Value::Null));
+                new.set(&table.layout, 2, &note_value(&note));
+                true
+            }),
+        };
+        let what = if deletes { "deletes" } else { "changes" };
+        self.say(|| format!("  session {who} {what} {} id {id} to {note:?} at once: {done:?}", TABLES[at]));
         let Some(Committed { cts }) = done else { return Ok(false) };
         let latest = self.model.latest()[at].clone();
         let Some((uid, rec)) =
@@ -429,14 +459,17 @@ impl World {
         else {
             return Err(Wrong(format!("session {who} changed {} id {id}, which is not there", TABLES[at])));
         };
-        demand!(seen == Some((rec.cts, false)), "session {who} changed {seen:?}, the newest version is {rec:?}");
+        demand!(
+            deletes || seen == Some((rec.cts, false)),
+            "session {who} changed {seen:?}, the newest version is {rec:?}"
+        );
         let others = || self.clients.iter().enumerate().filter(|(i, c)| *i != who && c.active).map(|(_, c)| c);
         let is_locked = others().any(|c| {
             c.own.changes[at].contains_key(&uid)
                 || c.own.defs.is_some_and(|d| d[at] != Some(latest.as_ref().expect("it has the row").def))
         });
         demand!(!is_locked, "session {who} changed {rec:?}, which another has changed or taken");
-        self.clients[who].own.changes[at].insert(uid, Some(Rec { note, ..rec }));
+        self.clients[who].own.changes[at].insert(uid, (!deletes).then_some(Rec { note, ..rec }));
         self.committed_at(who, cts, dice)?;
         Ok(true)
     }

@@ -7,7 +7,7 @@ use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
 use crate::rows::Column;
-use freshet_engine::catalog::Schema;
+use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
@@ -30,6 +30,11 @@ pub struct Prepared {
     /// The plan as a change of one row in one go, if it is one.
     pub(crate) once: Option<Once>,
     pub(crate) uses_clock: bool,
+    pub(crate) uses_sequences: bool,
+    /// The search path that it was planned along.
+    pub(crate) path: SchemaPath,
+    /// That is `public` alone.
+    pub(crate) has_usual_path: bool,
     /// Counts until the last user is gone.
     pub(crate) _charge: Account,
 }
@@ -69,9 +74,16 @@ pub struct StatementCache {
 
 impl StatementCache {
     /// The statement planned for this schema.
-    pub(crate) fn get(&self, sql: &str, declared: &[Option<Type>], schema: &Arc<Schema>) -> Option<Arc<Prepared>> {
+    pub(crate) fn get(
+        &self,
+        sql: &str,
+        declared: &[Option<Type>],
+        schema: &Arc<Schema>,
+        path: &SchemaPath,
+    ) -> Option<Arc<Prepared>> {
         let mut generations = self.generations.lock();
-        let fits = |p: &&Arc<Prepared>| p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema);
+        let fits =
+            |p: &&Arc<Prepared>| p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema) && p.path == *path;
         if let Some(found) = generations.young.get(sql).and_then(|l| l.iter().find(fits)) {
             return Some(found.clone());
         }
@@ -109,7 +121,7 @@ impl Generations {
         }
         let list = self.young.entry(prepared.sql.as_str().into()).or_default();
         // A plan for an older schema makes room for the one that replaces it.
-        list.retain(|p| p.declared != prepared.declared);
+        list.retain(|p| p.declared != prepared.declared || p.path != prepared.path);
         list.push(prepared.clone());
     }
 }

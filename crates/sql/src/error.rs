@@ -2,6 +2,15 @@
 
 use freshet_engine::txn::Error;
 
+/// What an error is about, as clients look it up.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct About {
+    pub schema: Option<String>,
+    pub table: Option<String>,
+    pub column: Option<String>,
+    pub constraint: Option<String>,
+}
+
 /// An error as a client sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlError {
@@ -14,11 +23,20 @@ pub struct SqlError {
     pub position: Option<usize>,
     /// Where in the work at hand it was met: `COPY t, line 3`.
     pub context: Option<String>,
+    pub about: Option<Box<About>>,
 }
 
 impl SqlError {
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
-        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None, context: None }
+        SqlError {
+            sqlstate,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            position: None,
+            context: None,
+            about: None,
+        }
     }
 
     /// 0A000: parsed, understood, not there.
@@ -45,6 +63,17 @@ impl SqlError {
     /// 0A000 with a message of its own.
     pub fn unsupported_as(message: impl Into<String>) -> SqlError {
         SqlError::new("0A000", message)
+    }
+
+    /// Names the table, and what in it the error is about.
+    pub fn about(mut self, schema: &str, table: &str, column: Option<&str>, constraint: Option<&str>) -> SqlError {
+        self.about = Some(Box::new(About {
+            schema: Some(schema.to_owned()),
+            table: Some(table.to_owned()),
+            column: column.map(str::to_owned),
+            constraint: constraint.map(str::to_owned),
+        }));
+        self
     }
 
     /// Sets the position unless an inner place set a closer one.

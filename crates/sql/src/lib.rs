@@ -29,6 +29,7 @@ pub mod road;
 mod bind;
 
 pub mod copy;
+mod define;
 
 pub mod route;
 

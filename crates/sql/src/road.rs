@@ -4,6 +4,7 @@
 //! schema, and for a run the engine's session with the statement's snapshot.
 
 use crate::compiled::Interrupt;
+use crate::compiled::rules::Constraints;
 use crate::error::SqlError;
 use crate::expr::Env;
 use crate::rows::{Column, RowSet};
@@ -54,6 +55,7 @@ pub struct RoadContext<'a> {
     pub parameters: &'a [Datum],
     pub env: &'a Env,
     pub interrupt: &'a mut Interrupt,
+    pub constraints: &'a mut Constraints,
 }
 
 /// A run in progress.

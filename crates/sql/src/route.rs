@@ -5,14 +5,16 @@
 use crate::bind::change::is_select;
 use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::change::{Delete, Insert, Update};
-use crate::compiled::definition::Definition;
 use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
+use crate::define::Definition;
 use crate::error::SqlError;
-use crate::parse::{Parsed, parse};
+use crate::parse::named::NamedStatement;
+use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::rows::Column;
 use crate::settings::Forced;
+use crate::value::Datum;
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Isolation;
@@ -70,7 +72,12 @@ pub enum Plan {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
-    Define(Definition),
+    Define(Box<Definition>),
+    /// SET CONSTRAINTS: these, by id, or all.
+    SetConstraints {
+        ids: Option<Vec<u32>>,
+        deferred: bool,
+    },
     Begin {
         start: bool,
         modes: Modes,
@@ -96,11 +103,7 @@ pub enum Plan {
         local: bool,
     },
     /// `SELECT set_config(name, value, is_local)`: SET with the value as its row.
-    SetConfig {
-        name: String,
-        value: String,
-        local: bool,
-    },
+    SetConfig(SetConfig),
     ResetAll,
     DiscardAll,
     Show(String),
@@ -110,13 +113,15 @@ pub enum Plan {
     Checkpoint,
     NoOperation(&'static str),
     Copy(Arc<CopyPlan>),
+    Named(Arc<NamedStatement>),
     Other(Arc<dyn Planned>),
 }
 
 impl Plan {
-    /// Changes at most one row, which a unique key names.
+    /// Looks at no snapshot: changes at most one row, which a unique key names, or inserts values.
     pub fn locks_by_key(&self) -> bool {
         match self {
+            Plan::Insert(insert) => insert.reads_nothing(),
             Plan::Update(update) => update.search.is_by_key(),
             Plan::Delete(delete) => delete.search.is_by_key(),
             _ => false,
@@ -141,6 +146,8 @@ pub struct Routed {
     pub parameters: Vec<Type>,
     pub columns: Arc<[Column]>,
     pub uses_clock: bool,
+    /// Takes values from sequences: writes, though it may be a SELECT.
+    pub uses_sequences: bool,
 }
 
 /// Parses, binds and routes one statement.
@@ -157,7 +164,7 @@ pub fn route(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
-        Parsed::DeallocateAll => Ok(plain(Plan::NoOperation("DEALLOCATE ALL"))),
+        Parsed::Named(named) => Ok(plain(Plan::Named(Arc::new(*named)))),
         Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
         Parsed::Copy(copy) => {
             let columns_of = |sql: &str| {
@@ -170,12 +177,16 @@ pub fn route(
             let plan = crate::copy::bind(&copy, schema, columns_of)?;
             Ok(plain(Plan::Copy(Arc::new(plan))))
         }
+        Parsed::Utility(utility) => {
+            Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility: *utility }))))
+        }
+        Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
         Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
 }
 
 fn plain(plan: Plan) -> Routed {
-    Routed { plan, parameters: Vec::new(), columns: Arc::new([]), uses_clock: false }
+    Routed { plan, parameters: Vec::new(), columns: Arc::new([]), uses_clock: false, uses_sequences: false }
 }
 
 fn text_column(name: &str) -> Arc<[Column]> {
@@ -192,6 +203,43 @@ fn route_statement(
     if let Some(control) = control(statement)? {
         return Ok(control);
     }
+    if Definition::takes(statement) {
+        let utility = Utility::Statement(Box::new(statement.clone()));
+        return Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility }))));
+    }
+    if let Some(expanded) = crate::define::view::expand(statement, schema)? {
+        return route_expanded(sql, &expanded, schema, declared, forced);
+    }
+    route_expanded(sql, statement, schema, declared, forced)
+}
+
+fn set_constraints(schema: &Schema, names: Option<&[ast::ObjectName]>, deferred: bool) -> Result<Routed, SqlError> {
+    let Some(names) = names else { return Ok(plain(Plan::SetConstraints { ids: None, deferred })) };
+    let mut ids = Vec::new();
+    for name in names {
+        let wanted = crate::bind::names::RelationName::of(name)?.name;
+        let before = ids.len();
+        for (_, constraint, key) in schema.foreign_keys().filter(|(_, c, _)| c.name == wanted) {
+            if !key.deferrable {
+                return Err(SqlError::new("42809", format!("constraint \"{wanted}\" is not deferrable")));
+            }
+            ids.push(constraint.id);
+        }
+        if ids.len() == before {
+            return Err(SqlError::new("42704", format!("constraint \"{wanted}\" does not exist")));
+        }
+    }
+    Ok(plain(Plan::SetConstraints { ids: Some(ids), deferred }))
+}
+
+/// A statement on rows, over tables only.
+fn route_expanded(
+    sql: &str,
+    statement: &Statement,
+    schema: &Arc<Schema>,
+    declared: &[Option<Type>],
+    forced: Option<Forced>,
+) -> Result<Routed, SqlError> {
     if let Some(set) = set_config(statement) {
         return Ok(set);
     }
@@ -221,9 +269,13 @@ fn route_statement(
     }
     let mut binder = Binder::new(sql, schema, declared);
     match compile(&mut binder, statement) {
-        Ok((plan, columns)) => {
-            Ok(Routed { plan, parameters: binder.parameter_types(), columns, uses_clock: binder.uses_clock })
-        }
+        Ok((plan, columns)) => Ok(Routed {
+            plan,
+            parameters: binder.parameter_types(),
+            columns,
+            uses_clock: binder.uses_clock,
+            uses_sequences: binder.uses_sequences,
+        }),
         Err(Refusal::Error(error)) => Err(error),
         Err(Refusal::NotCompiled { what, position }) if forced == Some(Forced::Compiled) => {
             Err(SqlError::unsupported(format!("{what} on the compiled road")).at(position))
@@ -263,6 +315,7 @@ fn take_other_road(
         parameters: planned.parameters(),
         columns: planned.columns(),
         uses_clock: true,
+        uses_sequences: false,
         plan: Plan::Other(planned),
     })
 }
@@ -296,23 +349,6 @@ fn compile(binder: &mut Binder<'_>, statement: &Statement) -> Bind<(Plan, Arc<[C
             let delete = binder.delete(delete)?;
             let columns = given(&delete.returning);
             (Plan::Delete(Box::new(delete)), columns)
-        }
-        Statement::CreateTable(create) => (Plan::Define(binder.create_table(create)?), no_columns),
-        Statement::CreateIndex(create) => (Plan::Define(binder.create_index(create)?), no_columns),
-        Statement::Truncate(truncate) => (Plan::Define(binder.truncate(truncate)?), no_columns),
-        Statement::Drop {
-            object_type,
-            if_exists,
-            names,
-            // Nothing depends on a table but its indexes, which go with it.
-            cascade: _,
-            restrict: _,
-            purge,
-            temporary,
-            table,
-        } => {
-            let drop = binder.drop(object_type, *if_exists, names, *purge, *temporary, table.as_ref())?;
-            (Plan::Define(drop), no_columns)
         }
         other => {
             let text = other.to_string();
@@ -463,7 +499,72 @@ fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
     Ok(Some(parts.join(", ")))
 }
 
-/// `SELECT set_config('name', 'value', false)` alone, as drivers send it.
+/// What a call of `set_config` alone is given, as drivers send it.
+#[derive(Clone, Debug)]
+pub struct SetConfig {
+    name: Given,
+    value: Given,
+    local: Given,
+}
+
+/// A literal, or the parameter of this number from 0.
+#[derive(Clone, Debug)]
+enum Given {
+    Literal(Option<String>),
+    Parameter(usize),
+}
+
+impl SetConfig {
+    /// Name, value and whether it is local; `None` for a null.
+    pub fn values(&self, parameters: &[Datum]) -> (Option<String>, Option<String>, bool) {
+        let local = self.local.value(parameters);
+        (self.name.value(parameters), self.value.value(parameters), matches!(local.as_deref(), Some("true" | "t")))
+    }
+
+    fn parameters(&self) -> Vec<Type> {
+        let mut types = Vec::new();
+        for (given, ty) in [(&self.name, Type::Text), (&self.value, Type::Text), (&self.local, Type::Bool)] {
+            if let Given::Parameter(number) = given {
+                types.resize(types.len().max(number + 1), Type::Text);
+                types[*number] = ty;
+            }
+        }
+        types
+    }
+}
+
+impl Given {
+    fn of(expr: &ast::Expr) -> Option<Given> {
+        Some(match expr {
+            ast::Expr::Cast { expr, .. } | ast::Expr::Nested(expr) => return Given::of(expr),
+            ast::Expr::Value(v) => match &v.value {
+                ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
+                    Given::Literal(Some(text.clone()))
+                }
+                ast::Value::Boolean(truth) => Given::Literal(Some(truth.to_string())),
+                ast::Value::Null => Given::Literal(None),
+                ast::Value::Placeholder(name) => {
+                    Given::Parameter(name.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?)
+                }
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn value(&self, parameters: &[Datum]) -> Option<String> {
+        match self {
+            Given::Literal(text) => text.clone(),
+            Given::Parameter(number) => match parameters.get(*number)? {
+                Datum::Bytes(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                Datum::Bool(truth) => Some(truth.to_string()),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// `SELECT set_config('name', 'value', false)` alone.
 fn set_config(statement: &Statement) -> Option<Routed> {
     let Statement::Query(query) = statement else {
         return None;
@@ -481,21 +582,16 @@ fn set_config(statement: &Statement) -> Option<Routed> {
     let ast::FunctionArguments::List(list) = &function.args else {
         return None;
     };
-    let literals: Vec<&ast::Value> = list
-        .args
-        .iter()
-        .filter_map(|arg| match arg {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(v))) => Some(&v.value),
-            _ => None,
-        })
-        .collect();
-    match literals.as_slice() {
-        [ast::Value::SingleQuotedString(name), ast::Value::SingleQuotedString(value), ast::Value::Boolean(local)] => {
-            Some(Routed {
-                columns: text_column("set_config"),
-                ..plain(Plan::SetConfig { name: name.clone(), value: value.clone(), local: *local })
-            })
-        }
+    let given = list.args.iter().map(|arg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Given::of(expr),
         _ => None,
-    }
+    });
+    let given: Vec<Given> = given.collect::<Option<_>>()?;
+    let [name, value, local] = <[Given; 3]>::try_from(given).ok()?;
+    let config = SetConfig { name, value, local };
+    Some(Routed {
+        columns: text_column("set_config"),
+        parameters: config.parameters(),
+        ..plain(Plan::SetConfig(config))
+    })
 }

@@ -17,6 +17,7 @@
 //! chose deferred commit.
 
 mod copy;
+mod named;
 mod savepoint;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
@@ -25,9 +26,11 @@ pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
-use crate::compiled::{Halt, Interrupt, Run, Scratch, change, definition, query};
+use crate::compiled::rules::{self, Constraints};
+use crate::compiled::{Halt, Interrupt, Run, Scratch, change, query};
+use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
-use crate::expr::Env;
+use crate::expr::{Env, SessionSequences};
 use crate::parse;
 use crate::road::{Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route};
@@ -36,7 +39,7 @@ pub use crate::settings::Settings;
 use crate::settings::{self, RECOVERY_TARGET};
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Datum};
-use freshet_engine::catalog::Schema;
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
@@ -196,9 +199,6 @@ impl Planning {
     }
 }
 
-/// What an UPDATE that changed one row answers.
-const UPDATED_ONE: CommandTag = CommandTag { command: "UPDATE", rows: Some(1) };
-
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
 
@@ -219,6 +219,7 @@ pub struct Session {
     savepoints: Vec<savepoint::Savepoint>,
     pending: Option<Pending>,
     copying: Option<copy::Copying>,
+    names: named::Names,
     /// Parameters in their types' forms, where they did not come so.
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
@@ -227,6 +228,10 @@ pub struct Session {
     /// The settings before the block's first SET, and before its first SET LOCAL.
     settings_before: Option<Settings>,
     settings_before_local: Option<Settings>,
+    constraints: Constraints,
+    temporary: Temporary,
+    /// A schema with another search path than its own, and that path, as they were last asked for.
+    named: Option<(Arc<Schema>, Arc<Schema>)>,
     /// Whether `env.now` is of the current transaction.
     clock_read: bool,
     /// What a connection takes, busy or not.
@@ -261,6 +266,7 @@ impl Session {
                 user: "freshet".to_owned(),
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
+                sequences: Some(Arc::new(SessionSequences::default())),
                 ..Env::default()
             },
             block: Block::None,
@@ -268,12 +274,16 @@ impl Session {
             savepoints: Vec::new(),
             pending: None,
             copying: None,
+            names: named::Names::default(),
             converted: Vec::new(),
             error_dependency: None,
             prepare_dependency: None,
             reported: Vec::new(),
             settings_before: None,
             settings_before_local: None,
+            constraints: Constraints::default(),
+            temporary: Temporary::default(),
+            named: None,
             clock_read: false,
         })
     }
@@ -340,12 +350,17 @@ impl Session {
         // The cache has plans of sessions that let the road be chosen.
         let forced = self.env.settings.fast.road;
         if forced.is_none()
-            && let Some(found) = self.cache.get(sql, types, schema)
+            && let Some(found) = self.cache.get(sql, types, schema, &self.path(schema))
         {
             return Ok(found);
         }
         let mut charge = self.planning(sql)?;
-        let routed = route(sql, schema, types, forced)?;
+        let path_schema = self.named(schema);
+        let mut routed = route(sql, &path_schema, types, forced)?;
+        let is_named = matches!(routed.plan, Plan::Named(_));
+        if let Plan::Named(named) = &routed.plan {
+            (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
+        }
         charge.shrink(plan_bytes(sql));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
@@ -358,17 +373,53 @@ impl Session {
                 _ => None,
             },
             once: match &routed.plan {
-                Plan::Update(update) if !routed.uses_clock => Once::of(update),
+                plan if !routed.uses_clock => Once::of(plan),
                 _ => None,
             },
             plan: routed.plan,
             uses_clock: routed.uses_clock,
+            uses_sequences: routed.uses_sequences,
+            has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
+            path: path_schema.path().clone(),
             _charge: charge.account,
         });
-        if charge.keeps && forced.is_none() && Arc::ptr_eq(schema, &self.engine.schema()) {
+        if charge.keeps && forced.is_none() && !is_named && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)
+    }
+
+    /// Where this session looks for bare names: its temporary tables, then what `search_path` says.
+    fn path(&self, schema: &Arc<Schema>) -> SchemaPath {
+        let own = self.temporary.namespace.filter(|&id| schema.namespace_by_id(id).is_some());
+        if own.is_none() && !self.env.settings.fast.has_search_path {
+            return schema.path().clone();
+        }
+        let text = self.env.settings.get("search_path").unwrap_or_default();
+        let names = settings::list(&text);
+        let names = names.into_iter().map(|name| if name == "$user" { self.env.user.clone() } else { name });
+        let found = names.filter_map(|name| schema.namespace(&name).map(|n| n.id));
+        let mut path: Vec<NamespaceId> = own.into_iter().chain(found).collect();
+        let mut seen = std::collections::HashSet::new();
+        path.retain(|id| seen.insert(*id));
+        path.into()
+    }
+
+    /// The schema as this session names what is in it.
+    fn named(&mut self, schema: &Arc<Schema>) -> Arc<Schema> {
+        let path = self.path(schema);
+        if path == *schema.path() {
+            return schema.clone();
+        }
+        if let Some((base, named)) = &self.named
+            && Arc::ptr_eq(base, schema)
+            && *named.path() == path
+        {
+            return named.clone();
+        }
+        let named = Arc::new(schema.with_path(path));
+        self.named = Some((schema.clone(), named.clone()));
+        named
     }
 
     /// Memory for parsing and binding a statement.
@@ -402,10 +453,10 @@ impl Session {
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, warning: None }));
         }
-        if let Some(durable) = self.change_once(statement, parameters) {
+        if let (Some(once), Some(durable)) = (&statement.once, self.change_once(statement, parameters)) {
             rows.charge_to(&self.engine);
             rows.start(&statement.columns);
-            return Ok(Step::Done(Outcome { tag: UPDATED_ONE, durable, warning: None }));
+            return Ok(Step::Done(Outcome { tag: once.tag(), durable, warning: None }));
         }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
@@ -417,12 +468,13 @@ impl Session {
             return Err(aborted());
         }
         if !self.converts(statement, parameters)? {
-            return self.start(statement, parameters, rows);
+            let step = self.start(statement, parameters, rows);
+            return self.declared(step, rows);
         }
         let converted = std::mem::take(&mut self.converted);
         let step = self.start(statement, &converted, rows);
         self.converted = converted;
-        step
+        self.declared(step, rows)
     }
 
     /// Runs a statement that changes one row by its key as a transaction of its own: what its reply waits for, if anything. `None`: nothing has happened, and
@@ -497,7 +549,7 @@ impl Session {
         rows.charge_to(&self.engine);
         rows.start(&statement.columns);
         self.inner.begin_read();
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) {
+        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
             self.inner.rollback();
             return None;
         }
@@ -537,7 +589,8 @@ impl Session {
         if is_long && self.inline_limit.is_some() {
             return Ok(Step::Wait(Wait(On::Elsewhere)));
         }
-        self.go_on(rows)
+        let step = self.go_on(rows);
+        self.declared(step, rows)
     }
 
     /// Goes on, for as long as it takes.
@@ -545,7 +598,7 @@ impl Session {
         let limit = self.inline_limit.take();
         let step = self.go_on(rows);
         self.inline_limit = limit;
-        step
+        self.declared(step, rows)
     }
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
@@ -576,12 +629,13 @@ impl Session {
             | Plan::Other(_) => {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
-                self.enter_transaction(&statement.plan);
+                self.enter_transaction(&statement.plan, statement.uses_sequences);
                 if statement.uses_clock {
                     self.read_clock();
                 }
                 self.attempt(statement, parameters, rows)
             }
+            Plan::SetConstraints { ids, deferred } => self.set_constraints(ids.as_deref(), *deferred, statement, rows),
             Plan::Empty => Ok(done("", None, None)),
             Plan::Begin { start, modes } => Ok(self.begin(*start, *modes)),
             Plan::Commit { chain } => self.end_block(*chain),
@@ -596,11 +650,17 @@ impl Session {
                 let tag = if value.is_some() || *local { "SET" } else { "RESET" };
                 Ok(done(tag, None, warning))
             }
-            Plan::SetConfig { name, value, local } => {
-                let warning = self.set_value(name, Some(value), *local).inspect_err(|_| self.fail())?;
-                give_text(rows, &[&self.setting(name).unwrap_or_default()])?;
+            Plan::SetConfig(config) => {
+                let (name, value, local) = config.values(parameters);
+                let Some(name) = name else {
+                    self.fail();
+                    return Err(SqlError::new("22004", "SET requires parameter name"));
+                };
+                let warning = self.set_value(&name, value.as_deref(), local).inspect_err(|_| self.fail())?;
+                give_text(rows, &[&self.setting(&name).unwrap_or_default()])?;
                 Ok(done("SELECT", None, warning))
             }
+            Plan::Named(named) => self.run_named(statement, named, parameters, rows),
             Plan::Copy(plan) => self.start_copy(statement, plan, rows),
             Plan::ResetAll => {
                 self.reset_all();
@@ -646,13 +706,13 @@ impl Session {
         }
     }
 
-    fn enter_transaction(&mut self, plan: &Plan) {
+    fn enter_transaction(&mut self, plan: &Plan, uses_sequences: bool) {
         if self.inner.in_transaction() {
             return;
         }
         self.clock_read = self.clock_read && self.block == Block::Explicit;
         let fast = self.env.settings.fast;
-        if self.block == Block::None && plan.only_reads() {
+        if self.block == Block::None && plan.only_reads() && !uses_sequences {
             self.inner.begin_read();
             return;
         }
@@ -695,7 +755,17 @@ impl Session {
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
         }
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) {
+        self.constraints.start_statement();
+        if statement.uses_sequences
+            && let Some(sequences) = &self.env.sequences
+        {
+            sequences.set_read_only(self.inner.is_read_only());
+        }
+        let is_along = !self.names_otherwise(statement);
+        if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
+            self.env.schema = self.current_schema();
+        }
+        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || !is_along {
             let statement = match self.replan(statement) {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
@@ -706,6 +776,21 @@ impl Session {
             return self.run(&statement, parameters, rows);
         }
         self.run(statement, parameters, rows)
+    }
+
+    /// Where an unqualified CREATE goes, if that is not `public`.
+    fn current_schema(&self) -> Option<String> {
+        let schema = self.inner.schema();
+        let first = self.path(schema).iter().copied().find(|&id| Some(id) != self.temporary.namespace);
+        let first = first.and_then(|id| schema.namespace_by_id(id)).map(|n| n.name.clone());
+        Some(first.unwrap_or_default()).filter(|name| name != "public")
+    }
+
+    /// Whether names mean something else now than when the statement was planned.
+    #[inline]
+    fn names_otherwise(&self, statement: &Prepared) -> bool {
+        let is_usual = self.temporary.namespace.is_none() && !self.env.settings.fast.has_search_path;
+        !(is_usual && statement.has_usual_path) && self.path(self.inner.schema()) != statement.path
     }
 
     /// The statement for the schema that is current now.
@@ -731,6 +816,9 @@ impl Session {
             // An index is built in one go.
             return Ok(self.too_long(statement, parameters));
         }
+        if let Plan::Define(definition) = &statement.plan {
+            return self.define(definition, statement, parameters, rows);
+        }
         if let Plan::Other(planned) = &statement.plan {
             self.interrupt.limit_inline(None);
             let started = planned.start(&mut RoadContext {
@@ -739,6 +827,7 @@ impl Session {
                 parameters,
                 env: &self.env,
                 interrupt: &mut self.interrupt,
+                constraints: &mut self.constraints,
             });
             return match started {
                 Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
@@ -753,23 +842,22 @@ impl Session {
             env: &self.env,
             scratch: &mut scratch,
             interrupt: &mut self.interrupt,
+            constraints: &mut self.constraints,
         };
-        let mut warning = None;
         let result = match &statement.plan {
             Plan::Select(plan) => query::run(plan, &mut run, rows).map(|()| ("SELECT", Some(rows.len() as u64))),
             Plan::Insert(plan) => change::insert(plan, &mut run, rows).map(|n| ("INSERT", Some(n))),
             Plan::Update(plan) => change::update(plan, &mut run, rows).map(|n| ("UPDATE", Some(n))),
             Plan::Delete(plan) => change::delete(plan, &mut run, rows).map(|n| ("DELETE", Some(n))),
-            Plan::Define(plan) => definition::run(plan, &mut self.inner).map(|notice| {
-                warning = notice;
-                (plan.tag(), None)
-            }),
+            Plan::SetConstraints { ids, .. } => {
+                rules::settle(&mut run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None))
+            }
             other => unreachable!("invariant: only statements on rows and schema run: {other:?}"),
         };
         scratch.leave_to_thread();
         match result {
-            Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, warning),
-            Err(Halt::Error(error)) => Err(self.statement_failed(read_only_error(error, statement))),
+            Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, None),
+            Err(Halt::Error(error)) => self.failed_or_waits(error, statement, parameters, rows),
             Err(Halt::TooLong) => {
                 self.inner.rollback_statement();
                 rows.start(&statement.columns);
@@ -781,6 +869,172 @@ impl Session {
                 self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
+        }
+    }
+
+    /// An error, unless it stands for waiting for a sequence that another transaction is changing.
+    fn failed_or_waits(
+        &mut self,
+        error: SqlError,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let awaited = self.env.sequences.as_ref().and_then(|s| s.take_awaited());
+        let Some(sequence) = awaited else {
+            return Err(self.statement_failed(read_only_error(error, statement)));
+        };
+        self.inner.rollback_statement();
+        rows.start(&statement.columns);
+        match self.inner.wait_for_sequence(&sequence) {
+            Stop::Wait(token) => {
+                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+            Stop::Error(error) => Err(self.statement_failed(error.into())),
+        }
+    }
+
+    fn define(
+        &mut self,
+        definition: &define::Definition,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        self.interrupt.limit_inline(None);
+        let path = self.path(self.inner.schema());
+        let mut temporary = self.temporary.clone();
+        let definer = Definer {
+            sql: &definition.sql,
+            engine: &mut self.inner,
+            env: &self.env,
+            constraints: &mut self.constraints,
+            interrupt: &mut self.interrupt,
+            path,
+            temporary: &mut temporary,
+            defined: Defined::default(),
+        };
+        let result = define::run(definition, definer);
+        if result.is_ok() {
+            self.temporary = temporary;
+        }
+        match result {
+            Ok(Defined { notice, then: None }) => {
+                let tag = CommandTag { command: definition.tag(), rows: None };
+                self.finish(statement, tag, notice)
+            }
+            Ok(Defined { then: Some(insert), .. }) => {
+                // A statement of its own: where it has to wait, what was created stays.
+                let schema = self.inner.schema().clone();
+                match self.plan(&insert, &[], &schema) {
+                    Ok(insert) => self.attempt(&insert, &[], rows),
+                    Err(error) => Err(self.statement_failed(error)),
+                }
+            }
+            Err(Halt::Error(error)) => self.failed_or_waits(error, statement, parameters, rows),
+            Err(Halt::TooLong) => unreachable!("invariant: a definition has no limit"),
+            Err(Halt::Wait(token)) => {
+                self.inner.rollback_statement();
+                rows.start(&statement.columns);
+                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+                Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+        }
+    }
+
+    /// SET CONSTRAINTS; what is no longer deferred is looked at.
+    fn set_constraints(
+        &mut self,
+        ids: Option<&[u32]>,
+        deferred: bool,
+        statement: &Arc<Prepared>,
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        if matches!(self.block, Block::None) {
+            let warning = ("25P01", "SET CONSTRAINTS can only be used in transaction blocks".to_owned());
+            return Ok(done("SET CONSTRAINTS", None, Some(warning)));
+        }
+        self.constraints.set(ids, deferred);
+        if deferred || !self.constraints.has_deferred() {
+            return Ok(done("SET CONSTRAINTS", None, None));
+        }
+        self.attempt(statement, &[], rows)
+    }
+
+    /// What is due before a commit: deferred constraints, and what becomes of temporary tables.
+    fn before_commit(&mut self) -> Result<(), Halt> {
+        if self.constraints.has_deferred() {
+            self.inner.begin_statement();
+            let mut scratch = Scratch::of_thread();
+            let settled = rules::settle(
+                &mut Run {
+                    engine: &mut self.inner,
+                    parameters: &[],
+                    env: &self.env,
+                    scratch: &mut scratch,
+                    interrupt: &mut self.interrupt,
+                    constraints: &mut self.constraints,
+                },
+                None,
+            );
+            scratch.leave_to_thread();
+            settled?;
+        }
+        if self.temporary.on_commit.is_empty() || self.inner.is_read_only() {
+            return Ok(());
+        }
+        let schema = self.inner.schema().clone();
+        let is_due = |&(id, drops): &(freshet_engine::catalog::TableId, bool)| {
+            schema.table_by_id(id).is_some_and(|table| drops || table.slots() > 0)
+        };
+        let due: Vec<_> = self.temporary.on_commit.iter().copied().filter(is_due).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.inner.begin_statement();
+        for (id, drops) in due {
+            match drops {
+                true => self.inner.drop_table_by_id(id)?,
+                false => self.inner.truncate_by_id(id)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the session's temporary tables, as far as nobody is in the way.
+    fn drop_temporary(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(namespace) = self.temporary.namespace.take() else { return };
+        self.temporary.on_commit.clear();
+        self.inner.begin(freshet_engine::txn::Isolation::ReadCommitted, false);
+        loop {
+            self.inner.begin_statement();
+            let definer = Definer {
+                sql: "",
+                engine: &mut self.inner,
+                env: &self.env,
+                constraints: &mut self.constraints,
+                interrupt: &mut self.interrupt,
+                path: Arc::new([NamespaceId::PUBLIC]),
+                temporary: &mut self.temporary,
+                defined: Defined::default(),
+            };
+            let dropped = define::drop_temporary(definer, namespace).and_then(|()| Ok(self.inner.commit()?));
+            match dropped {
+                Ok(_) => return,
+                Err(Halt::Wait(mut token)) => {
+                    self.inner.rollback_statement();
+                    if !token.block(Some(PATIENCE)) {
+                        break;
+                    }
+                }
+                // The next session with this one's number finds them, and drops them before it creates its own.
+                Err(_) => break,
+            }
+        }
+        if self.inner.in_transaction() {
+            self.inner.rollback();
         }
     }
 
@@ -806,6 +1060,7 @@ impl Session {
                 parameters: &parameters,
                 env: &self.env,
                 interrupt: &mut self.interrupt,
+                constraints: &mut self.constraints,
             },
             rows,
         );
@@ -838,6 +1093,11 @@ impl Session {
         tag: CommandTag,
         warning: Option<(&'static str, String)>,
     ) -> Result<Step, SqlError> {
+        if statement.uses_sequences
+            && let Some(sequences) = &self.env.sequences
+        {
+            self.inner.depend_on(sequences.take_dependency());
+        }
         if self.block == Block::None {
             return self.commit(Commit { tag, warning, chain: false });
         }
@@ -847,6 +1107,22 @@ impl Session {
     }
 
     fn commit(&mut self, commit: Commit) -> Result<Step, SqlError> {
+        if self.constraints.has_deferred() || !self.temporary.on_commit.is_empty() {
+            match self.before_commit() {
+                Ok(()) => {}
+                Err(Halt::Wait(token)) => {
+                    self.inner.rollback_statement();
+                    self.pending = Some(Pending::Commit(commit));
+                    return Ok(Step::Wait(Wait(On::Engine(token))));
+                }
+                Err(Halt::TooLong) => unreachable!("invariant: what is due before a commit has no limit"),
+                Err(Halt::Error(error)) => {
+                    self.fail();
+                    self.leave_block(false);
+                    return Err(error);
+                }
+            }
+        }
         let dependency = self.inner.dependency();
         match self.inner.commit() {
             Ok(committed) => {
@@ -903,6 +1179,7 @@ impl Session {
     pub fn fail(&mut self) {
         self.pending = None;
         self.copying = None;
+        self.forget_declaring();
         match self.block {
             // What stood at the newest savepoint stands.
             Block::Failed => {}
@@ -1081,6 +1358,8 @@ impl Session {
         self.modes = Modes::default();
         self.savepoints.clear();
         self.clock_read = false;
+        self.end_cursors(committed);
+        self.constraints.end();
         self.restore_settings(committed);
     }
 
@@ -1115,6 +1394,7 @@ impl Session {
             self.inner.rollback();
         }
         self.leave_block(false);
+        self.drop_temporary();
     }
 
     // ---- settings
@@ -1237,6 +1517,10 @@ impl Session {
             return Err(SqlError::new("25001", "DISCARD ALL cannot run inside a transaction block"));
         }
         self.reset_all();
+        self.close_cursors();
+        self.forget_statements();
+        self.drop_temporary();
+        self.env.sequences.iter().for_each(|sequences| sequences.forget());
         Ok(done("DISCARD ALL", None, None))
     }
 

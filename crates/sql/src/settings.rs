@@ -4,6 +4,8 @@
 //! value that we serve and any other is refused, or it is free text for the client's own use. None is taken silently with a
 //! meaning that we do not give it.
 
+mod advice;
+
 use crate::error::SqlError;
 use crate::route::Level;
 use std::collections::BTreeMap;
@@ -19,6 +21,10 @@ enum Kind {
     Int(i64, i64),
     /// A time in milliseconds, units taken.
     Milliseconds,
+    /// A size in kilobytes, units taken; -1 for none.
+    Kilobytes,
+    /// A number.
+    Real,
     /// One of these, in any case.
     OneOf(&'static [&'static str]),
     /// Told, never set.
@@ -112,9 +118,13 @@ static KNOWN: &[Known] = &[
 /// The version that clients are told: PostgreSQL's, whose behaviour they then expect.
 pub const SERVER_VERSION: &str = "15.0";
 
+fn every() -> impl Iterator<Item = &'static Known> {
+    KNOWN.iter().chain(advice::ADVICE)
+}
+
 fn find(name: &str) -> Option<&'static Known> {
     let folded = fold(name);
-    KNOWN.iter().find(|k| k.name == folded)
+    every().find(|k| k.name == folded)
 }
 
 fn fold(name: &str) -> String {
@@ -149,6 +159,20 @@ pub(crate) struct Fast {
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
     pub road: Option<Forced>,
+    /// `search_path` is not the default.
+    pub has_search_path: bool,
+}
+
+/// The names of a list, folded unless they are quoted.
+pub(crate) fn list(text: &str) -> Vec<String> {
+    let name = |part: &str| {
+        let part = part.trim();
+        match part.strip_prefix('"').and_then(|p| p.strip_suffix('"')) {
+            Some(quoted) => quoted.replace("\"\"", "\""),
+            None => part.trim_matches('\'').to_lowercase(),
+        }
+    };
+    text.split(',').map(name).filter(|name| !name.is_empty()).collect()
 }
 
 /// The one road that statements may take, where the session says (`freshet.road`, for tests).
@@ -205,7 +229,7 @@ impl Settings {
 
     /// Every known setting: name as SHOW writes it, value.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        KNOWN.iter().map(|k| {
+        every().map(|k| {
             let value = self.changed.get(k.name).cloned();
             (k.display, value.unwrap_or_else(|| k.default.to_owned()))
         })
@@ -213,7 +237,7 @@ impl Settings {
 
     /// What a client is told at start-up.
     pub fn reported(&self) -> Vec<(String, String)> {
-        let told = KNOWN.iter().zip(self.all()).filter(|(k, _)| k.reported);
+        let told = every().zip(self.all()).filter(|(k, _)| k.reported);
         told.map(|(_, (name, value))| (name.to_owned(), value)).collect()
     }
 
@@ -245,6 +269,7 @@ impl Settings {
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
+            has_search_path: self.changed.contains_key("search_path"),
             road: match self.changed.get("freshet.road").map(String::as_str) {
                 Some("compiled") => Some(Forced::Compiled),
                 Some("query") => Some(Forced::Query),
@@ -281,6 +306,13 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
             None => Err(invalid()
                 .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
         },
+        Kind::Kilobytes => kilobytes(value).ok_or_else(|| {
+            invalid().with_hint("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\".")
+        }),
+        Kind::Real => match value.trim().parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(number.to_string()),
+            _ => Err(invalid()),
+        },
         Kind::OneOf(values) => {
             let value = value.trim();
             if !values.iter().any(|v| v.eq_ignore_ascii_case(value)) {
@@ -301,8 +333,32 @@ fn canonical(known: &Known, value: &str) -> String {
             None => value.to_ascii_lowercase(),
         },
         "lc_messages" | "lc_monetary" | "lc_numeric" | "lc_time" => "C".to_owned(),
-        _ => value.to_ascii_lowercase(),
+        _ => match (known.default, parse_bool(value)) {
+            ("on" | "off", Some(on)) => on_off(on),
+            _ => value.to_ascii_lowercase(),
+        },
     }
+}
+
+/// A size as SHOW writes it.
+fn kilobytes(value: &str) -> Option<String> {
+    let value = value.trim();
+    if value == "-1" {
+        return Some(value.to_owned());
+    }
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..digits].parse().ok()?;
+    let kilobytes = match value[digits..].trim() {
+        "" | "kB" => number,
+        "B" => number / 1024,
+        "MB" => number.checked_mul(1 << 10)?,
+        "GB" => number.checked_mul(1 << 20)?,
+        "TB" => number.checked_mul(1 << 30)?,
+        _ => return None,
+    };
+    let units = [("TB", 1u64 << 30), ("GB", 1 << 20), ("MB", 1 << 10), ("kB", 1)];
+    let unit = units.iter().find(|(_, size)| kilobytes > 0 && kilobytes.is_multiple_of(*size));
+    Some(unit.map_or_else(|| "0".to_owned(), |(unit, size)| format!("{}{unit}", kilobytes / size)))
 }
 
 fn parse_bool(value: &str) -> Option<bool> {

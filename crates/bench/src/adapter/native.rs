@@ -104,10 +104,28 @@ fn transact<T>(
     Ok((value, commit(session)?))
 }
 
+/// The same for a change that looks at no snapshot.
+fn transact_at_newest<T>(
+    session: &mut Session,
+    work: impl FnMut(&mut Session) -> Result<T, Stop>,
+) -> Result<(T, Cts), BenchError> {
+    session.begin(Isolation::ReadCommitted, false);
+    let value = run(session, Session::begin_statement_at_newest, work)?;
+    Ok((value, commit(session)?))
+}
+
 /// One statement of a transaction; after an error the transaction is over.
-fn statement<T>(session: &mut Session, mut work: impl FnMut(&mut Session) -> Result<T, Stop>) -> Result<T, BenchError> {
+fn statement<T>(session: &mut Session, work: impl FnMut(&mut Session) -> Result<T, Stop>) -> Result<T, BenchError> {
+    run(session, Session::begin_statement, work)
+}
+
+fn run<T>(
+    session: &mut Session,
+    begin: fn(&mut Session),
+    mut work: impl FnMut(&mut Session) -> Result<T, Stop>,
+) -> Result<T, BenchError> {
     loop {
-        session.begin_statement();
+        begin(session);
         match work(session) {
             Ok(value) => return Ok(value),
             Err(Stop::Wait(mut token)) => {
@@ -362,8 +380,11 @@ impl Driver for NativeDriver<'_> {
                 }
                 Ok(answer)
             })?,
-            op => match tables.once(engine_session, op) {
+            op => match tables.once(engine_session, op, scratch) {
                 Some(done) => done,
+                None if tables.is_at_newest(op) => {
+                    transact_at_newest(engine_session, |s| tables.statement(s, op, scratch))?
+                }
                 None => transact(engine_session, |s| tables.statement(s, op, scratch))?,
             },
         };

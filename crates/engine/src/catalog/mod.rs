@@ -19,9 +19,9 @@ pub use sequence::{Sequence, SequenceState, SequenceValue};
 pub(crate) use objects::{BadObject, Counters, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableObject, system_table};
 
 use crate::ids::RowId;
-use crate::index::{BTreeIndex, HashIndex};
-use crate::mem::{Account, Budget, Kind};
-use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Value};
+use crate::index::{BTreeIndex, Conflict, HashIndex, Probe};
+use crate::mem::{Account, Budget, Claim, Kind};
+use crate::schema::{KeyBuf, KeyPart, KeySpec, Layout, Row, Value};
 use crate::table::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -87,10 +87,36 @@ impl Index {
     ) -> ControlFlow<B> {
         match &self.tree {
             Tree::Hash(tree) => tree.first(self.spec.hash(&value), each),
-            Tree::BTree(tree) => {
-                self.spec.encode(key, |i| KeyPart::Value(value(i)));
-                tree.lookup(&key.words, each)
-            }
+            Tree::BTree(_) => self.find(value, key, each),
+        }
+    }
+
+    /// Adds a row's entry; false if it was there. Where `unique`, the `probe` may object to each other row of the key, under the latch of the key's
+    /// place; it must not enter the index, nor wait.
+    pub(crate) fn insert(
+        &self,
+        key: &TreeKey,
+        row: RowId,
+        claim: Claim,
+        unique: bool,
+        probe: impl FnMut(RowId) -> Probe,
+    ) -> Result<bool, Conflict> {
+        match (&self.tree, key) {
+            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.try_insert_unique(*hash, row, claim, probe),
+            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, row, claim),
+            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.try_insert_unique(words, row, claim, probe),
+            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, row, claim),
+            _ => unreachable!("invariant: a key has its index's form"),
+        }
+    }
+
+    /// Starts loading where the entry of a row with these columns lies, if that is known at once: what variable columns hold may lie elsewhere.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, layout: &Layout, row: &Row) {
+        if let Tree::Hash(tree) = &self.tree
+            && !self.spec.has_variable()
+        {
+            tree.prefetch(self.spec.hash_row(layout, row));
         }
     }
 
@@ -143,8 +169,8 @@ impl Index {
         }
     }
 
-    /// The most keys that are looked up together.
-    const TOGETHER: usize = 32;
+    /// The most keys that are looked up together: about what a core keeps in flight, twice.
+    pub(crate) const TOGETHER: usize = 32;
 
     #[inline]
     fn hash_many<'a>(&self, value: impl Fn(usize, usize) -> Value<'a>, hashes: &mut [u64]) {

@@ -31,12 +31,14 @@ use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
 use crate::planted::{self, Bug};
 use crate::sync::give_way;
 
+use super::buffers::{self, LIVE_EPOCHS, StageSlot};
 use super::epoch::CommitClock;
 use super::group::{self, GroupHeader, Participant, group_bytes, header_bytes};
 use super::open::Beginning;
 use super::segment::{self, FileError, Owner, Preparer, Segments};
-use super::stage::{self, LIVE_EPOCHS, Room, StageSlot, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
-use super::wait::{DurableWait, DurableWaiters, Parking, StageWaiters};
+use super::stage::{Room, WORKERS_MAX, Worker, group_overhead_bytes, workers_per_device};
+use super::wait::{DurableWait, Parking};
+use super::waiters::{DurableWaiters, StageWaiters};
 use super::{DatabaseId, DeviceStart, GroupNo, Incarnation, LogError, LogOptions, LogStart, SegmentNo};
 
 /// Epochs in flight (invariant 1).
@@ -239,8 +241,8 @@ impl Log {
                 stats: LogStats::default(),
             }),
             poison: OnceLock::new(),
-            durable_waiters: DurableWaiters::default(),
-            stage_waiters: StageWaiters::default(),
+            durable_waiters: DurableWaiters::new(),
+            stage_waiters: StageWaiters::new(),
             parking: Parking::default(),
             lingering: AtomicUsize::new(0),
             prepare_parking: Parking::default(),
@@ -875,7 +877,7 @@ impl Log {
         if place.offset == 0 && self.prepare_parking.is_anyone_parked() {
             self.prepare_parking.wake();
         }
-        device.bulk[stage::index(header.epoch)].store(0, Ordering::SeqCst);
+        device.bulk[buffers::index(header.epoch)].store(0, Ordering::SeqCst);
         device.unsealed.fetch_sub(header.body_bytes, Ordering::SeqCst);
         device.last_group_bytes.store(bytes, Ordering::Relaxed);
         (header.segment, header.offset) = (place.segment, place.offset);

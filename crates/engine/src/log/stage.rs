@@ -18,29 +18,22 @@
 //! 4. Bulk frames, of which a large transaction has many, wait while two of them are staged on their device: others always find room, and no
 //!    group grows long by them. Those of a bulk load wait while a quarter of the staging limit is staged: it is the only writer of its table, and
 //!    what it needs of the device is bandwidth.
-//! 5. A buffer of epoch e is touched by its worker only while announced with a bound in an epoch <= e, and by the sealer
-//!    only after e has been left.
+//!
+//! The buffers: [`super::buffers`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::ids::{Cts, DeviceId, Epoch};
 use crate::io::BLOCK_BYTES;
 
+use super::buffers::{LIVE_EPOCHS, index};
 use super::group::{FRAME_PREFIX_BYTES, header_bytes};
 use super::{Log, LogError, LogOptions, ReserveError, StageWait};
 
 /// Worker slots at most; small segments allow fewer ([`workers_per_device`]). More than the sequence has numbers would break invariant 2.
 pub const WORKERS_MAX: usize = 1024;
 const _: () = assert!(WORKERS_MAX < 1 << (Cts::SEQUENCE_BITS - 1));
-
-/// Epochs that may hold unsealed frames.
-pub const LIVE_EPOCHS: usize = 4;
-
-/// A buffer that grew beyond this and was hardly used is given back to the allocator.
-const KEPT_BYTES: usize = 1 << 20;
 
 /// How many workers one device can serve, so that all they may have reserved and staged fits a fresh segment, each
 /// reservation in a group of its own at the worst (invariant 3).
@@ -52,87 +45,6 @@ pub fn workers_per_device(options: &LogOptions) -> u64 {
 /// What a group needs beyond its frames, at most: a header that names every device, and padding.
 pub fn group_overhead_bytes(options: &LogOptions) -> u64 {
     (header_bytes(options.dirs.len()) + BLOCK_BYTES) as u64
-}
-
-/// One worker's frames.
-#[derive(Default)]
-#[repr(align(128))]
-pub(super) struct StageSlot {
-    buffers: Mutex<[Vec<u8>; LIVE_EPOCHS]>,
-    /// Lengths of `buffers`, for looking without the lock.
-    staged: [AtomicU64; LIVE_EPOCHS],
-    /// And what they hold without growing.
-    capacity: [AtomicU64; LIVE_EPOCHS],
-}
-
-pub(super) fn index(epoch: Epoch) -> usize {
-    (epoch.0 % LIVE_EPOCHS as u64) as usize
-}
-
-impl StageSlot {
-    pub fn staged(&self, epoch: Epoch) -> u64 {
-        self.staged[index(epoch)].load(Ordering::SeqCst)
-    }
-
-    /// Makes room for the draw to come, in this epoch or the next one.
-    #[inline]
-    fn grow(&self, now: Epoch, bytes: u64) -> Result<(), LogError> {
-        // The sealer may take a buffer between this look and the lock of `append`; but then its epoch was closed, and the draw is a later one's.
-        let has_room = |epoch: u64| {
-            let at = index(Epoch(epoch));
-            self.staged[at].load(Ordering::Relaxed) + bytes <= self.capacity[at].load(Ordering::Relaxed)
-        };
-        if has_room(now.0) && has_room(now.0 + 1) { Ok(()) } else { self.grow_buffers(now, bytes) }
-    }
-
-    #[cold]
-    fn grow_buffers(&self, now: Epoch, bytes: u64) -> Result<(), LogError> {
-        let mut buffers = self.buffers.lock();
-        // The epoch at the draw is this or the next one, unless the reservation is kept for long.
-        for ahead in 0..2 {
-            let at = index(Epoch(now.0 + ahead));
-            let buffer = &mut buffers[at];
-            buffer.try_reserve(bytes as usize).map_err(|_| LogError::OutOfMemory { bytes })?;
-            self.capacity[at].store(buffer.capacity() as u64, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn append(&self, epoch: Epoch, frame_bytes: u64, parts: &[&[u8]]) {
-        let mut buffers = self.buffers.lock();
-        let buffer = &mut buffers[index(epoch)];
-        buffer.extend_from_slice(&(frame_bytes as u32).to_le_bytes());
-        for part in parts {
-            buffer.extend_from_slice(part);
-        }
-        // Whoever looks for frames before it sleeps finds these: the announcement leaves after this.
-        self.staged[index(epoch)].store(buffer.len() as u64, Ordering::Release);
-    }
-
-    pub fn buffer_bytes(&self) -> u64 {
-        self.buffers.lock().iter().map(|buffer| buffer.capacity() as u64).sum()
-    }
-
-    /// Takes what was staged for `epoch`, which everyone has left.
-    pub fn take(&self, epoch: Epoch) -> Vec<u8> {
-        let mut buffers = self.buffers.lock();
-        let taken = std::mem::take(&mut buffers[index(epoch)]);
-        self.staged[index(epoch)].store(0, Ordering::SeqCst);
-        self.capacity[index(epoch)].store(0, Ordering::SeqCst);
-        taken
-    }
-
-    /// Returns the memory of what was taken.
-    pub fn give_back(&self, epoch: Epoch, mut buffer: Vec<u8>) {
-        let wasteful = buffer.capacity() > KEPT_BYTES && buffer.len() < buffer.capacity() / 4;
-        buffer.clear();
-        let mut buffers = self.buffers.lock();
-        if !wasteful && buffers[index(epoch)].capacity() < buffer.capacity() {
-            debug_assert!(buffers[index(epoch)].is_empty(), "log stage invariant 2: the epoch's buffer is not in use");
-            self.capacity[index(epoch)].store(buffer.capacity() as u64, Ordering::Relaxed);
-            buffers[index(epoch)] = buffer;
-        }
-    }
 }
 
 /// A place to commit from: one per thread that commits. Dropping it gives the slot back.
@@ -182,9 +94,7 @@ impl Worker {
             self.check_room(busy)?;
             taken = self.take(missing).ok_or_else(busy)?;
         }
-        let granted = self
-            .check_room(busy)
-            .and_then(|epoch| self.log.slots[self.slot].grow(epoch, cost).map_err(ReserveError::Refused));
+        let granted = self.check_room(busy).and_then(|epoch| self.grow(epoch, cost));
         match granted {
             Ok(()) => {
                 self.credit = self.credit + taken - cost;
@@ -216,6 +126,12 @@ impl Worker {
             return Err(ReserveError::Busy(StageWait::bulk(&self.log, self.device, staged_most, seen)));
         }
         self.reserve(bytes)
+    }
+
+    /// Makes room in the buffers.
+    fn grow(&self, epoch: Epoch, bytes: u64) -> Result<(), ReserveError> {
+        let has_room = self.log.slots[self.slot].grow(epoch, bytes);
+        if has_room { Ok(()) } else { Err(ReserveError::Refused(LogError::OutOfMemory { bytes })) }
     }
 
     /// Counts `missing` bytes in the device's word, and some more in advance if they fit, so that most reservations
@@ -350,7 +266,7 @@ impl Announced<'_> {
         assert_eq!(*self.staged.get_or_insert(epoch), epoch, "log stage invariant 3: one epoch per announcement");
         assert!(
             epoch >= self.bound.epoch() && epoch.0 < self.log().open_epoch().0 + LIVE_EPOCHS as u64,
-            "log stage invariant 5: staged for an epoch that the announcement does not hold open"
+            "log buffers invariant 1: staged for an epoch that the announcement does not hold open"
         );
         self.log().slots[self.reserved.worker.slot].append(epoch, frame_bytes, parts);
     }

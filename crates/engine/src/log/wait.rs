@@ -3,47 +3,20 @@
 //! Every wait follows one order: register under the lock, then look again. The other side changes the state first and
 //! takes the lock afterwards, so either the waiter sees the change or the change sees the waiter.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::ids::{Cts, DeviceId, Epoch};
+use crate::ids::{Cts, DeviceId};
 
+use super::waiters::poll_once;
 use super::{Log, LogError};
-
-/// Wakers by the epoch they wait for. One flush takes whole lists, so its cost per waiter is the wake itself.
-#[derive(Default)]
-pub(super) struct DurableWaiters {
-    by_epoch: Mutex<BTreeMap<Epoch, Vec<Waker>>>,
-}
-
-impl DurableWaiters {
-    fn register(&self, epoch: Epoch, waker: Waker) {
-        self.by_epoch.lock().entry(epoch).or_default().push(waker);
-    }
-
-    /// Wakes everyone who waits for an epoch up to `durable`.
-    pub fn wake_to(&self, durable: Epoch) {
-        let due = {
-            let mut waiting = self.by_epoch.lock();
-            let later = waiting.split_off(&Epoch(durable.0 + 1));
-            std::mem::replace(&mut *waiting, later)
-        };
-        due.into_values().flatten().for_each(Waker::wake);
-    }
-
-    pub fn wake_all(&self) {
-        let all = std::mem::take(&mut *self.by_epoch.lock());
-        all.into_values().flatten().for_each(Waker::wake);
-    }
-}
 
 /// Resolves when every commit up to a cts is durable, or with the error that poisoned the log. Dropping it early is fine.
 #[must_use = "a commit is acknowledged only after its wait"]
@@ -99,65 +72,17 @@ impl Future for DurableWait {
     type Output = Result<(), LogError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(outcome) = self.outcome() {
-            return Poll::Ready(outcome);
+        let Some(log) = self.log.clone() else { return Poll::Ready(Ok(())) };
+        if self.registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            return self.outcome().map_or(Poll::Pending, Poll::Ready);
         }
-        if let (Some(log), false) =
-            (self.log.clone(), self.registered.as_ref().is_some_and(|w| w.will_wake(cx.waker())))
-        {
+        let register = || {
             log.request(self.cts.epoch());
             log.durable_waiters.register(self.cts.epoch(), cx.waker().clone());
-            self.registered = Some(cx.waker().clone());
-            if let Some(outcome) = self.outcome() {
-                return Poll::Ready(outcome);
-            }
-        }
-        Poll::Pending
-    }
-}
-
-/// Tells those who were refused for lack of room that something changed.
-#[derive(Default)]
-pub(super) struct StageWaiters {
-    /// Counts changes; a refused caller noted the count before it looked for room.
-    changes: AtomicU64,
-    waiting: AtomicUsize,
-    wakers: Mutex<Vec<Waker>>,
-}
-
-impl StageWaiters {
-    pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
-    }
-
-    pub fn is_anyone_waiting(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
-    }
-
-    /// For space given back by a worker: nothing shared is written unless somebody waits.
-    pub fn wake_if_waiting(&self) {
-        if self.is_anyone_waiting() {
-            self.wake();
-        }
-    }
-
-    pub fn wake(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let wakers = {
-            let mut wakers = self.wakers.lock();
-            self.waiting.store(0, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
         };
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    fn register(&self, waker: Waker) {
-        let mut wakers = self.wakers.lock();
-        wakers.push(waker);
-        self.waiting.store(wakers.len(), Ordering::SeqCst);
+        let polled = poll_once(|| self.outcome(), register);
+        self.registered = Some(cx.waker().clone());
+        polled
     }
 }
 
@@ -225,11 +150,7 @@ impl Future for StageWait {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_over() {
-            return Poll::Ready(());
-        }
-        self.log.stage_waiters.register(cx.waker().clone());
-        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
+        poll_once(|| self.is_over().then_some(()), || self.log.stage_waiters.register(cx.waker().clone()))
     }
 }
 

@@ -8,9 +8,9 @@
 //! 2. Every access to a range goes through `AtomicU64` at 8-byte-aligned addresses: no access of another size or kind races with it.
 //! 3. Untouched and discarded words read as zero; any bit pattern is a valid `u64`.
 //!
-//! Source: P*TIME's direct addressing (VLDB 2004); DESIGN section 3. The model checkers compile only the page marks.
+//! Source: P*TIME's direct addressing (VLDB 2004); DESIGN section 3. The model checkers compile the page marks and the arena.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 mod arena;
 mod budget;
 #[cfg(not(any(loom, shuttle)))]
@@ -20,10 +20,10 @@ mod machine;
 mod mark;
 #[cfg(not(any(loom, shuttle)))]
 mod pages;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 mod space;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(all(test, loom), not(any(loom, shuttle))))]
 pub(crate) use arena::{Arena, ArenaCursor, Freed, NodeRef};
 pub use budget::{Account, Claim, Kind};
 pub(crate) use budget::{Budget, RestartCosts};

@@ -65,6 +65,11 @@ impl Row {
         self.words.get(1).is_some_and(|w| w & LIVE != 0)
     }
 
+    /// Makes it a version that does not exist.
+    pub(crate) fn set_dead(&mut self) {
+        self.words[1] &= !LIVE;
+    }
+
     pub fn is_null(&self, layout: &Layout, column: usize) -> bool {
         let field = &layout.fields[column];
         self.words[usize::from(field.null_word)] >> field.null_bit & 1 == 1

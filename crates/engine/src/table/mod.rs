@@ -6,14 +6,15 @@
 //! | 16 + class | long values, class c in slots of 64 << c bytes |
 //!
 //! 1. A container's pages are known by ordinal; slots per page are fixed, so a row id names page and slot directly.
-//! 2. A slot is given out once, and again only after `free_slot`, which garbage collection calls when no snapshot can see its row.
+//! 2. A slot is given out once, and again only after `give_slots`: garbage collection gives it when no snapshot can see its row. Threads take and
+//!    give batches (`txn::slots`).
 //! 3. Slots at or above a container's high-water mark were never given out and are zero.
 //! 4. A bulk load fills a storage that no schema names in many commits. Its rows have no versions, and are visible from the load's own commit
 //!    on: to snapshots at or above `visible_from`. Below their first commit lies the zero of a slot that was never used.
 
 mod slot;
 
-pub(crate) use slot::{Head, SessionNo, Slot, VOLATILE_WORDS};
+pub(crate) use slot::{Head, Owned, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]
@@ -31,6 +32,14 @@ const CLASSES: usize = 10;
 const VALUE_HEADER_WORDS: usize = VOLATILE_WORDS + 2;
 /// The longest value that one slot holds; longer ones are cut into pieces of this length.
 pub(crate) const PIECE_BYTES: usize = (64 << (CLASSES - 1)) - VALUE_HEADER_WORDS * 8;
+
+/// Slots that a thread takes at a time, at most.
+pub(crate) const BATCH_SLOTS_MAX: usize = 64;
+#[cfg(not(any(loom, shuttle)))]
+const LINE_WORDS: usize = 8;
+/// The rest of a long slot is left to the processor, which sees that its lines follow one another.
+#[cfg(not(any(loom, shuttle)))]
+const PREFETCHED_LINES_MAX: usize = 6;
 
 /// Why there is no slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +118,10 @@ impl Container {
         self.slot_words - VOLATILE_WORDS
     }
 
+    pub fn slot_bytes(&self) -> usize {
+        self.slot_words * 8
+    }
+
     pub fn slots_per_page(&self) -> u64 {
         self.slots_per_page
     }
@@ -135,7 +148,20 @@ impl Container {
         let _ = (row, picks);
     }
 
-    /// The same for who will write them: the slot's own words, and these of its persistent part.
+    /// Starts loading the slot's lines.
+    #[inline]
+    pub fn prefetch_all(&self, row: RowId) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let start = usize::from(row.slot()) * self.slot_words;
+            let words = self.space.words(row.page(), start, self.slot_words);
+            words.iter().step_by(LINE_WORDS).take(PREFETCHED_LINES_MAX).for_each(prefetch);
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = row;
+    }
+
+    /// As `prefetch`, for who will write the slot's own words and these.
     #[inline]
     pub fn prefetch_write(&self, row: RowId, written: &[u16], read: &Picks) {
         #[cfg(not(any(loom, shuttle)))]
@@ -157,11 +183,20 @@ impl Container {
             && page.is_some_and(|meta| meta.storage == self.storage && meta.container == self.number)
     }
 
-    /// A slot for a new row: a freed one, else the next of the last page.
-    pub fn take_slot(&self) -> Result<RowId, NoSlot> {
+    /// Slots that are taken at a time.
+    #[inline]
+    pub fn batch_slots(&self) -> usize {
+        (self.high_water.load(Ordering::Relaxed) as usize / 8).clamp(1, BATCH_SLOTS_MAX)
+    }
+
+    /// Slots for new rows, the next one last: freed ones, else the next of the last page. At least one.
+    pub fn take_slots(&self, slots: &mut Vec<RowId>) -> Result<(), NoSlot> {
+        let most = self.batch_slots();
         let mut allocation = self.allocation.lock();
-        if let Some(row) = allocation.free.pop() {
-            return Ok(row);
+        if !allocation.free.is_empty() {
+            let kept = allocation.free.len().saturating_sub(most);
+            slots.extend(allocation.free.drain(kept..));
+            return Ok(());
         }
         let next = self.high_water.load(Ordering::Relaxed);
         let (ordinal, slot) = (next / self.slots_per_page, next % self.slots_per_page);
@@ -170,8 +205,10 @@ impl Container {
             _ => *self.pages.read().get(ordinal as usize).ok_or(NoSlot::NeedsPage)?,
         };
         allocation.page = Some((ordinal, page));
-        self.high_water.store(next + 1, Ordering::Release);
-        Ok(RowId::new(page, slot as u16))
+        let count = (most as u64).min(self.slots_per_page - slot);
+        self.high_water.store(next + count, Ordering::Release);
+        slots.extend((slot..slot + count).rev().map(|slot| RowId::new(page, slot as u16)));
+        Ok(())
     }
 
     /// The slot at this position, if its page exists.
@@ -188,13 +225,14 @@ impl Container {
         Some((page, ordinal * self.slots_per_page))
     }
 
-    pub fn free_slot(&self, row: RowId) {
+    /// Takes back slots of rows that nobody can see, or that were not used.
+    pub fn give_slots(&self, slots: impl ExactSizeIterator<Item = RowId>) {
         let free = &mut self.allocation.lock().free;
-        if free.len() == free.capacity() {
+        if free.len() + slots.len() > free.capacity() {
             // By a quarter, so that it stays within what was taken with the pages.
-            free.reserve_exact((free.len() / 4).max(16));
+            free.reserve_exact((free.len() / 4).max(16).max(slots.len()));
         }
-        free.push(row);
+        free.extend(slots);
     }
 
     /// Takes the memory of the lists that another page may lengthen: who deletes its rows can no longer be refused a place for their slots.

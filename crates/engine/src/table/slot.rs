@@ -16,10 +16,14 @@
 use crate::ids::Cts;
 use crate::index::latch;
 use crate::mem::NodeRef;
+use crate::schema::LIVE;
+#[cfg(not(loom))]
 use crate::schema::{IntegerWord, Picks};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const VOLATILE_WORDS: usize = 2;
+/// The persistent word with the flags.
+const FLAGS: usize = 1;
 
 /// A session's place in the session table; owner of row locks while its transaction lasts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,14 +58,14 @@ impl Head {
         self.owner & DIRTY != 0
     }
 
-    /// Nobody holds the row lock or wants it.
-    pub fn is_free(self) -> bool {
-        self.owner == 0
-    }
-
     /// Someone holds the row lock or queues for it.
     pub fn is_wanted(self) -> bool {
         self.owner & !DIRTY != 0
+    }
+
+    /// Nobody holds the row lock or wants it.
+    pub fn is_free(self) -> bool {
+        self.owner == 0
     }
 
     /// Someone queues for the row lock.
@@ -115,6 +119,7 @@ impl<'a> Slot<'a> {
 
     /// As `copy`, of cts, flags and the `picks` only, each to its place in `out`. One try, without a loop around it, whose registers would
     /// cost more than the copy: nothing if the slot is latched or was changed meanwhile.
+    #[cfg(not(loom))]
     #[inline]
     pub fn try_copy_picked(&self, picks: &Picks, out: &mut [u64]) -> Option<Head> {
         self.try_copy_counted(picks, out).map(|(head, _)| head)
@@ -146,6 +151,7 @@ impl<'a> Slot<'a> {
 
     /// Two integers of the version in place, and its cts, if it is committed and nobody writes it now. An integer is nothing if it is null or the
     /// version does not exist.
+    #[cfg(not(loom))]
     #[inline]
     pub fn try_read_integers(&self, a: IntegerWord, b: IntegerWord) -> Option<(Cts, Option<i64>, Option<i64>)> {
         let record = &self.words[VOLATILE_WORDS..];
@@ -163,7 +169,12 @@ impl<'a> Slot<'a> {
         Latched { words: self.words, seen, changed: false }
     }
 
-    /// Whether nothing was changed since it was latched with this ([`Latched::seen`]).
+    /// What `is_unchanged` is asked with.
+    pub fn state(&self) -> u64 {
+        latch::begin_read(&self.words[0])
+    }
+
+    /// Whether nothing was changed since it was in this state, or latched in it ([`Latched::seen`]).
     pub fn is_unchanged(&self, seen: u64) -> bool {
         latch::end_read(&self.words[0], seen)
     }
@@ -181,6 +192,17 @@ impl<'a> Slot<'a> {
     }
 }
 
+/// What came of asking for a row's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owned {
+    Newly,
+    /// It was the asker's already.
+    Mine,
+    Others,
+    /// The row is deleted, or its slot was never used.
+    Dead,
+}
+
 /// A latched slot; dropping it unlatches.
 pub(crate) struct Latched<'a> {
     words: &'a [AtomicU64],
@@ -191,6 +213,20 @@ pub(crate) struct Latched<'a> {
 impl Latched<'_> {
     pub fn head(&self) -> Head {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
+    }
+
+    /// Takes the row's lock. A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
+    pub fn try_own(&mut self, me: SessionNo) -> Owned {
+        let head = self.head();
+        match head.owner() {
+            Some(owner) if owner == me => Owned::Mine,
+            Some(_) => Owned::Others,
+            None if self.load(FLAGS) & LIVE == 0 => Owned::Dead,
+            None => {
+                self.set_head(head.with_owner(Some(me)));
+                Owned::Newly
+            }
+        }
     }
 
     /// The state that it was latched in, for [`Slot::is_unchanged`].
@@ -227,7 +263,7 @@ impl Drop for Latched<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

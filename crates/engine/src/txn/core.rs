@@ -4,16 +4,16 @@ use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
 use super::sessions::Sessions;
+use super::slots::SlotBatches;
 use super::{Error, Stop};
 use crate::catalog::{Schema, Table, TableId};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
-use crate::index::latch;
 use crate::log::{Log, LogError, ReserveError, Worker};
 use crate::mem::{Arena, Budget, Pages};
 use crate::planted::{self, Bug};
 use crate::sync::{Spin, fences};
-use crate::table::{Container, NoSlot, SessionNo, Store};
+use crate::table::{Container, ContainerMemory, NoSlot, SessionNo, Store};
 use crate::txn::record::{self, Changed};
 use crate::txn::wait::{Signal, WaitToken};
 use arc_swap::ArcSwap;
@@ -69,6 +69,7 @@ pub(crate) struct Core {
     pub(super) is_stepped: bool,
     pub sessions: Sessions,
     pub(super) garbage: GarbageQueues,
+    pub(super) slots: SlotBatches,
     pub(super) locks: LockTable,
     /// Every storage whose pages exist, dropped ones included until no snapshot needs them.
     pub stores: RwLock<HashMap<StorageId, Arc<Store>>>,
@@ -184,6 +185,7 @@ impl Core {
     ) -> Result<Core, LogError> {
         let sessions = Sessions::new(sessions_max + checkpoint_lanes);
         let garbage = GarbageQueues::new(&budget);
+        let slots = SlotBatches::new(&budget);
         let reader = |_| sessions.claim().expect("the first claims, of at least so many places");
         let checkpoint_readers = (0..checkpoint_lanes).map(reader).collect();
         let workers = workers(&log)?;
@@ -196,6 +198,7 @@ impl Core {
             is_stepped,
             sessions,
             garbage,
+            slots,
             locks: LockTable::default(),
             stores: RwLock::new(stores),
             system,
@@ -221,6 +224,14 @@ impl Core {
     /// leave; nothing waits meanwhile. Where the caller drives everything on one thread, `number` chooses the worker too.
     pub(super) fn worker(&self, number: usize) -> MutexGuard<'_, Worker> {
         self.worker_place(number).lock()
+    }
+
+    /// Whether a short change may write the table, whose place says so already. `checked` is the schema and table that the session wrote last: who
+    /// has not written the table in this schema does it the longer way once.
+    #[inline]
+    pub(super) fn is_open(&self, table: &Arc<Table>, checked: (u64, usize)) -> bool {
+        table.gate.exclusive.load(Ordering::Acquire) == 0
+            && checked == (self.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr())
     }
 
     /// Where that worker is.
@@ -276,14 +287,26 @@ impl Core {
         if self.is_stepped { number } else { THREAD.with(|t| *t) }
     }
 
-    /// A slot for a new row; takes and logs a page where the container has no room.
-    pub(super) fn take_slot(&self, container: &Container) -> Result<RowId, Stop> {
+    /// A slot for a new row; takes and logs a page where the container has no room. `number` is the session's.
+    #[inline]
+    pub(super) fn take_slot(&self, container: &Container, number: usize) -> Result<RowId, Stop> {
         loop {
-            match container.take_slot() {
+            match self.slot_of_batch(container, number) {
                 Ok(row) => return Ok(row),
-                Err(NoSlot::NeedsPage) => self.add_page(container)?,
+                Err(NoSlot::NeedsPage) => self.add_page(container).or_else(|stop| {
+                    // What other threads keep comes before a refusal.
+                    let is_refused = matches!(stop, Stop::Error(Error::OutOfMemory(_) | Error::LogFull));
+                    if is_refused && self.recall_slots(container) { Ok(()) } else { Err(stop) }
+                })?,
             }
         }
+    }
+
+    /// Where a container's memory is, what lies in threads' batches included.
+    pub fn memory_of(&self, container: &Container) -> ContainerMemory {
+        let mut memory = container.memory();
+        memory.free_slot_bytes += (self.slots.count(container) * container.slot_bytes()) as u64;
+        memory
     }
 
     /// Allocates the container's next page, unless it has room by now.
@@ -363,20 +386,8 @@ impl Core {
         me: Option<SessionNo>,
         snapshot: Cts,
     ) {
-        let word = self.folds.of(row);
-        loop {
-            let seen = latch::begin_read(word);
-            let head = container.slot(row).copy(record);
-            if me.is_some() && head.is_dirty() && head.owner() == me {
-                return;
-            }
-            let is_unchanged = || latch::end_read(word, seen);
-            let done = super::version::rewind(&self.arena, record, head, snapshot, container.is_loaded(), is_unchanged);
-            if is_unchanged() {
-                assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
-                return;
-            }
-        }
+        let (word, slot) = (self.folds.of(row), container.slot(row));
+        super::version::read_older(&self.arena, word, slot, record, me, snapshot, container.is_loaded());
     }
 
     pub fn schema_cts(&self) -> Cts {

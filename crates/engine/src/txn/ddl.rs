@@ -12,7 +12,7 @@ use super::session::{KeyChange, Session};
 use super::{Error, Stop};
 use crate::catalog::{
     ConstraintKind, Counters, Gate, Index, IndexDef, IndexId, NamespaceId, Object, Schema, Table, TableDef, TableId,
-    TableObject, Tree, TreeKey,
+    TableObject, TreeKey,
 };
 use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
@@ -382,18 +382,7 @@ impl Session {
             if same { Probe::Duplicate } else { Probe::Ignore }
         };
         let entry = key_of(index, &table.layout, version, &mut self.key);
-        let entered = match (&index.tree, &entry) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => {
-                tree.try_insert_unique(*hash, id, Claim::Growth, probe)
-            }
-            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, Claim::Growth),
-            (Tree::BTree(tree), TreeKey::Words(words)) if unique => {
-                tree.try_insert_unique(words, id, Claim::Growth, probe)
-            }
-            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, Claim::Growth),
-            _ => unreachable!("invariant: a key has its index's form"),
-        };
-        match entered {
+        match index.insert(&entry, id, Claim::Growth, unique, probe) {
             Ok(_) => Ok(entry),
             Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
             Err(_) => Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),

@@ -27,7 +27,7 @@
 //!    nobody reads them but to compare a key, and what is told of it then is not believed (`Core::some_version_has`, `verdict`).
 
 use super::core::Core;
-use super::garbage::{Batch, Garbage, Leftover, remove_entry};
+use super::garbage::{Batch, Garbage, Keys, Leftover, remove_entry};
 use super::version::{self, Node};
 use crate::catalog::{Index, Table, TreeKey};
 use crate::ids::{Cts, RowId, StorageId};
@@ -165,7 +165,7 @@ impl Core {
 
     /// Gives back the slots that nobody needs, a deleted row's before those of its values.
     fn free_slots(&self, slots: &[Wanted], horizon: &Horizon, outcomes: &mut Vec<Outcome>) {
-        let stores = self.stores.read();
+        let (stores, mut keys) = (self.stores.read(), Keys::default());
         // The commit of the last row that stays: its values stay too.
         let mut stays = None;
         for wanted in slots {
@@ -173,14 +173,16 @@ impl Core {
             if !is_row && wanted.leftover == Leftover::Deleted && stays == Some((wanted.cts, wanted.storage)) {
                 continue;
             }
-            let container = stores.get(&wanted.storage).and_then(|store| store.container(wanted.container));
-            let is_free = container.is_some_and(|container| {
-                let is_free = self.is_dead_to_all(container, wanted, horizon);
-                if is_free {
-                    self.forget_row(wanted.storage, container, wanted.row);
-                }
-                is_free
-            });
+            let store = stores.get(&wanted.storage);
+            let is_free = store.and_then(|store| Some((store, store.container(wanted.container)?))).is_some_and(
+                |(store, container)| {
+                    let is_free = self.is_dead_to_all(container, wanted, horizon);
+                    if is_free {
+                        keys.forget_row(self, store, container, wanted.row);
+                    }
+                    is_free
+                },
+            );
             if is_free {
                 outcomes.push((wanted.item, wanted.write, Fate::SlotFreed));
             }
@@ -248,10 +250,12 @@ impl Core {
     fn who_has(&self, table: &Table, index: &Index, key: &TreeKey, row: RowId, cts: Cts, horizon: &Horizon) -> Bearer {
         let mut bearer = Bearer::None;
         for version in self.versions_with(table, index, key, row) {
-            if version.is_committed && version.until > cts {
+            // A fold may have moved the end of the version that the item is about, but no version's beginning.
+            let from = version.row.cts();
+            if version.is_committed && from >= cts && version.until > from {
                 return Bearer::Younger;
             }
-            if version.until == Cts::MAX || horizon.is_needed(version.row.cts(), version.until) {
+            if version.until == Cts::MAX || horizon.is_needed(from, version.until) {
                 bearer = Bearer::Older;
             }
         }

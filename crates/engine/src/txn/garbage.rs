@@ -141,8 +141,6 @@ const HELD_BACK: usize = 4096;
 const HELD_BACK_STEPPED: usize = 8;
 /// Who left so many between two rounds of the upkeep is busy, and collects by itself.
 const BUSY: u64 = 64;
-/// How far ahead of the item being done slots are fetched.
-const AHEAD: usize = 8;
 /// Items done under one hold of a queue that is not the caller's own.
 const PORTION: usize = 64;
 
@@ -181,6 +179,11 @@ impl GarbageQueue {
         }
     }
 
+    /// What comes next, as far as it is at hand.
+    fn next_items(&self) -> impl Iterator<Item = &Garbage> + Clone {
+        self.held.iter().chain(self.pieces.front().into_iter().flatten()).take(AHEAD)
+    }
+
     /// The oldest item's.
     fn front_cts(&self) -> Option<Cts> {
         let oldest = self.held.front().or_else(|| self.pieces.front()?.front());
@@ -212,12 +215,6 @@ impl GarbageQueue {
             self.account.take(bytes_of(piece.capacity() - before), Claim::Forced);
         }
         piece.push_back(item);
-    }
-
-    /// The item that comes so many after the next one, if that is known at once.
-    fn ahead(&self, by: usize) -> Option<&Garbage> {
-        let ahead = self.pieces.front()?.get(by);
-        ahead.filter(|_| self.held.is_empty())
     }
 
     fn pop_front(&mut self) -> Option<Garbage> {
@@ -352,11 +349,20 @@ impl Garbage {
         matches!(self, Garbage::Row { leftover: Leftover::Deleted, container, .. } if *container != PRIMARY)
     }
 
+    fn due(&self) -> Option<Due> {
+        match *self {
+            Garbage::Row { leftover, storage, container, row, .. } => Some(Due { storage, container, row, leftover }),
+            _ => None,
+        }
+    }
+
     pub(super) fn writes(&self) -> usize {
         if let Garbage::Batch(batch) = self { batch.writes.len() - batch.done } else { 1 }
     }
 }
 
+/// Items whose cache misses are waited for together.
+const AHEAD: usize = 16;
 /// Rows that a sweep has cut already.
 const CUTS: usize = 64;
 
@@ -368,15 +374,96 @@ struct Sweep<'c> {
     stores: RwLockReadGuard<'c, HashMap<StorageId, Arc<Store>>>,
     store: Option<Arc<Store>>,
     freed: Freed<'c>,
+    keys: Keys,
     /// Rows whose chains were cut at this floor: a hot row is walked once, not for every version.
     cuts: [(StorageId, RowId); CUTS],
+}
+
+/// How the entries of deleted rows are found.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// The version of the schema that was asked, for whose table, and that table, if it has indexes.
+    asked: Option<(u64, StorageId)>,
+    table: Option<Arc<Table>>,
+    row: Row,
+    key: KeyBuf,
+}
+
+impl Keys {
+    fn find_table(&mut self, core: &Core, storage: StorageId) {
+        // Read before the schema, after which it grows.
+        let asked = Some((core.schema_version.load(Ordering::Acquire), storage));
+        if self.asked != asked {
+            let schema = core.schema.load();
+            let table = schema.tables().find(|t| t.store.id == storage).filter(|t| !t.indexes.is_empty());
+            (self.asked, self.table) = (asked, table.cloned());
+        }
+    }
+
+    /// The words of a deleted row that its keys lie in. Nobody writes them any more.
+    fn read(row: &mut Row, table: &Table, id: RowId) {
+        let container = &table.store.primary;
+        let slot = container.slot(id);
+        row.pick(container.persistent_words(), &table.key_words, |at| slot.load(at));
+    }
+
+    /// Starts loading the buckets that have a deleted row's entries; its own words are on their way.
+    fn prefetch_entries(&mut self, core: &Core, storage: StorageId, id: RowId) {
+        self.find_table(core, storage);
+        let Some(table) = &self.table else { return };
+        Keys::read(&mut self.row, table, id);
+        table.indexes.iter().for_each(|index| index.prefetch_entry(&table.layout, &self.row));
+    }
+
+    /// Removes a deleted row's entries and frees its slot; of a long value only the slot.
+    pub(super) fn forget_row(&mut self, core: &Core, store: &Store, container: &Container, row: RowId) {
+        if container.number == PRIMARY {
+            self.remove_entries(core, store, row);
+        }
+        core.free_slot(container, row);
+    }
+
+    fn remove_entries(&mut self, core: &Core, store: &Store, id: RowId) {
+        self.find_table(core, store.id);
+        let Keys { table: Some(table), row, key, .. } = self else { return };
+        Keys::read(row, table, id);
+        for index in &table.indexes {
+            core.fetch_key_columns(table, index, row);
+            remove_exactly(index, &key_of(index, &table.layout, row, key), id, || false);
+        }
+    }
+}
+
+/// A row that the collection is about to look at.
+struct Due {
+    storage: StorageId,
+    container: u16,
+    row: RowId,
+    leftover: Leftover,
 }
 
 impl<'c> Sweep<'c> {
     fn new(core: &'c Core, floor: Cts) -> Sweep<'c> {
         let none = (StorageId(u32::MAX), RowId::MAX);
         let (stores, freed) = (core.stores.read(), core.arena.freed());
-        Sweep { core, floor, stores, store: None, freed, cuts: [none; CUTS] }
+        Sweep { core, floor, stores, store: None, freed, keys: Keys::default(), cuts: [none; CUTS] }
+    }
+
+    /// Starts loading what the next items will look at: they were left long enough ago to be in no cache, and one after the other they would be
+    /// waited for one by one.
+    fn prefetch(&mut self, items: impl Iterator<Item = Due> + Clone) {
+        for Due { storage, container, row, .. } in items.clone() {
+            self.find_store(storage);
+            if let Some(container) = self.store.as_ref().and_then(|store| store.container(container)) {
+                container.prefetch(row, None);
+            }
+        }
+        for Due { storage, row, .. } in items.filter(|i| i.leftover != Leftover::Node && i.container == PRIMARY) {
+            // One that was dropped has its pages no more.
+            if self.stores.contains_key(&storage) {
+                self.keys.prefetch_entries(self.core, storage, row);
+            }
+        }
     }
 
     fn is_cut(&mut self, storage: StorageId, row: RowId) -> bool {
@@ -392,16 +479,6 @@ impl<'c> Sweep<'c> {
             self.freed.add(companion);
         }
         self.freed.add(node);
-    }
-
-    /// Starts loading the slot of an item that comes soon: the sweep takes one after another, each a cache miss by now.
-    #[inline]
-    fn prefetch(&self, item: &Garbage) {
-        if let Garbage::Row { storage, container: PRIMARY, row, .. } = *item
-            && let Some(store) = self.store.as_ref().filter(|store| store.id == storage)
-        {
-            store.primary.prefetch(row, None);
-        }
     }
 
     fn find_store(&mut self, storage: StorageId) {
@@ -424,7 +501,7 @@ impl<'c> Sweep<'c> {
                         return Some(item);
                     }
                     if leftover != Leftover::Node {
-                        self.core.forget_row(storage, container, row);
+                        self.keys.forget_row(self.core, store, container, row);
                     }
                 }
                 self.free(node);
@@ -450,7 +527,14 @@ impl<'c> Sweep<'c> {
     fn batch(&mut self, batch: &mut Batch, most: usize) -> usize {
         let before = batch.done;
         let end = batch.writes.len().min(batch.done.saturating_add(most));
-        while batch.done < end && self.one(batch.item(batch.done)).is_none() {
+        while batch.done < end {
+            if (batch.done - before).is_multiple_of(AHEAD) {
+                let ahead = batch.done..end.min(batch.done + AHEAD);
+                self.prefetch(ahead.filter_map(|at| batch.item(at).due()));
+            }
+            if self.one(batch.item(batch.done)).is_some() {
+                break;
+            }
             batch.done += 1;
         }
         batch.done - before
@@ -550,11 +634,13 @@ impl Core {
         }
         let mut sweep = Sweep::new(self, floor);
         let mut done = sweep.stalled(queue, most);
+        let mut items = 0;
         while done < most && is_due(queue) {
-            let item = queue.pop_front().expect("just seen");
-            if let Some(ahead) = queue.ahead(AHEAD) {
-                sweep.prefetch(ahead);
+            if usize::is_multiple_of(items, AHEAD) {
+                sweep.prefetch(queue.next_items().filter_map(Garbage::due));
             }
+            items += 1;
+            let item = queue.pop_front().expect("just seen");
             let is_batch = matches!(item, Garbage::Batch(_));
             let (worked, left) = sweep.step(item, most - done);
             done += worked;
@@ -688,24 +774,6 @@ impl Core {
             at = Node::new(&self.arena, at.next());
         }
         true
-    }
-
-    /// Removes a deleted row's entries and frees its slot.
-    pub(super) fn forget_row(&self, storage: StorageId, container: &Container, row: RowId) {
-        if container.number == PRIMARY {
-            let schema = self.schema.load();
-            if let Some(table) = schema.tables().find(|t| t.store.id == storage).filter(|t| !t.indexes.is_empty()) {
-                let mut record = Row::default();
-                container.slot(row).copy(record.start_copy(container.persistent_words()));
-                for index in &table.indexes {
-                    self.fetch_key_columns(table, index, &mut record);
-                    remove_exactly(index, &key_of(index, &table.layout, &record, &mut KeyBuf::default()), row, || {
-                        false
-                    });
-                }
-            }
-        }
-        container.free_slot(row);
     }
 }
 

@@ -4,12 +4,12 @@
 //! 2. A child's insert locks the row it refers to; who deletes that row, or changes its key, has it locked. So once the one has the lock, the other has
 //!    ended, or will wait and look again: a child's insert that was not committed when its parent was locked does not exist.
 
-use super::Stop;
 use super::rows::copy_committed;
 use super::session::Session;
+use super::{Direction, Stop};
 use crate::catalog::{Index, Table};
 use crate::ids::RowId;
-use crate::schema::{Row, Value};
+use crate::schema::{KeyBuf, KeyPart, Row, Value};
 use std::sync::Arc;
 
 impl Session {
@@ -27,12 +27,7 @@ impl Session {
         loop {
             candidates.clear();
             self.lookup(table, index, &value, &mut candidates);
-            let found = candidates.iter().copied().find(|&id| {
-                self.newest(table, id, row) && {
-                    self.core.fetch_key_columns(table, index, row);
-                    index.spec.row_matches(&table.layout, row, &value)
-                }
-            });
+            let found = candidates.iter().copied().find(|&id| self.has_key_now(table, index, id, &value, row));
             let Some(id) = found else { return Ok(None) };
             self.lock_newest(table, id, row)?;
             self.dependency = self.dependency.max(row.cts());
@@ -45,7 +40,30 @@ impl Session {
         }
     }
 
-    /// Copies the row's newest version, committed or own; false if that is no row.
+    /// Whether the row's newest version has the key. Its long values may go with a change that no snapshot saw coming: then it is looked at anew.
+    fn has_key_now<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        id: RowId,
+        value: &impl Fn(usize) -> Value<'a>,
+        row: &mut Row,
+    ) -> bool {
+        let slot = table.store.primary.slot(id);
+        loop {
+            let seen = slot.state();
+            let has_key = self.newest(table, id, row) && {
+                self.core.fetch_key_columns(table, index, row);
+                index.spec.row_matches(&table.layout, row, value)
+            };
+            if !index.spec.has_variable() || slot.is_unchanged(seen) {
+                return has_key;
+            }
+        }
+    }
+
+    /// Copies the row's newest version, committed or own; false if that is no row. Its long values are there while the row is locked, or as long as the
+    /// statement's snapshot sees the same version.
     pub fn newest(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
         copy_committed(&self.core, self.no, &table.store.primary, id, row);
         self.dependency = self.dependency.max(row.cts());
@@ -63,6 +81,26 @@ impl Session {
             }
         }
         None
+    }
+
+    /// Appends the rows that may have these values in the index's first columns, in any version: look at each. An index without order takes whole keys.
+    pub fn candidates<'a>(
+        &mut self,
+        table: &Table,
+        index: &Index,
+        value: impl Fn(usize) -> Option<Value<'a>>,
+        candidates: &mut Vec<RowId>,
+    ) {
+        let columns = index.spec.columns().len();
+        if (0..columns).all(|i| value(i).is_some()) {
+            return self.lookup(table, index, |i| value(i).unwrap_or(Value::Null), candidates);
+        }
+        let (mut lower, mut upper) = (KeyBuf::default(), KeyBuf::default());
+        index.spec.encode(&mut lower, |i| value(i).map_or(KeyPart::Lowest, KeyPart::Value));
+        index.spec.encode(&mut upper, |i| value(i).map_or(KeyPart::Highest, KeyPart::Value));
+        index.spec.pad_high(&mut upper);
+        let mut cursor = self.range(index, &lower, &upper, Direction::Forward);
+        cursor.each_entry(index, |id| candidates.push(id));
     }
 
     /// Announces that this transaction depends on the table's rows as they are: DDL on it waits.

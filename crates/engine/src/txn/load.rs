@@ -154,7 +154,7 @@ impl Appender {
         let shared = self.shared.clone();
         for (container, slots) in self.slots.drain(..) {
             // The lowest is given out first.
-            slots.into_iter().for_each(|row| place(&shared, container).free_slot(row));
+            place(&shared, container).give_slots(slots.into_iter());
         }
         let mut done = shared.done.lock();
         let mine = std::mem::take(&mut self.done);

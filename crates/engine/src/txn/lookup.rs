@@ -20,9 +20,6 @@ use crate::table::SessionNo;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Keys that are under way together: about what a core keeps in flight, twice.
-const GROUP: usize = 32;
-
 /// Rows found by a unique index, of which some columns are looked at. Made once, for many searches.
 #[derive(Clone, Debug)]
 pub struct Lookup {
@@ -181,6 +178,7 @@ impl Session {
     /// As `look_up`, of an index over one column of eight-byte integers: the shortest way there is.
     #[inline]
     pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
+        self.assert_snapshot();
         if let (Some(at), Tree::Hash(tree)) = (lookup.integer, &lookup.index.tree)
             && let Some(id) = tree.guess(lookup.index.spec.hash_integer(key))
         {
@@ -210,6 +208,7 @@ impl Session {
     }
 
     fn look_up_any<'a>(&mut self, lookup: &Lookup, value: impl Fn(usize) -> Value<'a>, row: &mut Row) -> Option<RowId> {
+        self.assert_snapshot();
         let (core, no, snapshot, mut dependency) = (&*self.core, self.no, self.snapshot, self.dependency);
         let found = lookup.index.find_first(&value, &mut self.key, |id| {
             match lookup.read_if_key(core, no, snapshot, id, &value, row) {
@@ -243,9 +242,9 @@ impl Session {
         row: &mut Row,
         mut found: impl FnMut(usize, RowId, &Row),
     ) {
-        for start in (0..count).step_by(GROUP) {
-            let mut guesses = [None; GROUP];
-            let guesses = &mut guesses[..GROUP.min(count - start)];
+        for start in (0..count).step_by(Index::TOGETHER) {
+            let mut guesses = [None; Index::TOGETHER];
+            let guesses = &mut guesses[..Index::TOGETHER.min(count - start)];
             lookup.index.guess_many(|i, column| value(start + i, column), &mut self.key, guesses);
             for guess in guesses.iter().flatten() {
                 lookup.table.store.primary.prefetch(*guess, Some(&lookup.picks));
@@ -278,8 +277,8 @@ impl Session {
         value: impl Fn(usize, usize) -> Value<'a>,
         mut found: impl FnMut(usize, RowId),
     ) {
-        for start in (0..count).step_by(GROUP) {
-            let size = GROUP.min(count - start);
+        for start in (0..count).step_by(Index::TOGETHER) {
+            let size = Index::TOGETHER.min(count - start);
             index.find_many(
                 size,
                 |i, column| value(start + i, column),

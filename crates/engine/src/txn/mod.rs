@@ -8,6 +8,7 @@
 //! | `version` | how an older version is reached |
 //! | `record` | what a commit logs |
 //! | `core` | what sessions share |
+//! | `slots` | which free slots are a thread's own |
 //! | `values` | where long values lie |
 //! | `garbage` | what may be forgotten |
 //! | `fold` | which versions nobody needs though an old snapshot stands |
@@ -18,6 +19,7 @@
 //! | `lookup` | rows by whole keys, one or many at once |
 //! | `once` | changing one row by its key, as a transaction of its own |
 //! | `reader` | reading at a session's snapshot from other threads |
+//! | `insertion` | one row inserted in one go |
 //! | `ddl` | changing the schema: tables and indexes |
 //! | `objects` | changing the schema: definitions, sequences, views, name spaces |
 //! | `sequences` | which value comes next |
@@ -41,6 +43,7 @@ mod sessions;
 mod garbage;
 mod fold;
 pub(crate) mod core;
+mod slots;
 mod values;
 mod fill;
 mod session;
@@ -48,6 +51,7 @@ mod savepoint;
 mod rows;
 mod lookup;
 mod once;
+mod insertion;
 mod reader;
 mod ddl;
 mod objects;
@@ -56,12 +60,15 @@ mod keys;
 mod load;
 
 pub(crate) use fill::{Filling, Overseer, fill};
+pub use insertion::Insertion;
 pub use load::{Appender, Load};
 pub use lookup::{IntegerLookup, Lookup};
 pub use once::Change;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;
+pub use sequences::TakenValue;
+pub(crate) use sequences::{set as set_sequence, take as take_value};
 pub use session::Session;
 pub(crate) use values::{PAYLOAD, fetch_stored, list_bytes};
 pub use wait::{WaitToken, block_on};

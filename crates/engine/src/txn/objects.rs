@@ -17,6 +17,16 @@ use crate::schema::Row;
 use std::sync::Arc;
 
 impl Session {
+    /// Takes the DDL lock: from here to its end the transaction's schema is everybody's last, and its own changes.
+    pub fn begin_definition(&mut self) -> Result<(), Stop> {
+        self.begin_ddl().map(drop)
+    }
+
+    /// This session's place among all, from 1.
+    pub fn number(&self) -> u32 {
+        self.no.0 + 1
+    }
+
     // ---- tables
 
     /// Gives the table another definition of the same record: names, defaults, constraints, roles, NOT NULL, the lengths of texts. Rows stay as

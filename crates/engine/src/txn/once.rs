@@ -29,7 +29,7 @@ use super::record::{self, Changed};
 use super::session::{Session, State, commit_header};
 use super::version::{self, NewNode, Node, Pen};
 use crate::catalog::{Index, Table, Tree};
-use crate::ids::{Cts, RowId};
+use crate::ids::{Cts, RowId, StorageId};
 use crate::index::prefetch_write;
 use crate::log::Reserved;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
@@ -38,10 +38,9 @@ use crate::table::{Head, PRIMARY, Slot};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Room for a commit record's header.
-const RECORD_HEADER_BYTES: u64 = 64;
+pub(super) const RECORD_HEADER_BYTES: u64 = 64;
 /// Copies of a row that others are changing, before it is left to the longer way, which queues.
 const TRIES: usize = 8;
 /// Looks at a row that is latched: about what a latch is held.
@@ -51,8 +50,9 @@ const LOOKS: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Change {
     lookup: Lookup,
-    /// The words that the columns which are set lie in, ascending.
+    /// The words that the columns which are set lie in, ascending; the flags' where the row is deleted.
     words: Box<[u16]>,
+    deletes: bool,
 }
 
 impl Change {
@@ -67,7 +67,14 @@ impl Change {
         let mut words: Vec<u16> = of_sets.map(|word| word as u16).collect();
         words.sort_unstable();
         words.dedup();
-        lookup.has_integer_key().then(|| Change { lookup, words: words.into() })
+        lookup.has_integer_key().then(|| Change { lookup, words: words.into(), deletes: false })
+    }
+
+    /// Deletes the row. `None`: the key is no integer of eight bytes.
+    pub fn deletion(table: &Arc<Table>, index: &Arc<Index>) -> Option<Change> {
+        // Whether a long value goes with it is seen in its columns.
+        let lookup = Lookup::new(table, index, table.variable.iter().map(|&column| column as u16));
+        lookup.has_integer_key().then(|| Change { lookup, words: [1].into(), deletes: true })
     }
 
     pub fn table(&self) -> &Arc<Table> {
@@ -153,27 +160,43 @@ impl Session {
         key: i64,
         set: impl FnMut(&Row, &mut Row) -> bool,
     ) -> Option<Committed> {
-        if self.state != State::Idle || self.waiting || self.lease.is_some() {
+        if !self.is_free_for_once() {
             return None;
         }
         let mut scratch = SCRATCH.take().unwrap_or_default();
         let done = self.change_with(change, key, &mut scratch, set);
         SCRATCH.set(Some(scratch));
-        let Done { cts, node, id, record_bytes } = done?;
+        let leftover = if change.deletes { Leftover::Deleted } else { Leftover::Node };
+        Some(self.leave_once(change.table().store.id, leftover, done?))
+    }
+
+    /// Deletes the row with this key, as `change_once` changes one. `None`: nothing has happened, and `delete` is to do it.
+    #[inline]
+    pub fn delete_once(&mut self, deletion: &Change, key: i64) -> Option<Committed> {
+        debug_assert!(deletion.deletes, "invariant: it is made by `Change::deletion`");
+        self.change_once(deletion, key, |_, row| {
+            row.set_dead();
+            true
+        })
+    }
+
+    /// Whether the session is in no transaction, and no other thread has to do with it.
+    #[inline]
+    pub(super) fn is_free_for_once(&self) -> bool {
+        self.state == State::Idle && !self.waiting && self.lease.is_none()
+    }
+
+    /// Takes note of a change that has committed, and leaves its garbage.
+    #[inline]
+    pub(super) fn leave_once(&mut self, storage: StorageId, leftover: Leftover, done: Done) -> Committed {
+        let Done { cts, node, id, record_bytes } = done;
         self.met = self.met.max(cts);
         self.last_record_bytes = record_bytes;
         let core = &*self.core;
         let mut garbage = core.garbage_of(self.no);
-        garbage.push_back(Garbage::Row {
-            cts,
-            leftover: Leftover::Node,
-            storage: change.table().store.id,
-            container: PRIMARY,
-            row: id,
-            node,
-        });
+        garbage.push_back(Garbage::Row { cts, leftover, storage, container: PRIMARY, row: id, node });
         core.collect_due(&mut garbage);
-        Some(Committed { cts })
+        Committed { cts }
     }
 
     #[inline]
@@ -187,14 +210,11 @@ impl Session {
         let Session { core, no, checked, waits_inline, .. } = self;
         let (core, table): (&Core, _) = (core, change.table());
         let number = no.0 as usize;
-        let mut pen = OwnPen { cursor: ArenaCursor::default(), place: core.thread(number), arena: &core.arena };
+        let mut pen = OwnPen::new(core, number);
         let place = core.worker_place(number);
         let mut worker = place.lock();
         let entered = place.enter(table.id);
-        let is_open = table.gate.exclusive.load(Ordering::Acquire) == 0;
-        // Who has not written the table in this schema does it the longer way once.
-        let current = (core.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr());
-        if !is_open || *checked != current {
+        if !core.is_open(table, *checked) {
             return None;
         }
         let id = change.find(key)?;
@@ -221,14 +241,18 @@ impl Session {
 }
 
 /// The thread's cursor, which goes back to it.
-struct OwnPen<'a> {
+pub(super) struct OwnPen<'a> {
     cursor: ArenaCursor,
     place: usize,
     arena: &'a Arena,
 }
 
-impl OwnPen<'_> {
-    fn pen(&mut self) -> Pen<'_> {
+impl<'a> OwnPen<'a> {
+    pub fn new(core: &'a Core, number: usize) -> OwnPen<'a> {
+        OwnPen { cursor: ArenaCursor::default(), place: core.thread(number), arena: &core.arena }
+    }
+
+    pub fn pen(&mut self) -> Pen<'_> {
         Pen { cursor: &mut self.cursor, place: self.place }
     }
 }
@@ -240,11 +264,11 @@ impl Drop for OwnPen<'_> {
 }
 
 /// A change that has committed.
-struct Done {
-    cts: Cts,
-    node: NodeRef,
-    id: RowId,
-    record_bytes: u64,
+pub(super) struct Done {
+    pub cts: Cts,
+    pub node: NodeRef,
+    pub id: RowId,
+    pub record_bytes: u64,
 }
 
 impl Target<'_> {

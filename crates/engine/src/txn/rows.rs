@@ -14,7 +14,7 @@ use crate::mem::{Claim, NodeRef};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeySpec, LIVE, Picks, Row, Value};
 use crate::sync::Spin;
-use crate::table::{Container, PIECE_BYTES, PRIMARY, SessionNo, Slot};
+use crate::table::{Container, Owned, PIECE_BYTES, PRIMARY, SessionNo, Slot};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -49,6 +49,18 @@ pub struct RangeCursor {
     /// Rows that the index's words do not put in order, in order; used where byte strings may be cut.
     ties: Vec<(RowId, Row)>,
     tie_at: usize,
+}
+
+impl RangeCursor {
+    /// The rows of all entries, as they stand there.
+    pub(super) fn each_entry(&mut self, index: &Index, mut each: impl FnMut(RowId)) {
+        let Tree::BTree(tree) = &index.tree else {
+            panic!("invariant: only an ordered index is asked for a range");
+        };
+        while self.tree.next_batch(tree, &mut self.batch) {
+            (0..self.batch.len()).for_each(|at| each(self.batch.get(at).1));
+        }
+    }
 }
 
 /// Copies the version of a row that a snapshot sees; false if it sees none. Own changes are seen.
@@ -136,6 +148,7 @@ impl Session {
     /// Copies the version of the row that the statement sees; false if it sees none.
     #[inline]
     pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
+        self.assert_snapshot();
         let live = read_version(&self.core, self.no, self.snapshot, &table.store.primary, id, row);
         if !planted::is(Bug::ForgetDependency) {
             self.dependency = self.dependency.max(row.cts());
@@ -174,6 +187,7 @@ impl Session {
         value: impl Fn(usize) -> Value<'a>,
         row: &mut Row,
     ) -> Option<RowId> {
+        self.assert_snapshot();
         let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
         let mut dependency = self.dependency;
         let check = |id: RowId| {
@@ -386,20 +400,12 @@ impl Session {
             wait_for_release(slot);
         }
         let mut latched = slot.latch();
-        let head = latched.head();
-        let newly = match head.owner() {
-            // A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
-            None if latched.load(1) & LIVE == 0 => false,
-            None => {
-                latched.set_head(head.with_owner(Some(self.no)));
-                true
-            }
-            Some(owner) if owner == self.no => false,
-            Some(_) => {
-                drop(latched);
-                return Err(self.wait_for_row(held, Want::Lock));
-            }
-        };
+        let owned = latched.try_own(self.no);
+        if owned == Owned::Others {
+            drop(latched);
+            return Err(self.wait_for_row(held, Want::Lock));
+        }
+        let newly = owned == Owned::Newly;
         latched.copy(row.start_copy(primary.persistent_words()));
         drop(latched);
         if newly {
@@ -421,7 +427,10 @@ impl Session {
     pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
         let number = self.enter(table)?;
         self.store_long_values(number, table, row)?;
-        let id = self.core.take_slot(&table.store.primary).map_err(|stop| self.or_wait_for_space(stop))?;
+        let id = self
+            .core
+            .take_slot(&table.store.primary, self.no.0 as usize)
+            .map_err(|stop| self.or_wait_for_space(stop))?;
         let held = Held { table: number, container: PRIMARY, row: id };
         self.put_new(&table.store.primary, held, &row.words[1..])?;
         for index in &table.indexes {
@@ -436,7 +445,7 @@ impl Session {
         let slot = container.slot(held.row);
         let room = self.room_for_lock(Claim::Growth).and_then(|()| self.room_for_write(Claim::Growth));
         if let Err(error) = room {
-            container.free_slot(held.row);
+            self.core.free_slot(container, held.row);
             return Err(error.into());
         }
         let head = slot.head();
@@ -459,7 +468,7 @@ impl Session {
         let node = self.write_node(Claim::Growth, &node);
         CHANGED.set(changed);
         let Some(node) = node else {
-            container.free_slot(held.row);
+            self.core.free_slot(container, held.row);
             return Err(Error::OutOfMemory("a version").into());
         };
         let mut latched = slot.latch();
@@ -624,21 +633,8 @@ impl Session {
         row: &mut Row,
         claim: Claim,
     ) -> Result<TreeKey, Stop> {
-        self.core.fetch_key_columns(table, index, row);
-        let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
-        let unique = index.def.unique && !has_null;
-        let (core, me) = (&*self.core, self.no);
-        let probe = |other: RowId| if unique { verdict(core, me, table, index, other, row) } else { Probe::Ignore };
-        let key = key_of(index, &table.layout, row, &mut self.key);
-        let entered = match (&index.tree, &key) {
-            (Tree::Hash(tree), TreeKey::Hash(hash)) if unique => tree.try_insert_unique(*hash, id, claim, probe),
-            (Tree::Hash(tree), TreeKey::Hash(hash)) => tree.try_insert(*hash, id, claim),
-            (Tree::BTree(tree), TreeKey::Words(words)) if unique => tree.try_insert_unique(words, id, claim, probe),
-            (Tree::BTree(tree), TreeKey::Words(words)) => tree.try_insert(words, id, claim),
-            _ => unreachable!("invariant: a key has its index's form"),
-        };
-        match entered {
-            Ok(_) => Ok(key),
+        match enter_index(&self.core, self.no, table, index, id, row, claim, &mut self.key) {
+            Ok(key) => Ok(key),
             Err(Conflict::Duplicate(other)) => {
                 let mut met = Row::default();
                 table.store.primary.slot(other).copy(met.start_copy(table.layout.words()));
@@ -725,7 +721,7 @@ impl Session {
 
     fn store_piece(&mut self, number: u16, table: &Arc<Table>, bytes: &[u8]) -> Result<RowId, Stop> {
         let values = table.store.values_for(bytes.len());
-        let row = self.core.take_slot(values).map_err(|stop| self.or_wait_for_space(stop))?;
+        let row = self.core.take_slot(values, self.no.0 as usize).map_err(|stop| self.or_wait_for_space(stop))?;
         let words = values::piece_words(bytes);
         self.put_new(values, Held { table: number, container: values.number, row }, &words)?;
         Ok(row)
@@ -792,13 +788,33 @@ impl Session {
 
 /// The words in which a slot, whose persistent bytes nobody else writes now, differs from `new`, which begins at its word `first`.
 #[inline]
-fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Changed>) {
+pub(super) fn differences(slot: Slot<'_>, new: &[u64], first: usize, changed: &mut Vec<Changed>) {
     for (i, &word) in (first..).zip(new) {
         let xor = slot.load(i) ^ word;
         if xor != 0 {
             changed.push((i as u16, xor));
         }
     }
+}
+
+/// Enters a row that is in place into an index, after the unique check.
+#[expect(clippy::too_many_arguments, reason = "what is entered where, by whom, and the buffer for its key")]
+pub(super) fn enter_index(
+    core: &Core,
+    me: SessionNo,
+    table: &Table,
+    index: &Index,
+    id: RowId,
+    row: &mut Row,
+    claim: Claim,
+    key: &mut KeyBuf,
+) -> Result<TreeKey, Conflict> {
+    core.fetch_key_columns(table, index, row);
+    let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
+    let unique = index.def.unique && !has_null;
+    let key = key_of(index, &table.layout, row, key);
+    index.insert(&key, id, claim, unique, |other| verdict(core, me, table, index, other, row))?;
+    Ok(key)
 }
 
 /// What a unique insert of `row` has to think of an existing entry: looks at the newest version and, where that is

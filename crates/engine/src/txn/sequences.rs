@@ -4,105 +4,105 @@
 //! 2. A state that a transaction made (a new sequence, a new start) is that transaction's until it commits: it takes values from it without making
 //!    room, and its commit writes where it stands (`write_sequences`). Others wait for its end when they need room.
 
+use super::core::Core;
 use super::session::Session;
 use super::{Error, Isolation, Stop, WaitToken};
-use crate::catalog::{Object, Schema, Sequence, SequenceState, SequenceValue};
+use crate::catalog::{Next, Object, SEQUENCE_BATCH, Schema, Sequence, SequenceState, SequenceValue};
 use crate::ids::{Cts, RowId};
 use crate::schema::Row;
 use std::sync::Arc;
 
-/// Values that one commit makes room for.
-const BATCH: i64 = crate::catalog::SEQUENCE_BATCH;
+/// What taking a value, or setting one, came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TakenValue {
+    /// The value, and the commit that what shows it depends on.
+    Value(i64, Cts),
+    /// The sequence's end, with NO CYCLE.
+    AtEnd,
+    /// Another transaction is changing the sequence: wait for it (`Session::wait_for_sequence`) and look the sequence up again.
+    Busy,
+}
 
-impl Session {
-    /// The sequence's next value; `None` at its end. What shows it depends on the commit that made room for it.
-    pub fn next_value(&mut self, sequence: &Sequence) -> Result<Option<i64>, Stop> {
-        use crate::catalog::Next;
-        loop {
-            let asked = sequence.state.lock().next(&sequence.def);
-            match asked {
-                Next::End => return Ok(None),
-                Next::Value(value, logged) => {
-                    self.dependency = self.dependency.max(logged);
-                    return Ok(Some(value));
+/// The sequence's next value.
+pub(crate) fn take(core: &Arc<Core>, sequence: &Sequence) -> Result<TakenValue, Error> {
+    loop {
+        let asked = sequence.state.lock().next(&sequence.def);
+        match asked {
+            Next::End => return Ok(TakenValue::AtEnd),
+            Next::Value(value, logged) => return Ok(TakenValue::Value(value, logged)),
+            Next::Exhausted => {
+                let made = log_value(core, sequence, |now| {
+                    let (limit, count) = now.ahead(&sequence.def, SEQUENCE_BATCH);
+                    (now, limit, count)
+                })?;
+                if made.is_none() {
+                    return Ok(TakenValue::Busy);
                 }
-                Next::Exhausted => self.make_room_for_values(sequence)?,
             }
         }
     }
+}
 
-    /// Puts the sequence where it is told, for everybody and at once.
-    pub fn set_value(&mut self, sequence: &Sequence, value: SequenceValue) -> Result<(), Stop> {
-        if self.is_private(&sequence.state) {
-            let mut state = sequence.state.lock();
-            (state.value, state.is_changed) = (value, true);
-            return Ok(());
-        }
-        self.log_value(sequence, |_| (value, value, 0))
-    }
-
-    fn is_private(&self, state: &Arc<SequenceState>) -> bool {
-        self.ddl.sequences.iter().any(|(_, own)| Arc::ptr_eq(own, state))
-    }
-
-    #[cold]
-    fn make_room_for_values(&mut self, sequence: &Sequence) -> Result<(), Stop> {
-        self.log_value(sequence, |now| {
-            let (limit, count) = now.ahead(&sequence.def, BATCH);
-            (now, limit, count)
-        })
-    }
-
-    /// Logs a limit in a transaction of its own. `change` gives, of where the sequence stands, where it is to stand, the limit, and how many values
-    /// lie between.
-    fn log_value(
-        &mut self,
-        sequence: &Sequence,
-        change: impl Fn(SequenceValue) -> (SequenceValue, SequenceValue, i64),
-    ) -> Result<(), Stop> {
-        let core = self.core.clone();
-        let mut other = Session::new(&core, None).ok_or(Error::TooManySessions)?;
-        other.begin(Isolation::ReadCommitted, false);
-        other.begin_statement();
-        if !is_current(other.schema(), sequence) {
-            // A new start was committed, or the sequence is gone: the caller is to look again.
-            other.rollback();
-            return Err(Stop::Wait(WaitToken::ready()));
-        }
-        let Some(at) = other.lock_object_unless_taken(sequence.id) else {
-            other.rollback();
-            drop(other);
-            return Err(self.wait_for_object(sequence.id));
-        };
-        if !is_current(&core.schema.load(), sequence) {
-            other.rollback();
-            return Err(Stop::Wait(WaitToken::ready()));
-        }
-        // Held to the end: two who make room at once would each count on their own.
+/// Puts the sequence where it is told, for everybody and at once.
+pub(crate) fn set(core: &Arc<Core>, sequence: &Sequence, value: SequenceValue) -> Result<TakenValue, Error> {
+    {
         let mut state = sequence.state.lock();
-        if state.left > 0 && change(state.value).2 > 0 {
-            drop(state);
-            other.rollback();
-            return Ok(());
+        if state.is_private {
+            // Only the transaction that made the state sees it.
+            (state.value, state.is_changed) = (value, true);
+            return Ok(TakenValue::Value(value.last, Cts::ZERO));
         }
-        let (value, limit, left) = change(state.value);
-        let object = Object::Sequence { def: sequence.def.clone(), value: limit };
-        let written = other.change_row(at, sequence.id, &object).and_then(|()| other.commit());
-        match written {
+    }
+    let logged = log_value(core, sequence, |_| (value, value, 0))?;
+    Ok(logged.map_or(TakenValue::Busy, |cts| TakenValue::Value(value.last, cts)))
+}
+
+/// Logs a limit in a transaction of its own. `change` gives, of where the sequence stands, where it is to stand, the limit, and how many values lie
+/// between. `None`: another transaction is changing the sequence, or has.
+fn log_value(
+    core: &Arc<Core>,
+    sequence: &Sequence,
+    change: impl Fn(SequenceValue) -> (SequenceValue, SequenceValue, i64),
+) -> Result<Option<Cts>, Error> {
+    let mut session = Session::new(core, None).ok_or(Error::TooManySessions)?;
+    session.begin(Isolation::ReadCommitted, false);
+    session.begin_statement();
+    let Some(at) = session.lock_object_unless_taken(sequence.id) else { return Ok(None) };
+    // Under the row's lock: a new start that was committed before is seen, and none comes.
+    if !is_current(&core.schema.load(), sequence) {
+        return Ok(None);
+    }
+    // Held to the end: two who make room at once would each count on their own.
+    let mut state = sequence.state.lock();
+    if state.left > 0 && change(state.value).2 > 0 {
+        return Ok(Some(state.logged));
+    }
+    let (value, limit, left) = change(state.value);
+    let object = Object::Sequence { def: sequence.def.clone(), value: limit };
+    loop {
+        match session.change_row(at, sequence.id, &object).and_then(|()| session.commit()) {
             Ok(committed) => {
                 (state.value, state.left, state.logged) = (value, left, committed.cts);
-                drop(state);
-                self.dependency = self.dependency.max(committed.cts);
-                Ok(())
+                return Ok(Some(committed.cts));
             }
-            Err(stop) => {
-                drop(state);
-                if other.in_transaction() {
-                    other.rollback();
-                }
-                Err(stop)
+            // The log's room after a checkpoint.
+            Err(Stop::Wait(mut token)) => {
+                token.block(None);
             }
+            Err(Stop::Error(error)) => return Err(error),
         }
+    }
+}
+
+impl Session {
+    /// The answer depends on this, too.
+    pub fn depend_on(&mut self, cts: Cts) {
+        self.dependency = self.dependency.max(cts);
+    }
+
+    /// After [`TakenValue::Busy`]: what to wait for.
+    pub fn wait_for_sequence(&mut self, sequence: &Sequence) -> Stop {
+        self.wait_for_object(sequence.id)
     }
 
     /// Before a commit: the rows of sequences that this transaction made or gave a new start say where they stand.

@@ -278,6 +278,7 @@ impl Session {
         self.isolation = isolation;
         self.read_only = read_only;
         self.durable_read = false;
+        self.at_newest = false;
         self.command = 0;
         self.dependency = Cts::ZERO;
         if isolation == Isolation::RepeatableRead {
@@ -391,7 +392,7 @@ impl Session {
         }
     }
 
-    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only: in READ COMMITTED it needs no snapshot. That is a line that others
+    /// As `begin_statement`, for one that finds its rows by `lock_by_key` only, or inserts and reads nothing: in READ COMMITTED it needs no snapshot. That is a line that others
     /// read and write, and a fence.
     pub fn begin_statement_at_newest(&mut self) {
         if self.isolation != Isolation::ReadCommitted {
@@ -415,6 +416,15 @@ impl Session {
     /// Whether the statement was begun by `begin_statement_at_newest`, and so has no snapshot.
     pub fn is_at_newest(&self) -> bool {
         self.at_newest
+    }
+
+    /// Whoever reads at the snapshot has one.
+    #[inline]
+    pub(super) fn assert_snapshot(&self) {
+        debug_assert!(
+            !self.at_newest || self.durable_read,
+            "invariant: a statement at the newest versions reads none other"
+        );
     }
 
     /// Only the last statement's snapshot was ended: the next one has its own.
@@ -1123,7 +1133,7 @@ impl Session {
         let at = at.expect("invariant: who inserts a row holds its lock");
         self.release(held);
         self.held.swap_remove(at);
-        container(&self.tables[usize::from(held.table)], held.container).free_slot(held.row);
+        self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
     }
 }
 

@@ -16,9 +16,10 @@
 
 use super::record::Changed;
 use crate::ids::Cts;
+use crate::index::latch;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
-use crate::table::Head;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::table::{Head, SessionNo, Slot};
 
 pub(super) const UNSTAMPED: u64 = u64::MAX;
 const SAME_TXN: u64 = u64::MAX;
@@ -269,10 +270,36 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Copies the version that a snapshot sees, of a row whose newest it does not; `me` sees its own uncommitted version as it is. `word` is the row's fold
+/// word, `ends` as in `rewind`.
+pub(super) fn read_older(
+    arena: &Arena,
+    word: &AtomicU64,
+    slot: Slot<'_>,
+    record: &mut [u64],
+    me: Option<SessionNo>,
+    snapshot: Cts,
+    ends: bool,
+) {
+    loop {
+        let seen = latch::begin_read(word);
+        let head = slot.copy(record);
+        if me.is_some() && head.is_dirty() && head.owner() == me {
+            return;
+        }
+        let is_unchanged = || latch::end_read(word, seen);
+        let done = rewind(arena, record, head, snapshot, ends, is_unchanged);
+        if is_unchanged() {
+            assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
+            return;
+        }
+    }
+}
+
 /// Takes everything newer than `snapshot` off a copy made with `head`; the copy's first word becomes its version's cts. Nothing keeps the nodes in
 /// place: a fold may free them meanwhile. So nothing that they say leads outside the arena or the record, and the caller asks `is_unchanged` before
 /// it believes the result. False: what was met is no chain. `ends`: where the chain ends above the snapshot, the slot was unused.
-pub(super) fn rewind(
+fn rewind(
     arena: &Arena,
     record: &mut [u64],
     head: Head,
@@ -346,5 +373,241 @@ pub(super) fn undo_uncommitted(arena: &Arena, record: &mut [u64], mut at: NodeRe
             record[0] = cts.0;
             return at;
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use crate::mem::Budget;
+    use crate::sync::{Arc, Mutex, step, thread};
+    use crate::table::Owned;
+
+    const ME: SessionNo = SessionNo(0);
+    const OTHER: SessionNo = SessionNo(1);
+    const LIVE: u64 = crate::schema::LIVE;
+    /// The second word of the records of the models: flags and a value.
+    const fn value(of: u64) -> u64 {
+        of << 8 | LIVE
+    }
+
+    /// A row of two words, its fold word, and an arena of chunks that hold two nodes each.
+    struct World {
+        arena: Arena,
+        slot: [AtomicU64; 4],
+        fold: AtomicU64,
+        /// Slots that were given back.
+        free: Mutex<Vec<()>>,
+    }
+
+    impl World {
+        fn new(cts: u64, newest: u64, chain: NodeRef, arena: Arena) -> Arc<World> {
+            let head = Head::default().with_node(chain).pack();
+            let slot = [0, head, cts, newest].map(AtomicU64::new);
+            Arc::new(World { arena, slot, fold: AtomicU64::new(0), free: Mutex::new(Vec::new()) })
+        }
+
+        fn slot(&self) -> Slot<'_> {
+            Slot::new(&self.slot)
+        }
+
+        fn seen_at(&self, snapshot: u64) -> [u64; 2] {
+            let mut record = [0; 2];
+            read_older(&self.arena, &self.fold, self.slot(), &mut record, None, Cts(snapshot), false);
+            record
+        }
+    }
+
+    fn arena() -> Arena {
+        let budget = std::sync::Arc::new(Budget::new(1 << 20));
+        Arena::new(4 * 128, false, budget).expect("a boxed slice")
+    }
+
+    /// A committed node that leads from `stamp` to `prev`, in what is left of the cursor's chunk or in a new one.
+    fn node(arena: &Arena, cursor: &mut ArenaCursor, stamp: u64, prev: u64, next: NodeRef, xor: u64) -> NodeRef {
+        let changed = [(1, xor)];
+        let new = NewNode { prev_cts: Some(Cts(prev)), next, command: 0, fresh: false, words: 2, changed: &changed };
+        let at = write(arena, Pen { cursor, place: 0 }, Claim::Finish, &new).expect("there is room");
+        Node::new(arena, at).set_stamp(Cts(stamp));
+        at
+    }
+
+    fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    /// A reader at 10 of the chain 30 -> 20 -> 10, beside a fold that takes the middle out. Its node's chunk is empty then, and given out for
+    /// another row's node. `says_so`: the fold changes the row's fold word.
+    fn read_beside_a_fold(says_so: bool) {
+        let arena = arena();
+        let (mut first, mut second) = (ArenaCursor::default(), ArenaCursor::default());
+        let older = node(&arena, &mut first, 20, 10, NodeRef::NONE, value(2) ^ value(1));
+        let newer = node(&arena, &mut second, 30, 20, older, value(3) ^ value(2));
+        arena.release(&mut first);
+        arena.release(&mut second);
+        let world = World::new(30, value(3), newer, arena);
+        let folder = {
+            let world = Arc::clone(&world);
+            // As `txn::fold` does.
+            thread::spawn(move || {
+                let arena = &world.arena;
+                let latched = world.slot().latch();
+                let seen = latch::latch(&world.fold);
+                {
+                    let (newer, older) = (Node::new(arena, newer), Node::new(arena, older));
+                    let mut freed = arena.freed();
+                    assert!(newer.absorb(&older, 2, |_| None, |node| freed.add(node)), "it fits in place");
+                }
+                latch::unlatch(&world.fold, seen, says_so);
+                drop(latched);
+                let mut cursor = ArenaCursor::default();
+                let other = node(arena, &mut cursor, 25, 7, NodeRef::NONE, 0xffff_0000);
+                assert_eq!(other, older, "the chunk is given out again");
+            })
+        };
+        assert_eq!(world.seen_at(10), [10, value(1)], "what the snapshot saw");
+        folder.join().expect("the folder does not panic");
+        assert_eq!(world.seen_at(10), [10, value(1)]);
+    }
+
+    #[test]
+    fn loom_a_reader_beside_a_fold_sees_its_version() {
+        check(2, || read_beside_a_fold(true));
+    }
+
+    /// The model finds it.
+    #[test]
+    #[should_panic]
+    fn loom_a_fold_that_nobody_is_told_of_is_met() {
+        check(2, || read_beside_a_fold(false));
+    }
+
+    /// Two writers take nodes, of chunks that the other's freed nodes leave empty: what lies in one's node stays until it frees it. `early`: one of
+    /// them frees its node before it is done with it.
+    fn nodes_come_and_go(early: bool) {
+        let arena = Arc::new(arena());
+        let work = move |arena: &Arena, tag: u64, early: bool| {
+            let mut cursor = ArenaCursor::default();
+            for round in 0..2 {
+                let xor = tag << 8 | round;
+                let at = node(arena, &mut cursor, tag, 1, NodeRef::NONE, xor);
+                if early {
+                    arena.freed().add(at);
+                    arena.release(&mut cursor);
+                }
+                let mut seen = 0;
+                Node::new(arena, at).each(|_, xor| seen = xor);
+                assert_eq!((seen, Node::new(arena, at).stamp()), (xor, tag), "another's node lies there");
+                if !early {
+                    arena.park(&mut cursor, 0);
+                    arena.freed().add(at);
+                }
+            }
+        };
+        let other = {
+            let arena = Arc::clone(&arena);
+            thread::spawn(move || work(&arena, 2, false))
+        };
+        work(&arena, 1, early);
+        other.join().expect("the other does not panic");
+        arena.release_parked();
+        assert_eq!(arena.used_bytes(), 0, "every chunk came back");
+    }
+
+    #[test]
+    fn loom_a_node_is_its_owners_until_it_is_freed() {
+        check(2, || nodes_come_and_go(false));
+    }
+
+    /// The model finds it.
+    #[test]
+    #[should_panic]
+    fn loom_a_node_that_is_freed_early_is_another_s() {
+        check(2, || nodes_come_and_go(true));
+    }
+
+    /// A deleted row's slot is given back and taken for another row, beside one who found the deleted row's entry in an index and comes to lock it, and
+    /// beside a reader from before the delete. `looks`: who locks asks whether the row lives.
+    fn a_slot_is_used_again(looks: bool) {
+        let arena = arena();
+        let mut cursor = ArenaCursor::default();
+        let deleted = node(&arena, &mut cursor, 20, 10, NodeRef::NONE, LIVE);
+        arena.release(&mut cursor);
+        let world = World::new(20, value(1) ^ LIVE, deleted, arena);
+        let locker = {
+            let world = Arc::clone(&world);
+            // As `Session::lock_newest` and `unlock_last` do.
+            thread::spawn(move || {
+                let mut latched = world.slot().latch();
+                let owned = match looks {
+                    true => latched.try_own(OTHER),
+                    false if latched.head().owner().is_none() => {
+                        let head = latched.head();
+                        latched.set_head(head.with_owner(Some(OTHER)));
+                        Owned::Newly
+                    }
+                    false => Owned::Others,
+                };
+                let mut record = [0; 2];
+                latched.copy(&mut record);
+                drop(latched);
+                step();
+                if owned == Owned::Newly {
+                    assert!(!looks || record == [30, value(2)], "what is locked is the new row, and committed");
+                    let mut latched = world.slot().latch();
+                    let head = latched.head();
+                    latched.set_head(head.with_owner(None));
+                }
+            })
+        };
+        // As `Core::is_dead_to_all` does.
+        let latched = world.slot().latch();
+        let is_free = !latched.head().is_wanted() && latched.load(1) & LIVE == 0;
+        drop(latched);
+        step();
+        if is_free {
+            world.free.lock().push(());
+        }
+        if world.free.lock().pop().is_some() {
+            insert_and_commit(&world);
+        }
+        assert_eq!(world.seen_at(10), [10, value(1)], "who saw the deleted row sees it");
+        locker.join().expect("the locker does not panic");
+        assert!(world.slot().head().owner().is_none(), "everybody has let go");
+    }
+
+    /// As `Session::put_new` and `stamp` do.
+    fn insert_and_commit(world: &World) {
+        let slot = world.slot();
+        let head = slot.head();
+        assert!(head.owner().is_none(), "a slot given out is nobody's");
+        step();
+        let xor = slot.load(1) ^ value(2);
+        let at = node(&world.arena, &mut ArenaCursor::default(), 30, 20, head.node, xor);
+        let mut latched = slot.latch();
+        let head = latched.head();
+        Node::new(&world.arena, at).set_next(head.node);
+        latched.set(1, value(2));
+        latched.set_head(head.with_owner(Some(ME)).with_dirty(true).with_node(at));
+        drop(latched);
+        let mut latched = slot.latch();
+        let head = latched.head();
+        assert_eq!(head.owner(), Some(ME), "nobody takes a lock away");
+        latched.set(0, 30);
+        latched.set_head(head.with_dirty(false).with_owner(None));
+    }
+
+    #[test]
+    fn loom_a_slot_is_used_again_beside_a_stale_locker() {
+        check(3, || a_slot_is_used_again(true));
+    }
+
+    /// The model finds it.
+    #[test]
+    #[should_panic]
+    fn loom_locking_a_dead_row_takes_a_slot_from_an_insert() {
+        check(3, || a_slot_is_used_again(false));
     }
 }

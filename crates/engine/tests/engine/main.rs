@@ -7,6 +7,7 @@
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
+//! | `once` | is a row inserted or deleted in one go as in many steps |
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
 //! | `crash` | what does a power cut leave |
@@ -37,6 +38,7 @@ mod layering;
 mod load;
 mod memory;
 mod model;
+mod once;
 mod promise;
 mod races;
 mod recovery;

@@ -84,26 +84,11 @@ impl<T> Named<T> {
     fn remove(&mut self, name: &[u8]) -> Option<T> {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
-
-    fn clear(&mut self) {
-        self.unnamed = None;
-        self.named.clear();
-    }
-}
-
-/// What Parse made.
-#[derive(Clone)]
-enum Statement {
-    /// Blanks and comments.
-    Empty,
-    /// DEALLOCATE of one name: statements with names are the protocol's, so that the SQL layer does not know them.
-    Deallocate(Box<[u8]>),
-    Sql(Arc<Prepared>),
 }
 
 /// What Bind made.
 struct Portal {
-    statement: Statement,
+    statement: Arc<Prepared>,
     parameters: Vec<Datum>,
     formats: ResultFormats,
     progress: PortalProgress,
@@ -189,7 +174,8 @@ enum Turn {
 
 pub struct Conversation {
     session: Session,
-    statements: Named<Statement>,
+    /// Those with names are the session's, which PREPARE and DEALLOCATE know too.
+    unnamed_statement: Option<Arc<Prepared>>,
     portals: Named<Portal>,
     /// The rows of the statement that runs; its memory serves one statement after the other.
     rows: RowSet,
@@ -213,7 +199,7 @@ impl Conversation {
     pub fn new(session: Session, message_bytes_max: usize) -> Conversation {
         Conversation {
             session,
-            statements: Named::new(),
+            unnamed_statement: None,
             portals: Named::new(),
             rows: RowSet::default(),
             spare: Vec::new(),
@@ -338,8 +324,12 @@ impl Conversation {
             }
             Message::Close { target, name } => {
                 match target {
-                    Target::Statement => drop(self.statements.remove(name)),
-                    Target::Portal => self.drop_portal(name),
+                    Target::Statement if name.is_empty() => self.unnamed_statement = None,
+                    Target::Statement => self.session.forget_statement(name),
+                    Target::Portal => {
+                        self.drop_portal(name);
+                        self.session.close_cursor(name);
+                    }
                 }
                 output.close_complete();
                 Ok(())
@@ -370,7 +360,7 @@ impl Conversation {
             Message::CopyFail { reason } => Err(self.session.copy_fail(&lossy(reason))),
             // A client that pipelines sends them before it knows that it is a COPY.
             Message::Flush | Message::Sync => Ok(()),
-            _ => Err(self.session.copy_fail("unexpected message type during COPY from stdin")),
+            _ => Err(self.session.cancel(SqlError::new("08P01", "unexpected message type during COPY from stdin"))),
         };
         match taken {
             Ok(()) => self.work = Some(work),
@@ -380,7 +370,7 @@ impl Conversation {
 
     /// A simple query replaces the unnamed statement and portal, as in PostgreSQL.
     fn query(&mut self, script: &[u8], output: &mut Output) {
-        self.statements.remove(b"");
+        self.unnamed_statement = None;
         self.drop_portal(b"");
         match utf8(script).and_then(|text| Ok((text, self.session.split(text)?))) {
             Err(error) => {
@@ -407,30 +397,23 @@ impl Conversation {
     }
 
     fn parse(&mut self, name: &[u8], sql: &[u8], types: &frame::Oids<'_>, output: &mut Output) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.get(name).is_some() {
-            return Err(SqlError::new("42P05", format!("prepared statement \"{}\" already exists", lossy(name))));
-        }
         let types = types.iter().map(declared_type).collect::<Result<Vec<_>, _>>()?;
         let statement = self.prepare(utf8(sql)?, &types, output)?;
-        self.statements.insert(name, statement);
+        if name.is_empty() {
+            self.unnamed_statement = Some(statement);
+        } else {
+            self.session.keep_statement(name, &statement)?;
+        }
         output.parse_complete();
         Ok(())
     }
 
-    fn prepare(&mut self, sql: &str, types: &[Option<Type>], output: &mut Output) -> Result<Statement, SqlError> {
-        let start = sql.trim_start().as_bytes();
-        let blank = matches!(start, [] | [b';', ..] | [b'-', b'-', ..] | [b'/', b'*', ..]);
-        if blank && self.session.split(sql)?.is_empty() {
-            return Ok(Statement::Empty);
-        }
-        if let Some(name) = deallocated(sql) {
-            return Ok(Statement::Deallocate(name.into_bytes().into()));
-        }
+    fn prepare(&mut self, sql: &str, types: &[Option<Type>], output: &mut Output) -> Result<Arc<Prepared>, SqlError> {
         let prepared = self.session.prepare(sql, types)?;
         if let Some(cts) = self.session.prepare_dependency() {
             output.depend(cts);
         }
-        Ok(Statement::Sql(prepared))
+        Ok(prepared)
     }
 
     fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
@@ -438,10 +421,7 @@ impl Conversation {
         if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
             return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
         }
-        let (types, columns): (&[Type], usize) = match &statement {
-            Statement::Sql(prepared) => (&prepared.parameters, prepared.columns.len()),
-            _ => (&[], 0),
-        };
+        let (types, columns) = (statement.parameters.as_slice(), statement.columns.len());
         check_counts(bind, types.len(), columns)?;
         self.drop_portal(bind.portal);
         let mut parameters = std::mem::take(&mut self.spare);
@@ -464,25 +444,21 @@ impl Conversation {
     }
 
     fn describe(&mut self, target: Target, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
-        let (statement, formats) = match target {
+        let (columns, formats) = match target {
             Target::Statement => {
                 let statement = self.statement(name)?;
-                output.parameter_description(match statement {
-                    Statement::Sql(prepared) => &prepared.parameters,
-                    _ => &[],
-                });
-                (statement, &ALL_TEXT)
+                output.parameter_description(&statement.parameters);
+                (&statement.columns, &ALL_TEXT)
             }
-            Target::Portal => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                (&portal.statement, &portal.formats)
-            }
+            Target::Portal => match self.portals.get(name) {
+                Some(portal) => (&portal.statement.columns, &portal.formats),
+                // A cursor of DECLARE is a portal too.
+                None => (self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?, &ALL_TEXT),
+            },
         };
-        match statement {
-            Statement::Sql(prepared) if !prepared.columns.is_empty() => {
-                output.row_description(&prepared.columns, formats);
-            }
-            _ => output.no_data(),
+        match columns.is_empty() {
+            true => output.no_data(),
+            false => output.row_description(columns, formats),
         }
         Ok(())
     }
@@ -507,8 +483,9 @@ impl Conversation {
         }
     }
 
-    fn statement(&self, name: &[u8]) -> Result<&Statement, SqlError> {
-        self.statements.get(name).ok_or_else(|| {
+    fn statement(&self, name: &[u8]) -> Result<&Arc<Prepared>, SqlError> {
+        let found = if name.is_empty() { self.unnamed_statement.as_ref() } else { self.session.statement(name) };
+        found.ok_or_else(|| {
             let message = if name.is_empty() {
                 "unnamed prepared statement does not exist".to_owned()
             } else {
@@ -523,13 +500,6 @@ impl Conversation {
             self.spare = portal.parameters;
             self.spare.clear();
         }
-    }
-
-    fn deallocate(&mut self, name: &[u8], output: &mut Output) -> Result<(), SqlError> {
-        self.statement(name)?;
-        self.statements.remove(name);
-        output.command_complete("DEALLOCATE", None);
-        Ok(())
     }
 
     // ---- work
@@ -638,23 +608,15 @@ impl Conversation {
         if script.pieces.len() > 1 {
             self.begin_implicit();
         }
-        match self.prepare(&script.pieces[script.at], &[], output)? {
-            Statement::Empty => {
-                script.at += 1;
-                Ok(Turn::On)
-            }
-            Statement::Deallocate(name) => {
-                self.deallocate(&name, output)?;
-                script.at += 1;
-                Ok(Turn::On)
-            }
-            Statement::Sql(prepared) => {
-                self.statements_begun += 1;
-                work.gives_rows = !prepared.columns.is_empty();
-                let step = self.session.execute(&prepared, &[], &mut self.rows)?;
-                Ok(self.stepped(work, step, output))
-            }
+        let prepared = self.prepare(&script.pieces[script.at], &[], output)?;
+        if prepared.is_empty() {
+            script.at += 1;
+            return Ok(Turn::On);
         }
+        self.statements_begun += 1;
+        work.gives_rows = !prepared.columns.is_empty();
+        let step = self.session.execute(&prepared, &[], &mut self.rows)?;
+        Ok(self.stepped(work, step, output))
     }
 
     fn start_portal(&mut self, work: &mut Work, output: &mut Output) -> Result<Turn, SqlError> {
@@ -663,18 +625,11 @@ impl Conversation {
         };
         let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
         let progress = std::mem::replace(&mut portal.progress, PortalProgress::Finished);
-        let prepared = match &portal.statement {
-            Statement::Empty => {
-                output.empty_query();
-                return Ok(Turn::Over);
-            }
-            Statement::Deallocate(statement) => {
-                let statement = statement.clone();
-                self.deallocate(&statement, output)?;
-                return Ok(Turn::Over);
-            }
-            Statement::Sql(prepared) => prepared,
-        };
+        let prepared = &portal.statement;
+        if prepared.is_empty() {
+            output.empty_query();
+            return Ok(Turn::Over);
+        }
         work.gives_rows = !prepared.columns.is_empty();
         match progress {
             PortalProgress::Bound => {
@@ -720,9 +675,6 @@ impl Conversation {
                 CopyDirection::Out => Stage::CopyOut { to_file: shape.to_file },
             };
             return Turn::On;
-        }
-        if matches!(outcome.tag.command, "DISCARD ALL" | "DEALLOCATE ALL") {
-            self.statements.clear();
         }
         work.stage = Stage::Sending { tag: outcome.tag, first: 0, next: 0 };
         Turn::On
@@ -915,27 +867,6 @@ fn declared_type(oid: u32) -> Result<Option<Type>, SqlError> {
     }
 }
 
-/// The name in `DEALLOCATE [PREPARE] name`, folded as an identifier; `None` for any other statement and for ALL.
-fn deallocated(sql: &str) -> Option<String> {
-    let sql = sql.trim().trim_end_matches(';').trim_end();
-    let (command, rest) = sql.split_once(|c: char| c.is_ascii_whitespace())?;
-    if !command.eq_ignore_ascii_case("deallocate") {
-        return None;
-    }
-    let mut name = rest.trim_start();
-    if let Some((prepare, rest)) = name.split_once(|c: char| c.is_ascii_whitespace())
-        && prepare.eq_ignore_ascii_case("prepare")
-    {
-        name = rest.trim_start();
-    }
-    let quoted = name.strip_prefix('"').and_then(|n| n.strip_suffix('"'));
-    match quoted {
-        Some(quoted) => Some(quoted.replace("\"\"", "\"")),
-        None if name.eq_ignore_ascii_case("all") => None,
-        None => Some(name.to_ascii_lowercase()),
-    }
-}
-
 fn no_portal(name: &[u8]) -> SqlError {
     SqlError::new("34000", format!("portal \"{}\" does not exist", lossy(name)))
 }
@@ -967,16 +898,6 @@ mod tests {
         assert!(!follows(&[close]));
         assert!(!follows(&[parse, sync]));
         assert!(!follows(&[&close[..6]]), "cut off");
-    }
-
-    #[test]
-    fn deallocate_names_one_statement() {
-        assert_eq!(deallocated("DEALLOCATE a1;"), Some("a1".into()));
-        assert_eq!(deallocated("deallocate Prepare A"), Some("a".into()));
-        assert_eq!(deallocated("deallocate \"A\"\"b\""), Some("A\"b".into()));
-        assert_eq!(deallocated("DEALLOCATE ALL"), None);
-        assert_eq!(deallocated("select 1"), None);
-        assert_eq!(deallocated("deallocate"), None);
     }
 
     #[test]

@@ -253,6 +253,7 @@ impl Output {
             Severity::Fatal => "FATAL",
         };
         let position = error.position.map(|p| p.to_string());
+        let about = error.about.as_deref();
         self.fields(
             b'E',
             &[
@@ -264,6 +265,10 @@ impl Output {
                 (b'H', error.hint.as_deref()),
                 (b'P', position.as_deref()),
                 (b'W', error.context.as_deref()),
+                (b's', about.and_then(|a| a.schema.as_deref())),
+                (b't', about.and_then(|a| a.table.as_deref())),
+                (b'c', about.and_then(|a| a.column.as_deref())),
+                (b'n', about.and_then(|a| a.constraint.as_deref())),
             ],
         );
     }

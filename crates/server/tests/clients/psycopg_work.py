@@ -199,8 +199,91 @@ def many_sessions():
         conn.execute("drop table py_many")
 
 
+def copies():
+    with connect() as conn, conn.cursor() as cursor:
+        conn.execute("create table py_copy(id int primary key, v text, n numeric(9,4), t timestamptz, b bytea)")
+        when = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
+        rows = [(1, "tab\tand\nline", decimal.Decimal("1.5000"), when, b"\x00\\"), (2, None, None, None, None)]
+        with cursor.copy("copy py_copy from stdin") as copy:
+            for row in rows:
+                copy.write_row(row)
+        assert cursor.rowcount == 2
+        with cursor.copy("copy (select * from py_copy order by id) to stdout") as copy:
+            copy.set_types(["int4", "text", "numeric", "timestamptz", "bytea"])
+            assert list(copy.rows()) == rows
+        with cursor.copy("copy (select * from py_copy order by id) to stdout (format binary)") as copy:
+            copy.set_types(["int4", "text", "numeric", "timestamptz", "bytea"])
+            assert list(copy.rows()) == rows
+        conn.execute("truncate py_copy")
+        with cursor.copy("copy py_copy from stdin (format binary)") as copy:
+            copy.set_types(["int4", "text", "numeric", "timestamptz", "bytea"])
+            for row in rows:
+                copy.write_row(row)
+        assert cursor.execute("select * from py_copy order by id").fetchall() == rows
+
+        def failing(text):
+            with cursor.copy("copy py_copy(id, n) from stdin") as copy:
+                copy.write(text)
+
+        error = expect_error(errors.InvalidTextRepresentation, lambda: failing("7\t1\n8\tx\n"))
+        assert error.diag.context == 'COPY py_copy, line 2, column n: "x"', error.diag.context
+        expect_error(errors.BadCopyFileFormat, lambda: failing("7\n"))
+        expect_error(errors.UniqueViolation, lambda: failing("1\t1\n"))
+
+        def given_up():
+            with cursor.copy("copy py_copy(id) from stdin") as copy:
+                copy.write("9\n")
+                raise ZeroDivisionError
+
+        expect_error(ZeroDivisionError, given_up)
+        assert conn.execute("select count(*) from py_copy").fetchone() == (2,)
+        # Enough to be loaded in bulk, in pieces that end anywhere.
+        conn.execute("truncate py_copy")
+        text = "".join(f"{n}\trow {n} of a table that is copied in one go\n" for n in range(50_000))
+        with cursor.copy("copy py_copy(id, v) from stdin") as copy:
+            for at in range(0, len(text), 77_777):
+                copy.write(text[at : at + 77_777])
+        assert conn.execute("select count(*), min(v) from py_copy").fetchone() == (50_000, "row 0 of a table that is copied in one go")
+        conn.execute("drop table py_copy")
+
+
+def cursors():
+    with connect(autocommit=False) as conn:
+        conn.execute("create table py_cursor(id int primary key, v text)")
+        with conn.cursor() as cursor:
+            cursor.executemany("insert into py_cursor values (%s, %s)", [(n, f"v{n}") for n in range(1000)])
+        conn.commit()
+        with conn.cursor(name="on the server", scrollable=True) as cursor:
+            cursor.itersize = 100
+            cursor.execute("select id, v from py_cursor where id >= %s order by id", (10,))
+            assert [c.name for c in cursor.description] == ["id", "v"]
+            assert cursor.fetchone() == (10, "v10")
+            assert cursor.fetchmany(2) == [(11, "v11"), (12, "v12")]
+            cursor.scroll(-3)
+            assert cursor.fetchone() == (10, "v10")
+            cursor.scroll(989, mode="absolute")
+            assert cursor.fetchall() == [(999, "v999")]
+        with conn.cursor(name="all") as cursor:
+            cursor.execute("select id from py_cursor order by id")
+            assert sum(row[0] for row in cursor) == 999 * 500
+        with conn.cursor(name="held", withhold=True) as cursor:
+            cursor.execute("select id from py_cursor order by id")
+            conn.commit()
+            assert cursor.fetchmany(2) == [(0,), (1,)]
+        conn.rollback()
+        conn.execute("prepare by_id(int) as select v from py_cursor where id = $1")
+        assert conn.execute("execute by_id(7)").fetchone() == ("v7",)
+        conn.execute("deallocate by_id")
+        expect_error(errors.InvalidSqlStatementName, lambda: conn.execute("execute by_id(7)"))
+        conn.rollback()
+        conn.execute("drop table py_cursor")
+        conn.commit()
+
+
 for part in (
     types_in_both_formats,
+    copies,
+    cursors,
     transactions,
     prepared_statements,
     pipelines,

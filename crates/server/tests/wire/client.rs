@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use pgwire::messages::cancel::CancelRequest;
+use pgwire::messages::copy::{CopyData, CopyDone, CopyFail};
 use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Parse, Sync};
 use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::simplequery::Query;
@@ -37,6 +38,11 @@ pub enum Reply {
     Columns(Vec<(String, u32, i16)>),
     Row(Vec<Option<Vec<u8>>>),
     Complete(String),
+    /// Whether it is binary, and the number of columns.
+    CopyIn(bool, usize),
+    CopyOut(bool, usize),
+    CopyData(Vec<u8>),
+    CopyDone,
     /// Severity, SQLSTATE, message.
     Error(String, String, String),
     /// SQLSTATE, message.
@@ -154,6 +160,10 @@ impl Client {
             }
             M::DataRow(row) => Reply::Row(fields(&row.data)),
             M::CommandComplete(c) => Reply::Complete(c.tag),
+            M::CopyInResponse(c) => Reply::CopyIn(c.format == 1, c.column_formats.len()),
+            M::CopyOutResponse(c) => Reply::CopyOut(c.format == 1, c.column_formats.len()),
+            M::CopyData(c) => Reply::CopyData(c.data.to_vec()),
+            M::CopyDone(_) => Reply::CopyDone,
             M::ErrorResponse(e) => Reply::Error(field(&e.fields, b'S'), field(&e.fields, b'C'), field(&e.fields, b'M')),
             M::NoticeResponse(n) => Reply::Notice(field(&n.fields, b'C'), field(&n.fields, b'M')),
             M::ReadyForQuery(r) => Reply::Ready(match r.status {
@@ -314,6 +324,18 @@ pub fn close_portal(name: &str) -> Vec<u8> {
 
 pub fn execute(portal: &str, rows_max: i32) -> Vec<u8> {
     encoded(Execute::new(named(portal), rows_max))
+}
+
+pub fn copy_data(bytes: &[u8]) -> Vec<u8> {
+    encoded(CopyData::new(Bytes::copy_from_slice(bytes)))
+}
+
+pub fn copy_done() -> Vec<u8> {
+    encoded(CopyDone::new())
+}
+
+pub fn copy_fail(reason: &str) -> Vec<u8> {
+    encoded(CopyFail::new(reason.to_owned()))
 }
 
 pub fn sync() -> Vec<u8> {

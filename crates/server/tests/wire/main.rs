@@ -2,6 +2,7 @@
 
 mod client;
 mod command;
+mod copy;
 mod extended;
 mod limits;
 mod malformed;

@@ -7,13 +7,15 @@ use super::scope::{Scope, fold, relation_name};
 use super::{Bind, Binder, not_compiled};
 use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
 use crate::compiled::query::Query;
+use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::parse::Overriding;
 use crate::parse::span_position;
 use crate::rows::Column;
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{ColumnRole, Table};
 use sqlparser::ast::{
     self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor, TableObject,
     TableWithJoins,
@@ -68,14 +70,10 @@ impl Binder<'_> {
             multi_table_when_clauses,
             multi_table_else_clause,
         } = insert;
-        if on.is_some() {
-            return Err(SqlError::unsupported("ON CONFLICT").into());
-        }
         if or.is_some()
             || *ignore
             || *overwrite
             || !assignments.is_empty()
-            || partitioned.is_some()
             || !after_columns.is_empty()
             || *has_table_keyword
             || output.is_some()
@@ -96,26 +94,35 @@ impl Binder<'_> {
         };
         let table = self.table(name)?;
         let alias = table_alias.as_ref().map(|a| fold(&a.alias));
+        let notes = crate::parse::notes(partitioned.as_deref());
         let explicit = !columns.is_empty();
+        self.overriding = notes.overriding;
         let mut targets = self.targets(&table, columns)?;
         let source = bind_source(self, &table, &mut targets, explicit)?;
         let mut defaults = Vec::new();
         for (i, column) in table.def.columns.iter().enumerate() {
-            if !targets.contains(&(i as u16)) && column.default.is_some() {
+            if !targets.contains(&(i as u16)) && column.default.is_some() && !column.is_computed() {
                 defaults.push((i as u16, self.default(&table, i)?));
             }
         }
         let not_null = table.def.columns.iter().enumerate();
-        let not_null = not_null.filter(|(_, c)| c.not_null).map(|(i, _)| i as u16);
+        let not_null = not_null.filter(|(_, c)| c.not_null && !c.is_computed()).map(|(i, _)| i as u16);
         let not_null = not_null.collect();
         let scope = Scope::of_table(&table, alias);
         let returning = self.returning(returning.as_deref(), &scope)?;
-        Ok(Insert { tables: vec![Some(table)], columns: targets, source, defaults, not_null, returning })
+        let conflict = match on {
+            None => None,
+            Some(on) => Some(Box::new(self.on_conflict(&table, &scope, on, notes.predicate)?)),
+        };
+        let rules = self.rules(&table, Event::Insert, &[])?;
+        let tables = vec![Some(table)];
+        Ok(Insert { tables, columns: targets, source, defaults, not_null, rules, conflict, returning })
     }
 
     fn targets(&self, table: &Table, columns: &[ObjectName]) -> Bind<Vec<u16>> {
         if columns.is_empty() {
-            return Ok((0..table.def.columns.len() as u16).collect());
+            let all = 0..table.def.columns.len() as u16;
+            return Ok(all.filter(|&c| table.def.columns[usize::from(c)].is_visible()).collect());
         }
         let mut targets = Vec::with_capacity(columns.len());
         for name in columns {
@@ -180,6 +187,7 @@ impl Binder<'_> {
         self.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
         let query = self.query(query)?;
         check_width(query.columns.len(), targets, explicit)?;
+        self.check_given(table, targets)?;
         let mut casts = Vec::with_capacity(targets.len());
         for (&target, given) in targets.iter().zip(query.columns.iter()) {
             let column = &table.def.columns[usize::from(target)];
@@ -188,8 +196,57 @@ impl Binder<'_> {
         Ok(InsertSource::Query(Box::new(query), casts))
     }
 
-    /// The value that a column is given.
+    /// Whether a query may give these columns values.
+    pub fn check_given(&self, table: &Table, targets: &[u16]) -> Bind<()> {
+        targets.iter().try_for_each(|&column| self.check_insertable(table, column).map(drop))
+    }
+
+    /// A column whose value only the database makes. True: the value given is left aside for it (OVERRIDING USER VALUE).
+    fn check_insertable(&self, table: &Table, column: u16) -> Bind<bool> {
+        let def = &table.def.columns[usize::from(column)];
+        let message = || format!("cannot insert a non-DEFAULT value into column \"{}\"", def.name);
+        match def.role {
+            ColumnRole::Generated => {
+                let detail = format!("Column \"{}\" is a generated column.", def.name);
+                Err(SqlError::new("428C9", message()).with_detail(detail).into())
+            }
+            _ if def.is_identity() && self.overriding == Some(Overriding::User) => Ok(true),
+            ColumnRole::IdentityAlways if self.overriding != Some(Overriding::System) => {
+                let detail = format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", def.name);
+                Err(SqlError::new("428C9", message())
+                    .with_detail(detail)
+                    .with_hint("Use OVERRIDING SYSTEM VALUE to override.")
+                    .into())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The value that an UPDATE gives a column.
+    pub fn updated(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+        let def = &table.def.columns[usize::from(column)];
+        let what = match def.role {
+            ColumnRole::Generated => "a generated column.",
+            ColumnRole::IdentityAlways => "an identity column defined as GENERATED ALWAYS.",
+            _ => return self.value_of(table, column, ast, scope),
+        };
+        if is_default(ast) {
+            return self.default(table, usize::from(column));
+        }
+        let message = format!("column \"{}\" can only be updated to DEFAULT", def.name);
+        let detail = format!("Column \"{}\" is {what}", def.name);
+        Err(SqlError::new("428C9", message).with_detail(detail).into())
+    }
+
+    /// The value that an INSERT gives a column.
     pub fn assigned(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+        if !is_default(ast) && self.check_insertable(table, column)? {
+            return self.default(table, usize::from(column));
+        }
+        self.value_of(table, column, ast, scope)
+    }
+
+    fn value_of(&mut self, table: &Arc<Table>, column: u16, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
         if is_default(ast) {
             return self.default(table, usize::from(column));
         }
@@ -218,10 +275,13 @@ impl Binder<'_> {
     fn default(&mut self, table: &Arc<Table>, column: usize) -> Bind<Expr> {
         let def = &table.def.columns[column];
         match &def.default {
+            // A computed column's is set when the others are.
+            _ if def.is_computed() => Ok(Expr::NULL),
             None => Ok(Expr::NULL),
             Some(text) => {
-                let (expr, uses_clock) = default_of(text, def.ty, self.schema)?;
-                self.uses_clock |= uses_clock;
+                let (expr, uses) = default_of(text, def.ty, self.schema)?;
+                self.uses_clock |= uses.clock;
+                self.uses_sequences |= uses.sequences;
                 Ok(expr)
             }
         }
@@ -268,18 +328,7 @@ impl Binder<'_> {
             return not_compiled("UPDATE ... FROM");
         }
         let (table, scope) = self.target_table(table)?;
-        let mut sets = Vec::with_capacity(assignments.len());
-        for assignment in assignments {
-            let AssignmentTarget::ColumnName(name) = &assignment.target else {
-                return not_compiled(format!("the assignment {assignment}"));
-            };
-            let column = self.target(&table, name)?;
-            if sets.iter().any(|(c, _)| *c == column) {
-                return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
-            }
-            let value = self.assigned(&table, column, &assignment.value, &scope)?;
-            sets.push((column, value));
-        }
+        let sets = self.sets(&table, assignments, &scope)?;
         let mut search = self.search(&table, &scope, selection.as_ref())?;
         for (_, expr) in &sets {
             add_long_columns(&table, expr, &mut search.long_columns[0]);
@@ -287,7 +336,28 @@ impl Binder<'_> {
         let returning = self.returning(returning.as_deref(), &scope)?;
         let not_null = sets.iter().map(|(column, _)| *column);
         let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
-        Ok(Update { search, sets, not_null, returning })
+        let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
+        let rules = self.rules(&table, Event::Update, &columns)?;
+        Ok(Update { search, sets, not_null, rules, returning })
+    }
+
+    /// SET's columns and their values.
+    pub fn sets(
+        &mut self,
+        table: &Arc<Table>,
+        assignments: &[ast::Assignment],
+        scope: &Scope,
+    ) -> Bind<Vec<(u16, Expr)>> {
+        let mut sets: Vec<(u16, Expr)> = Vec::with_capacity(assignments.len());
+        for (name, value) in single_assignments(assignments)? {
+            let column = self.target(table, &name)?;
+            if sets.iter().any(|(c, _)| *c == column) {
+                return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
+            }
+            let value = self.updated(table, column, &value, scope)?;
+            sets.push((column, value));
+        }
+        Ok(sets)
     }
 
     pub fn delete(&mut self, delete: &ast::Delete) -> Bind<Delete> {
@@ -318,7 +388,8 @@ impl Binder<'_> {
         let (table, scope) = self.target_table(table)?;
         let search = self.search(&table, &scope, selection.as_ref())?;
         let returning = self.returning(returning.as_deref(), &scope)?;
-        Ok(Delete { search, returning })
+        let rules = self.rules(&table, Event::Delete, &[])?;
+        Ok(Delete { search, rules, returning })
     }
 
     pub fn target_table(&mut self, target: &TableWithJoins) -> Bind<(Arc<Table>, Scope)> {
@@ -414,7 +485,56 @@ fn is_default(ast: &ast::Expr) -> bool {
         if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
-fn add_long_columns(table: &Table, expr: &Expr, columns: &mut Vec<u16>) {
+/// Assignments of one column each: `(a, b) = (1, 2)` and `(a, b) = (SELECT x, y ...)` taken apart.
+fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, ast::Expr)>> {
+    let mut single = Vec::with_capacity(assignments.len());
+    for assignment in assignments {
+        let names = match &assignment.target {
+            AssignmentTarget::ColumnName(name) => {
+                single.push((name.clone(), assignment.value.clone()));
+                continue;
+            }
+            AssignmentTarget::Tuple(names) => names,
+        };
+        let values: Vec<ast::Expr> = match &assignment.value {
+            ast::Expr::Tuple(values) => values.clone(),
+            ast::Expr::Nested(value) if names.len() == 1 => vec![value.as_ref().clone()],
+            ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+                match super::expr::plain_args(&function.args) {
+                    Some(args) => args.into_iter().cloned().collect(),
+                    None => return Err(SqlError::new("42601", "syntax error in a row's values").into()),
+                }
+            }
+            ast::Expr::Subquery(query) => columns_of_query(query)?,
+            _ => {
+                let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
+                return Err(SqlError::new("0A000", message).into());
+            }
+        };
+        if values.len() != names.len() {
+            return Err(SqlError::new("42601", "number of columns does not match number of values").into());
+        }
+        single.extend(names.iter().cloned().zip(values));
+    }
+    Ok(single)
+}
+
+/// A query of several columns as one of each.
+fn columns_of_query(query: &ast::Query) -> Bind<Vec<ast::Expr>> {
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return not_compiled("several columns from a query that is no plain SELECT");
+    };
+    let one = |item: &SelectItem| {
+        let mut query = query.clone();
+        let mut select = select.clone();
+        select.projection = vec![item.clone()];
+        query.body = Box::new(SetExpr::Select(select));
+        ast::Expr::Subquery(Box::new(query))
+    };
+    Ok(select.projection.iter().map(one).collect())
+}
+
+pub(super) fn add_long_columns(table: &Table, expr: &Expr, columns: &mut Vec<u16>) {
     expr.walk(&mut |e| {
         if let Expr::Column { column, .. } = e {
             let variable = table.layout.column_type(usize::from(*column)).is_variable();
@@ -426,7 +546,7 @@ fn add_long_columns(table: &Table, expr: &Expr, columns: &mut Vec<u16>) {
     });
 }
 
-fn long_columns<'e>(table: &Table, exprs: impl Iterator<Item = &'e Expr>) -> Vec<u16> {
+pub(super) fn long_columns<'e>(table: &Table, exprs: impl Iterator<Item = &'e Expr>) -> Vec<u16> {
     let mut columns = Vec::new();
     for expr in exprs {
         add_long_columns(table, expr, &mut columns);

@@ -160,15 +160,15 @@ impl Binder<'_> {
         let names: Vec<String> = parts.iter().map(fold).collect();
         let found = match names.as_slice() {
             [qualifier, name] => scope.qualified(qualifier, name),
-            [schema, qualifier, name] if schema == "public" => scope.qualified(qualifier, name),
+            [_, qualifier, name] => scope.qualified(qualifier, name),
             _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
         match found {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => {
-                let public = names.len() == 3 && names[0] == "public";
-                self.outer_column(&names[usize::from(public)..], error.at(position))
+                let is_qualified = names.len() == 3;
+                self.outer_column(&names[usize::from(is_qualified)..], error.at(position))
             }
         }
     }
@@ -529,6 +529,9 @@ impl Binder<'_> {
         }
         let args =
             plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
+        if let Some(bound) = self.sequence_call(name, &args, scope)? {
+            return Ok(bound);
+        }
         if args.is_empty()
             && let Some((value, ty)) = environment_call(name)
         {
@@ -815,7 +818,7 @@ fn shown(ty: Option<Type>) -> &'static str {
 }
 
 /// The positional arguments, where there is nothing else.
-fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
+pub(super) fn plain_args(args: &FunctionArguments) -> Option<Vec<&ast::Expr>> {
     let FunctionArguments::List(list) = args else {
         return None;
     };
@@ -896,7 +899,7 @@ pub fn default_of(
     text: &str,
     ty: Type,
     schema: &std::sync::Arc<freshet_engine::catalog::Schema>,
-) -> Bind<(Expr, bool)> {
+) -> Bind<(Expr, Uses)> {
     let ast = crate::parse::parse_expression(text)?;
     let mut binder = Binder::new(text, schema, &[]);
     let bound = binder.bind(&ast, &Scope::default())?;
@@ -904,5 +907,12 @@ pub fn default_of(
     if !binder.parameters.is_empty() {
         return Err(SqlError::new("42P02", "there is no parameter $1").into());
     }
-    Ok((expr, binder.uses_clock))
+    Ok((expr, Uses { clock: binder.uses_clock, sequences: binder.uses_sequences }))
+}
+
+/// What an expression needs of its statement.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Uses {
+    pub clock: bool,
+    pub sequences: bool,
 }

@@ -327,18 +327,19 @@ pub fn alias_parts(alias: Option<&TableAlias>) -> Bind<(Option<String>, Vec<Stri
 }
 
 pub fn rename(source: &mut ScopeSource, names: Vec<String>) -> Result<(), SqlError> {
-    if names.len() > source.columns.len() {
+    let visible = source.columns.iter().filter(|c| !c.name.is_empty()).count();
+    if names.len() > visible {
         return Err(SqlError::new(
             "42P10",
             format!(
                 "table \"{}\" has {} columns available but {} columns specified",
                 source.name,
-                source.columns.len(),
+                visible,
                 names.len()
             ),
         ));
     }
-    for (column, name) in source.columns.iter_mut().zip(names) {
+    for (column, name) in source.columns.iter_mut().filter(|c| !c.name.is_empty()).zip(names) {
         column.name = name;
     }
     Ok(())

@@ -4,8 +4,11 @@
 //! serve is refused as [`Refusal::NotCompiled`]; `route` decides what becomes of it.
 
 pub mod change;
-pub mod definition;
+pub mod conflict;
 pub mod expr;
+pub mod names;
+pub mod rules;
+pub mod sequence;
 pub mod from;
 pub mod query;
 pub mod scope;
@@ -62,7 +65,11 @@ pub struct Binder<'a> {
     pub parameters: Vec<Option<Type>>,
     /// Whether the statement asks what time it is.
     pub uses_clock: bool,
+    /// Whether it takes values from sequences.
+    pub uses_sequences: bool,
     depth: usize,
+    /// Of the INSERT being bound.
+    pub(crate) overriding: Option<crate::parse::Overriding>,
     /// `None` on the compiled road.
     pub beyond: Option<&'a dyn Beyond>,
     /// Where aggregates are allowed, those met so far.
@@ -79,7 +86,9 @@ impl<'a> Binder<'a> {
             schema,
             parameters: declared.to_vec(),
             uses_clock: false,
+            uses_sequences: false,
             depth: 0,
+            overriding: None,
             beyond: None,
             aggregates: None,
             in_aggregate: false,
@@ -103,20 +112,17 @@ impl<'a> Binder<'a> {
         if text.starts_with("pg_") || text.starts_with("information_schema.") {
             return Err(Refusal::NotCompiled { what: format!("the system catalog {text}"), position });
         }
-        let found = scope::relation_name(name)?;
-        match self.schema.table(&found) {
-            Some(table) => Ok(table.clone()),
-            None if crate::view::named(&found).is_some() => {
-                Err(SqlError::new("42809", format!("\"{found}\" is a system view")).at(position).into())
-            }
-            None => Err(SqlError::new("42P01", format!("relation \"{found}\" does not exist")).at(position).into()),
+        let found = names::RelationName::of(name)?;
+        if found.table(self.schema).is_none() && crate::view::named(&found.name).is_some() {
+            return Err(SqlError::new("42809", format!("\"{}\" is a system view", found.name)).at(position).into());
         }
+        self.relation(name)
     }
 
     /// The system view of this name, unless a table hides it.
     pub fn view(&self, name: &ObjectName) -> Option<&'static dyn SystemView> {
-        let name = scope::relation_name(name).ok()?;
-        let view = crate::view::named(&name)?;
-        self.schema.table(&name).is_none().then_some(view)
+        let name = names::RelationName::of(name).ok()?;
+        let view = crate::view::named(&name.name)?;
+        name.table(self.schema).is_none().then_some(view)
     }
 }

@@ -529,7 +529,7 @@ fn all_columns(scope: &Scope, source: u16, without_merged: bool, items: &mut Vec
     let entry = &scope.sources[usize::from(source)];
     for (i, column) in entry.columns.iter().enumerate() {
         let i = i as u16;
-        if without_merged && entry.merged.contains(&i) {
+        if column.name.is_empty() || without_merged && entry.merged.contains(&i) {
             continue;
         }
         items.push(Item {

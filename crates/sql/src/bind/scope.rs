@@ -38,6 +38,7 @@ pub fn relation_name(name: &ObjectName) -> Result<String, SqlError> {
 /// A column of a source.
 #[derive(Clone, Debug)]
 pub struct ScopeColumn {
+    /// Empty: dropped or hidden, in no `*` and found by nobody.
     pub name: String,
     pub ty: Type,
 }
@@ -58,7 +59,9 @@ impl ScopeSource {
         let columns = table.def.columns.iter();
         ScopeSource {
             name,
-            columns: columns.map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect(),
+            columns: columns
+                .map(|c| ScopeColumn { name: if c.is_visible() { c.name.clone() } else { String::new() }, ty: c.ty })
+                .collect(),
             table: Some(table.clone()),
             merged: Vec::new(),
         }

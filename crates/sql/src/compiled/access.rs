@@ -21,8 +21,8 @@ use crate::value::search::{Place, place};
 use crate::view::SystemView;
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
 use freshet_engine::ids::RowId;
-use freshet_engine::schema::{KeyPart, Type, Value};
-use freshet_engine::txn::{Direction, RangeCursor, TableCursor};
+use freshet_engine::schema::{KeyPart, Row, Type, Value};
+use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, TableCursor};
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
@@ -542,28 +542,10 @@ fn parts_frame<'a>(view: &StepView<'a>, scratch: &'a Scratch, parameters: &'a [D
 }
 
 fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut Run<'_>) -> Result<Cursor, Halt> {
-    let source = usize::from(view.source);
-    let mut row = std::mem::take(&mut run.scratch.rows[source]);
-    let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
-    let frame = parts_frame(view, run.scratch, run.parameters, run.env);
-    let found = match compute(keys, &frame, &mut computed) {
-        Ok(true) => {
-            let value = |i| value_of(keys, i, &frame, &computed);
-            Ok(run.engine.get(view.table(), index, value, &mut row))
-        }
-        Ok(false) => Ok(None),
-        Err(error) => Err(error),
-    };
-    run.scratch.levels[view.depth].computed = computed;
-    run.scratch.rows[source] = row;
-    match found? {
-        Some(id) => {
-            run.scratch.ids[source] = id;
-            fetch_long(view, run);
-            Ok(Cursor::One)
-        }
-        None => Ok(Cursor::Done),
-    }
+    let found = at_key(view, keys, run, |engine, key, row| Ok(engine.get(view.table(), index, |i| key.value(i), row)))?;
+    let Some(id) = found else { return Ok(Cursor::Done) };
+    run.scratch.ids[usize::from(view.source)] = id;
+    Ok(Cursor::One)
 }
 
 /// Locks the row that the unique key names as it is now; it then stands in the scratch.
@@ -571,15 +553,37 @@ pub fn lock_unique(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Option<RowI
     let Access::Unique { index, keys } = view.access else {
         unreachable!("invariant: only a search by key locks by key");
     };
+    at_key(view, keys, run, |engine, key, row| engine.lock_by_key(view.table(), index, |i| key.value(i), row))
+}
+
+/// A key's columns, for one row of the sources before.
+struct KeyAt<'a> {
+    keys: &'a [KeyValue],
+    frame: &'a Frame<'a>,
+    computed: &'a [Datum],
+}
+
+impl KeyAt<'_> {
+    #[inline]
+    fn value(&self, column: usize) -> Value<'_> {
+        value_of(self.keys, column, self.frame, self.computed)
+    }
+}
+
+/// Brings the row that a unique key names into the scratch, its long values too.
+#[inline]
+fn at_key(
+    view: &StepView<'_>,
+    keys: &[KeyValue],
+    run: &mut Run<'_>,
+    find: impl FnOnce(&mut Session, KeyAt<'_>, &mut Row) -> Result<Option<RowId>, Stop>,
+) -> Result<Option<RowId>, Halt> {
     let source = usize::from(view.source);
     let mut row = std::mem::take(&mut run.scratch.rows[source]);
     let mut computed = std::mem::take(&mut run.scratch.levels[view.depth].computed);
     let frame = parts_frame(view, run.scratch, run.parameters, run.env);
     let found = match compute(keys, &frame, &mut computed) {
-        Ok(true) => {
-            let value = |i| value_of(keys, i, &frame, &computed);
-            run.engine.lock_by_key(view.table(), index, value, &mut row).map_err(Halt::from)
-        }
+        Ok(true) => find(run.engine, KeyAt { keys, frame: &frame, computed: &computed }, &mut row).map_err(Halt::from),
         Ok(false) => Ok(None),
         Err(error) => Err(error.into()),
     };

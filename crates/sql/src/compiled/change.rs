@@ -6,7 +6,9 @@
 //!    longer meets it, or is gone, is left out.
 
 use super::access;
+use super::conflict::{self, OnConflict};
 use super::query::{self, Query, holds};
+use super::rules::{self, Rules};
 use super::{Flow, Halt, Run};
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
@@ -46,13 +48,17 @@ pub struct Insert {
     /// Columns without a target that have a default.
     pub defaults: Vec<(u16, Expr)>,
     pub not_null: Vec<u16>,
+    /// `None`: the table has no rules for inserts.
+    pub rules: Option<Arc<Rules>>,
+    /// ON CONFLICT.
+    pub conflict: Option<Box<OnConflict>>,
     pub returning: Option<Returning>,
 }
 
 impl Insert {
     /// Whether what is stored is what is given, and nothing but nulls and keys is checked.
     pub fn is_plain(&self) -> bool {
-        self.defaults.is_empty() && self.returning.is_none()
+        self.defaults.is_empty() && self.rules.is_none() && self.conflict.is_none() && self.returning.is_none()
     }
 }
 
@@ -63,16 +69,25 @@ pub struct Update {
     pub sets: Vec<(u16, Expr)>,
     /// Columns that are set and take no null.
     pub not_null: Vec<u16>,
+    pub rules: Option<Arc<Rules>>,
     pub returning: Option<Returning>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Delete {
     pub search: Query,
+    pub rules: Option<Arc<Rules>>,
     pub returning: Option<Returning>,
 }
 
-fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {
+impl Insert {
+    /// Whether it needs no snapshot: the unique checks look at the newest versions.
+    pub fn reads_nothing(&self) -> bool {
+        matches!(self.source, InsertSource::Values(_)) && self.rules.is_none() && self.conflict.is_none()
+    }
+}
+
+pub(super) fn only_table(tables: &[Option<Arc<Table>>]) -> &Arc<Table> {
     tables[0].as_ref().expect("invariant: a change is to a stored table")
 }
 
@@ -84,12 +99,21 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
+    let count = insert_all(plan, run, rows)?;
+    if plan.rules.is_some() || plan.conflict.is_some() {
+        rules::finish_statement(run)?;
+    }
+    Ok(count)
+}
+
+fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
     match &plan.source {
         InsertSource::Values(list) => {
+            let mut count = 0;
             for exprs in list {
-                insert_values(plan, exprs, run, rows)?;
+                count += u64::from(insert_values(plan, exprs, run, rows)?);
             }
-            Ok(list.len() as u64)
+            Ok(count)
         }
         InsertSource::Query(query, casts) if streams(plan, query) => insert_stream(plan, query, casts, run, rows),
         InsertSource::Query(query, casts) => {
@@ -97,10 +121,11 @@ pub fn insert(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
             run.env.engine.iter().for_each(|engine| given.charge_to(engine));
             query::run(query, run, &mut given)?;
             run.scratch.make_room(1);
+            let mut count = 0;
             for i in 0..given.len() {
-                insert_given(plan, casts, |column| given.get(i, column), run, rows)?;
+                count += u64::from(insert_given(plan, casts, |column| given.get(i, column), run, rows)?);
             }
-            Ok(given.len() as u64)
+            Ok(count)
         }
     }
 }
@@ -113,6 +138,7 @@ fn streams(plan: &Insert, query: &Query) -> bool {
     !reads_target
         && !derived
         && plan.returning.is_none()
+        && plan.conflict.is_none()
         && query.grouping.is_none()
         && !query.distinct
         && query.sort.is_empty()
@@ -144,14 +170,13 @@ fn insert_stream(
         let row = std::mem::take(&mut run.scratch.rows[0]);
         let inserted = insert_given(plan, casts, |column| cells[column].as_value(), run, rows);
         run.scratch.rows[0] = row;
-        inserted?;
-        count += 1;
+        count += u64::from(inserted?);
         Ok(Flow::Continue)
     })?;
     Ok(count)
 }
 
-fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut RowSet) -> Result<bool, Halt> {
     let table = only_table(&plan.tables);
     let mut row = std::mem::take(&mut run.scratch.changed);
     row.reset(&table.layout);
@@ -169,14 +194,14 @@ fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut Ro
     insert_row(plan, table, run, rows)
 }
 
-/// Inserts a row of values that a query gave.
+/// Inserts a row of values that a query gave; false if a conflict left it out.
 pub fn insert_given<'v>(
     plan: &Insert,
     casts: &[Option<(Type, Type)>],
     given: impl Fn(usize) -> Value<'v>,
     run: &mut Run<'_>,
     rows: &mut RowSet,
-) -> Result<(), Halt> {
+) -> Result<bool, Halt> {
     let table = only_table(&plan.tables);
     let mut row = std::mem::take(&mut run.scratch.changed);
     row.reset(&table.layout);
@@ -205,27 +230,98 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
     Ok(())
 }
 
-/// Inserts the scratch's `changed` row.
-fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+/// Inserts the scratch's `changed` row; false if a conflict left it out.
+fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<bool, Halt> {
     run.row()?;
-    check_nulls(table, &plan.not_null, run)?;
-    if let Err(stop) = run.engine.insert(table, &mut run.scratch.changed) {
-        return Err(named(stop, table, run));
+    if let Some(rules) = &plan.rules {
+        before_write(rules, run, |run| check_nulls(table, &plan.not_null, run))?;
+    } else {
+        check_nulls(table, &plan.not_null, run)?;
+    }
+    if let Some(conflict) = &plan.conflict
+        && let Some(outcome) = conflict::resolve(conflict, plan, run, rows)?
+    {
+        return Ok(outcome);
+    }
+    match run.engine.insert(table, &mut run.scratch.changed) {
+        Ok(id) => {
+            if let Some(rules) = plan.rules.as_ref().filter(|rules| !rules.parents.is_empty()) {
+                with_changed(run, |row, run| rules::inserted(rules, id, row, run))?;
+            }
+        }
+        Err(Stop::Error(Error::UniqueViolation { index }))
+            if plan.conflict.as_ref().is_some_and(|c| c.arbiters.iter().any(|i| i.def.name == index)) =>
+        {
+            // Committed since it was looked for: the statement looks again.
+            return Err(Halt::Wait(freshet_engine::txn::WaitToken::ready()));
+        }
+        Err(stop) => return Err(named(stop, table, run)),
     }
     if let Some(returning) = &plan.returning {
         std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
         give(returning, &plan.tables, run, rows)?;
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Lends the scratch's `changed` row.
+fn with_changed<T>(run: &mut Run<'_>, f: impl FnOnce(&mut Row, &mut Run<'_>) -> Result<T, Halt>) -> Result<T, Halt> {
+    let mut row = std::mem::take(&mut run.scratch.changed);
+    let result = f(&mut row, run);
+    run.scratch.changed = row;
+    result
+}
+
+/// What the rules want before the scratch's `changed` row is written.
+pub(super) fn before_write(
+    rules: &Rules,
+    run: &mut Run<'_>,
+    nulls: impl FnOnce(&mut Run<'_>) -> Result<(), SqlError>,
+) -> Result<(), Halt> {
+    with_changed(run, |row, run| rules::compute(rules, row, run))?;
+    nulls(run)?;
+    check_nulls(&rules.table, &rules.not_null, run)?;
+    with_changed(run, |row, run| rules::check(rules, row, run))
 }
 
 // ---- UPDATE and DELETE
+
+/// Writes a change that a foreign key asks for, by the table's own rules.
+pub fn update_with(rules: &Arc<Rules>, id: RowId, old: &mut Row, new: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    let table = &rules.table;
+    rules::compute(rules, new, run)?;
+    let not_null = |column: &usize| table.def.columns[*column].not_null && new.is_null(&table.layout, *column);
+    let broken = (0..table.def.columns.len()).find(not_null);
+    std::mem::swap(&mut run.scratch.changed, new);
+    let refused = broken.map(|column| null_violation(table, column, run));
+    std::mem::swap(&mut run.scratch.changed, new);
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    rules::check(rules, new, run)?;
+    if let Err(stop) = run.engine.update(table, id, old, new) {
+        std::mem::swap(&mut run.scratch.changed, new);
+        let halt = named(stop, table, run);
+        std::mem::swap(&mut run.scratch.changed, new);
+        return Err(halt);
+    }
+    rules::updated(rules, id, old, new, run)
+}
+
+pub fn delete_with(rules: &Arc<Rules>, id: RowId, old: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    run.engine.delete(&rules.table, id, old)?;
+    rules::deleted(rules, old, run)
+}
 
 pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))
+    let count = for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))?;
+    if plan.rules.is_some() {
+        rules::finish_statement(run)?;
+    }
+    Ok(count)
 }
 
 /// Updates a locked row, which stands in the scratch's row 0.
@@ -245,10 +341,17 @@ pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
     let set = set();
     run.scratch.changed = changed;
     set?;
-    check_nulls(table, &plan.not_null, run)?;
+    if let Some(rules) = &plan.rules {
+        before_write(rules, run, |run| check_nulls(table, &plan.not_null, run))?;
+    } else {
+        check_nulls(table, &plan.not_null, run)?;
+    }
     let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
     if let Err(stop) = run.engine.update(table, id, old, new) {
         return Err(named(stop, table, run));
+    }
+    if let Some(rules) = &plan.rules {
+        with_both(run, |old, new, run| rules::updated(rules, id, old, new, run))?;
     }
     if let Some(returning) = &plan.returning {
         std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
@@ -257,11 +360,26 @@ pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
     Ok(())
 }
 
+/// Lends the row before and after the change.
+pub(super) fn with_both<T>(
+    run: &mut Run<'_>,
+    f: impl FnOnce(&mut Row, &mut Row, &mut Run<'_>) -> Result<T, Halt>,
+) -> Result<T, Halt> {
+    let mut old = std::mem::take(&mut run.scratch.rows[0]);
+    let result = with_changed(run, |new, run| f(&mut old, new, run));
+    run.scratch.rows[0] = old;
+    result
+}
+
 pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64, Halt> {
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| delete_row(plan, id, run, rows))
+    let count = for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| delete_row(plan, id, run, rows))?;
+    if plan.rules.is_some() {
+        rules::finish_statement(run)?;
+    }
+    Ok(count)
 }
 
 /// Deletes a locked row, which stands in the scratch's row 0.
@@ -272,6 +390,12 @@ pub fn delete_row(plan: &Delete, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
         give(returning, &plan.search.tables, run, rows)?;
     }
     run.engine.delete(table, id, &run.scratch.rows[0])?;
+    if let Some(rules) = &plan.rules {
+        let mut old = std::mem::take(&mut run.scratch.rows[0]);
+        let left = rules::deleted(rules, &mut old, run);
+        run.scratch.rows[0] = old;
+        left?;
+    }
     Ok(())
 }
 
@@ -356,7 +480,7 @@ fn lock_target(search: &Query, id: RowId, run: &mut Run<'_>) -> Result<bool, Hal
     }
 }
 
-fn give(
+pub(super) fn give(
     returning: &Returning,
     tables: &[Option<Arc<Table>>],
     run: &mut Run<'_>,
@@ -376,7 +500,7 @@ fn give(
 // ---- constraints
 
 /// Checks the scratch's `changed` row.
-fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
+pub(super) fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
     let row = &run.scratch.changed;
     match not_null.iter().find(|&&column| row.is_null(&table.layout, usize::from(column))) {
         None => Ok(()),
@@ -386,17 +510,24 @@ fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(),
 
 #[cold]
 fn null_violation(table: &Table, column: usize, run: &mut Run<'_>) -> SqlError {
-    let row = &mut run.scratch.changed;
-    let mut values = Vec::with_capacity(table.def.columns.len());
-    for i in 0..table.def.columns.len() {
-        run.engine.fetch_long(table, row, i);
-        values.push(shown(table, row, i, 64));
-    }
+    let detail = failing_row(table, &mut run.scratch.changed, run.engine);
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.def.columns[column].name, table.def.name
     );
-    SqlError::new("23502", message).with_detail(format!("Failing row contains ({}).", values.join(", ")))
+    let name = &table.def.columns[column].name;
+    let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
+    SqlError::new("23502", message).with_detail(detail).about(&namespace, &table.def.name, Some(name), None)
+}
+
+/// The row as messages show it.
+pub fn failing_row(table: &Table, row: &mut Row, engine: &mut freshet_engine::txn::Session) -> String {
+    let mut values = Vec::with_capacity(table.def.columns.len());
+    for i in (0..table.def.columns.len()).filter(|&i| table.def.columns[i].is_visible()) {
+        engine.fetch_long(table, row, i);
+        values.push(shown(table, row, i, 64));
+    }
+    format!("Failing row contains ({}).", values.join(", "))
 }
 
 /// A column's value as messages show it, cut after `limit` characters.
@@ -414,7 +545,7 @@ fn shown(table: &Table, row: &Row, column: usize, limit: usize) -> String {
 }
 
 /// A stop with what only the statement knows: the key, of the scratch's `changed` row, that exists already.
-fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
+pub(super) fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
     let Stop::Error(Error::UniqueViolation { index }) = stop else {
         return stop.into();
     };
@@ -426,7 +557,13 @@ fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
         }
         key_detail(table, index, row)
     });
-    let mut error = SqlError::from(Error::UniqueViolation { index });
+    let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
+    let mut error = SqlError::from(Error::UniqueViolation { index: index.clone() }).about(
+        &namespace,
+        &table.def.name,
+        None,
+        Some(&index),
+    );
     error.detail = detail;
     error.into()
 }

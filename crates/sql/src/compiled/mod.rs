@@ -7,10 +7,11 @@
 pub mod access;
 pub mod aggregate;
 pub mod change;
-pub mod definition;
 pub mod once;
 pub mod point;
+pub mod conflict;
 pub mod query;
+pub mod rules;
 pub mod sort;
 
 use crate::error::SqlError;
@@ -172,6 +173,7 @@ pub struct Run<'r> {
     pub env: &'r Env,
     pub scratch: &'r mut Scratch,
     pub interrupt: &'r mut Interrupt,
+    pub constraints: &'r mut rules::Constraints,
 }
 
 impl Run<'_> {

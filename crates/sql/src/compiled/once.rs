@@ -1,22 +1,34 @@
-//! How does an UPDATE of one row by its key run, where it is a transaction of its own? In one go: no snapshot, no row lock, no lists.
+//! How do an UPDATE or DELETE of one row by its key and an INSERT of one row run, where they are transactions of their own? In one go: no snapshot, no
+//! row lock, no lists.
 //!
-//! `engine::txn::once` says how. What this way does not serve, and whatever is not as it mostly is, `change::update` does: a row that is not there or is
-//! locked, a value that is null or out of range, a long string. Expressions may be computed twice, so they have no functions.
+//! `engine::txn::{once, insertion}` say how. What this way does not serve, and whatever is not as it mostly is, `change` does: a row that is not there or
+//! is locked, one that is there already, a value that is null or out of range, a long string. Expressions may be computed twice, so they have no
+//! functions.
 
 use super::access::Access;
-use super::change::Update;
+use super::change::{Delete, Insert, InsertSource, Update};
+use super::query::Query;
 use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::route::Plan;
+use crate::session::CommandTag;
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{IntegerWord, Row, Type};
-use freshet_engine::txn::{Change, Session};
+use freshet_engine::txn::{Change, Insertion, Session};
 use std::sync::Arc;
 
-/// An UPDATE of one row.
+/// A statement that changes one row.
 #[derive(Debug)]
-pub struct Once {
+pub enum Once {
+    Update(Updating),
+    Delete(Deleting),
+    Insert(Inserting),
+}
+
+#[derive(Debug)]
+pub struct Updating {
     change: Change,
     key: Term,
     sets: Vec<Set>,
@@ -58,15 +70,22 @@ impl Term {
     #[inline]
     fn value(self, row: &Row, parameters: &[Datum]) -> Option<i64> {
         match self {
-            Term::Const(v) => Some(v),
-            Term::Param(i) => self.parameter(parameters, i),
             Term::Column(at) => row.integer(at),
+            _ => self.at_hand(parameters),
         }
     }
 
+    /// What needs no row. The parameters may be any.
     #[inline]
-    fn parameter(self, parameters: &[Datum], i: u16) -> Option<i64> {
-        if let Datum::Int(v) = parameters[usize::from(i)] { Some(v) } else { None }
+    fn at_hand(self, parameters: &[Datum]) -> Option<i64> {
+        match self {
+            Term::Const(v) => Some(v),
+            Term::Param(i) => match parameters.get(usize::from(i)) {
+                Some(Datum::Int(v)) => Some(*v),
+                _ => None,
+            },
+            Term::Column(_) => None,
+        }
     }
 }
 
@@ -101,28 +120,175 @@ impl Sum {
 }
 
 impl Once {
-    /// The UPDATE as a change in one go, if it can be one.
-    pub fn of(update: &Update) -> Option<Once> {
+    pub fn of(plan: &Plan) -> Option<Once> {
+        match plan {
+            Plan::Update(update) => Updating::of(update).map(Once::Update),
+            Plan::Delete(delete) => Deleting::of(delete).map(Once::Delete),
+            Plan::Insert(insert) => Inserting::of(insert).map(Once::Insert),
+            _ => None,
+        }
+    }
+
+    /// What it answers when it has changed its row.
+    pub fn tag(&self) -> CommandTag {
+        let command = match self {
+            Once::Update(_) => "UPDATE",
+            Once::Delete(_) => "DELETE",
+            Once::Insert(_) => "INSERT",
+        };
+        CommandTag { command, rows: Some(1) }
+    }
+
+    /// Starts loading what `run` will want first. The parameters may be any.
+    #[inline]
+    pub fn prefetch(&self, parameters: &[Datum]) {
+        let (change, key) = match self {
+            Once::Update(update) => (&update.change, update.key),
+            Once::Delete(delete) => (&delete.change, delete.key),
+            Once::Insert(_) => return,
+        };
+        if let Some(key) = key.at_hand(parameters) {
+            change.prefetch(key);
+        }
+    }
+
+    /// Runs it; the parameters have their types' forms. `None`: nothing has happened, and the longer way does it or says why not.
+    #[inline]
+    pub fn run(&self, engine: &mut Session, parameters: &[Datum], env: &Env) -> Option<Cts> {
+        let done = match self {
+            Once::Update(update) => {
+                let key = update.key.at_hand(parameters)?;
+                engine.change_once(&update.change, key, |old, new| update.set(old, new, parameters, env))?
+            }
+            Once::Delete(delete) => engine.delete_once(&delete.change, delete.key.at_hand(parameters)?)?,
+            Once::Insert(insert) => engine.insert_once(&insert.insertion, |row| insert.set(row, parameters, env))?.1,
+        };
+        Some(done.cts)
+    }
+}
+
+/// The index and the key of a search for one row by a constant or parameter, if it is one and looks at nothing else.
+fn row_by_key(search: &Query) -> Option<(&Arc<Table>, &Arc<Index>, Term)> {
+    let [step] = search.steps.as_slice() else { return None };
+    let Access::Unique { index, keys } = &step.access else { return None };
+    let ([key], [Some(table)]) = (keys.as_slice(), search.tables.as_slice()) else { return None };
+    if !search.is_by_key() || !search.precondition.is_empty() {
+        return None;
+    }
+    match key.leaf()? {
+        expr @ (Expr::Const(_) | Expr::Param(_)) => Some((table, index, Term::of(expr, table)?)),
+        _ => None,
+    }
+}
+
+/// Whether an expression may be computed twice.
+fn is_pure(expr: &Expr) -> bool {
+    let mut is_pure = true;
+    expr.walk(&mut |expr| {
+        is_pure &= !matches!(expr, Expr::Call { .. } | Expr::Sequence { .. } | Expr::LastValue);
+        true
+    });
+    is_pure
+}
+
+#[derive(Debug)]
+pub struct Deleting {
+    change: Change,
+    key: Term,
+}
+
+impl Deleting {
+    fn of(delete: &Delete) -> Option<Deleting> {
         // All of it is looked at: a clause that comes later is not left out.
-        let Update { search, sets, not_null, returning: None } = update else { return None };
-        let [step] = search.steps.as_slice() else { return None };
-        let Access::Unique { index, keys } = &step.access else { return None };
-        let ([key], [Some(table)]) = (keys.as_slice(), search.tables.as_slice()) else { return None };
-        if !search.is_by_key() || !search.precondition.is_empty() {
+        let Delete { search, rules: None, returning: None } = delete else { return None };
+        let (table, index, key) = row_by_key(search)?;
+        Some(Deleting { change: Change::deletion(table, index)?, key })
+    }
+}
+
+/// A column that an INSERT gives: in short, if it is an eight-byte integer at hand.
+#[derive(Debug)]
+struct Given {
+    column: u16,
+    integer: Option<(IntegerWord, Term)>,
+    expr: Expr,
+}
+
+#[derive(Debug)]
+pub struct Inserting {
+    insertion: Insertion,
+    given: Vec<Given>,
+    /// Columns that take no null and may have one if all goes the short way: those that are not given.
+    left_null: bool,
+    not_null: Vec<u16>,
+    tables: Vec<Option<Arc<Table>>>,
+}
+
+impl Inserting {
+    fn of(insert: &Insert) -> Option<Inserting> {
+        // All of it is looked at: a clause that comes later is not left out.
+        let Insert { tables, columns, source, defaults, not_null, rules: None, conflict: None, returning: None } =
+            insert
+        else {
+            return None;
+        };
+        let ([Some(table)], InsertSource::Values(rows)) = (tables.as_slice(), source) else { return None };
+        let [row] = rows.as_slice() else { return None };
+        let given = columns.iter().zip(row).chain(defaults.iter().map(|(column, expr)| (column, expr)));
+        let given = given.map(|(&column, expr)| {
+            let term = Term::of(expr, table).filter(|term| !matches!(term, Term::Column(_)));
+            let integer = table.layout.integer_word(column).zip(term);
+            is_pure(expr).then(|| Given { column, integer, expr: expr.clone() })
+        });
+        let given = given.collect::<Option<Vec<Given>>>()?;
+        let is_given = |column: &u16| given.iter().any(|g| g.column == *column);
+        let left_null = !not_null.iter().all(is_given);
+        let (not_null, tables) = (not_null.clone(), tables.clone());
+        Some(Inserting { insertion: Insertion::new(table), given, left_null, not_null, tables })
+    }
+
+    #[inline]
+    fn set(&self, row: &mut Row, parameters: &[Datum], env: &Env) -> bool {
+        let mut may_be_null = self.left_null;
+        for given in &self.given {
+            let integer = given.integer.and_then(|(at, term)| Some((at, term.at_hand(parameters)?)));
+            match integer {
+                Some((at, value)) => row.set_integer(at, value),
+                None => {
+                    may_be_null = true;
+                    if !self.set_other(given, row, parameters, env) {
+                        return false;
+                    }
+                }
+            }
+        }
+        let layout = &self.insertion.table().layout;
+        !may_be_null || !self.not_null.iter().any(|&column| row.is_null(layout, usize::from(column)))
+    }
+
+    #[inline(never)]
+    fn set_other(&self, given: &Given, row: &mut Row, parameters: &[Datum], env: &Env) -> bool {
+        // Values name no columns.
+        let frame = Frame { tables: &self.tables, rows: &[], cells: &[], parameters, env };
+        let Ok(scalar) = evaluate(&given.expr, &frame) else { return false };
+        row.set(&self.insertion.table().layout, usize::from(given.column), &scalar.value());
+        true
+    }
+}
+
+impl Updating {
+    fn of(update: &Update) -> Option<Updating> {
+        // All of it is looked at: a clause that comes later is not left out.
+        let Update { search, sets, not_null, rules: None, returning: None } = update else { return None };
+        let (table, index, key) = row_by_key(search)?;
+        if !sets.iter().all(|(_, expr)| is_pure(expr)) {
             return None;
         }
-        let key = match key.leaf()? {
-            expr @ (Expr::Const(_) | Expr::Param(_)) => Term::of(expr, table)?,
-            _ => return None,
-        };
         let mut read = Vec::new();
-        let mut is_pure = true;
         for (_, expr) in sets {
             expr.walk(&mut |expr| {
-                match expr {
-                    Expr::Column { column, .. } => read.push(*column),
-                    Expr::Call { .. } => is_pure = false,
-                    _ => {}
+                if let Expr::Column { column, .. } = expr {
+                    read.push(*column);
                 }
                 true
             });
@@ -132,34 +298,9 @@ impl Once {
             (Some(at), Some(sum)) => Set::Integer(at, sum),
             _ => Set::Other(*column, expr.clone()),
         };
-        let change = Change::new(table, index, &read, &columns).filter(|_| is_pure)?;
+        let change = Change::new(table, index, &read, &columns)?;
         let sets = sets.iter().map(set).collect();
-        Some(Once { change, key, sets, not_null: not_null.clone(), tables: search.tables.clone() })
-    }
-
-    #[inline]
-    fn key(&self, parameters: &[Datum]) -> Option<i64> {
-        match self.key {
-            Term::Const(v) => Some(v),
-            Term::Param(i) => self.key.parameter(parameters, i),
-            Term::Column(_) => None,
-        }
-    }
-
-    /// Starts loading what `run` will want first.
-    #[inline]
-    pub fn prefetch(&self, parameters: &[Datum]) {
-        if let Some(key) = self.key(parameters) {
-            self.change.prefetch(key);
-        }
-    }
-
-    /// Runs it; the parameters have their types' forms. `None`: nothing has happened, and the longer way does it or says why not.
-    #[inline]
-    pub fn run(&self, engine: &mut Session, parameters: &[Datum], env: &Env) -> Option<Cts> {
-        let key = self.key(parameters)?;
-        let done = engine.change_once(&self.change, key, |old, new| self.set(old, new, parameters, env))?;
-        Some(done.cts)
+        Some(Updating { change, key, sets, not_null: not_null.clone(), tables: search.tables.clone() })
     }
 
     #[inline]

@@ -195,6 +195,7 @@ pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>
         env: outer.env,
         scratch: &mut scratch,
         interrupt: &mut *outer.interrupt,
+        constraints: &mut *outer.constraints,
     };
     let mut rows = RowSet::default();
     let mut charge = Charge::of_query(outer.env.engine.as_ref());

@@ -246,14 +246,18 @@ mod tests {
     use super::super::options::Format;
     use super::super::split::Splitter;
     use super::*;
-    use crate::parse::copy::OptionValue;
+    use crate::parse::copy::{CopyOption, OptionValue};
     use proptest::prelude::*;
 
     fn format(options: &[(&str, &str)], columns: usize) -> Format {
-        let options: Vec<(String, OptionValue)> =
-            options.iter().map(|(n, v)| ((*n).to_owned(), OptionValue::Text((*v).to_owned()))).collect();
+        let option = |&(name, value): &(&str, &str)| CopyOption {
+            name: name.to_owned(),
+            value: OptionValue::Text(value.to_owned()),
+            position: None,
+        };
+        let options: Vec<CopyOption> = options.iter().map(option).collect();
         let names: Vec<String> = (0..columns).map(|i| format!("c{i}")).collect();
-        Format::of(&options, true, &names).expect("options of a test")
+        Format::of(&options, true, &names, None).expect("options of a test")
     }
 
     type Record = Vec<Option<String>>;

@@ -72,18 +72,18 @@ pub fn bind(
     columns_of: impl FnOnce(&str) -> Result<Vec<String>, SqlError>,
 ) -> Result<CopyPlan, SqlError> {
     let place = copy.place.clone();
-    let (name, wanted, position) = match &copy.source {
+    let (name, wanted) = match &copy.source {
         CopySource::Query(sql) => {
             let names = columns_of(sql)?;
-            let format = Format::of(&copy.options, false, &names)?;
+            let format = Format::of(&copy.options, false, &names, None)?;
             return Ok(CopyPlan::Query { sql: sql.clone(), format, place });
         }
-        CopySource::Table { name, columns, position } => (name, columns, *position),
+        CopySource::Table { name, columns } => (name, columns),
     };
-    let table = table_of(name, schema).map_err(|error| error.at(position))?;
+    let table = table_of(name, schema)?;
     let columns = columns_of_table(&table, wanted)?;
     let names: Vec<String> = columns.iter().map(|&c| table.def.columns[usize::from(c)].name.clone()).collect();
-    let format = Format::of(&copy.options, copy.into_table, &names)?;
+    let format = Format::of(&copy.options, copy.into_table, &names, Some(&table))?;
     if !copy.into_table {
         return Ok(CopyPlan::Table { table, columns, format, place });
     }
@@ -108,6 +108,10 @@ fn table_of(name: &str, schema: &Arc<Schema>) -> Result<Arc<Table>, SqlError> {
     }
 }
 
+fn no_column(name: &str, table: &Table) -> SqlError {
+    SqlError::new("42703", format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name))
+}
+
 fn columns_of_table(table: &Table, wanted: &[String]) -> Result<Vec<u16>, SqlError> {
     if wanted.is_empty() {
         return Ok((0..table.def.columns.len() as u16).collect());
@@ -115,8 +119,7 @@ fn columns_of_table(table: &Table, wanted: &[String]) -> Result<Vec<u16>, SqlErr
     let mut columns = Vec::with_capacity(wanted.len());
     for name in wanted {
         let Some(column) = table.column(name) else {
-            let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name);
-            return Err(SqlError::new("42703", message));
+            return Err(no_column(name, table));
         };
         let column = column as u16;
         if columns.contains(&column) {

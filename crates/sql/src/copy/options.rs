@@ -1,7 +1,8 @@
 //! What does the WITH list of a COPY ask for? PostgreSQL's options, checks and messages.
 
 use crate::error::SqlError;
-use crate::parse::copy::OptionValue;
+use crate::parse::copy::{CopyOption, OptionValue};
+use freshet_engine::catalog::Table;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -58,7 +59,13 @@ impl Format {
         self.kind == Kind::Binary
     }
 
-    pub fn of(options: &[(String, OptionValue)], into_table: bool, names: &[String]) -> Result<Format, SqlError> {
+    /// `names`: of the columns copied. `table`: of a table's, whose other columns are not copied.
+    pub fn of(
+        options: &[CopyOption],
+        into_table: bool,
+        names: &[String],
+        table: Option<&Table>,
+    ) -> Result<Format, SqlError> {
         let given = Given::of(options, into_table)?;
         given.check_kind(into_table)?;
         let kind = given.format.unwrap_or(Kind::Text);
@@ -79,9 +86,9 @@ impl Format {
             header: given.header.unwrap_or(Header::No),
             quote,
             escape,
-            force_quote: chosen(given.force_quote, names, "FORCE_QUOTE")?,
-            force_not_null: chosen(given.force_not_null, names, "FORCE_NOT_NULL")?,
-            force_null: chosen(given.force_null, names, "FORCE_NULL")?,
+            force_quote: chosen(given.force_quote, names, table, "FORCE_QUOTE")?,
+            force_not_null: chosen(given.force_not_null, names, table, "FORCE_NOT_NULL")?,
+            force_null: chosen(given.force_null, names, table, "FORCE_NULL")?,
             ignores_errors: given.ignores_errors.unwrap_or(false),
             names: names.to_vec(),
         };
@@ -119,29 +126,39 @@ impl Format {
 }
 
 impl<'a> Given<'a> {
-    fn of(options: &'a [(String, OptionValue)], into_table: bool) -> Result<Given<'a>, SqlError> {
+    fn of(options: &'a [CopyOption], into_table: bool) -> Result<Given<'a>, SqlError> {
         let mut given = Given::default();
-        for (name, value) in options {
-            match name.as_str() {
-                "format" => once(&mut given.format, kind(text(name, value)?)?)?,
-                "delimiter" => once(&mut given.delimiter, text(name, value)?)?,
-                "null" => once(&mut given.null, text(name, value)?)?,
-                "header" => once(&mut given.header, header(value, into_table)?)?,
-                "quote" => once(&mut given.quote, text(name, value)?)?,
-                "escape" => once(&mut given.escape, text(name, value)?)?,
-                "force_quote" => once(&mut given.force_quote, value)?,
-                "force_not_null" => once(&mut given.force_not_null, value)?,
-                "force_null" => once(&mut given.force_null, value)?,
-                "freeze" => once(&mut given.freeze, boolean(name, value)?)?,
-                "encoding" => once(&mut given.encoding, text(name, value)?)?,
-                "on_error" => once(&mut given.ignores_errors, on_error(text(name, value)?, into_table)?)?,
-                _ => return Err(SqlError::new("42601", format!("option \"{name}\" not recognized"))),
-            }
+        for option in options {
+            given.take(option, into_table)?;
         }
         if let Some(encoding) = given.encoding {
             check_encoding(encoding)?;
         }
         Ok(given)
+    }
+
+    fn take(&mut self, option: &'a CopyOption, into_table: bool) -> Result<(), SqlError> {
+        let CopyOption { name, value, position } = option;
+        let text = || text(name, value);
+        match name.as_str() {
+            "format" => {
+                let kind = kind(text()?);
+                once(&mut self.format, || kind.map_err(|error| error.at(*position)))
+            }
+            "delimiter" => once(&mut self.delimiter, text),
+            "null" => once(&mut self.null, text),
+            "header" => once(&mut self.header, || header(value, into_table)),
+            "quote" => once(&mut self.quote, text),
+            "escape" => once(&mut self.escape, text),
+            "force_quote" => once(&mut self.force_quote, || Ok(value)),
+            "force_not_null" => once(&mut self.force_not_null, || Ok(value)),
+            "force_null" => once(&mut self.force_null, || Ok(value)),
+            "freeze" => once(&mut self.freeze, || boolean(name, value)),
+            "encoding" => once(&mut self.encoding, text),
+            "on_error" => once(&mut self.ignores_errors, || on_error(text()?, into_table)),
+            _ => Err(SqlError::new("42601", format!("option \"{name}\" not recognized")).at(*position)),
+        }
+        .map_err(|error| if error.message.starts_with("conflicting") { error.at(*position) } else { error })
     }
 
     fn check_kind(&self, into_table: bool) -> Result<(), SqlError> {
@@ -186,11 +203,12 @@ impl<'a> Given<'a> {
     }
 }
 
-fn once<T>(place: &mut Option<T>, value: T) -> Result<(), SqlError> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(SqlError::new("42601", "conflicting or redundant options")),
+fn once<T>(place: &mut Option<T>, value: impl FnOnce() -> Result<T, SqlError>) -> Result<(), SqlError> {
+    if place.is_some() {
+        return Err(SqlError::new("42601", "conflicting or redundant options"));
     }
+    *place = Some(value()?);
+    Ok(())
 }
 
 fn text<'a>(name: &str, value: &'a OptionValue) -> Result<&'a str, SqlError> {
@@ -265,14 +283,24 @@ fn check_encoding(name: &str) -> Result<(), SqlError> {
 }
 
 /// Which of the columns an option names.
-fn chosen(value: Option<&OptionValue>, names: &[String], option: &str) -> Result<Vec<bool>, SqlError> {
+fn chosen(
+    value: Option<&OptionValue>,
+    names: &[String],
+    table: Option<&Table>,
+    option: &str,
+) -> Result<Vec<bool>, SqlError> {
     match value {
         None => Ok(vec![false; names.len()]),
         Some(OptionValue::Star) => Ok(vec![true; names.len()]),
         Some(OptionValue::List(list)) => {
             if let Some(name) = list.iter().find(|name| !names.contains(name)) {
-                let message = format!("{option} column \"{name}\" not referenced by COPY");
-                return Err(SqlError::new("42P10", message));
+                return Err(match table {
+                    Some(table) if table.column(name).is_some() => {
+                        SqlError::new("42P10", format!("{option} column \"{name}\" not referenced by COPY"))
+                    }
+                    Some(table) => super::no_column(name, table),
+                    None => SqlError::new("42703", format!("column \"{name}\" does not exist")),
+                });
             }
             Ok(names.iter().map(|name| list.contains(name)).collect())
         }

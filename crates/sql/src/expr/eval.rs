@@ -208,6 +208,8 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         Expr::Extreme { greatest, list, ty } => extreme(*greatest, list, *ty, frame),
         Expr::Env(what) => Ok(environment(*what, frame.env)),
         Expr::Setting { name, missing_ok } => setting(name, *missing_ok, frame),
+        Expr::Sequence { call, sequence, args } => super::sequence::call(*call, sequence, args, frame),
+        Expr::LastValue => super::sequence::last_value(frame),
         Expr::Compare { .. }
         | Expr::And(_)
         | Expr::Or(_)
@@ -265,7 +267,11 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
         EnvValue::LocalTime => Value::Int(env.now.rem_euclid(MICROS_PER_DAY)),
         EnvValue::User => Value::Bytes(env.user.as_bytes()),
         EnvValue::Database => Value::Bytes(env.database.as_bytes()),
-        EnvValue::Schema => Value::Bytes(b"public"),
+        EnvValue::Schema => match env.schema.as_deref() {
+            None => Value::Bytes(b"public"),
+            Some("") => Value::Null,
+            Some(name) => Value::Bytes(name.as_bytes()),
+        },
         EnvValue::Version => Value::Bytes(VERSION.as_bytes()),
         EnvValue::BackendPid => Value::Int(i64::from(env.backend_pid)),
     };

@@ -5,9 +5,11 @@
 //! it computes. NULL follows SQL's three-valued logic.
 
 mod eval;
+mod sequence;
 mod show;
 
-pub use eval::{Frame, evaluate, test};
+pub use eval::{Frame, evaluate, test, truth};
+pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
 use crate::settings::Settings;
@@ -16,6 +18,7 @@ use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
+use std::sync::Arc;
 
 /// What the session and the clock know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,9 +43,13 @@ pub struct Env {
     pub now: i64,
     pub user: String,
     pub database: String,
+    /// `current_schema`, where it is not `public`; empty: there is none.
+    pub schema: Option<String>,
     pub backend_pid: i32,
     /// What system views tell about; `None` where a plan is only looked at.
     pub engine: Option<Engine>,
+    /// What the session has of sequences; `None` where nothing may be taken from one.
+    pub sequences: Option<Arc<SessionSequences>>,
 }
 
 /// A bound expression.
@@ -146,10 +153,28 @@ pub enum Expr {
         name: Box<Expr>,
         missing_ok: bool,
     },
+    /// nextval, currval, setval: each evaluation counts.
+    Sequence {
+        call: SequenceCall,
+        sequence: SequenceRef,
+        args: Vec<Expr>,
+    },
+    /// lastval().
+    LastValue,
 }
 
 impl Expr {
     pub const NULL: Expr = Expr::Const(Datum::Null);
+
+    /// Whether evaluating it changes something, or gives another value each time.
+    pub fn is_volatile(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            !found
+        });
+        found
+    }
 
     pub fn is_constant(&self) -> bool {
         matches!(self, Expr::Const(_))
@@ -169,6 +194,7 @@ impl Expr {
             | Expr::Column { .. }
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
+            | Expr::LastValue
             | Expr::Env(_) => {}
             Expr::Cast { expr, .. }
             | Expr::Negate { expr, .. }
@@ -187,6 +213,7 @@ impl Expr {
             | Expr::Or(list)
             | Expr::Coalesce(list)
             | Expr::Call { args: list, .. }
+            | Expr::Sequence { args: list, .. }
             | Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::In { expr, list, .. } => {
                 f(expr);
@@ -219,6 +246,7 @@ impl Expr {
             | Expr::Column { .. }
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
+            | Expr::LastValue
             | Expr::Env(_)) => leaf,
             Expr::Cast { expr, from, to, explicit } => Expr::Cast { expr: boxed(expr), from, to, explicit },
             Expr::Binary { operator, left, right } => Expr::Binary { operator, left: boxed(left), right: boxed(right) },
@@ -248,6 +276,9 @@ impl Expr {
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
             Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
+            Expr::Sequence { call, sequence, args } => {
+                Expr::Sequence { call, sequence, args: rewrite_all(args, before) }
+            }
             Expr::Coalesce(list) => Expr::Coalesce(rewrite_all(list, before)),
             Expr::NullIf { operator, left, right } => Expr::NullIf { operator, left: boxed(left), right: boxed(right) },
             Expr::Extreme { greatest, list, ty } => Expr::Extreme { greatest, list: rewrite_all(list, before), ty },

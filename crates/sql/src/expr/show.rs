@@ -58,6 +58,11 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::Case { .. } => "CASE ... END".to_owned(),
         Expr::Env(value) => format!("{value:?}").to_lowercase(),
         Expr::Setting { name: setting, .. } => format!("current_setting({})", show(setting, name)),
+        Expr::Sequence { call, sequence, args } => {
+            let args = if args.is_empty() { String::new() } else { format!(", {}", list_of(args, ", ", name)) };
+            format!("{}('{}'{args})", call.name(), sequence.0.def.name)
+        }
+        Expr::LastValue => "lastval()".to_owned(),
         Expr::Aggregate(i) => format!("aggregate {i}"),
     }
 }

@@ -1,7 +1,7 @@
 //! What does a COPY say? PostgreSQL's grammar with the options of 9.0 and of before, which sqlparser has only in part.
 
-use super::{Offsets, near, span_position};
-use crate::bind::scope::fold;
+use super::Offsets;
+use super::words::Words;
 use crate::error::SqlError;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -11,7 +11,16 @@ pub struct CopyStatement {
     pub source: CopySource,
     pub into_table: bool,
     pub place: CopyPlace,
-    pub options: Vec<(String, OptionValue)>,
+    pub options: Vec<CopyOption>,
+}
+
+/// An option as it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyOption {
+    pub name: String,
+    pub value: OptionValue,
+    /// Where its name stands.
+    pub position: Option<usize>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,7 +29,6 @@ pub enum CopySource {
         /// As it is written, schema included.
         name: String,
         columns: Vec<String>,
-        position: Option<usize>,
     },
     /// The query's text.
     Query(String),
@@ -41,12 +49,6 @@ pub enum OptionValue {
     Star,
 }
 
-struct Words<'a> {
-    sql: &'a str,
-    words: &'a [&'a TokenWithSpan],
-    at: usize,
-}
-
 /// `words` begin with COPY.
 pub fn parse_copy(words: &[&TokenWithSpan], sql: &str) -> Result<CopyStatement, SqlError> {
     let mut words = Words { sql, words, at: 1 };
@@ -63,7 +65,8 @@ pub fn parse_copy(words: &[&TokenWithSpan], sql: &str) -> Result<CopyStatement, 
     let place = words.place()?;
     let mut options = Vec::new();
     if is_binary {
-        options.push(("format".to_owned(), OptionValue::Text("binary".to_owned())));
+        let value = OptionValue::Text("binary".to_owned());
+        options.push(CopyOption { name: "format".to_owned(), value, position: None });
     }
     words.takes("with");
     if words.takes_token(&Token::LParen) {
@@ -81,73 +84,10 @@ pub fn parse_copy(words: &[&TokenWithSpan], sql: &str) -> Result<CopyStatement, 
 }
 
 impl Words<'_> {
-    fn peek(&self) -> Option<&Token> {
-        self.words.get(self.at).map(|t| &t.token)
-    }
-
-    fn position(&self) -> Option<usize> {
-        self.words.get(self.at).and_then(|t| span_position(self.sql, t.span))
-    }
-
-    fn unexpected(&self) -> SqlError {
-        match self.words.get(self.at) {
-            Some(token) => near(self.sql, token),
-            None => SqlError::new("42601", "syntax error at end of input").at(Some(self.sql.chars().count() + 1)),
-        }
-    }
-
-    fn is(&self, word: &str) -> bool {
-        matches!(self.peek(), Some(Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word))
-    }
-
-    fn takes(&mut self, word: &str) -> bool {
-        let is = self.is(word);
-        self.at += usize::from(is);
-        is
-    }
-
-    fn takes_token(&mut self, token: &Token) -> bool {
-        let is = self.peek() == Some(token);
-        self.at += usize::from(is);
-        is
-    }
-
-    fn expect_token(&mut self, token: &Token) -> Result<(), SqlError> {
-        if self.takes_token(token) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    fn name(&mut self) -> Result<String, SqlError> {
-        let Some(Token::Word(word)) = self.peek() else {
-            return Err(self.unexpected());
-        };
-        let name = fold(&word.to_ident(self.words[self.at].span));
-        self.at += 1;
-        Ok(name)
-    }
-
-    fn text(&mut self) -> Result<String, SqlError> {
-        let text = match self.peek() {
-            Some(Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) => text.clone(),
-            Some(Token::DollarQuotedString(text)) => text.value.clone(),
-            _ => return Err(self.unexpected()),
-        };
-        self.at += 1;
-        Ok(text)
-    }
-
-    fn names(&mut self) -> Result<Vec<String>, SqlError> {
-        let mut names = vec![self.name()?];
-        while self.takes_token(&Token::Comma) {
-            names.push(self.name()?);
-        }
-        Ok(names)
-    }
-
     fn source(&mut self) -> Result<CopySource, SqlError> {
         if self.peek() == Some(&Token::LParen) {
             return self.query();
         }
-        let position = self.position();
         let start = self.at;
         self.name()?;
         while self.takes_token(&Token::Period) {
@@ -161,7 +101,7 @@ impl Words<'_> {
         } else {
             Vec::new()
         };
-        Ok(CopySource::Table { name, columns, position })
+        Ok(CopySource::Table { name, columns })
     }
 
     /// The text between the parentheses.
@@ -197,10 +137,11 @@ impl Words<'_> {
         Ok(CopyPlace::File(self.text()?))
     }
 
-    fn options(&mut self, options: &mut Vec<(String, OptionValue)>) -> Result<(), SqlError> {
+    fn options(&mut self, options: &mut Vec<CopyOption>) -> Result<(), SqlError> {
         loop {
+            let position = self.position();
             let name = self.name()?.to_lowercase();
-            options.push((name, self.option_value()?));
+            options.push(CopyOption { name, value: self.option_value()?, position });
             if !self.takes_token(&Token::Comma) {
                 return self.expect_token(&Token::RParen);
             }
@@ -226,9 +167,12 @@ impl Words<'_> {
     }
 
     /// The options of before 9.0, which need no parentheses.
-    fn old_options(&mut self, options: &mut Vec<(String, OptionValue)>) -> Result<(), SqlError> {
-        let mut put = |name: &str, value: OptionValue| options.push((name.to_owned(), value));
+    fn old_options(&mut self, options: &mut Vec<CopyOption>) -> Result<(), SqlError> {
         loop {
+            let position = self.position();
+            let mut put = |name: &str, value: OptionValue| {
+                options.push(CopyOption { name: name.to_owned(), value, position });
+            };
             if self.takes("binary") {
                 put("format", OptionValue::Text("binary".to_owned()));
             } else if self.takes("csv") {

@@ -6,8 +6,13 @@
 pub mod copy;
 mod grammar;
 mod mend;
+pub mod named;
+mod words;
+mod utility;
 
 use crate::error::SqlError;
+pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
+
 use grammar::Grammar;
 pub use mend::{RowLock, locking};
 use sqlparser::ast::Statement;
@@ -34,8 +39,16 @@ pub enum Parsed {
     /// VACUUM and ANALYZE have nothing to do here; their tag.
     NoOperation(&'static str),
     Abort,
-    DeallocateAll,
+    /// Of this session's prepared statements and cursors.
+    Named(Box<named::NamedStatement>),
     Copy(Box<copy::CopyStatement>),
+    /// A change of the schema that the grammar lacks.
+    Utility(Box<Utility>),
+    /// SET CONSTRAINTS: these, or all.
+    SetConstraints {
+        names: Option<Vec<sqlparser::ast::ObjectName>>,
+        deferred: bool,
+    },
 }
 
 /// Parses one statement.
@@ -52,15 +65,34 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Ok(own);
     }
     check_runs(&words)?;
+    if let Some(utility) = utility::utility(sql, &words)? {
+        return Ok(Parsed::Utility(Box::new(utility)));
+    }
+    let notes = utility::take_insert_notes(sql, &mut tokens)?;
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
-    let statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
+    let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
     }
+    leave_notes(&mut statement, notes)?;
     Ok(Parsed::Sql(Box::new(statement)))
+}
+
+/// Puts what an INSERT says beyond the grammar into it.
+fn leave_notes(statement: &mut Statement, notes: Vec<sqlparser::ast::Expr>) -> Result<(), SqlError> {
+    let insert = match statement {
+        Statement::Insert(insert) => insert,
+        _ if notes.is_empty() => return Ok(()),
+        _ => return Err(SqlError::unsupported("OVERRIDING or a conflict's predicate here")),
+    };
+    if insert.partitioned.is_some() {
+        return Err(SqlError::unsupported("an INSERT clause of another dialect"));
+    }
+    insert.partitioned = (!notes.is_empty()).then_some(notes);
+    Ok(())
 }
 
 /// Parses an expression alone, as a column's default is stored.
@@ -71,6 +103,29 @@ pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
         .with_tokens_with_locations(tokenize(sql)?)
         .parse_expr()
         .map_err(|e| syntax_error(sql, e))
+}
+
+/// Parses expressions between commas.
+pub fn parse_expressions(sql: &str) -> Result<Vec<sqlparser::ast::Expr>, SqlError> {
+    let dialect = Grammar::default();
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokenize(sql)?);
+    let list = parser.parse_comma_separated(Parser::parse_expr).map_err(|e| syntax_error(sql, e))?;
+    expect_end(&parser, sql)?;
+    Ok(list)
+}
+
+/// Parses types between commas.
+pub fn parse_types(sql: &str) -> Result<Vec<sqlparser::ast::DataType>, SqlError> {
+    let dialect = Grammar::default();
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokenize(sql)?);
+    let list = parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| syntax_error(sql, e))?;
+    expect_end(&parser, sql)?;
+    Ok(list)
+}
+
+fn expect_end(parser: &Parser<'_>, sql: &str) -> Result<(), SqlError> {
+    let next = parser.peek_token();
+    if next.token == Token::EOF { Ok(()) } else { Err(near(sql, &next)) }
 }
 
 /// Parses the name of a relation alone.
@@ -141,17 +196,42 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "analyze") || is(0, "analyse") {
         return Ok(Some(Parsed::NoOperation("ANALYZE")));
     }
+    if is(0, "set") && is(1, "constraints") {
+        return set_constraints(words, sql).map(Some);
+    }
+    for (word, tag) in [("cluster", "CLUSTER"), ("reindex", "REINDEX")] {
+        if is(0, word) {
+            return Ok(Some(Parsed::NoOperation(tag)));
+        }
+    }
     if is(0, "abort") {
         let optional = matches!(words.get(1).map(|t| keyword(t)), Some(Keyword::WORK | Keyword::TRANSACTION));
         return ends_at(1 + usize::from(optional), Parsed::Abort);
     }
-    if is(0, "deallocate") {
-        let at = 1 + usize::from(is(1, "prepare"));
-        if is(at, "all") {
-            return ends_at(at + 1, Parsed::DeallocateAll);
-        }
+    if let Some(named) = named::parse_named(words, sql)? {
+        return Ok(Some(Parsed::Named(Box::new(named))));
     }
     Ok(None)
+}
+
+/// `SET CONSTRAINTS {ALL | name, ...} {DEFERRED | IMMEDIATE}`
+fn set_constraints(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
+    let dialect = Grammar::default();
+    let tokens: Vec<TokenWithSpan> = words[2..].iter().map(|t| (*t).clone()).collect();
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let names = match parser.parse_keyword(Keyword::ALL) {
+        true => None,
+        false => {
+            let names = parser.parse_comma_separated(|p| p.parse_object_name(false));
+            Some(names.map_err(|e| syntax_error(sql, e))?)
+        }
+    };
+    let mode = parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE]);
+    let deferred = mode.map_err(|e| syntax_error(sql, e))? == Keyword::DEFERRED;
+    match parser.peek_token() {
+        next if next.token == Token::EOF => Ok(Parsed::SetConstraints { names, deferred }),
+        next => Err(near(sql, &next)),
+    }
 }
 
 /// Splits a script at its semicolons; empty pieces are left out.

@@ -15,6 +15,7 @@ use crate::bind::change::assignment_cast;
 use crate::bind::scope::Scope;
 use crate::bind::{Bind, Binder};
 use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::rules::Event;
 use crate::compiled::{Halt, Run, Scratch, change};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -27,7 +28,7 @@ use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Locked, WaitToken};
-use sqlparser::ast::{self, AssignmentTarget, FromTable, SelectItem, SetExpr, TableWithJoins, UpdateTableFromKind};
+use sqlparser::ast::{self, FromTable, SelectItem, SetExpr, TableWithJoins, UpdateTableFromKind};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -95,6 +96,7 @@ impl Planner<'_> {
                     binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
                     let rel = self.query(binder, query)?;
                     crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
+                    binder.check_given(table, targets)?;
                     let mut casts = Vec::with_capacity(targets.len());
                     for (&target, column) in targets.iter().zip(&rel.columns) {
                         let def = &table.def.columns[usize::from(target)];
@@ -142,22 +144,16 @@ impl Planner<'_> {
         let (table, from, row_id) = self.changed(binder, target, list, selection.as_ref())?;
         let sources = from.sources.clone();
         self.within(&sources, || {
-            let mut sets: Vec<(u16, Expr)> = Vec::with_capacity(assignments.len());
-            for assignment in assignments {
-                let AssignmentTarget::ColumnName(name) = &assignment.target else {
-                    return refuse(format!("the assignment {assignment}"));
-                };
-                let column = binder.target(&table, name)?;
-                if sets.iter().any(|(c, _)| *c == column) {
-                    let message = format!("multiple assignments to same column \"{name}\"");
-                    return Err(SqlError::new("42601", message).into());
-                }
-                let value = binder.assigned(&table, column, &assignment.value, &from.scope)?;
-                sets.push((column, value));
-            }
+            let sets = binder.sets(&table, assignments, &from.scope)?;
+            let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
+            let rules = binder.rules(&table, Event::Update, &columns)?;
+            let computed = rules.iter().flat_map(|rules| &rules.computed);
+            let computed: Vec<(u16, Expr)> =
+                computed.map(|(column, expr)| (*column, with_new_values(expr.clone(), &sets))).collect();
             let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
             let returned = returned.map(|(items, columns)| {
-                let new = items.into_iter().map(|(e, ty)| (with_new_values(e, &sets), ty)).collect();
+                let all: Vec<(u16, Expr)> = sets.iter().chain(&computed).cloned().collect();
+                let new = items.into_iter().map(|(e, ty)| (with_new_values(e, &all), ty)).collect();
                 (new, columns)
             });
             let ty = |column: u16| table.def.columns[usize::from(column)].ty;
@@ -168,7 +164,7 @@ impl Planner<'_> {
             let sets: Vec<(u16, Expr)> = sets.collect();
             let not_null = sets.iter().map(|(c, _)| *c);
             let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
-            Ok((rel, Action::Update(Box::new(Update { search, sets, not_null, returning }))))
+            Ok((rel, Action::Update(Box::new(Update { search, sets, not_null, rules, returning }))))
         })
     }
 
@@ -199,7 +195,8 @@ impl Planner<'_> {
             let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
             let (rel, returning) = self.change_rel(from.clone(), row_id.clone(), Vec::new(), returned)?;
             let search = binder.search(&table, &Scope::of_table(&table, None), None)?;
-            Ok((rel, Action::Delete(Box::new(Delete { search, returning }))))
+            let rules = binder.rules(&table, Event::Delete, &[])?;
+            Ok((rel, Action::Delete(Box::new(Delete { search, rules, returning }))))
         })
     }
 
@@ -305,6 +302,7 @@ pub fn apply(
         env: context.env,
         scratch: &mut scratch,
         interrupt: &mut *context.interrupt,
+        constraints: &mut *context.constraints,
     };
     let mut changed = HashSet::new();
     let mut count = 0;
@@ -313,6 +311,9 @@ pub fn apply(
         for row in 0..batch.num_rows() {
             count += u64::from(apply_row(action, &columns, row, &mut changed, &mut run, rows)?);
         }
+    }
+    if !matches!(action, Action::Give(_)) {
+        crate::compiled::rules::finish_statement(&mut run)?;
     }
     Ok(count)
 }
@@ -334,8 +335,7 @@ fn apply_row(
             return Ok(true);
         }
         Action::Insert(insert, casts) => {
-            change::insert_given(insert, casts, |column| columns[column].get(row), run, rows)?;
-            return Ok(true);
+            return change::insert_given(insert, casts, |column| columns[column].get(row), run, rows);
         }
         Action::Update(update) => (&update.search, Some(update.as_ref())),
         Action::Delete(delete) => (&delete.search, None),

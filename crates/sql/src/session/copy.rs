@@ -157,7 +157,8 @@ impl Session {
         started.map_err(|error| self.statement_failed(error))
     }
 
-    fn plan_in_transaction(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
+    /// Plans another statement for this one, in the schema that it sees.
+    pub(super) fn plan_in_transaction(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
         self.plan(sql, types, &schema)
     }
@@ -165,7 +166,7 @@ impl Session {
     // ---- in
 
     fn start_copy_in(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
-        self.enter_transaction(&statement.plan);
+        self.enter_transaction(&statement.plan, statement.uses_sequences);
         if self.inner.is_read_only() {
             return Err(SqlError::new("25006", "cannot execute COPY FROM in a read-only transaction"));
         }
@@ -342,6 +343,8 @@ impl Session {
                         return Ok(Some(wait));
                     }
                 }
+                // Most pieces only add to what is at hand.
+                Sink::Load(_) if copy.splitter.held() < CHUNK_BYTES && !copy.is_complete => return Ok(None),
                 Sink::Load(loading) => {
                     if !loading.room().is_ready() {
                         return Ok(Some(Wait(On::Other(Box::pin(loading.room())))));
@@ -503,9 +506,13 @@ impl Session {
                     env: &self.env,
                     scratch: &mut scratch,
                     interrupt: &mut self.interrupt,
+                    constraints: &mut self.constraints,
                 };
                 match change::insert(plan, &mut run, &mut copy.rows) {
                     Ok(inserted) => count += inserted,
+                    Err(Halt::Error(error)) if error.sqlstate == "23505" => {
+                        return Err(at_line(error, &name, line_of(chunk, at, &format), None).into());
+                    }
                     Err(Halt::Error(error)) => return Err(place(error).into()),
                     Err(halt) => return Err(halt),
                 }
@@ -520,7 +527,7 @@ impl Session {
     // ---- out
 
     fn start_copy_table(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Step, SqlError> {
-        self.enter_transaction(&statement.plan);
+        self.enter_transaction(&statement.plan, statement.uses_sequences);
         self.inner.begin_statement();
         self.inner.check_snapshot()?;
         let plan = self.current(statement, plan)?;
@@ -757,11 +764,14 @@ fn create(place: &CopyPlace) -> Result<Option<File>, SqlError> {
 }
 
 fn file_error(error: &std::io::Error, name: &str, what: &str) -> SqlError {
+    let (direction, verb) = if what == "reading" { ("FROM", "read") } else { ("TO", "write") };
     let (sqlstate, reason) = match error.kind() {
         std::io::ErrorKind::NotFound => ("58P01", "No such file or directory".to_owned()),
         std::io::ErrorKind::PermissionDenied => ("42501", "Permission denied".to_owned()),
         _ => ("58030", error.to_string()),
     };
     SqlError::new(sqlstate, format!("could not open file \"{name}\" for {what}: {reason}"))
-        .with_hint("COPY reads and writes files of the server. You may want psql's \\copy.")
+        .with_hint(format!(
+            "COPY {direction} instructs the server process to {verb} a file. You may want a client-side facility such as psql's \\copy."
+        ))
 }

@@ -43,6 +43,7 @@ impl Session {
         self.needs_block("RELEASE SAVEPOINT")?;
         let at = self.find_savepoint(name)?;
         self.savepoints.truncate(at);
+        self.keep_cursors();
         Ok(done("RELEASE", None, None))
     }
 
@@ -67,6 +68,8 @@ impl Session {
             self.inner.rollback_to(newest.mark.as_ref().unwrap_or(&beginning));
             self.inner.rest();
         }
+        let above = self.savepoints.len();
+        self.names.end_cursors_above(above);
         self.modes = newest.modes;
         self.inner.set_read_only(newest.modes.read_only == Some(true));
         self.settings_before.clone_from(&newest.settings_before);

@@ -7,7 +7,7 @@ use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
-use freshet_engine::txn::{Change, Direction, IntegerLookup, Locked, Lookup, Session, Stop, TableCursor};
+use freshet_engine::txn::{Change, Direction, Insertion, IntegerLookup, Locked, Lookup, Session, Stop, TableCursor};
 use std::sync::Arc;
 
 /// The tables as one schema has them, and what their searches need.
@@ -16,6 +16,7 @@ pub struct Tables {
     pub tables: Vec<Arc<Table>>,
     /// By table and index; none where an index is not unique.
     lookups: Vec<Vec<Option<Lookups>>>,
+    insertions: Vec<Insertion>,
 }
 
 /// What of a row is looked at.
@@ -24,10 +25,11 @@ struct Lookups {
     key: Lookup,
     counter: Lookup,
     row: Lookup,
-    /// Of the counter, if no index has it.
-    change: Option<Change>,
     /// The counter by itself, where key and counter are whole words.
     integer: Option<IntegerLookup>,
+    /// Of the counter, if no index has it.
+    change: Option<Change>,
+    deletion: Option<Change>,
 }
 
 impl Tables {
@@ -43,14 +45,29 @@ impl Tables {
                     key: Lookup::new(table, index, []),
                     counter: Lookup::new(table, index, [shape.counter as u16]),
                     row: Lookup::new(table, index, 0..shape.columns.len() as u16),
-                    change: Change::new(table, index, &[], &[shape.counter as u16]),
                     integer: IntegerLookup::new(table, index, shape.counter as u16),
+                    change: Change::new(table, index, &[], &[shape.counter as u16]),
+                    deletion: Change::deletion(table, index),
                 })
             };
             table.indexes.iter().map(of_index).collect()
         };
         let lookups = tables.iter().zip(shapes).map(of_table).collect();
-        Ok(Tables { shapes: shapes.to_vec(), tables, lookups })
+        let insertions = tables.iter().map(Insertion::new).collect();
+        Ok(Tables { shapes: shapes.to_vec(), tables, lookups, insertions })
+    }
+
+    /// Whether the operation needs no snapshot: it inserts, or a unique key names the row that it changes.
+    pub fn is_at_newest(&self, op: &Op<'_>) -> bool {
+        match *op {
+            Op::Insert { .. } | Op::InsertRow { .. } => true,
+            Op::Update { table, index, .. } | Op::Delete { table, index, .. } => {
+                let table = &self.tables[table];
+                let index = &table.indexes[index];
+                index.def.unique && index.has_fixed_key(table)
+            }
+            _ => false,
+        }
     }
 
     /// How a row's counter is read by a key of this index, if that is all that is asked of it.
@@ -74,7 +91,16 @@ pub struct Scratch {
 
 pub fn fill(table: &Table, shape: &TableShape, row: &mut Row, cells: &[i64], text: &mut String) {
     row.reset(&table.layout);
+    fill_nulls(table, shape, row, cells, text);
+}
+
+/// The same of a row that is all null.
+fn fill_nulls(table: &Table, shape: &TableShape, row: &mut Row, cells: &[i64], text: &mut String) {
     for (i, (&cell, column)) in cells.iter().zip(&shape.columns).enumerate() {
+        if let Some(at) = table.layout.integer_word(i as u16) {
+            row.set_integer(at, cell);
+            continue;
+        }
         match column.ty {
             Ty::Bool => row.set(&table.layout, i, &Value::Bool(cell != 0)),
             Ty::Char(_) => {
@@ -96,18 +122,33 @@ pub fn int(value: Value<'_>) -> i64 {
 
 impl Tables {
     /// A statement that is a transaction of its own, in one go where that is possible.
-    pub fn once(&self, session: &mut Session, op: &Op<'_>) -> Option<(Answer, Cts)> {
-        let Op::Update { table, index, key, column, add } = *op else { return None };
-        let change = self.lookups[table][index].as_ref()?.change.as_ref()?;
-        if column != self.shapes[table].counter {
-            return None;
-        }
-        let layout = &self.tables[table].layout;
-        let done = session.change_once(change, key, |old, new| {
-            let sum = int(old.get(layout, column)).wrapping_add(add);
-            new.set(layout, column, &Value::Int(sum));
-            true
-        });
+    pub fn once(&self, session: &mut Session, op: &Op<'_>, scratch: &mut Scratch) -> Option<(Answer, Cts)> {
+        let done = match *op {
+            Op::Update { table, index, key, column, add } => {
+                let change = self.lookups[table][index].as_ref()?.change.as_ref()?;
+                if column != self.shapes[table].counter {
+                    return None;
+                }
+                let layout = &self.tables[table].layout;
+                session.change_once(change, key, |old, new| {
+                    let sum = int(old.get(layout, column)).wrapping_add(add);
+                    new.set(layout, column, &Value::Int(sum));
+                    true
+                })
+            }
+            Op::Delete { table, index, key } => {
+                session.delete_once(self.lookups[table][index].as_ref()?.deletion.as_ref()?, key)
+            }
+            Op::Insert { table, cells } => {
+                let (shape, text) = (&self.shapes[table], &mut scratch.text);
+                let done = session.insert_once(&self.insertions[table], |row| {
+                    fill_nulls(&self.tables[table], shape, row, cells, text);
+                    true
+                });
+                done.map(|(_, committed)| committed)
+            }
+            _ => None,
+        };
         done.map(|committed| (Answer { rows: 1, sum: 0 }, committed.cts))
     }
 
@@ -157,6 +198,14 @@ impl Tables {
         work: impl FnOnce(&mut Session, &Arc<Table>, RowId, &mut Scratch) -> Result<(), Stop>,
     ) -> Result<Answer, Stop> {
         let (lookups, table) = (&self.lookups[table][index], &self.tables[table]);
+        if session.is_at_newest() {
+            let found = session.lock_by_key(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row)?;
+            let Some(id) = found else {
+                return Ok(Answer::default());
+            };
+            work(session, table, id, scratch)?;
+            return Ok(Answer { rows: 1, sum: 0 });
+        }
         let found = match lookups {
             Some(lookups) => session.look_up(&lookups.key, |_| Value::Int(key), &mut scratch.row),
             None => session.get(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row),

@@ -1,0 +1,202 @@
+//! COPY over the wire: both protocols, both ways, and every way to break it off.
+
+use crate::client::*;
+use crate::{address, connect};
+
+/// More than what is inserted row by row (`LOAD_BYTES_MIN`).
+const BULK_ROWS: usize = 60_000;
+
+fn started(client: &mut Client, columns: usize) {
+    assert_eq!(client.read(), Reply::CopyIn(false, columns));
+}
+
+fn bulk_row(id: usize) -> String {
+    format!("{id}\tsome text that makes the row longer {id}\n")
+}
+
+/// The rows in messages that end anywhere.
+fn send_rows(client: &mut Client, rows: &str) {
+    for piece in rows.as_bytes().chunks(50_021) {
+        client.send(&copy_data(piece));
+    }
+}
+
+#[test]
+fn rows_come_in_pieces_of_any_size() {
+    let mut client = connect();
+    client.query("create table copy_pieces(id int primary key, b text)");
+    client.send(&query("copy copy_pieces from stdin"));
+    started(&mut client, 2);
+    for piece in ["1\to", "ne\n2\t", "\\N", "\n", "", "3\tthree"] {
+        client.send(&copy_data(piece.as_bytes()));
+    }
+    client.send(&copy_done());
+    assert_eq!(client.until_ready(), [Reply::Complete("COPY 3".into()), Reply::Ready('I')]);
+    assert_eq!(client.value("select b from copy_pieces where id = 3"), "three");
+    assert_eq!(client.value("select count(b) from copy_pieces"), "2");
+}
+
+#[test]
+fn rows_go_out() {
+    let mut client = connect();
+    client.query("create table copy_out(id int primary key, b text)");
+    client.query("insert into copy_out values (1, 'one'), (2, null)");
+    let data = |text: &str| Reply::CopyData(text.as_bytes().to_vec());
+    let end = [Reply::CopyDone, Reply::Complete("COPY 2".into()), Reply::Ready('I')];
+    let expected = [vec![Reply::CopyOut(false, 2), data("1\tone\n"), data("2\t\\N\n")], end.to_vec()].concat();
+    assert_eq!(client.query("copy copy_out to stdout"), expected);
+    assert_eq!(client.query("copy (select id, b from copy_out order by id) to stdout"), expected);
+    let binary = client.query("copy copy_out to stdout binary");
+    assert_eq!(binary[0], Reply::CopyOut(true, 2));
+    assert!(matches!(&binary[1], Reply::CopyData(bytes) if bytes.starts_with(b"PGCOPY\n\xff\r\n\0")));
+}
+
+/// As libpq does: the Sync behind Execute comes before the first row, another behind the last.
+#[test]
+fn the_extended_protocol_copies() {
+    let mut client = connect();
+    client.query("create table copy_extended(id int primary key)");
+    client.send(&[parse("", "copy copy_extended from stdin", &[]), bind("", "", &[])].concat());
+    client.send(&[describe_portal(""), execute("", 0), sync()].concat());
+    for expected in [Reply::ParseComplete, Reply::BindComplete, Reply::NoData, Reply::CopyIn(false, 1)] {
+        assert_eq!(client.read(), expected);
+    }
+    client.send(&[copy_data(b"1\n2\n"), copy_done(), sync()].concat());
+    assert_eq!(client.until_ready(), [Reply::Complete("COPY 2".into()), Reply::Ready('I')]);
+    client.send(&[run("copy copy_extended to stdout", &[]), sync()].concat());
+    assert_eq!(client.until_ready().len(), 8);
+    client.send(&[run("copy copy_extended from stdin", &[]), sync(), copy_data(b"x\n"), copy_done(), sync()].concat());
+    assert_eq!(sqlstate(&client.until_ready()), "22P02");
+    assert_eq!(client.value("select count(*) from copy_extended"), "2");
+}
+
+#[test]
+fn a_copy_that_is_broken_off_leaves_nothing() {
+    let mut client = connect();
+    client.query("create table copy_broken(id int primary key)");
+    let mut begin = |more: &[u8]| {
+        client.send(&[query("copy copy_broken from stdin"), copy_data(b"1\n2\n")].concat());
+        started(&mut client, 1);
+        client.send(more);
+        client.until_ready()
+    };
+    assert_eq!(sqlstate(&begin(&copy_fail("no more"))), "57014");
+    assert_eq!(sqlstate(&begin(&query("select 1"))), "08P01");
+    let error = begin(&[copy_data(b"3\n4\t5\n"), copy_done()].concat());
+    assert!(
+        matches!(&error[0], Reply::Error(_, state, message)
+        if state == "22P04" && message == "extra data after last expected column"),
+        "{error:?}"
+    );
+    assert_eq!(client.value("select count(*) from copy_broken"), "0");
+    // What comes behind the error is passed over.
+    client.send(&copy_data(b"9\n"));
+    assert_eq!(client.value("select count(*) from copy_broken"), "0");
+}
+
+#[test]
+fn a_copy_is_cancelled_while_it_waits_for_rows() {
+    let mut client = connect();
+    client.query("create table copy_cancelled(id int primary key)");
+    client.send(&query("copy copy_cancelled from stdin"));
+    started(&mut client, 1);
+    client.send(&copy_data(b"1\n"));
+    client.cancel();
+    assert_eq!(sqlstate(&client.until_ready()), "57014");
+    assert_eq!(client.value("select count(*) from copy_cancelled"), "0");
+}
+
+#[test]
+fn a_client_that_goes_away_leaves_nothing() {
+    let mut client = connect();
+    client.query("create table copy_gone(id int primary key)");
+    let mut gone = Client::connect(address());
+    gone.send(&query("copy copy_gone from stdin"));
+    started(&mut gone, 1);
+    gone.send(&copy_data(b"1\n2\n"));
+    drop(gone);
+    // The table is free again, and empty.
+    client.query("truncate copy_gone");
+    assert_eq!(client.value("select count(*) from copy_gone"), "0");
+}
+
+#[test]
+fn many_rows_are_loaded_whole_or_not_at_all() {
+    let mut client = connect();
+    client.query("create table copy_bulk(id int primary key, b text)");
+    let rows: String = (0..BULK_ROWS).map(bulk_row).collect();
+    let mut copy = |rows: &str| {
+        client.send(&query("copy copy_bulk from stdin"));
+        started(&mut client, 2);
+        send_rows(&mut client, rows);
+        client.send(&copy_done());
+        (client.until_ready(), client.value("select count(*) from copy_bulk"))
+    };
+    // A value that cannot be read: the first line of two is named.
+    let bad = |at: usize| rows.replacen(&bulk_row(at), "x\ty\n", 1);
+    let two = bad(40_000).replacen(&bulk_row(30_000), "z\ty\n", 1);
+    let (replies, count) = copy(&two);
+    assert!(matches!(&replies[0], Reply::Error(_, _, message) if message.ends_with("\"z\"")), "{replies:?}");
+    assert_eq!((sqlstate(&replies).as_str(), count.as_str()), ("22P02", "0"));
+    // A key twice.
+    let (replies, count) = copy(&(rows.clone() + &bulk_row(7)));
+    assert_eq!((sqlstate(&replies).as_str(), count.as_str()), ("23505", "0"));
+    let (replies, count) = copy(&rows);
+    assert_eq!(replies[0], Reply::Complete(format!("COPY {BULK_ROWS}")));
+    assert_eq!(count, BULK_ROWS.to_string());
+    // Not empty any more: rows are inserted.
+    let (replies, _) = copy(&rows);
+    assert_eq!(sqlstate(&replies), "23505");
+    assert_eq!(client.value("select count(*) from copy_bulk"), BULK_ROWS.to_string());
+}
+
+/// Its rows are seen by the transaction's next statement.
+#[test]
+fn a_large_copy_within_a_transaction_is_seen_there() {
+    let mut client = connect();
+    client.query("create table copy_inside(id int primary key, b text)");
+    client.query("begin");
+    client.send(&query("copy copy_inside from stdin"));
+    started(&mut client, 2);
+    let rows: String = (0..BULK_ROWS).map(bulk_row).collect();
+    send_rows(&mut client, &rows);
+    client.send(&copy_done());
+    assert_eq!(client.until_ready(), [Reply::Complete(format!("COPY {BULK_ROWS}")), Reply::Ready('T')]);
+    assert_eq!(client.value("select count(*) from copy_inside"), BULK_ROWS.to_string());
+    client.query("rollback");
+    assert_eq!(client.value("select count(*) from copy_inside"), "0");
+}
+
+#[test]
+fn errors_are_left_out_and_counted() {
+    let mut client = connect();
+    client.query("create table copy_ignored(id int primary key, n smallint)");
+    client.send(&query("copy copy_ignored from stdin (on_error ignore)"));
+    started(&mut client, 2);
+    client.send(&[copy_data(b"1\t1\nx\t1\n2\t99999\n3\t3\n"), copy_done()].concat());
+    let replies = client.until_ready();
+    let Reply::Notice(state, notice) = &replies[0] else {
+        panic!("no notice: {replies:?}");
+    };
+    assert_eq!(state, "00000");
+    assert_eq!(
+        notice,
+        "2 rows were skipped due to data type incompatibility: line 2, column id: invalid input syntax for type integer: \"x\"; \
+         line 3, column n: value \"99999\" is out of range for type smallint"
+    );
+    assert_eq!(replies[1], Reply::Complete("COPY 2".into()));
+}
+
+/// A table's export is sent in pieces, however slowly it is read.
+#[test]
+fn a_large_table_goes_out() {
+    let mut client = connect();
+    client.query("create table copy_large(id int primary key, b text)");
+    client.query(
+        "insert into copy_large select g, 'some text that makes the row longer' from generate_series(1, 30000) g",
+    );
+    let replies = client.query("copy copy_large to stdout");
+    let rows = replies.iter().filter(|r| matches!(r, Reply::CopyData(_))).count();
+    assert_eq!(rows, 30_000);
+    assert!(replies.contains(&Reply::Complete("COPY 30000".into())));
+}

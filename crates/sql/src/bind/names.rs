@@ -1,0 +1,162 @@
+//! Which relation does a name mean? With its schema, or along the search path.
+
+use super::scope::fold;
+use super::{Bind, Binder};
+use crate::error::SqlError;
+use crate::parse::span_position;
+use freshet_engine::catalog::{Index, NamespaceId, Schema, Sequence, Table, View};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Spanned};
+use std::sync::Arc;
+
+/// A relation's name, as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RelationName {
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl std::fmt::Display for RelationName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl RelationName {
+    pub fn of(name: &ObjectName) -> Result<RelationName, SqlError> {
+        let mut parts = Vec::with_capacity(name.0.len());
+        for part in &name.0 {
+            match part {
+                ObjectNamePart::Identifier(ident) => parts.push(fold(ident)),
+                ObjectNamePart::Function(_) => {
+                    return Err(SqlError::new("42601", format!("invalid name {name}")));
+                }
+            }
+        }
+        let last = parts.pop().unwrap_or_default();
+        match parts.len() {
+            0 => Ok(RelationName { namespace: None, name: last }),
+            1 => Ok(RelationName { namespace: parts.pop(), name: last }),
+            _ => Err(SqlError::new("0A000", format!("cross-database references are not implemented: {name}"))),
+        }
+    }
+
+    /// The name in a text, as `regclass` reads it.
+    pub fn of_text(text: &str) -> Result<RelationName, SqlError> {
+        let invalid = || SqlError::new("42602", format!("invalid name syntax: \"{text}\""));
+        let ast = crate::parse::parse_expression(text).map_err(|_| invalid())?;
+        let parts: Vec<Ident> = match ast {
+            sqlparser::ast::Expr::Identifier(ident) => vec![ident],
+            sqlparser::ast::Expr::CompoundIdentifier(parts) => parts,
+            _ => return Err(invalid()),
+        };
+        RelationName::of(&ObjectName(parts.into_iter().map(ObjectNamePart::Identifier).collect()))
+    }
+
+    fn namespace_in(&self, schema: &Schema) -> Result<Option<NamespaceId>, SqlError> {
+        match &self.namespace {
+            None => Ok(None),
+            Some(name) => schema.namespace(name).map(|n| Some(n.id)).ok_or_else(|| self.undefined()),
+        }
+    }
+
+    /// 42P01.
+    pub fn undefined(&self) -> SqlError {
+        SqlError::new("42P01", format!("relation \"{self}\" does not exist"))
+    }
+
+    pub fn table<'s>(&self, schema: &'s Schema) -> Option<&'s Arc<Table>> {
+        match self.namespace_in(schema).ok()? {
+            Some(namespace) => schema.table_in(namespace, &self.name),
+            None => schema.table(&self.name),
+        }
+    }
+
+    pub fn view<'s>(&self, schema: &'s Schema) -> Option<&'s Arc<View>> {
+        match self.namespace_in(schema).ok()? {
+            Some(namespace) => schema.view_in(namespace, &self.name),
+            None => schema.view(&self.name),
+        }
+    }
+
+    pub fn sequence<'s>(&self, schema: &'s Schema) -> Option<&'s Arc<Sequence>> {
+        match self.namespace_in(schema).ok()? {
+            Some(namespace) => schema.sequence_in(namespace, &self.name),
+            None => schema.sequence(&self.name),
+        }
+    }
+
+    pub fn index<'s>(&self, schema: &'s Schema) -> Option<(&'s Arc<Table>, &'s Arc<Index>)> {
+        match self.namespace_in(schema).ok()? {
+            Some(namespace) => schema.index_in(namespace, &self.name),
+            None => schema.index(&self.name),
+        }
+    }
+
+    /// Where a new relation of this name goes.
+    pub fn home(&self, schema: &Schema) -> Result<NamespaceId, SqlError> {
+        let id = match &self.namespace {
+            Some(name) => {
+                let found = schema.namespace(name).map(|n| n.id);
+                found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?
+            }
+            None => {
+                let first =
+                    schema.path().iter().copied().find(|id| *id != NamespaceId::CATALOG && !is_temporary(schema, *id));
+                first.ok_or_else(|| SqlError::new("3F000", "no schema has been selected to create in"))?
+            }
+        };
+        if id == NamespaceId::CATALOG {
+            let message = format!("permission denied to create \"{self}\"");
+            return Err(
+                SqlError::new("42501", message).with_detail("System catalog modifications are currently disallowed.")
+            );
+        }
+        Ok(id)
+    }
+}
+
+/// Schemas of temporary tables are named so.
+pub const TEMPORARY: &str = "pg_temp_";
+
+pub fn is_temporary(schema: &Schema, id: NamespaceId) -> bool {
+    schema.namespace_by_id(id).is_some_and(|n| n.name.starts_with(TEMPORARY))
+}
+
+/// The name of a schema, for messages.
+pub fn namespace_name(schema: &Schema, id: NamespaceId) -> String {
+    schema.namespace_by_id(id).map_or_else(|| "public".to_owned(), |n| n.name.clone())
+}
+
+/// A name as SQL text: quoted where it has to be.
+pub fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let is_word = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok();
+    if is_plain && !is_word { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// `schema.name` as SQL text.
+pub fn qualified(schema: &Schema, namespace: NamespaceId, name: &str) -> String {
+    format!("{}.{}", quoted(&namespace_name(schema, namespace)), quoted(name))
+}
+
+impl Binder<'_> {
+    /// A table that is named where a table must stand.
+    pub fn relation(&self, name: &ObjectName) -> Bind<Arc<Table>> {
+        let position = span_position(self.sql, name.span());
+        let wanted = RelationName::of(name)?;
+        if let Some(table) = wanted.table(self.schema) {
+            return Ok(table.clone());
+        }
+        let is_other = wanted.view(self.schema).is_some()
+            || wanted.sequence(self.schema).is_some()
+            || wanted.index(self.schema).is_some();
+        if !is_other {
+            return Err(wanted.undefined().at(position).into());
+        }
+        Err(SqlError::new("42809", format!("\"{}\" is not a table", wanted.name)).at(position).into())
+    }
+}

@@ -1,0 +1,107 @@
+//! Which sequence do nextval and its like name? One that is known when the statement is planned.
+
+use super::expr::Bound;
+use super::names::{RelationName, quoted};
+use super::scope::Scope;
+use super::{Bind, Binder};
+use crate::error::SqlError;
+use crate::expr::{Expr, SequenceCall, SequenceRef};
+use crate::parse::span_position;
+use crate::value::cast::CastContext;
+use freshet_engine::catalog::Sequence;
+use freshet_engine::schema::Type;
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, Spanned};
+use std::sync::Arc;
+
+impl Binder<'_> {
+    /// nextval, currval, setval, lastval, pg_get_serial_sequence; `None`: another function.
+    pub(super) fn sequence_call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Option<Bound>> {
+        let call = match (name, args.len()) {
+            ("nextval", 1) => SequenceCall::Next,
+            ("currval", 1) => SequenceCall::Current,
+            ("setval", 2 | 3) => SequenceCall::Set,
+            ("lastval", 0) => {
+                self.uses_sequences = true;
+                return Ok(Some(Bound::new(Expr::LastValue, Type::Int8)));
+            }
+            ("pg_get_serial_sequence", 2) => {
+                let text = self.serial_sequence(args[0], args[1])?;
+                let text =
+                    text.map_or(Expr::NULL, |text| Expr::Const(crate::value::Datum::Bytes(text.into_bytes().into())));
+                return Ok(Some(Bound::new(text, Type::Text)));
+            }
+            _ => return Ok(None),
+        };
+        self.uses_sequences = true;
+        let sequence = SequenceRef(self.sequence_named(args[0])?);
+        let mut rest = Vec::new();
+        for (arg, ty) in args[1..].iter().zip([Type::Int8, Type::Bool]) {
+            let bound = self.bind(arg, scope)?;
+            rest.push(self.coerce(bound, ty, CastContext::Implicit)?);
+        }
+        Ok(Some(Bound::new(Expr::Sequence { call, sequence, args: rest }, Type::Int8)))
+    }
+
+    fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Arc<Sequence>> {
+        let position = span_position(self.sql, arg.span());
+        let Some(text) = self.name_text(arg)? else {
+            return Err(SqlError::unsupported("a sequence that is not named by a literal").at(position).into());
+        };
+        let name = RelationName::of_text(&text).map_err(|e| e.at(position))?;
+        match name.sequence(self.schema) {
+            Some(sequence) => Ok(sequence.clone()),
+            None if name.table(self.schema).is_some() || name.view(self.schema).is_some() => {
+                Err(SqlError::new("42809", format!("\"{name}\" is not a sequence")).at(position).into())
+            }
+            None => Err(name.undefined().at(position).into()),
+        }
+    }
+
+    /// The text of a literal, also as `::regclass`, or what pg_get_serial_sequence gives.
+    fn name_text(&mut self, arg: &ast::Expr) -> Bind<Option<String>> {
+        Ok(match arg {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(text.clone()),
+                _ => None,
+            },
+            ast::Expr::Nested(inner) => self.name_text(inner)?,
+            ast::Expr::Cast { expr, data_type, .. } => {
+                let to = data_type.to_string().to_lowercase();
+                let is_name = matches!(to.trim_start_matches("pg_catalog."), "regclass" | "text" | "varchar");
+                if is_name { self.name_text(expr)? } else { None }
+            }
+            ast::Expr::Function(function) => {
+                let name = function.name.to_string().to_lowercase();
+                if name.trim_start_matches("pg_catalog.") != "pg_get_serial_sequence" {
+                    return Ok(None);
+                }
+                let FunctionArguments::List(list) = &function.args else { return Ok(None) };
+                match list.args.as_slice() {
+                    [
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(table)),
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(column)),
+                    ] => self.serial_sequence(table, column)?,
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+    }
+
+    fn serial_sequence(&mut self, table: &ast::Expr, column: &ast::Expr) -> Bind<Option<String>> {
+        let (Some(table), Some(column)) = (self.name_text(table)?, self.name_text(column)?) else {
+            return Err(SqlError::unsupported("pg_get_serial_sequence of anything but literals").into());
+        };
+        let name = RelationName::of_text(&table)?;
+        let table = name.table(self.schema).ok_or_else(|| name.undefined())?;
+        let at = table.column(&column).ok_or_else(|| {
+            let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.def.name);
+            SqlError::new("42703", message)
+        })?;
+        let owned = self.schema.sequences().find(|s| s.def.owner == Some((table.id, at as u16)));
+        Ok(owned.map(|s| {
+            let namespace = super::names::namespace_name(self.schema, s.def.namespace);
+            format!("{}.{}", quoted(&namespace), quoted(&s.def.name))
+        }))
+    }
+}

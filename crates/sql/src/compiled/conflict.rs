@@ -1,0 +1,163 @@
+//! What does INSERT ... ON CONFLICT do with a row whose key is there?
+//!
+//! 1. Before a row is inserted its keys are looked for, in the newest versions. What is committed between that look and the insert is a unique
+//!    violation of the insert, for which the whole statement looks again; another's unfinished insert of the key is waited for.
+//! 2. DO UPDATE locks the row that is there, and looks at it as it is then, whatever the snapshot (READ COMMITTED); REPEATABLE READ fails with
+//!    40001 if that is newer.
+
+use super::change::{Insert, check_nulls, give, named, only_table, with_both};
+use super::query::holds;
+use super::rules::{self, Rules};
+use super::{Halt, Run};
+use crate::error::SqlError;
+use crate::expr::{Expr, evaluate};
+use crate::rows::RowSet;
+use crate::value::Datum;
+use freshet_engine::catalog::{Index, Table};
+use freshet_engine::ids::RowId;
+use freshet_engine::schema::Row;
+use freshet_engine::txn::{Isolation, Locked};
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub struct OnConflict {
+    /// Unique indexes whose keys are looked for.
+    pub arbiters: Vec<Arc<Index>>,
+    /// `None`: DO NOTHING.
+    pub update: Option<ConflictUpdate>,
+}
+
+/// DO UPDATE: source 0 is the row that is there, source 1 the one that was to be inserted.
+#[derive(Clone, Debug)]
+pub struct ConflictUpdate {
+    pub tables: Vec<Option<Arc<Table>>>,
+    pub sets: Vec<(u16, Expr)>,
+    pub condition: Vec<Expr>,
+    pub not_null: Vec<u16>,
+    /// Variable-length columns that the expressions look at, by source.
+    pub long_columns: [Vec<u16>; 2],
+    pub rules: Option<Arc<Rules>>,
+}
+
+/// Looks for rows in the way of the scratch's `changed` row. `None`: there is none, it is to be inserted; else whether a row was changed.
+pub fn resolve(
+    conflict: &OnConflict,
+    plan: &Insert,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<Option<bool>, Halt> {
+    run.scratch.make_room(2);
+    let table = only_table(&plan.tables);
+    run.engine.enter_table(table)?;
+    let mut found = Row::default();
+    for index in &conflict.arbiters {
+        let Some(id) = in_the_way(table, index, &mut found, run)? else { continue };
+        let Some(update) = &conflict.update else {
+            return leave(table, id, run).map(|()| Some(false));
+        };
+        return update_instead(update, plan, id, run, rows).map(Some);
+    }
+    Ok(None)
+}
+
+/// The row that has the changed row's key of this index.
+fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+    let mut key = Vec::with_capacity(index.def.columns.len());
+    for column in index.spec.columns() {
+        let column = usize::from(column.column);
+        let row = &mut run.scratch.changed;
+        run.engine.fetch_long(table, row, column);
+        key.push(Datum::from(row.get(&table.layout, column)));
+    }
+    if key.contains(&Datum::Null) {
+        return Ok(None);
+    }
+    let mut candidates = Vec::new();
+    run.engine.candidates(table, index, |i| Some(key[i].as_value()), &mut candidates);
+    for id in candidates {
+        if !run.engine.newest(table, id, found) {
+            continue;
+        }
+        let mut is_it = true;
+        for (column, wanted) in index.spec.columns().zip(&key) {
+            let column = usize::from(column.column);
+            run.engine.fetch_long(table, found, column);
+            let value = found.get(&table.layout, column);
+            let ty = table.layout.column_type(column);
+            is_it = is_it && !value.is_null() && ty.compare(&value, &wanted.as_value()).is_eq();
+        }
+        if is_it {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// DO NOTHING: where one snapshot is to tell the whole truth, the row in the way must be in it.
+fn leave(table: &Table, id: RowId, run: &mut Run<'_>) -> Result<(), Halt> {
+    let is_snapshot = run.engine.isolation() != Isolation::ReadCommitted;
+    if is_snapshot && !run.engine.read(table, id, &mut Row::default()) {
+        return Err(freshet_engine::txn::Error::Serialization.into());
+    }
+    Ok(())
+}
+
+fn update_instead(
+    update: &ConflictUpdate,
+    plan: &Insert,
+    id: RowId,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<bool, Halt> {
+    let table = only_table(&plan.tables);
+    if run.engine.written_by_statement(table, id) {
+        let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+        return Err(SqlError::new("21000", message)
+            .with_hint(
+                "Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
+            )
+            .into());
+    }
+    if run.engine.lock(table, id, &mut run.scratch.rows[0])? == Locked::Gone {
+        // Deleted meanwhile: look again.
+        return Err(Halt::Wait(freshet_engine::txn::WaitToken::ready()));
+    }
+    std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[1]);
+    for (source, columns) in update.long_columns.iter().enumerate() {
+        for &column in columns {
+            run.engine.fetch_long(table, &mut run.scratch.rows[source], usize::from(column));
+        }
+    }
+    if !holds(&update.condition, &run.frame(&update.tables))? {
+        return Ok(false);
+    }
+    let mut changed = std::mem::take(&mut run.scratch.changed);
+    changed.copy_from(&run.scratch.rows[0]);
+    let frame = run.frame(&update.tables);
+    let mut set = || -> Result<(), SqlError> {
+        for (column, expr) in &update.sets {
+            let scalar = evaluate(expr, &frame)?;
+            changed.set(&table.layout, usize::from(*column), &scalar.value());
+        }
+        Ok(())
+    };
+    let set = set();
+    run.scratch.changed = changed;
+    set?;
+    match &update.rules {
+        Some(rules) => super::change::before_write(rules, run, |run| check_nulls(table, &update.not_null, run))?,
+        None => check_nulls(table, &update.not_null, run)?,
+    }
+    let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
+    if let Err(stop) = run.engine.update(table, id, old, new) {
+        return Err(named(stop, table, run));
+    }
+    if let Some(rules) = &update.rules {
+        with_both(run, |old, new, run| rules::updated(rules, id, old, new, run))?;
+    }
+    if let Some(returning) = &plan.returning {
+        std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
+        give(returning, &plan.tables, run, rows)?;
+    }
+    Ok(true)
+}

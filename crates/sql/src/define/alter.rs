@@ -1,0 +1,936 @@
+//! What does ALTER TABLE change?
+//!
+//! | action | rows |
+//! |---|---|
+//! | DROP COLUMN, RENAME, defaults, constraints NOT VALID, longer varchar | stay as they are |
+//! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY, VALIDATE | are looked at |
+//! | ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
+
+use super::constraint::{NewConstraint, check_generated};
+use super::create::{NewTable, primary_key, unique};
+use super::{Definer, Done};
+use crate::bind::names::{RelationName, quoted};
+use crate::bind::scope::{Scope, fold};
+use crate::bind::types::type_of;
+use crate::bind::{Binder, Refusal};
+use crate::error::SqlError;
+use crate::expr::{Expr, Frame, evaluate};
+use crate::parse::{AlterAction, AlterKind, SequenceClauses};
+use crate::value::cast::{self, CastContext};
+use crate::value::pgtype::name as type_name;
+use freshet_engine::catalog::{
+    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, Table, TableDef, TableId, ViewDef,
+};
+use freshet_engine::schema::{Layout, Row, Type};
+use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
+use std::sync::Arc;
+
+impl Definer<'_> {
+    pub(super) fn alter(
+        &mut self,
+        kind: AlterKind,
+        name: &ObjectName,
+        if_exists: bool,
+        actions: &[AlterAction],
+    ) -> Done<()> {
+        let written = RelationName::of(name)?;
+        let schema = self.schema();
+        let found = written.table(&schema).is_some()
+            || written.view(&schema).is_some()
+            || written.sequence(&schema).is_some()
+            || written.index(&schema).is_some();
+        if !found && if_exists {
+            self.notice("00000", format!("relation \"{written}\" does not exist, skipping"));
+            return Ok(());
+        }
+        match kind {
+            AlterKind::Table if written.table(&schema).is_some() => {
+                let id = self.table(name)?.id;
+                actions.iter().try_for_each(|action| self.alter_table(id, action))
+            }
+            // ALTER TABLE renames whatever is there.
+            AlterKind::Table | AlterKind::View if written.view(&schema).is_some() => {
+                let id = written.view(&schema).expect("just looked up").id;
+                actions.iter().try_for_each(|action| self.alter_view(id, action))
+            }
+            AlterKind::Table | AlterKind::Sequence if written.sequence(&schema).is_some() => {
+                let id = written.sequence(&schema).expect("just looked up").id;
+                actions.iter().try_for_each(|action| self.move_sequence(id, action))
+            }
+            AlterKind::Table | AlterKind::Index if written.index(&schema).is_some() => {
+                let id = written.index(&schema).expect("just looked up").1.id;
+                actions.iter().try_for_each(|action| self.alter_index(id, action))
+            }
+            _ if found => {
+                let what = kind.name().to_lowercase();
+                Err(SqlError::new("42809", format!("\"{}\" is not a {what}", written.name)).into())
+            }
+            _ => Err(written.undefined().into()),
+        }
+    }
+
+    fn current(&self, id: TableId) -> Arc<Table> {
+        self.engine.schema().table_by_id(id).cloned().expect("the table is this transaction's")
+    }
+
+    fn column(&self, table: &Table, name: &Ident) -> Done<usize> {
+        let name = fold(name);
+        let found = table.column(&name).filter(|&at| table.def.columns[at].is_visible());
+        Ok(found.ok_or_else(|| {
+            SqlError::new("42703", format!("column \"{name}\" of relation \"{}\" does not exist", table.def.name))
+        })?)
+    }
+
+    fn alter_table(&mut self, id: TableId, action: &AlterAction) -> Done<()> {
+        let table = self.current(id);
+        self.nothing_awaited(&table, "ALTER TABLE")?;
+        match action {
+            AlterAction::AddColumn { def, if_not_exists } => self.add_table_column(&table, def, *if_not_exists),
+            AlterAction::DropColumn { name, if_exists, cascade } => {
+                self.drop_column(&table, name, *if_exists, *cascade)
+            }
+            AlterAction::AddConstraint { constraint, not_valid } => self.add_constraint(&table, constraint, *not_valid),
+            AlterAction::AddUsingIndex { name, primary, index } => {
+                self.add_using_index(&table, name.as_ref(), *primary, index)
+            }
+            AlterAction::DropConstraint { name, if_exists, cascade } => {
+                self.drop_constraint(&table, name, *if_exists, *cascade)
+            }
+            AlterAction::ValidateConstraint(name) => self.validate_constraint(&table, name),
+            AlterAction::AlterConstraint { name, deferrable, deferred } => {
+                let name = fold(name);
+                let known = table.def.constraints.iter().any(|c| c.name == name);
+                if !known {
+                    return Err(no_constraint(&name, &table).into());
+                }
+                self.change_def(id, |def| {
+                    for constraint in def.constraints.iter_mut().filter(|c| c.name == name) {
+                        if let ConstraintKind::Foreign(key) = &mut constraint.kind {
+                            (key.deferrable, key.deferred) = (*deferrable, *deferred);
+                        }
+                    }
+                })
+            }
+            AlterAction::RenameColumn { old, new } => self.rename_column(&table, old, new),
+            AlterAction::RenameConstraint { old, new } => self.rename_constraint(&table, old, new),
+            AlterAction::Rename(new) => {
+                let new = fold(new);
+                self.check_free(table.def.namespace, &new)?;
+                self.change_views(id.0, None)?;
+                self.change_def(id, |def| def.name = new)
+            }
+            AlterAction::SetSchema(name) => self.set_schema(&table, name),
+            AlterAction::SetDefault(column, expr) => {
+                let at = self.column(&table, column)?;
+                let def = &table.def.columns[at];
+                self.check_plain(&table, at)?;
+                let text = self.default_text(expr, def.ty)?;
+                self.change_def(id, |def| def.columns[at].default = text)
+            }
+            AlterAction::DropDefault(column) => {
+                let at = self.column(&table, column)?;
+                self.check_plain(&table, at)?;
+                self.change_def(id, |def| def.columns[at].default = None)
+            }
+            AlterAction::SetNotNull(column) => {
+                let at = self.column(&table, column)?;
+                self.check_not_null(id, at)?;
+                self.change_def(id, |def| def.columns[at].not_null = true)
+            }
+            AlterAction::DropNotNull(column) => self.drop_not_null(&table, column),
+            AlterAction::SetType { column, ty, using } => self.set_type(&table, column, ty, using.as_ref()),
+            AlterAction::AddIdentity { column, always, clauses } => self.add_identity(&table, column, *always, clauses),
+            AlterAction::SetIdentity { column, always, clauses } => self.set_identity(&table, column, *always, clauses),
+            AlterAction::DropIdentity { column, if_exists } => self.drop_identity(&table, column, *if_exists),
+            AlterAction::DropExpression { column, if_exists } => {
+                let at = self.column(&table, column)?;
+                if table.def.columns[at].role != ColumnRole::Generated {
+                    let message = format!(
+                        "column \"{}\" of relation \"{}\" is not a stored generated column",
+                        table.def.columns[at].name, table.def.name
+                    );
+                    if *if_exists {
+                        self.notice("00000", format!("{message}, skipping"));
+                        return Ok(());
+                    }
+                    return Err(SqlError::new("55000", message).into());
+                }
+                self.change_def(id, |def| {
+                    (def.columns[at].role, def.columns[at].default) = (ColumnRole::Plain, None);
+                })
+            }
+            AlterAction::Nothing(what) => {
+                if *what != "OWNER TO" {
+                    self.notice("00000", format!("{what} changes nothing here"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_free(&self, namespace: freshet_engine::catalog::NamespaceId, name: &str) -> Done<()> {
+        match self.engine.schema().has_relation_in(namespace, name) {
+            true => Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// A column whose default may be changed.
+    fn check_plain(&self, table: &Table, at: usize) -> Done<()> {
+        let def = &table.def.columns[at];
+        let (name, relation) = (&def.name, &table.def.name);
+        match def.role {
+            ColumnRole::IdentityAlways | ColumnRole::IdentityByDefault => {
+                let message = format!("column \"{name}\" of relation \"{relation}\" is an identity column");
+                Err(SqlError::new("42601", message).into())
+            }
+            ColumnRole::Generated => {
+                let message = format!("column \"{name}\" of relation \"{relation}\" is a generated column");
+                Err(SqlError::new("42601", message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // ---- columns
+
+    fn add_table_column(&mut self, table: &Arc<Table>, column: &ast::ColumnDef, if_not_exists: bool) -> Done<()> {
+        let name = fold(&column.name);
+        if table.column(&name).is_some_and(|at| table.def.columns[at].is_visible()) {
+            let message = format!("column \"{name}\" of relation \"{}\" already exists", table.def.name);
+            if if_not_exists {
+                self.notice("42701", format!("{message}, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new("42701", message).into());
+        }
+        let mut new = NewTable {
+            def: table.def.clone(),
+            indexes: Vec::new(),
+            sequences: Vec::new(),
+            constraints: Vec::new(),
+            keys: Vec::new(),
+        };
+        self.add_column(column, &mut new)?;
+        check_generated(&new.def, &self.schema())?;
+        let at = table.def.columns.len() as u16;
+        let mut made = Vec::new();
+        for sequence in std::mem::take(&mut new.sequences) {
+            let id = self.engine.create_sequence(sequence.def.clone(), sequence.start())?;
+            made.push((id, sequence.def));
+        }
+        let keys = std::mem::take(&mut new.keys);
+        // The key's own check comes with its index.
+        self.rewrite(table, new.def)?;
+        for (id, mut def) in made {
+            def.owner = Some((table.id, at));
+            self.engine.redefine_sequence(id, def, None)?;
+        }
+        if self.current(table.id).def.columns[usize::from(at)].not_null {
+            self.check_not_null(table.id, usize::from(at))?;
+        }
+        for key in keys {
+            self.add_key(table.id, &key)?;
+        }
+        for constraint in new.constraints {
+            self.add_bound(table.id, constraint, false)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the table a definition with other columns at its end, or other types; every row is written anew.
+    pub(super) fn rewrite(&mut self, table: &Arc<Table>, def: TableDef) -> Done<()> {
+        self.rewrite_with(table, def, None)
+    }
+
+    fn rewrite_with(&mut self, table: &Arc<Table>, def: TableDef, converted: Option<(usize, Expr)>) -> Done<()> {
+        let schema = self.schema();
+        let mut defaults = Vec::new();
+        for (at, column) in def.columns.iter().enumerate().skip(table.def.columns.len()) {
+            if let (false, Some(text)) = (column.is_computed(), &column.default) {
+                defaults.push((at, crate::bind::rules::default_expr(text, column.ty, &schema)?));
+            }
+        }
+        let computed = self.computed(table, &def, &schema)?;
+        let old_tables = vec![Some(table.clone())];
+        let env = self.env;
+        let convert = &mut |engine: &mut freshet_engine::txn::Session,
+                            old: &Table,
+                            row: &mut Row,
+                            new: &Table,
+                            record: &mut Row|
+         -> Done<()> {
+            for at in 0..old.def.columns.len() {
+                engine.fetch_long(old, row, at);
+            }
+            let before = row.clone();
+            for at in 0..old.def.columns.len() {
+                if old.def.columns[at].role == ColumnRole::Dropped {
+                    continue;
+                }
+                match &converted {
+                    Some((column, expr)) if *column == at => {
+                        let frame = Frame {
+                            tables: &old_tables,
+                            rows: std::slice::from_ref(&before),
+                            cells: &[],
+                            parameters: &[],
+                            env,
+                        };
+                        let value = evaluate(expr, &frame)?.into_datum();
+                        record.set(&new.layout, at, &value.as_value());
+                    }
+                    _ => record.set(&new.layout, at, &before.get(&old.layout, at)),
+                }
+            }
+            for (at, expr) in &defaults {
+                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env };
+                let value = evaluate(expr, &frame)?.into_datum();
+                record.set(&new.layout, *at, &value.as_value());
+            }
+            for (at, expr) in &computed {
+                let cells = [(0..new.def.columns.len()).map(|at| record.get(&new.layout, at).into()).collect()];
+                let frame = Frame { tables: &[], rows: &[], cells: &cells, parameters: &[], env };
+                let value = evaluate(expr, &frame)?.into_datum();
+                record.set(&new.layout, *at, &value.as_value());
+            }
+            Ok(())
+        };
+        self.engine.rewrite_table(table.id, def, convert)
+    }
+
+    /// Computed columns of the new definition over its cells: those that are new, or follow from a column whose type changes.
+    fn computed(
+        &self,
+        table: &Table,
+        def: &TableDef,
+        schema: &Arc<freshet_engine::catalog::Schema>,
+    ) -> Done<Vec<(usize, Expr)>> {
+        let mut computed = Vec::new();
+        for role in [ColumnRole::Generated, ColumnRole::Hidden] {
+            for (at, column) in def.columns.iter().enumerate().filter(|(_, c)| c.role == role) {
+                let is_same = table.def.columns.iter().zip(&def.columns).all(|(a, b)| a.ty == b.ty);
+                if at < table.def.columns.len() && is_same {
+                    continue;
+                }
+                let text = column.default.as_deref().unwrap_or("NULL");
+                computed.push((at, super::create::bind_over(text, column.ty, def, schema)?.0));
+            }
+        }
+        Ok(computed)
+    }
+
+    fn drop_column(&mut self, table: &Arc<Table>, name: &Ident, if_exists: bool, cascade: bool) -> Done<()> {
+        let at = match self.column(table, name) {
+            Ok(at) => at,
+            Err(_) if if_exists => {
+                let message =
+                    format!("column \"{}\" of relation \"{}\" does not exist, skipping", fold(name), table.def.name);
+                self.notice("00000", message);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let column = at as u16;
+        let shown = table.def.columns[at].name.clone();
+        self.release_column(table, at, cascade)?;
+        let schema = self.schema();
+        let uses = |i: &IndexDef| {
+            let is_key = i.columns.iter().any(|c| c.column == column) || i.include.contains(&column);
+            let hidden = i.columns.iter().map(|c| &table.def.columns[usize::from(c.column)]);
+            let mut hidden = hidden.filter(|c| c.role == ColumnRole::Hidden).filter_map(|c| c.default.as_deref());
+            is_key
+                || hidden.any(|text| mentions(text, &table.def, at, &schema))
+                || i.predicate.as_deref().is_some_and(|p| mentions(p, &table.def, at, &schema))
+        };
+        for index in table.indexes.iter().filter(|i| uses(&i.def)) {
+            self.release_index(table, index.id, &format!("column {shown} of table {}", table.def.name), cascade)?;
+            self.engine.drop_index_by_id(index.id)?;
+        }
+        let owned: Vec<u32> =
+            schema.sequences().filter(|s| s.def.owner == Some((table.id, column))).map(|s| s.id).collect();
+        self.change_def(table.id, |def| {
+            def.constraints.retain(|c| match &c.kind {
+                ConstraintKind::Check { columns, .. } => !columns.contains(&column),
+                ConstraintKind::Foreign(key) => !key.columns.contains(&column),
+            });
+            let hidden: Vec<usize> = (0..def.columns.len())
+                .filter(|&i| def.columns[i].role == ColumnRole::Hidden)
+                .filter(|&i| mentions(def.columns[i].default.as_deref().unwrap_or_default(), &table.def, at, &schema))
+                .collect();
+            for i in hidden.into_iter().chain([at]) {
+                def.columns[i] = ColumnDef {
+                    name: format!("........pg.dropped.{}........", i + 1),
+                    ty: def.columns[i].ty,
+                    role: ColumnRole::Dropped,
+                    ..ColumnDef::default()
+                };
+            }
+        })?;
+        self.engine.set_comment(table.id.0, column + 1, None)?;
+        for sequence in owned {
+            self.engine.drop_sequence(sequence)?;
+        }
+        Ok(())
+    }
+
+    /// Views and generated columns that read the column: gone with it, or forbidding that.
+    fn release_column(&mut self, table: &Arc<Table>, at: usize, cascade: bool) -> Done<()> {
+        let schema = self.schema();
+        let name = table.def.columns[at].name.clone();
+        let mut lines = Vec::new();
+        let mut views: Vec<u32> = Vec::new();
+        for view in schema.readers(table.id.0).filter(|v| super::view::mentions(&v.def.query, &name)) {
+            lines.push(format!("view {} depends on column {name} of table {}", view.def.name, table.def.name));
+            views.push(view.id);
+        }
+        let generated: Vec<usize> = (0..table.def.columns.len())
+            .filter(|&i| i != at && table.def.columns[i].role == ColumnRole::Generated)
+            .filter(|&i| mentions(table.def.columns[i].default.as_deref().unwrap_or_default(), &table.def, at, &schema))
+            .collect();
+        for &i in &generated {
+            let other = &table.def.columns[i].name;
+            lines.push(format!("column {other} of table {0} depends on column {name} of table {0}", table.def.name));
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if !cascade {
+            let message =
+                format!("cannot drop column {name} of table {} because other objects depend on it", table.def.name);
+            return Err(SqlError::new("2BP01", message)
+                .with_detail(lines.join("\n"))
+                .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
+                .into());
+        }
+        for view in views {
+            if let Some(view) = self.engine.schema().view_by_id(view).cloned() {
+                let schema = self.schema();
+                let name = crate::bind::names::qualified(&schema, view.def.namespace, &view.def.name);
+                let name = RelationName::of_text(&name)?;
+                let ident = |text: &str| ast::ObjectNamePart::Identifier(Ident::with_quote('"', text));
+                let parts = name.namespace.iter().map(|n| ident(n)).chain([ident(&name.name)]);
+                self.drop(&ast::ObjectType::View, true, &[ObjectName(parts.collect())], true)?;
+            }
+        }
+        for i in generated {
+            let ident = Ident::with_quote('"', table.def.columns[i].name.clone());
+            let table = self.current(table.id);
+            self.drop_column(&table, &ident, true, true)?;
+        }
+        Ok(())
+    }
+
+    fn rename_column(&mut self, table: &Arc<Table>, old: &Ident, new: &Ident) -> Done<()> {
+        let at = self.column(table, old)?;
+        let new = fold(new);
+        if table.column(&new).is_some() {
+            let message = format!("column \"{new}\" of relation \"{}\" already exists", table.def.name);
+            return Err(SqlError::new("42701", message).into());
+        }
+        let old = table.def.columns[at].name.clone();
+        self.change_views(table.id.0, Some(&old))?;
+        let renamed = |text: &str| super::view::rename_column(text, &old, &new);
+        self.change_def(table.id, |def| {
+            def.columns[at].name = new.clone();
+            for column in def.columns.iter_mut().filter(|c| c.is_computed()) {
+                column.default = column.default.as_deref().map(renamed);
+            }
+            for constraint in &mut def.constraints {
+                if let ConstraintKind::Check { condition, .. } = &mut constraint.kind {
+                    *condition = renamed(condition);
+                }
+            }
+        })?;
+        let with_predicate: Vec<_> = table.indexes.iter().filter(|i| i.def.predicate.is_some()).cloned().collect();
+        for index in with_predicate {
+            let predicate = index.def.predicate.as_deref().map(renamed);
+            self.engine.redefine_index(index.id, IndexDef { predicate, ..index.def.clone() })?;
+        }
+        Ok(())
+    }
+
+    /// Views hold the text of what they read: a name that one uses cannot change under it.
+    fn change_views(&self, id: u32, column: Option<&str>) -> Done<()> {
+        let schema = self.engine.schema();
+        let uses = |view: &&Arc<freshet_engine::catalog::View>| {
+            column.is_none_or(|column| super::view::mentions(&view.def.query, column))
+        };
+        match schema.readers(id).find(uses) {
+            None => Ok(()),
+            Some(view) => Err(SqlError::unsupported(format!("a change of a name that view {} reads", view.def.name))
+                .with_hint("Drop the view, and create it again after the change.")
+                .into()),
+        }
+    }
+
+    fn drop_not_null(&mut self, table: &Arc<Table>, column: &Ident) -> Done<()> {
+        let at = self.column(table, column)?;
+        let def = &table.def.columns[at];
+        let primary = table.indexes.iter().filter(|i| i.def.primary);
+        if primary.flat_map(|i| &i.def.columns).any(|c| usize::from(c.column) == at) {
+            return Err(SqlError::new("42P16", format!("column \"{}\" is in a primary key", def.name)).into());
+        }
+        if def.is_identity() {
+            let message = format!("column \"{}\" of relation \"{}\" is an identity column", def.name, table.def.name);
+            return Err(SqlError::new("42601", message).into());
+        }
+        self.change_def(table.id, |def| def.columns[at].not_null = false)
+    }
+
+    fn set_type(
+        &mut self,
+        table: &Arc<Table>,
+        column: &Ident,
+        ty: &ast::DataType,
+        using: Option<&ast::Expr>,
+    ) -> Done<()> {
+        let at = self.column(table, column)?;
+        let ty = type_of(ty)?;
+        let before = table.def.columns[at].clone();
+        let name = &before.name;
+        if before.role == ColumnRole::Generated && using.is_some() {
+            return Err(SqlError::new("42601", "cannot specify USING when altering type of generated column").into());
+        }
+        let schema = self.schema();
+        if let Some(view) = schema.readers(table.id.0).find(|v| super::view::mentions(&v.def.query, name)) {
+            return Err(SqlError::new("0A000", "cannot alter type of a column used by a view or rule")
+                .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
+                .into());
+        }
+        let mut binder = Binder::new(self.sql, &schema, &[]);
+        let scope = Scope::of_table(table, None);
+        let conversion = match using {
+            Some(using) => {
+                let bound = binder.bind(using, &scope)?;
+                let from = bound.ty;
+                binder.coerce(bound, ty, CastContext::Assignment).map_err(|_| {
+                    let from = from.map_or("unknown", type_name);
+                    SqlError::new(
+                        "42804",
+                        format!(
+                            "result of USING clause for column \"{name}\" cannot be cast automatically to type {}",
+                            type_name(ty)
+                        ),
+                    )
+                    .with_hint(format!("You might need to add an explicit cast from {from}."))
+                })?
+            }
+            None => self.automatic(&before, at, ty)?,
+        };
+        let mut def = table.def.clone();
+        def.columns[at].ty = ty;
+        if let (false, Some(text)) = (before.is_computed() || before.is_identity(), &before.default) {
+            crate::bind::rules::default_expr(text, ty, &schema).map_err(|_| {
+                SqlError::new(
+                    "42804",
+                    format!("default for column \"{name}\" cannot be cast automatically to type {}", type_name(ty)),
+                )
+            })?;
+        }
+        check_generated(&def, &schema)?;
+        for constraint in &def.constraints {
+            if let ConstraintKind::Check { condition, columns } = &constraint.kind
+                && columns.contains(&(at as u16))
+            {
+                super::create::bind_over(condition, Type::Bool, &def, &schema)?;
+            }
+        }
+        let types = |def: &TableDef| def.columns.iter().map(|c| c.ty).collect::<Vec<_>>();
+        let layout = Layout::new(&types(&def)).map_err(|_| SqlError::new("54000", "the row is too wide"))?;
+        let stays = using.is_none() && is_trivial(before.ty, ty) && layout.is_same_record(&table.layout);
+        if stays {
+            return Ok(self.engine.redefine_table(table.id, def)?);
+        }
+        self.rewrite_with(table, def, Some((at, conversion)))?;
+        let keys: Vec<u32> = schema
+            .foreign_keys()
+            .filter(|(t, _, key)| t.id == table.id && key.columns.contains(&(at as u16)))
+            .map(|(_, c, _)| c.id)
+            .collect();
+        let checks = table
+            .def
+            .constraints
+            .iter()
+            .filter(|c| matches!(&c.kind, ConstraintKind::Check { columns, .. } if columns.contains(&(at as u16))));
+        let ids: Vec<u32> = checks.map(|c| c.id).chain(keys).collect();
+        if ids.is_empty() { Ok(()) } else { self.validate(table.id, &ids) }
+    }
+
+    /// The cast that needs no USING.
+    fn automatic(&self, column: &ColumnDef, at: usize, ty: Type) -> Done<Expr> {
+        let allowed = column.ty == ty
+            || matches!(cast::context(column.ty, ty), Some(CastContext::Implicit | CastContext::Assignment));
+        if !allowed {
+            let message = format!("column \"{}\" cannot be cast automatically to type {}", column.name, type_name(ty));
+            return Err(SqlError::new("42804", message)
+                .with_hint(format!("You might need to specify \"USING {}::{}\".", quoted(&column.name), type_name(ty)))
+                .into());
+        }
+        let expr = Box::new(Expr::Column { source: 0, column: at as u16 });
+        Ok(Expr::Cast { expr, from: column.ty, to: ty, explicit: false })
+    }
+
+    // ---- identity
+
+    fn add_identity(
+        &mut self,
+        table: &Arc<Table>,
+        column: &Ident,
+        always: bool,
+        clauses: &SequenceClauses,
+    ) -> Done<()> {
+        let at = self.column(table, column)?;
+        let def = &table.def.columns[at];
+        let (name, relation) = (&def.name, &table.def.name);
+        if !def.not_null {
+            let message = format!(
+                "column \"{name}\" of relation \"{relation}\" must be declared NOT NULL before identity can be added"
+            );
+            return Err(SqlError::new("55000", message).into());
+        }
+        if def.is_identity() {
+            let message = format!("column \"{name}\" of relation \"{relation}\" is already an identity column");
+            return Err(SqlError::new("55000", message).into());
+        }
+        if def.default.is_some() {
+            let message = format!("column \"{name}\" of relation \"{relation}\" already has a default value");
+            return Err(SqlError::new("55000", message).into());
+        }
+        let mut new = NewTable {
+            def: table.def.clone(),
+            indexes: Vec::new(),
+            sequences: Vec::new(),
+            constraints: Vec::new(),
+            keys: Vec::new(),
+        };
+        let text = self.new_sequence(&mut new, at as u16, def.ty, clauses)?;
+        let role = if always { ColumnRole::IdentityAlways } else { ColumnRole::IdentityByDefault };
+        for mut sequence in new.sequences {
+            sequence.def.owner = Some((table.id, at as u16));
+            let start = sequence.start();
+            self.engine.create_sequence(sequence.def, start)?;
+        }
+        self.change_def(table.id, |def| (def.columns[at].default, def.columns[at].role) = (Some(text), role))
+    }
+
+    fn identity(&self, table: &Table, at: usize) -> Done<u32> {
+        let owner = Some((table.id, at as u16));
+        let found = self.engine.schema().sequences().find(|s| s.def.owner == owner).map(|s| s.id);
+        match found.filter(|_| table.def.columns[at].is_identity()) {
+            Some(id) => Ok(id),
+            None => {
+                let name = &table.def.columns[at].name;
+                let message = format!("column \"{name}\" of relation \"{}\" is not an identity column", table.def.name);
+                Err(SqlError::new("55000", message).into())
+            }
+        }
+    }
+
+    fn set_identity(
+        &mut self,
+        table: &Arc<Table>,
+        column: &Ident,
+        always: Option<bool>,
+        clauses: &SequenceClauses,
+    ) -> Done<()> {
+        let at = self.column(table, column)?;
+        let sequence = self.identity(table, at)?;
+        self.change_sequence(sequence, clauses)?;
+        match always {
+            None => Ok(()),
+            Some(always) => {
+                let role = if always { ColumnRole::IdentityAlways } else { ColumnRole::IdentityByDefault };
+                self.change_def(table.id, |def| def.columns[at].role = role)
+            }
+        }
+    }
+
+    fn drop_identity(&mut self, table: &Arc<Table>, column: &Ident, if_exists: bool) -> Done<()> {
+        let at = self.column(table, column)?;
+        let sequence = match self.identity(table, at) {
+            Ok(sequence) => sequence,
+            Err(super::Halt::Error(error)) if if_exists => {
+                self.notice("00000", format!("{}, skipping", error.message));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.change_def(table.id, |def| (def.columns[at].default, def.columns[at].role) = (None, ColumnRole::Plain))?;
+        Ok(self.engine.drop_sequence(sequence)?)
+    }
+
+    // ---- constraints
+
+    fn add_constraint(&mut self, table: &Arc<Table>, constraint: &TableConstraint, not_valid: bool) -> Done<()> {
+        match constraint {
+            TableConstraint::PrimaryKey(key) => self.add_key(table.id, &primary_key(key, None, None)?),
+            TableConstraint::Unique(key) => self.add_key(table.id, &unique(key, None, None)?),
+            TableConstraint::Check(check) => self.add_bound(table.id, NewConstraint::check(check, None)?, not_valid),
+            TableConstraint::ForeignKey(key) => {
+                self.add_bound(table.id, NewConstraint::foreign(key, None, None)?, not_valid)
+            }
+            other => Err(SqlError::unsupported(format!("the constraint {other}")).into()),
+        }
+    }
+
+    fn add_key(&mut self, id: TableId, key: &super::create::Key) -> Done<()> {
+        let table = self.current(id);
+        if key.primary && table.indexes.iter().any(|i| i.def.primary) {
+            let message = format!("multiple primary keys for table \"{}\" are not allowed", table.def.name);
+            return Err(SqlError::new("42P16", message).into());
+        }
+        let mut def = table.def.clone();
+        let index = self.key_index(key, &mut def, &[], IndexKind::BTree)?;
+        if let Some(column) = def.columns.iter().zip(&table.def.columns).position(|(a, b)| a.not_null != b.not_null) {
+            self.check_not_null(id, column)?;
+            self.engine.redefine_table(id, def)?;
+        }
+        let table = self.current(id);
+        self.build_index(&table, index).map(drop)
+    }
+
+    fn add_using_index(&mut self, table: &Arc<Table>, name: Option<&Ident>, primary: bool, index: &Ident) -> Done<()> {
+        let wanted = fold(index);
+        let Some(index) = table.indexes.iter().find(|i| i.def.name == wanted) else {
+            return Err(SqlError::new("42704", format!("index \"{wanted}\" does not exist")).into());
+        };
+        if !index.def.unique || index.def.predicate.is_some() {
+            let message = format!("\"{wanted}\" is not a unique index");
+            return Err(SqlError::new("42809", message).into());
+        }
+        if index.def.constraint != 0 {
+            return Err(
+                SqlError::new("55000", format!("index \"{wanted}\" is already associated with a constraint")).into()
+            );
+        }
+        if primary {
+            if table.indexes.iter().any(|i| i.def.primary) {
+                let message = format!("multiple primary keys for table \"{}\" are not allowed", table.def.name);
+                return Err(SqlError::new("42P16", message).into());
+            }
+            for column in &index.def.columns {
+                self.check_not_null(table.id, usize::from(column.column))?;
+            }
+            let columns = index.def.columns.clone();
+            self.change_def(table.id, |def| {
+                columns.iter().for_each(|c| def.columns[usize::from(c.column)].not_null = true);
+            })?;
+        }
+        let name = name.map_or(wanted, fold);
+        let def = IndexDef { name, primary, constraint: IndexDef::CONSTRAINT, ..index.def.clone() };
+        Ok(self.engine.redefine_index(index.id, def)?)
+    }
+
+    fn add_bound(&mut self, id: TableId, constraint: NewConstraint, not_valid: bool) -> Done<()> {
+        let table = self.current(id);
+        let schema = self.schema();
+        let own: Vec<(IndexId, IndexDef)> = table.indexes.iter().map(|i| (i.id, i.def.clone())).collect();
+        let taken: Vec<String> = own.iter().filter(|(_, i)| i.constraint != 0).map(|(_, i)| i.name.clone()).collect();
+        let mut bound = self.bind_constraint(constraint, &table.def, id, &own, &taken, &schema)?;
+        bound.validated = !not_valid;
+        let name = bound.name.clone();
+        self.change_def(id, |def| def.constraints.push(bound))?;
+        if not_valid {
+            return Ok(());
+        }
+        let made = self.current(id).def.constraints.iter().find(|c| c.name == name).map(|c| c.id);
+        self.validate(id, &[made.expect("the constraint that was just added")])
+    }
+
+    fn drop_constraint(&mut self, table: &Arc<Table>, name: &Ident, if_exists: bool, cascade: bool) -> Done<()> {
+        let name = fold(name);
+        if let Some(index) = table.indexes.iter().find(|i| i.def.constraint != 0 && i.def.name == name) {
+            let what = format!("constraint {name} on table {}", table.def.name);
+            self.release_index(table, index.id, &what, cascade)?;
+            return Ok(self.engine.drop_index_by_id(index.id)?);
+        }
+        if table.def.constraints.iter().any(|c| c.name == name) {
+            return self.change_def(table.id, |def| def.constraints.retain(|c| c.name != name));
+        }
+        if if_exists {
+            let message = format!("constraint \"{name}\" of relation \"{}\" does not exist, skipping", table.def.name);
+            self.notice("00000", message);
+            return Ok(());
+        }
+        Err(no_constraint(&name, table).into())
+    }
+
+    fn validate_constraint(&mut self, table: &Arc<Table>, name: &Ident) -> Done<()> {
+        let name = fold(name);
+        let Some(constraint) = table.def.constraints.iter().find(|c| c.name == name) else {
+            return Err(no_constraint(&name, table).into());
+        };
+        if constraint.validated {
+            return Ok(());
+        }
+        let id = constraint.id;
+        self.validate(table.id, &[id])?;
+        self.change_def(table.id, |def| {
+            def.constraints.iter_mut().filter(|c| c.id == id).for_each(|c| c.validated = true);
+        })
+    }
+
+    fn rename_constraint(&mut self, table: &Arc<Table>, old: &Ident, new: &Ident) -> Done<()> {
+        let (old, new) = (fold(old), fold(new));
+        let known = |name: &str| {
+            table.def.constraints.iter().any(|c| c.name == name)
+                || table.indexes.iter().any(|i| i.def.constraint != 0 && i.def.name == name)
+        };
+        if !known(&old) {
+            let message = format!("constraint \"{old}\" for table \"{}\" does not exist", table.def.name);
+            return Err(SqlError::new("42704", message).into());
+        }
+        if known(&new) {
+            let message = format!("constraint \"{new}\" for relation \"{}\" already exists", table.def.name);
+            return Err(SqlError::new("42710", message).into());
+        }
+        if let Some(index) = table.indexes.iter().find(|i| i.def.constraint != 0 && i.def.name == old) {
+            self.check_free(table.def.namespace, &new)?;
+            return Ok(self.engine.redefine_index(index.id, IndexDef { name: new, ..index.def.clone() })?);
+        }
+        self.change_def(table.id, |def| {
+            def.constraints.iter_mut().filter(|c| c.name == old).for_each(|c| c.name.clone_from(&new));
+        })
+    }
+
+    // ---- other relations
+
+    fn set_schema(&mut self, table: &Arc<Table>, name: &Ident) -> Done<()> {
+        let name = fold(name);
+        let found = self.engine.schema().namespace(&name).map(|n| n.id);
+        let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+        if id == table.def.namespace {
+            return Ok(());
+        }
+        self.check_free(id, &table.def.name)?;
+        self.change_views(table.id.0, None)?;
+        let owned: Vec<_> = self.engine.schema().sequences_of(table.id).cloned().collect();
+        self.change_def(table.id, |def| def.namespace = id)?;
+        for sequence in owned {
+            self.rename_sequence(sequence.id, id, sequence.def.name.clone())?;
+        }
+        Ok(())
+    }
+
+    fn alter_view(&mut self, id: u32, action: &AlterAction) -> Done<()> {
+        let schema = self.engine.schema().clone();
+        let view = schema.view_by_id(id).expect("the view was just looked up");
+        match action {
+            AlterAction::Rename(new) => {
+                let new = fold(new);
+                self.check_free(view.def.namespace, &new)?;
+                self.change_views(id, None)?;
+                Ok(self.engine.redefine_view(id, ViewDef { name: new, ..view.def.clone() })?)
+            }
+            AlterAction::SetSchema(name) => {
+                let name = fold(name);
+                let found = schema.namespace(&name).map(|n| n.id);
+                let namespace =
+                    found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+                self.check_free(namespace, &view.def.name)?;
+                self.change_views(id, None)?;
+                Ok(self.engine.redefine_view(id, ViewDef { namespace, ..view.def.clone() })?)
+            }
+            AlterAction::RenameColumn { old, new } => {
+                let (old, new) = (fold(old), fold(new));
+                self.change_views(id, Some(&old))?;
+                let mut def = view.def.clone();
+                match def.columns.iter_mut().find(|(name, _)| *name == old) {
+                    Some(column) => column.0 = new,
+                    None => return Err(SqlError::new("42703", format!("column \"{old}\" does not exist")).into()),
+                }
+                Ok(self.engine.redefine_view(id, def)?)
+            }
+            AlterAction::Nothing(_) => Ok(()),
+            _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", view.def.name)).into()),
+        }
+    }
+
+    fn move_sequence(&mut self, id: u32, action: &AlterAction) -> Done<()> {
+        let schema = self.engine.schema().clone();
+        let sequence = schema.sequence_by_id(id).expect("the sequence was just looked up");
+        match action {
+            AlterAction::Rename(new) => {
+                let new = fold(new);
+                self.check_free(sequence.def.namespace, &new)?;
+                self.rename_sequence(id, sequence.def.namespace, new)
+            }
+            AlterAction::SetSchema(name) => {
+                let name = fold(name);
+                let found = schema.namespace(&name).map(|n| n.id);
+                let namespace =
+                    found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+                self.check_free(namespace, &sequence.def.name)?;
+                self.rename_sequence(id, namespace, sequence.def.name.clone())
+            }
+            AlterAction::Nothing(_) => Ok(()),
+            _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", sequence.def.name)).into()),
+        }
+    }
+
+    /// Another name, also in the defaults that ask it.
+    fn rename_sequence(&mut self, id: u32, namespace: freshet_engine::catalog::NamespaceId, name: String) -> Done<()> {
+        let schema = self.engine.schema().clone();
+        let sequence = schema.sequence_by_id(id).expect("the sequence is this transaction's");
+        let ask = |namespace, name: &str| {
+            super::sequence::default_of_sequence(&schema, namespace, name).trim_end_matches("::regclass)").to_owned()
+        };
+        let (old, new) = (ask(sequence.def.namespace, &sequence.def.name), ask(namespace, &name));
+        self.change_views(id, None)?;
+        for table in schema.tables() {
+            if table.def.columns.iter().any(|c| c.default.as_deref().is_some_and(|d| d.contains(&old))) {
+                self.change_def(table.id, |def| {
+                    for default in def.columns.iter_mut().filter_map(|c| c.default.as_mut()) {
+                        *default = default.replace(&old, &new);
+                    }
+                })?;
+            }
+        }
+        let def = freshet_engine::catalog::SequenceDef { namespace, name, ..sequence.def.clone() };
+        Ok(self.engine.redefine_sequence(id, def, None)?)
+    }
+
+    fn alter_index(&mut self, id: IndexId, action: &AlterAction) -> Done<()> {
+        let schema = self.engine.schema().clone();
+        let found = schema.tables().find_map(|t| t.indexes.iter().find(|i| i.id == id).map(|i| (t, i)));
+        let (table, index) = found.expect("the index was just looked up");
+        match action {
+            AlterAction::Rename(new) => {
+                let new = fold(new);
+                self.check_free(table.def.namespace, &new)?;
+                Ok(self.engine.redefine_index(id, IndexDef { name: new, ..index.def.clone() })?)
+            }
+            AlterAction::Nothing(_) => Ok(()),
+            _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", index.def.name)).into()),
+        }
+    }
+}
+
+fn no_constraint(name: &str, table: &Table) -> SqlError {
+    let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.def.name);
+    SqlError::new("42704", message)
+}
+
+/// Whether an expression over the table names the column.
+fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<freshet_engine::catalog::Schema>) -> bool {
+    let bound: Result<_, Refusal> = super::create::bind_over(text, Type::Text, def, schema)
+        .or_else(|_| super::create::bind_over(text, Type::Bool, def, schema));
+    match bound {
+        Ok((_, columns, _)) => columns.contains(&(at as u16)),
+        // What cannot be bound as either is looked at by its words.
+        Err(_) => super::view::mentions(text, &def.columns[at].name),
+    }
+}
+
+/// Values of the one type are values of the other as they are.
+fn is_trivial(from: Type, to: Type) -> bool {
+    match (from, to) {
+        (a, b) if a == b => true,
+        (Type::Varchar(_), Type::Text) => true,
+        (Type::Varchar(a), Type::Varchar(b)) => a <= b,
+        (Type::Text, Type::Varchar(n)) => n == crate::value::pgtype::UNLIMITED,
+        (Type::Decimal { precision: p, scale: s }, Type::Decimal { precision: q, scale: t }) => s == t && p <= q,
+        _ => false,
+    }
+}

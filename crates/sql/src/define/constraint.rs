@@ -1,0 +1,353 @@
+//! What do checks and foreign keys demand, and do the rows that are there keep it?
+
+use super::create::{NewTable, bind_over, constraint_name};
+use super::{Definer, Done};
+use crate::bind::names::{RelationName, namespace_name};
+use crate::bind::rules::rules_of;
+use crate::bind::scope::fold;
+use crate::compiled::rules::{self, Event, Rules};
+use crate::compiled::{Halt, Run, Scratch};
+use crate::error::SqlError;
+use crate::expr::{Frame, truth};
+use crate::value::cast;
+use crate::value::pgtype::name as type_name;
+use freshet_engine::catalog::{
+    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, Schema, Table, TableDef, TableId,
+};
+use freshet_engine::schema::{Row, Type};
+use sqlparser::ast::{
+    self, CheckConstraint, ConstraintCharacteristics, ConstraintReferenceMatchKind, DeferrableInitial,
+    ForeignKeyConstraint, Ident, ReferentialAction,
+};
+use std::sync::Arc;
+
+/// A check or a foreign key as it was written.
+pub enum NewConstraint {
+    Check { name: Option<String>, expr: ast::Expr },
+    Foreign { name: Option<String>, key: Box<ForeignKeyConstraint>, columns: Vec<Ident> },
+}
+
+impl NewConstraint {
+    pub fn check(check: &CheckConstraint, label: Option<&Ident>) -> Result<NewConstraint, SqlError> {
+        if check.enforced == Some(false) {
+            return Err(SqlError::unsupported("NOT ENFORCED"));
+        }
+        let name = check.name.as_ref().or(label).map(fold);
+        Ok(NewConstraint::Check { name, expr: check.expr.as_ref().clone() })
+    }
+
+    /// `own`: the column that the constraint stands at.
+    pub fn foreign(
+        key: &ForeignKeyConstraint,
+        label: Option<&Ident>,
+        own: Option<&Ident>,
+    ) -> Result<NewConstraint, SqlError> {
+        if key.index_name.is_some() {
+            return Err(SqlError::unsupported("this form of FOREIGN KEY"));
+        }
+        let columns = own.map_or_else(|| key.columns.clone(), |own| vec![own.clone()]);
+        let name = key.name.as_ref().or(label).map(fold);
+        Ok(NewConstraint::Foreign { name, key: Box::new(key.clone()), columns })
+    }
+}
+
+fn action_of(action: Option<&ReferentialAction>) -> Action {
+    match action {
+        None | Some(ReferentialAction::NoAction) => Action::NoAction,
+        Some(ReferentialAction::Restrict) => Action::Restrict,
+        Some(ReferentialAction::Cascade) => Action::Cascade,
+        Some(ReferentialAction::SetNull) => Action::SetNull,
+        Some(ReferentialAction::SetDefault) => Action::SetDefault,
+    }
+}
+
+fn deferral(characteristics: Option<&ConstraintCharacteristics>) -> Result<(bool, bool), SqlError> {
+    let Some(c) = characteristics else { return Ok((false, false)) };
+    if c.enforced == Some(false) {
+        return Err(SqlError::unsupported("NOT ENFORCED"));
+    }
+    let deferred = c.initially == Some(DeferrableInitial::Deferred);
+    if deferred && c.deferrable == Some(false) {
+        return Err(SqlError::new("42601", "constraint declared INITIALLY DEFERRED must be DEFERRABLE"));
+    }
+    Ok((deferred || c.deferrable == Some(true), deferred))
+}
+
+/// What a foreign key refers to: the table's definition and unique indexes, its own or another's.
+struct Referenced {
+    id: TableId,
+    name: String,
+    def: TableDef,
+    indexes: Vec<(IndexId, IndexDef)>,
+}
+
+impl Referenced {
+    fn of(table: &Table) -> Referenced {
+        let indexes = table.indexes.iter().map(|i| (i.id, i.def.clone())).collect();
+        Referenced { id: table.id, name: table.def.name.clone(), def: table.def.clone(), indexes }
+    }
+}
+
+impl Definer<'_> {
+    /// Binds the constraints of a table that is being created, and its generated columns.
+    pub(super) fn bind_constraints(&mut self, new: &mut NewTable) -> Done<()> {
+        let schema = self.schema();
+        check_generated(&new.def, &schema)?;
+        for constraint in std::mem::take(&mut new.constraints) {
+            let own: Vec<(IndexId, IndexDef)> = new.indexes.iter().map(|i| (IndexId(0), i.clone())).collect();
+            let taken: Vec<String> = new.indexes.iter().map(|i| i.name.clone()).collect();
+            let bound = self.bind_constraint(constraint, &new.def, TableId(0), &own, &taken, &schema)?;
+            new.def.constraints.push(bound);
+        }
+        Ok(())
+    }
+
+    /// `own` are the table's indexes, `taken` the names of its other constraints.
+    pub(super) fn bind_constraint(
+        &mut self,
+        constraint: NewConstraint,
+        def: &TableDef,
+        id: TableId,
+        own: &[(IndexId, IndexDef)],
+        taken: &[String],
+        schema: &Arc<Schema>,
+    ) -> Done<Constraint> {
+        let is_taken = |name: &str| taken.iter().any(|t| t == name);
+        let (given, kind, label) = match constraint {
+            NewConstraint::Check { name, expr } => {
+                let text = expr.to_string();
+                let (bound, columns, _) = bind_over(&text, Type::Bool, def, schema)?;
+                if bound.is_volatile() {
+                    return Err(SqlError::unsupported("a sequence in a check").into());
+                }
+                let column = match columns.as_slice() {
+                    [one] => def.columns[usize::from(*one)].name.clone(),
+                    _ => String::new(),
+                };
+                (name, ConstraintKind::Check { condition: text, columns }, (column, "check"))
+            }
+            NewConstraint::Foreign { name, key, columns } => {
+                let shown = name.clone();
+                let parts: Vec<String> = columns.iter().map(fold).collect();
+                let chosen = shown.unwrap_or_else(|| constraint_name(def, &parts.join("_"), "fkey", is_taken));
+                let key = self.foreign_key(&chosen, &key, &columns, def, id, own, schema)?;
+                (name, ConstraintKind::Foreign(key), (parts.join("_"), "fkey"))
+            }
+        };
+        let name = match given {
+            Some(name) if is_taken(&name) || def.constraints.iter().any(|c| c.name == name) => {
+                let message = format!("constraint \"{name}\" for relation \"{}\" already exists", def.name);
+                return Err(SqlError::new("42710", message).into());
+            }
+            Some(name) => name,
+            None => constraint_name(def, &label.0, label.1, is_taken),
+        };
+        Ok(Constraint { id: 0, name, kind, validated: true })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "both sides of the key, one of which may be on its way")]
+    fn foreign_key(
+        &mut self,
+        name: &str,
+        key: &ForeignKeyConstraint,
+        columns: &[Ident],
+        def: &TableDef,
+        id: TableId,
+        own: &[(IndexId, IndexDef)],
+        schema: &Arc<Schema>,
+    ) -> Done<ForeignKey> {
+        let missing = |name: &str| {
+            SqlError::new("42703", format!("column \"{name}\" referenced in foreign key constraint does not exist"))
+        };
+        let mut here = Vec::with_capacity(columns.len());
+        for column in columns {
+            let column = fold(column);
+            let at = def.columns.iter().position(|c| c.name == column && c.is_visible());
+            here.push(at.ok_or_else(|| missing(&column))? as u16);
+        }
+        let wanted = RelationName::of(&key.foreign_table)?;
+        let itself = wanted.name == def.name
+            && match &wanted.namespace {
+                Some(namespace) => *namespace == namespace_name(schema, def.namespace),
+                None => wanted.table(schema).is_none_or(|t| t.id == id),
+            };
+        let parent = match itself {
+            true => Referenced { id, name: def.name.clone(), def: def.clone(), indexes: own.to_vec() },
+            false => Referenced::of(self.table(&key.foreign_table)?.as_ref()),
+        };
+        let (there, index) = referenced_columns(&key.referred_columns, &parent, here.len(), missing)?;
+        for (&a, &b) in here.iter().zip(&there) {
+            let (a, b) = (&def.columns[usize::from(a)], &parent.def.columns[usize::from(b)]);
+            check_comparable(name, a.ty, &a.name, b.ty, &b.name)?;
+        }
+        let (deferrable, deferred) = deferral(key.characteristics.as_ref())?;
+        let full = match key.match_kind {
+            None | Some(ConstraintReferenceMatchKind::Simple) => false,
+            Some(ConstraintReferenceMatchKind::Full) => true,
+            Some(ConstraintReferenceMatchKind::Partial) => {
+                return Err(SqlError::new("0A000", "MATCH PARTIAL not yet implemented").into());
+            }
+        };
+        let (on_update, on_delete) = (action_of(key.on_update.as_ref()), action_of(key.on_delete.as_ref()));
+        let computed = here.iter().find(|&&c| def.columns[usize::from(c)].role == ColumnRole::Generated);
+        if computed.is_some() && (on_update != Action::NoAction && on_update != Action::Restrict) {
+            let message = "invalid ON UPDATE action for foreign key constraint containing generated column";
+            return Err(SqlError::new("42601", message).into());
+        }
+        if computed.is_some() && matches!(on_delete, Action::SetNull | Action::SetDefault) {
+            let message = "invalid ON DELETE action for foreign key constraint containing generated column";
+            return Err(SqlError::new("42601", message).into());
+        }
+        Ok(ForeignKey {
+            columns: here,
+            parent: parent.id,
+            parent_columns: there,
+            parent_index: index,
+            full,
+            on_update,
+            on_delete,
+            deferrable,
+            deferred,
+        })
+    }
+
+    // ---- rows that are there
+
+    /// Checks every row of the table against these constraints of its.
+    pub(super) fn validate(&mut self, id: TableId, ids: &[u32]) -> Done<()> {
+        let schema = self.schema();
+        let table = schema.table_by_id(id).expect("the table that was just changed").clone();
+        let mut rules = rules_of(&table, &schema, Event::Insert, None)?;
+        let names: Vec<String> =
+            table.def.constraints.iter().filter(|c| ids.contains(&c.id)).map(|c| c.name.clone()).collect();
+        rules.parents.retain(|p| ids.contains(&p.id));
+        rules.checks.retain(|c| names.contains(&c.name));
+        let rules = Arc::new(rules);
+        let (env, interrupt, constraints) = (self.env, &mut *self.interrupt, &mut *self.constraints);
+        let mut scratch = Scratch::default();
+        self.engine.each_row_alone(id, &mut |engine, _, row| -> Done<()> {
+            let mut run = Run { engine, parameters: &[], env, scratch: &mut scratch, interrupt, constraints };
+            check_row(&rules, row, &mut run)?;
+            rules::demand_parents(&rules, row, &mut run)
+        })
+    }
+
+    /// 23502 if a row has a null there.
+    pub(super) fn check_not_null(&mut self, id: TableId, column: usize) -> Done<()> {
+        let schema = self.schema();
+        self.engine.each_row_alone(id, &mut |_, table, row: &mut Row| -> Done<()> {
+            if !row.is_null(&table.layout, column) {
+                return Ok(());
+            }
+            let (table, name) = (&table.def, &table.def.columns[column].name);
+            let message = format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
+            let namespace = namespace_name(&schema, table.namespace);
+            Err(SqlError::new("23502", message).about(&namespace, &table.name, Some(name), None).into())
+        })
+    }
+}
+
+fn check_row(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Done<()> {
+    for &column in &rules.long_columns {
+        run.engine.fetch_long(&rules.table, row, usize::from(column));
+    }
+    for check in &rules.checks {
+        let frame =
+            Frame { tables: &rules.tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env: run.env };
+        if truth(&check.condition, &frame)? == Some(false) {
+            let table = &rules.table.def.name;
+            let message =
+                format!("check constraint \"{}\" of relation \"{table}\" is violated by some row", check.name);
+            return Err(SqlError::new("23514", message).about(&rules.namespace, table, None, Some(&check.name)).into());
+        }
+    }
+    Ok(())
+}
+
+/// The referenced columns, and the unique index over exactly these.
+fn referenced_columns(
+    names: &[Ident],
+    parent: &Referenced,
+    count: usize,
+    missing: impl Fn(&str) -> SqlError,
+) -> Result<(Vec<u16>, IndexId), SqlError> {
+    if names.is_empty() {
+        let primary = parent.indexes.iter().find(|(_, i)| i.primary);
+        let Some((id, index)) = primary else {
+            let message = format!("there is no primary key for referenced table \"{}\"", parent.name);
+            return Err(SqlError::new("42704", message));
+        };
+        let columns: Vec<u16> = index.columns.iter().map(|c| c.column).collect();
+        check_count(columns.len(), count)?;
+        return Ok((columns, *id));
+    }
+    let mut there = Vec::with_capacity(names.len());
+    for name in names {
+        let name = fold(name);
+        let at = parent.def.columns.iter().position(|c| c.name == name && c.is_visible());
+        there.push(at.ok_or_else(|| missing(&name))? as u16);
+    }
+    check_count(there.len(), count)?;
+    let mut wanted = there.clone();
+    wanted.sort_unstable();
+    let fits = |index: &IndexDef| {
+        let mut own: Vec<u16> = index.columns.iter().map(|c| c.column).collect();
+        own.sort_unstable();
+        index.unique && index.predicate.is_none() && own == wanted
+    };
+    match parent.indexes.iter().find(|(_, i)| fits(i)) {
+        Some((id, _)) => Ok((there, *id)),
+        None => {
+            let message =
+                format!("there is no unique constraint matching given keys for referenced table \"{}\"", parent.name);
+            Err(SqlError::new("42830", message))
+        }
+    }
+}
+
+fn check_count(there: usize, here: usize) -> Result<(), SqlError> {
+    match there == here {
+        true => Ok(()),
+        false => Err(SqlError::new("42830", "number of referencing and referenced columns for foreign key disagree")),
+    }
+}
+
+fn check_comparable(key: &str, a: Type, a_name: &str, b: Type, b_name: &str) -> Result<(), SqlError> {
+    let text = |ty| matches!(ty, Type::Text | Type::Varchar(_) | Type::Char(_));
+    let comparable = cast::without_modifier(a) == cast::without_modifier(b)
+        || (text(a) && text(b))
+        || cast::context(a, b) == Some(cast::CastContext::Implicit)
+        || (is_number(a) && is_number(b));
+    if comparable {
+        return Ok(());
+    }
+    let message = format!("foreign key constraint \"{key}\" cannot be implemented");
+    Err(SqlError::new("42804", message).with_detail(format!(
+        "Key columns \"{a_name}\" and \"{b_name}\" are of incompatible types: {} and {}.",
+        type_name(a),
+        type_name(b)
+    )))
+}
+
+fn is_number(ty: Type) -> bool {
+    cast::is_integer(ty) || cast::is_numeric(ty)
+}
+
+/// Generated columns are over plain ones, and give the same whenever they are computed.
+pub fn check_generated(def: &TableDef, schema: &Arc<Schema>) -> Result<(), Halt> {
+    for column in def.columns.iter().filter(|c| c.role == ColumnRole::Generated) {
+        let text = column.default.as_deref().unwrap_or("NULL");
+        let (_, over, is_mutable) = bind_over(text, column.ty, def, schema)?;
+        if is_mutable {
+            return Err(SqlError::new("42P17", "generation expression is not immutable").into());
+        }
+        if let Some(other) = over.iter().find(|&&c| def.columns[usize::from(c)].role == ColumnRole::Generated) {
+            let name = &def.columns[usize::from(*other)].name;
+            let message = format!("cannot use generated column \"{name}\" in column generation expression");
+            return Err(SqlError::new("42P17", message)
+                .with_detail("A generated column cannot reference another generated column.")
+                .into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,770 @@
+//! What do CREATE TABLE and CREATE INDEX define?
+//!
+//! A primary key is a B+-tree, which serves ranges and orders as well as equality. A table that is only ever asked for whole keys
+//! may choose a hash index for it: `CREATE TABLE ... WITH (primary_key = hash)`.
+//!
+//! An index on an expression is one on a hidden column that is computed like a generated one. A partial unique index has a hidden column, too,
+//! which is null where the predicate does not hold, because nulls are never equal; any other partial index has all rows.
+
+use super::constraint::NewConstraint;
+use super::sequence::NewSequence;
+use super::{Definer, Done, on_commit_drops, unused};
+use crate::bind::names::{RelationName, qualified, quoted};
+use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
+use crate::bind::types::type_of;
+use crate::bind::{Bind, Binder, Refusal};
+use crate::compiled::Halt;
+use crate::error::SqlError;
+use crate::parse::span_position;
+use crate::value::cast::CastContext;
+use freshet_engine::catalog::{
+    ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
+};
+use freshet_engine::schema::{KeyColumn, Type};
+use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use sqlparser::ast::{
+    self, ColumnOption, CreateTableLikeDefaults, CreateTableLikeKind, CreateTableOptions, GeneratedAs, Ident,
+    IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay, NullsDistinctOption, Spanned, SqlOption, TableConstraint,
+};
+use std::sync::Arc;
+
+/// A table on its way.
+pub struct NewTable {
+    pub def: TableDef,
+    pub indexes: Vec<IndexDef>,
+    pub sequences: Vec<NewSequence>,
+    pub constraints: Vec<NewConstraint>,
+    pub keys: Vec<Key>,
+}
+
+impl NewTable {
+    fn new(namespace: NamespaceId, name: String) -> NewTable {
+        let def = TableDef { namespace, name, ..TableDef::default() };
+        NewTable { def, indexes: Vec::new(), sequences: Vec::new(), constraints: Vec::new(), keys: Vec::new() }
+    }
+}
+
+impl Definer<'_> {
+    pub(super) fn create_table(&mut self, create: &ast::CreateTable) -> Done<()> {
+        refuse_other_clauses(create)?;
+        let written = RelationName::of(&create.name)?;
+        if crate::view::named(&written.name).is_some() {
+            let message = format!("relation \"{}\" already exists: it is a system view", written.name);
+            return Err(SqlError::new("42P07", message).into());
+        }
+        let namespace = self.home(&written, create.temporary)?;
+        let name = written.name;
+        if self.engine.schema().has_relation_in(namespace, &name) {
+            if create.if_not_exists {
+                self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+        }
+        let mut new = NewTable::new(namespace, name);
+        if let Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) = &create.like {
+            self.columns_like(like, &mut new)?;
+        }
+        if let Some(query) = &create.query {
+            self.columns_of_query(query, &create.columns, &mut new)?;
+        } else {
+            for column in &create.columns {
+                self.add_column(column, &mut new)?;
+            }
+        }
+        for constraint in &create.constraints {
+            self.add_table_constraint(constraint, &mut new)?;
+        }
+        let primary_kind = primary_key_kind(&create.table_options)?;
+        self.key_indexes(&mut new, primary_kind)?;
+        self.bind_constraints(&mut new)?;
+        let id = self.make_table(new)?;
+        if let Some(drops) = on_commit_drops(create.on_commit.clone()) {
+            self.temporary.on_commit.push((id, drops));
+        }
+        Ok(())
+    }
+
+    /// Makes sequences, the table, and ties them together.
+    fn make_table(&mut self, mut new: NewTable) -> Done<TableId> {
+        let mut made = Vec::new();
+        for sequence in std::mem::take(&mut new.sequences) {
+            let id = self.engine.create_sequence(sequence.def.clone(), sequence.start())?;
+            made.push((id, sequence));
+        }
+        let id = self.engine.create_table_with_id(new.def, new.indexes)?;
+        for (sequence, NewSequence { mut def, column }) in made {
+            def.owner = Some((id, column));
+            self.engine.redefine_sequence(sequence, def, None)?;
+        }
+        Ok(id)
+    }
+
+    fn columns_like(&mut self, like: &ast::CreateTableLike, new: &mut NewTable) -> Done<()> {
+        let table = self.table(&like.name)?;
+        let with_defaults = like.defaults == Some(CreateTableLikeDefaults::Including);
+        for column in table.def.columns.iter().filter(|c| c.is_visible()) {
+            let is_plain = column.role == ColumnRole::Plain;
+            new.def.columns.push(ColumnDef {
+                default: column.default.clone().filter(|_| with_defaults && is_plain),
+                role: ColumnRole::Plain,
+                ..column.clone()
+            });
+        }
+        Ok(())
+    }
+
+    /// The columns that a query gives, and the INSERT that follows.
+    fn columns_of_query(&mut self, query: &ast::Query, names: &[ast::ColumnDef], new: &mut NewTable) -> Done<()> {
+        let schema = self.schema();
+        let (columns, text) = super::view::columns_of(query, &schema, self.sql)?;
+        if names.len() > columns.len() {
+            return Err(SqlError::new("42601", "too many column names were specified").into());
+        }
+        for (i, (name, ty)) in columns.into_iter().enumerate() {
+            let name = names.get(i).map_or(name, |column| fold(&column.name));
+            if new.def.columns.iter().any(|c| c.name == name) {
+                return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
+            }
+            new.def.columns.push(ColumnDef { name, ty: ty.unwrap_or(Type::Text), ..ColumnDef::default() });
+        }
+        let target = qualified(&schema, new.def.namespace, &new.def.name);
+        self.defined.then = Some(format!("INSERT INTO {target} {text}"));
+        Ok(())
+    }
+
+    pub(super) fn add_column(&mut self, column: &ast::ColumnDef, new: &mut NewTable) -> Done<()> {
+        let position = span_position(self.sql, column.name.span);
+        let name = fold(&column.name);
+        if new.def.columns.iter().any(|c| c.name == name) {
+            let message = format!("column \"{name}\" specified more than once");
+            return Err(SqlError::new("42701", message).at(position).into());
+        }
+        let at = new.def.columns.len() as u16;
+        let serial = super::sequence::serial_type(&column.data_type);
+        let ty = match serial {
+            Some(ty) => ty,
+            None => type_of(&column.data_type).map_err(|e| e.at(position))?,
+        };
+        new.def.columns.push(ColumnDef { name: name.clone(), ty, ..ColumnDef::default() });
+        if serial.is_some() {
+            let text = self.new_sequence(new, at, ty, &crate::parse::SequenceClauses::default())?;
+            let def = &mut new.def.columns[usize::from(at)];
+            (def.default, def.not_null) = (Some(text), true);
+        }
+        let mut null = false;
+        for option in &column.options {
+            let label = option.name.as_ref();
+            match &option.option {
+                ColumnOption::Null => null = true,
+                ColumnOption::NotNull => new.def.columns[usize::from(at)].not_null = true,
+                ColumnOption::Default(expr) => {
+                    if new.def.columns[usize::from(at)].default.is_some() {
+                        let message = format!(
+                            "multiple default values specified for column \"{name}\" of table \"{}\"",
+                            new.def.name
+                        );
+                        return Err(SqlError::new("42601", message).into());
+                    }
+                    new.def.columns[usize::from(at)].default = self.default_text(expr, ty)?;
+                }
+                ColumnOption::PrimaryKey(constraint) => {
+                    new.keys.push(primary_key(constraint, label, Some(vec![plain_column(&column.name)]))?);
+                }
+                ColumnOption::Unique(constraint) => {
+                    new.keys.push(unique(constraint, label, Some(vec![plain_column(&column.name)]))?);
+                }
+                ColumnOption::Check(check) => new.constraints.push(NewConstraint::check(check, label)?),
+                ColumnOption::ForeignKey(key) => {
+                    new.constraints.push(NewConstraint::foreign(key, label, Some(&column.name))?);
+                }
+                ColumnOption::Generated {
+                    generated_as,
+                    sequence_options,
+                    generation_expr,
+                    generation_expr_mode,
+                    ..
+                } => {
+                    self.generated(
+                        new,
+                        at,
+                        generated_as,
+                        sequence_options.as_deref(),
+                        generation_expr.as_ref(),
+                        generation_expr_mode.as_ref(),
+                    )?;
+                }
+                ColumnOption::Collation(collation) => check_collation(collation)?,
+                ColumnOption::DialectSpecific(tokens) => {
+                    let text: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+                    return Err(SqlError::unsupported(format!("the column option {}", text.join(" "))).into());
+                }
+                other => return Err(SqlError::unsupported(format!("the column option {other}")).into()),
+            }
+        }
+        if null && new.def.columns[usize::from(at)].not_null {
+            let message =
+                format!("conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{}\"", new.def.name);
+            return Err(SqlError::new("42601", message).at(position).into());
+        }
+        Ok(())
+    }
+
+    fn generated(
+        &mut self,
+        new: &mut NewTable,
+        at: u16,
+        generated_as: &GeneratedAs,
+        options: Option<&[ast::SequenceOptions]>,
+        expr: Option<&ast::Expr>,
+        mode: Option<&ast::GeneratedExpressionMode>,
+    ) -> Done<()> {
+        if let Some(expr) = expr {
+            if mode != Some(&ast::GeneratedExpressionMode::Stored) {
+                return Err(SqlError::unsupported("a generated column that is not STORED").into());
+            }
+            let def = &mut new.def.columns[usize::from(at)];
+            (def.default, def.role) = (Some(expr.to_string()), ColumnRole::Generated);
+            return Ok(());
+        }
+        let role = match generated_as {
+            GeneratedAs::Always => ColumnRole::IdentityAlways,
+            GeneratedAs::ByDefault => ColumnRole::IdentityByDefault,
+            GeneratedAs::ExpStored => return Err(SqlError::new("42601", "syntax error in GENERATED").into()),
+        };
+        let clauses = crate::parse::clauses_of(options.unwrap_or_default())?;
+        let ty = new.def.columns[usize::from(at)].ty;
+        let text = self.new_sequence(new, at, ty, &clauses)?;
+        let def = &mut new.def.columns[usize::from(at)];
+        (def.default, def.role, def.not_null) = (Some(text), role, true);
+        Ok(())
+    }
+
+    /// A default's text as it is stored: sequences by their full names. `None`: NULL.
+    pub(super) fn default_text(&self, expr: &ast::Expr, ty: Type) -> Done<Option<String>> {
+        let schema = self.schema();
+        let text = super::view::with_full_sequence_names(expr, &schema).to_string();
+        let (bound, _) = crate::bind::expr::default_of(&text, ty, &schema).map_err(|refusal| match refusal {
+            Refusal::Error(e) if e.sqlstate == "42703" => {
+                Halt::Error(SqlError::new("0A000", "cannot use column reference in DEFAULT expression"))
+            }
+            Refusal::Error(mut e) => {
+                e.position = None;
+                Halt::Error(e)
+            }
+            Refusal::NotCompiled { what, .. } if what == "a subquery" => {
+                Halt::Error(SqlError::new("0A000", "cannot use subquery in DEFAULT expression"))
+            }
+            Refusal::NotCompiled { what, .. } => Halt::Error(SqlError::unsupported(format!("{what} in a default"))),
+        })?;
+        Ok((bound != crate::expr::Expr::NULL).then_some(text))
+    }
+
+    fn add_table_constraint(&mut self, constraint: &TableConstraint, new: &mut NewTable) -> Done<()> {
+        match constraint {
+            TableConstraint::PrimaryKey(constraint) => new.keys.push(primary_key(constraint, None, None)?),
+            TableConstraint::Unique(constraint) => new.keys.push(unique(constraint, None, None)?),
+            TableConstraint::Check(check) => new.constraints.push(NewConstraint::check(check, None)?),
+            TableConstraint::ForeignKey(key) => new.constraints.push(NewConstraint::foreign(key, None, None)?),
+            other => return Err(SqlError::unsupported(format!("the constraint {other}")).into()),
+        }
+        Ok(())
+    }
+
+    /// The indexes of primary and unique keys.
+    fn key_indexes(&mut self, new: &mut NewTable, primary_kind: IndexKind) -> Done<()> {
+        let keys = std::mem::take(&mut new.keys);
+        if keys.iter().filter(|k| k.primary).count() > 1 {
+            let message = format!("multiple primary keys for table \"{}\" are not allowed", new.def.name);
+            return Err(SqlError::new("42P16", message).into());
+        }
+        for key in keys {
+            let index = self.key_index(&key, &mut new.def, &new.indexes, primary_kind)?;
+            let same = |i: &IndexDef| i.columns == index.columns && i.unique && !i.primary && !index.primary;
+            if key.name.is_none() && new.indexes.iter().any(same) {
+                continue;
+            }
+            // The primary key's index comes first.
+            let at = if index.primary { 0 } else { new.indexes.len() };
+            new.indexes.insert(at, index);
+        }
+        Ok(())
+    }
+
+    pub(super) fn key_index(
+        &self,
+        key: &Key,
+        def: &mut TableDef,
+        others: &[IndexDef],
+        primary_kind: IndexKind,
+    ) -> Done<IndexDef> {
+        let mut list: Vec<KeyColumn> = Vec::with_capacity(key.columns.len());
+        for column in &key.columns {
+            let key_column = self.key_column(column, |name| def.columns.iter().position(|c| c.name == name))?;
+            if list.iter().any(|c| c.column == key_column.0.column) {
+                let name = &def.columns[usize::from(key_column.0.column)].name;
+                let what = if key.primary { "primary key" } else { "unique" };
+                return Err(
+                    SqlError::new("42701", format!("column \"{name}\" appears twice in {what} constraint")).into()
+                );
+            }
+            list.push(key_column.0);
+        }
+        if key.primary {
+            for column in &list {
+                def.columns[usize::from(column.column)].not_null = true;
+            }
+        }
+        let parts: Vec<&str> = list.iter().map(|c| def.columns[usize::from(c.column)].name.as_str()).collect();
+        let schema = self.engine.schema();
+        let taken = |n: &str| others.iter().any(|i| i.name == n) || schema.has_relation_in(def.namespace, n);
+        let name = match (&key.name, key.primary) {
+            (Some(name), _) => name.clone(),
+            (None, true) => unused(&def.name, "", "pkey", taken),
+            (None, false) => unused(&def.name, &parts.join("_"), "key", taken),
+        };
+        if key.name.is_some() && taken(&name) {
+            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+        }
+        Ok(IndexDef {
+            name,
+            kind: key.kind.unwrap_or(if key.primary { primary_kind } else { IndexKind::BTree }),
+            unique: true,
+            primary: key.primary,
+            columns: list,
+            constraint: IndexDef::CONSTRAINT,
+            include: Vec::new(),
+            ..IndexDef::default()
+        })
+    }
+
+    /// A column of an index, and whether its nulls are asked for against the order.
+    fn key_column(&self, column: &IndexColumn, find: impl Fn(&str) -> Option<usize>) -> Done<(KeyColumn, bool)> {
+        let IndexColumn { column: ast::OrderByExpr { expr, options, with_fill: None }, operator_class } = column else {
+            return Err(SqlError::unsupported(format!("the index column {column}")).into());
+        };
+        // The order is by bytes: what the pattern classes ask for is what is there.
+        if operator_class.as_ref().is_some_and(|c| !c.to_string().ends_with("_ops")) {
+            return Err(SqlError::unsupported(format!("the index column {column}")).into());
+        }
+        let ast::Expr::Identifier(ident) = expr else {
+            return Err(SqlError::unsupported("an expression here").at(span_position(self.sql, expr.span())).into());
+        };
+        let descending = options.asc == Some(false);
+        let against = options.nulls_first.is_some_and(|first| first != descending);
+        match find(&fold(ident)) {
+            Some(at) => Ok((KeyColumn { column: at as u16, descending }, against)),
+            None => Err(SqlError::new("42703", format!("column \"{}\" named in key does not exist", fold(ident)))
+                .at(span_position(self.sql, ident.span))
+                .into()),
+        }
+    }
+
+    pub(super) fn create_index(&mut self, create: &ast::CreateIndex) -> Done<()> {
+        let ast::CreateIndex {
+            name,
+            table_name,
+            using,
+            columns,
+            unique: is_unique,
+            // Nobody is blocked but writers, for as long as the index is built.
+            concurrently: _,
+            if_not_exists,
+            include,
+            nulls_distinct,
+            // Storage parameters change nothing here.
+            with: _,
+            predicate,
+            index_options,
+            alter_options,
+        } = create;
+        let refuse = |what: &str| Err(SqlError::unsupported(what).into());
+        if *nulls_distinct == Some(false) {
+            return refuse("NULLS NOT DISTINCT");
+        }
+        if !index_options.is_empty() || !alter_options.is_empty() {
+            return refuse("an index option of another dialect");
+        }
+        let table = self.table(table_name)?;
+        self.nothing_awaited(&table, "CREATE INDEX")?;
+        let namespace = table.def.namespace;
+        let given = name.as_ref().map(RelationName::of).transpose()?.map(|n| n.name);
+        if let Some(name) = given.as_ref().filter(|n| self.engine.schema().has_relation_in(namespace, n)) {
+            if *if_not_exists {
+                self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+        }
+        let kind = match using {
+            None => IndexKind::BTree,
+            Some(using) => index_kind(using)?,
+        };
+        let predicate = match predicate {
+            None => None,
+            Some(predicate) => Some(self.predicate(predicate, &table)?),
+        };
+        let (list, nulls_against, parts) = self.index_columns(&table, columns, *is_unique, predicate.as_deref())?;
+        let table = self.engine.schema().table_by_id(table.id).cloned().expect("the table that was just changed");
+        let include = include.iter().map(|ident| {
+            table
+                .column(&fold(ident))
+                .map(|at| at as u16)
+                .ok_or_else(|| SqlError::new("42703", format!("column \"{}\" does not exist", fold(ident))))
+        });
+        let include = include.collect::<Result<Vec<u16>, SqlError>>()?;
+        let schema = self.engine.schema();
+        let name = given.unwrap_or_else(|| {
+            unused(&table.def.name, &parts.join("_"), "idx", |n| schema.has_relation_in(namespace, n))
+        });
+        let index = IndexDef {
+            name,
+            kind,
+            unique: *is_unique,
+            columns: list,
+            nulls_against,
+            predicate,
+            include,
+            ..IndexDef::default()
+        };
+        self.build_index(&table, index).map(drop)
+    }
+
+    /// Builds an index, with PostgreSQL's words where its keys are not unique.
+    pub(super) fn build_index(
+        &mut self,
+        table: &Arc<Table>,
+        index: IndexDef,
+    ) -> Done<freshet_engine::catalog::IndexId> {
+        use freshet_engine::txn::{Error, Stop};
+        match self.engine.create_index_on(table.id, index) {
+            Err(Stop::Error(Error::UniqueViolation { index })) => {
+                let namespace = crate::bind::names::namespace_name(self.engine.schema(), table.def.namespace);
+                Err(SqlError::new("23505", format!("could not create unique index \"{index}\""))
+                    .with_detail("Some key is there more than once.")
+                    .about(&namespace, &table.def.name, None, Some(&index))
+                    .into())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn predicate(&self, expr: &ast::Expr, table: &Arc<Table>) -> Done<String> {
+        let text = expr.to_string();
+        let (bound, uses_clock) = crate::bind::rules::table_expr(&text, Type::Bool, table, &self.schema())?;
+        if uses_clock || bound.is_volatile() {
+            let message = "functions in index predicate must be marked IMMUTABLE";
+            return Err(SqlError::new("42P17", message).into());
+        }
+        Ok(text)
+    }
+
+    /// The index's columns, which may be hidden ones that are made for it; a bit for each whose nulls are against the order; their names.
+    fn index_columns(
+        &mut self,
+        table: &Arc<Table>,
+        columns: &[IndexColumn],
+        is_unique: bool,
+        predicate: Option<&str>,
+    ) -> Done<(Vec<KeyColumn>, u32, Vec<String>)> {
+        let (mut list, mut against, mut names) = (Vec::new(), 0u32, Vec::new());
+        let mut def = table.def.clone();
+        for (i, column) in columns.iter().enumerate() {
+            let expr = bare(&column.column.expr);
+            let plain = matches!(expr, ast::Expr::Identifier(_));
+            let hides = i == 0 && is_unique && predicate.is_some();
+            let ident = IndexColumn {
+                column: ast::OrderByExpr { expr: expr.clone(), ..column.column.clone() },
+                operator_class: column.operator_class.clone(),
+            };
+            let (key, nulls) = match plain {
+                true => self.key_column(&ident, |name| table.column(name))?,
+                false => {
+                    let options = &column.column.options;
+                    let descending = options.asc == Some(false);
+                    let nulls = options.nulls_first.is_some_and(|first| first != descending);
+                    let at = self.hidden_column(&mut def, table, &expr.to_string())?;
+                    names.push(expression_name(expr));
+                    (KeyColumn { column: at, descending }, nulls)
+                }
+            };
+            let mut key = key;
+            if plain {
+                names.push(table.def.columns[usize::from(key.column)].name.clone());
+            }
+            if let Some(predicate) = predicate.filter(|_| hides) {
+                let text = match plain {
+                    true => quoted(&table.def.columns[usize::from(key.column)].name),
+                    false => expr.to_string(),
+                };
+                key.column =
+                    self.hidden_column(&mut def, table, &format!("{}{text}{HIDING_ENDS}", hiding(predicate)))?;
+            }
+            against |= u32::from(nulls) << i.min(31);
+            list.push(key);
+        }
+        if def.columns.len() > table.def.columns.len() {
+            self.rewrite(table, def)?;
+        }
+        Ok((list, against, names))
+    }
+
+    /// The hidden column of this expression, made if there is none.
+    fn hidden_column(&self, def: &mut TableDef, table: &Arc<Table>, text: &str) -> Done<u16> {
+        let known = |c: &ColumnDef| c.role == ColumnRole::Hidden && c.default.as_deref() == Some(text);
+        if let Some(at) = def.columns.iter().position(known) {
+            return Ok(at as u16);
+        }
+        let schema = self.schema();
+        let ast = crate::parse::parse_expression(text)?;
+        let mut binder = Binder::new(text, &schema, &[]);
+        let bound = binder.bind(&ast, &Scope::of_table(table, None))?;
+        let ty = bound.ty.unwrap_or(Type::Text);
+        let expr = binder.coerce(bound, ty, CastContext::Implicit)?;
+        if binder.uses_clock || expr.is_volatile() {
+            return Err(SqlError::new("42P17", "functions in index expression must be marked IMMUTABLE").into());
+        }
+        let at = def.columns.len() as u16;
+        def.columns.push(ColumnDef {
+            name: format!("........hidden.{}........", at + 1),
+            ty,
+            default: Some(text.to_owned()),
+            role: ColumnRole::Hidden,
+            not_null: false,
+        });
+        Ok(at)
+    }
+}
+
+/// What a partial unique index's first column is computed by.
+fn hiding(predicate: &str) -> String {
+    format!("CASE WHEN ({predicate}) THEN ")
+}
+
+const HIDING_ENDS: &str = " END";
+
+/// A hidden column's expression as it was written in its index.
+pub fn shown_key(text: &str, predicate: Option<&str>) -> String {
+    let hidden = predicate.and_then(|p| text.strip_prefix(hiding(p).as_str())?.strip_suffix(HIDING_ENDS));
+    hidden.unwrap_or(text).to_owned()
+}
+
+fn bare(expr: &ast::Expr) -> &ast::Expr {
+    match expr {
+        ast::Expr::Nested(inner) => bare(inner),
+        other => other,
+    }
+}
+
+fn expression_name(expr: &ast::Expr) -> String {
+    match expr {
+        ast::Expr::Function(function) => function.name.to_string().to_lowercase(),
+        _ => "expr".to_owned(),
+    }
+}
+
+/// The scope of a table that is not there yet.
+pub fn scope_of(def: &TableDef) -> Scope {
+    let columns = def.columns.iter().map(|c| {
+        let name = if c.is_visible() { c.name.clone() } else { String::new() };
+        ScopeColumn { name, ty: c.ty }
+    });
+    let columns = columns.collect();
+    Scope { sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new() }] }
+}
+
+/// An expression over such a table, with the columns that it names.
+pub fn bind_over(
+    text: &str,
+    ty: Type,
+    def: &TableDef,
+    schema: &Arc<Schema>,
+) -> Bind<(crate::expr::Expr, Vec<u16>, bool)> {
+    let ast = crate::parse::parse_expression(text)?;
+    let mut binder = Binder::new(text, schema, &[]);
+    let bound = binder.bind(&ast, &scope_of(def))?;
+    let expr = binder.coerce(bound, ty, CastContext::Assignment)?;
+    let mut columns = Vec::new();
+    expr.walk(&mut |e| {
+        if let crate::expr::Expr::Cell { column, .. } = e
+            && !columns.contains(column)
+        {
+            columns.push(*column);
+        }
+        true
+    });
+    let is_mutable = binder.uses_clock || expr.is_volatile();
+    Ok((expr, columns, is_mutable))
+}
+
+/// A primary key or a UNIQUE constraint.
+pub struct Key {
+    pub name: Option<String>,
+    pub primary: bool,
+    pub kind: Option<IndexKind>,
+    pub columns: Vec<IndexColumn>,
+}
+
+fn plain_column(name: &Ident) -> IndexColumn {
+    IndexColumn::from(name.clone())
+}
+
+/// Immediate is what they are.
+fn refuse_deferral(characteristics: Option<&ast::ConstraintCharacteristics>, what: &str) -> Result<(), SqlError> {
+    match characteristics {
+        Some(c) if c.deferrable == Some(true) || c.initially == Some(ast::DeferrableInitial::Deferred) => {
+            Err(SqlError::unsupported(format!("a deferrable {what}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn primary_key(
+    constraint: &ast::PrimaryKeyConstraint,
+    option_name: Option<&Ident>,
+    own: Option<Vec<IndexColumn>>,
+) -> Result<Key, SqlError> {
+    let ast::PrimaryKeyConstraint { name, index_name, index_type, columns, index_options, characteristics } =
+        constraint;
+    refuse_deferral(characteristics.as_ref(), "PRIMARY KEY")?;
+    if index_name.is_some() {
+        return Err(SqlError::unsupported("this form of PRIMARY KEY"));
+    }
+    Ok(Key {
+        name: name.as_ref().or(option_name).map(fold),
+        primary: true,
+        kind: constraint_kind(index_type.as_ref(), index_options)?,
+        columns: own.unwrap_or_else(|| columns.clone()),
+    })
+}
+
+pub fn unique(
+    constraint: &ast::UniqueConstraint,
+    option_name: Option<&Ident>,
+    own: Option<Vec<IndexColumn>>,
+) -> Result<Key, SqlError> {
+    let ast::UniqueConstraint {
+        name,
+        index_name,
+        index_type_display,
+        index_type,
+        columns,
+        index_options,
+        characteristics,
+        nulls_distinct,
+    } = constraint;
+    refuse_deferral(characteristics.as_ref(), "UNIQUE constraint")?;
+    if index_name.is_some()
+        || *index_type_display != KeyOrIndexDisplay::None
+        || *nulls_distinct == NullsDistinctOption::NotDistinct
+    {
+        return Err(SqlError::unsupported("this form of UNIQUE"));
+    }
+    Ok(Key {
+        name: name.as_ref().or(option_name).map(fold),
+        primary: false,
+        kind: constraint_kind(index_type.as_ref(), index_options)?,
+        columns: own.unwrap_or_else(|| columns.clone()),
+    })
+}
+
+fn constraint_kind(index_type: Option<&IndexType>, options: &[IndexOption]) -> Result<Option<IndexKind>, SqlError> {
+    match (index_type, options) {
+        (None, []) => Ok(None),
+        (Some(kind), []) | (None, [IndexOption::Using(kind)]) => Ok(Some(index_kind(kind)?)),
+        _ => Err(SqlError::unsupported("an index option of a constraint")),
+    }
+}
+
+fn index_kind(using: &IndexType) -> Result<IndexKind, SqlError> {
+    match using {
+        IndexType::BTree => Ok(IndexKind::BTree),
+        IndexType::Hash => Ok(IndexKind::Hash),
+        other => Err(SqlError::unsupported(format!("the access method {other}"))),
+    }
+}
+
+/// One collation is there: by bytes.
+fn check_collation(collation: &ast::ObjectName) -> Result<(), SqlError> {
+    let name = collation.to_string().replace('"', "").to_lowercase();
+    match name.trim_start_matches("pg_catalog.") {
+        "c" | "posix" | "default" | "ucs_basic" => Ok(()),
+        _ => Err(SqlError::unsupported(format!("the collation {collation}"))),
+    }
+}
+
+/// `WITH (primary_key = hash | btree)`.
+fn primary_key_kind(options: &CreateTableOptions) -> Result<IndexKind, SqlError> {
+    let list = match options {
+        CreateTableOptions::None => return Ok(IndexKind::BTree),
+        CreateTableOptions::With(list) => list,
+        other => return Err(SqlError::unsupported(format!("{other}"))),
+    };
+    let mut kind = IndexKind::BTree;
+    for option in list {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(SqlError::unsupported(format!("the storage parameter {option}")));
+        };
+        match fold(key).as_str() {
+            "primary_key" => {
+                kind = match value.to_string().trim_matches('\'').to_lowercase().as_str() {
+                    "hash" => IndexKind::Hash,
+                    "btree" => IndexKind::BTree,
+                    other => {
+                        return Err(SqlError::new(
+                            "22023",
+                            format!("invalid value for parameter \"primary_key\": \"{other}\""),
+                        )
+                        .with_hint("Available values: hash, btree."));
+                    }
+                }
+            }
+            // Rows never move, old versions lie elsewhere, garbage is collected as it arises: these have nothing to set.
+            "fillfactor" | "parallel_workers" | "oids" => {}
+            name if name.starts_with("autovacuum") || name.starts_with("toast") => {}
+            other => {
+                return Err(SqlError::new("22023", format!("unrecognized parameter \"{other}\"")));
+            }
+        }
+    }
+    Ok(kind)
+}
+
+/// Everything but what we take must be as if it had not been written.
+fn refuse_other_clauses(create: &ast::CreateTable) -> Result<(), SqlError> {
+    for (there, what) in [
+        (create.or_replace, "OR REPLACE"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.partition_by.is_some(), "PARTITION BY"),
+        (create.partition_of.is_some(), "PARTITION OF"),
+    ] {
+        if there {
+            return Err(SqlError::unsupported(what));
+        }
+    }
+    if create.on_commit.is_some() && !create.temporary {
+        return Err(SqlError::new("42P16", "ON COMMIT can only be used on temporary tables"));
+    }
+    let plain = CreateTableBuilder::new(create.name.clone())
+        .columns(create.columns.clone())
+        .constraints(create.constraints.clone())
+        .if_not_exists(create.if_not_exists)
+        .temporary(create.temporary)
+        .query(create.query.clone())
+        .like(create.like.clone())
+        .on_commit(create.on_commit.clone())
+        .hive_distribution(create.hive_distribution.clone())
+        .hive_formats(create.hive_formats.clone())
+        .table_options(create.table_options.clone())
+        .build();
+    if plain != *create {
+        return Err(SqlError::unsupported("a CREATE TABLE clause of another dialect"));
+    }
+    Ok(())
+}
+
+/// A constraint's name that PostgreSQL would choose.
+pub fn constraint_name(def: &TableDef, column: &str, label: &str, taken: impl Fn(&str) -> bool) -> String {
+    let known = |n: &str| def.constraints.iter().any(|c| c.name == n) || taken(n);
+    unused(&def.name, column, label, known)
+}

@@ -1,0 +1,325 @@
+//! How is the schema changed? CREATE, ALTER, DROP, TRUNCATE, COMMENT: bound as they run, under the lock that makes such changes serial.
+//!
+//! | module | question |
+//! |---|---|
+//! | `create` | what do CREATE TABLE and CREATE INDEX define |
+//! | `constraint` | what do checks and foreign keys demand, and do the rows keep it |
+//! | `alter` | what does ALTER TABLE change |
+//! | `remove` | what goes with what is dropped, and what forbids it |
+//! | `sequence` | what are sequences, serial and identity columns |
+//! | `view` | what does a view stand for |
+//!
+//! 1. A statement takes the engine's DDL lock first and reads the schema under it: what it found is so until its transaction ends.
+//! 2. Several changes of one statement are the engine's one after the other, in the statement's transaction; undone, they are undone together.
+
+mod alter;
+mod constraint;
+mod create;
+mod remove;
+mod sequence;
+pub mod view;
+
+pub use create::shown_key;
+
+use crate::bind::Refusal;
+use crate::bind::names::{RelationName, TEMPORARY};
+use crate::compiled::rules::Constraints;
+use crate::compiled::{Halt, Interrupt};
+use crate::error::SqlError;
+use crate::expr::Env;
+use crate::parse::Utility;
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
+use freshet_engine::txn::Session;
+use sqlparser::ast::{self, ObjectName, OnCommit, Statement};
+use std::sync::Arc;
+
+/// A change of the schema: what was written.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    pub sql: String,
+    pub utility: Utility,
+}
+
+/// A notice for the client: SQLSTATE and message.
+pub type Notice = (&'static str, String);
+
+/// What a definition leaves to its session.
+#[derive(Default, Debug)]
+pub struct Defined {
+    pub notice: Option<Notice>,
+    /// An INSERT that follows, of CREATE TABLE AS.
+    pub then: Option<String>,
+}
+
+/// What a session knows of its temporary tables.
+#[derive(Clone, Default, Debug)]
+pub struct Temporary {
+    pub namespace: Option<NamespaceId>,
+    /// ON COMMIT DELETE ROWS and DROP.
+    pub on_commit: Vec<(TableId, bool)>,
+}
+
+impl Definition {
+    pub fn tag(&self) -> &'static str {
+        match &self.utility {
+            Utility::CreateSequence { .. } => "CREATE SEQUENCE",
+            Utility::AlterSequence { .. } => "ALTER SEQUENCE",
+            Utility::Alter { kind, .. } => match kind {
+                crate::parse::AlterKind::Table => "ALTER TABLE",
+                crate::parse::AlterKind::View => "ALTER VIEW",
+                crate::parse::AlterKind::Index => "ALTER INDEX",
+                crate::parse::AlterKind::Sequence => "ALTER SEQUENCE",
+            },
+            Utility::AlterSchema { .. } => "ALTER SCHEMA",
+            Utility::Statement(statement) => match statement.as_ref() {
+                Statement::CreateTable(create) if create.query.is_some() => "SELECT",
+                Statement::CreateTable(_) => "CREATE TABLE",
+                Statement::CreateIndex(_) => "CREATE INDEX",
+                Statement::CreateView(_) => "CREATE VIEW",
+                Statement::CreateSchema { .. } => "CREATE SCHEMA",
+                Statement::Truncate(_) => "TRUNCATE TABLE",
+                Statement::Comment { .. } => "COMMENT",
+                Statement::Drop { object_type, .. } => match object_type {
+                    ast::ObjectType::Table => "DROP TABLE",
+                    ast::ObjectType::View => "DROP VIEW",
+                    ast::ObjectType::Index => "DROP INDEX",
+                    ast::ObjectType::Schema => "DROP SCHEMA",
+                    ast::ObjectType::Sequence => "DROP SEQUENCE",
+                    _ => "DROP",
+                },
+                _ => "DEFINE",
+            },
+        }
+    }
+
+    /// Whether the grammar's statement is one of these.
+    pub fn takes(statement: &Statement) -> bool {
+        matches!(
+            statement,
+            Statement::CreateTable(_)
+                | Statement::CreateIndex(_)
+                | Statement::CreateView(_)
+                | Statement::CreateSchema { .. }
+                | Statement::Truncate(_)
+                | Statement::Comment { .. }
+                | Statement::Drop { .. }
+        )
+    }
+}
+
+/// A definition as it runs.
+pub struct Definer<'a> {
+    pub sql: &'a str,
+    pub engine: &'a mut Session,
+    pub env: &'a Env,
+    pub constraints: &'a mut Constraints,
+    pub interrupt: &'a mut Interrupt,
+    pub path: SchemaPath,
+    pub temporary: &'a mut Temporary,
+    pub defined: Defined,
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Halt {
+        match refusal {
+            Refusal::Error(error) => Halt::Error(error),
+            Refusal::NotCompiled { what, position } => Halt::Error(SqlError::unsupported(what).at(position)),
+        }
+    }
+}
+
+type Done<T> = Result<T, Halt>;
+
+pub fn run(definition: &Definition, mut definer: Definer<'_>) -> Done<Defined> {
+    definer.engine.begin_definition()?;
+    definer.run(&definition.utility)?;
+    Ok(definer.defined)
+}
+
+/// Drops a session's temporary schema with all that is in it.
+pub fn drop_temporary(mut definer: Definer<'_>, namespace: NamespaceId) -> Done<()> {
+    definer.engine.begin_definition()?;
+    if definer.engine.schema().namespace_by_id(namespace).is_none() {
+        return Ok(());
+    }
+    definer.empty_namespace(namespace)?;
+    Ok(definer.engine.drop_namespace(namespace)?)
+}
+
+impl Definer<'_> {
+    fn run(&mut self, utility: &Utility) -> Done<()> {
+        match utility {
+            Utility::CreateSequence { name, if_not_exists, temporary, clauses } => {
+                self.create_sequence(name, *if_not_exists, *temporary, clauses)
+            }
+            Utility::AlterSequence { name, if_exists, clauses } => self.alter_sequence(name, *if_exists, clauses),
+            Utility::Alter { kind, name, if_exists, actions } => self.alter(*kind, name, *if_exists, actions),
+            Utility::AlterSchema { name, rename } => self.alter_schema(name, rename.as_ref()),
+            Utility::Statement(statement) => self.statement(statement),
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Done<()> {
+        match statement {
+            Statement::CreateTable(create) => self.create_table(create),
+            Statement::CreateIndex(create) => self.create_index(create),
+            Statement::CreateView(create) => self.create_view(create),
+            Statement::CreateSchema {
+                schema_name,
+                if_not_exists,
+                with: None,
+                options: None,
+                default_collate_spec: None,
+                clone: None,
+            } => self.create_schema(schema_name, *if_not_exists),
+            Statement::Truncate(truncate) => self.truncate(truncate),
+            Statement::Comment { object_type, object_name, comment, if_exists: false } => {
+                self.comment(object_type, object_name, comment.as_deref())
+            }
+            Statement::Drop {
+                object_type,
+                if_exists,
+                names,
+                cascade,
+                restrict: _,
+                purge: false,
+                temporary: false,
+                table: None,
+            } => self.drop(object_type, *if_exists, names, *cascade),
+            other => {
+                Err(SqlError::unsupported(other.to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")).into())
+            }
+        }
+    }
+
+    /// The schema as this transaction has it, with the session's search path.
+    fn schema(&self) -> Arc<Schema> {
+        Arc::new(self.engine.schema().with_path(self.path.clone()))
+    }
+
+    fn notice(&mut self, sqlstate: &'static str, message: impl Into<String>) {
+        self.defined.notice = Some((sqlstate, message.into()));
+    }
+
+    fn table(&self, name: &ObjectName) -> Done<Arc<Table>> {
+        let schema = self.schema();
+        let binder = crate::bind::Binder::new(self.sql, &schema, &[]);
+        Ok(binder.relation(name)?)
+    }
+
+    /// 55006: the table has checks that are still to be made.
+    fn nothing_awaited(&self, table: &Table, command: &str) -> Done<()> {
+        if !self.constraints.await_table(table.id) {
+            return Ok(());
+        }
+        let message = format!("cannot {command} \"{}\" because it has pending trigger events", table.def.name);
+        Err(SqlError::new("55006", message).into())
+    }
+
+    /// Where a new relation goes; a temporary one to the session's own schema.
+    fn home(&mut self, name: &RelationName, temporary: bool) -> Done<NamespaceId> {
+        if !temporary {
+            return Ok(name.home(&self.schema())?);
+        }
+        if name.namespace.as_ref().is_some_and(|n| !n.starts_with("pg_temp")) {
+            let message = "cannot create temporary relation in non-temporary schema";
+            return Err(SqlError::new("42P16", message).into());
+        }
+        let known = self.temporary.namespace.filter(|&id| self.engine.schema().namespace_by_id(id).is_some());
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let own = format!("{TEMPORARY}{}", self.engine.number());
+        let left = self.engine.schema().namespace(&own).map(|n| n.id);
+        let id = match left {
+            // Of a session that ended without its end.
+            Some(id) => {
+                self.empty_namespace(id)?;
+                id
+            }
+            None => self.engine.create_namespace(&own)?,
+        };
+        self.temporary.namespace = Some(id);
+        let path: Vec<NamespaceId> = [id].into_iter().chain(self.path.iter().copied()).collect();
+        self.path = path.into();
+        Ok(id)
+    }
+
+    fn create_schema(&mut self, name: &ast::SchemaName, if_not_exists: bool) -> Done<()> {
+        let name = match name {
+            ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {
+                RelationName::of(name)?.name
+            }
+            ast::SchemaName::UnnamedAuthorization(ident) => crate::bind::scope::fold(ident),
+        };
+        if self.engine.schema().namespace(&name).is_some() || name == "information_schema" {
+            if if_not_exists {
+                self.notice("42P06", format!("schema \"{name}\" already exists, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new("42P06", format!("schema \"{name}\" already exists")).into());
+        }
+        if name.starts_with("pg_") {
+            return Err(SqlError::new("42939", format!("unacceptable schema name \"{name}\""))
+                .with_detail("The prefix \"pg_\" is reserved for system schemas.")
+                .into());
+        }
+        self.engine.create_namespace(&name)?;
+        Ok(())
+    }
+
+    fn alter_schema(&mut self, name: &ast::Ident, rename: Option<&ast::Ident>) -> Done<()> {
+        let name = crate::bind::scope::fold(name);
+        let found = self.engine.schema().namespace(&name).map(|n| n.id);
+        let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+        let Some(new) = rename.map(crate::bind::scope::fold) else { return Ok(()) };
+        if matches!(id, NamespaceId::PUBLIC | NamespaceId::CATALOG) {
+            return Err(SqlError::unsupported(format!("renaming schema {name}")).into());
+        }
+        if self.engine.schema().namespace(&new).is_some() {
+            return Err(SqlError::new("42P06", format!("schema \"{new}\" already exists")).into());
+        }
+        let has_views = self.engine.schema().views().next().is_some();
+        if has_views || self.engine.schema().sequences().any(|s| s.def.namespace == id) {
+            // Their texts name relations with their schemas.
+            return Err(SqlError::unsupported("renaming a schema with views or sequences about").into());
+        }
+        Ok(self.engine.rename_namespace(id, &new)?)
+    }
+}
+
+/// What PostgreSQL calls an object that has no name: `table_column_label`, cut to 63 bytes in the longer of its names.
+pub fn object_name(first: &str, second: &str, label: &str) -> String {
+    const NAME_BYTES_MAX: usize = 63;
+    let overhead = label.len() + 1 + usize::from(!second.is_empty());
+    let (mut a, mut b) = (first.len(), second.len());
+    while a + b + overhead > NAME_BYTES_MAX {
+        if a > b { a -= 1 } else { b -= 1 }
+    }
+    let cut = |text: &str, bytes: usize| {
+        let end = (0..=bytes).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        text[..end].to_owned()
+    };
+    match second {
+        "" => format!("{}_{label}", cut(first, a)),
+        _ => format!("{}_{}_{label}", cut(first, a), cut(second, b)),
+    }
+}
+
+/// The name, or the first of name1, name2, ... that is free.
+pub fn unused(first: &str, second: &str, label: &str, taken: impl Fn(&str) -> bool) -> String {
+    let name = object_name(first, second, label);
+    if !taken(&name) {
+        return name;
+    }
+    let numbered = |n: u32| object_name(first, second, &format!("{label}{n}"));
+    (1u32..).map(numbered).find(|n| !taken(n)).expect("some number is free")
+}
+
+pub fn on_commit_drops(action: Option<OnCommit>) -> Option<bool> {
+    match action {
+        None | Some(OnCommit::PreserveRows) => None,
+        Some(OnCommit::DeleteRows) => Some(false),
+        Some(OnCommit::Drop) => Some(true),
+    }
+}

@@ -1,0 +1,435 @@
+//! What does a view stand for? Its query, in place of its name.
+//!
+//! 1. A view's text names relations with their schemas, and the columns that `*` meant when it was created: it means the same whatever the search
+//!    path, and whatever columns come later.
+//! 2. A statement that names views is rewritten before it is bound, so both roads see tables only.
+
+use super::{Definer, Done};
+use crate::bind::names::{RelationName, qualified};
+use crate::bind::scope::fold;
+use crate::error::SqlError;
+use crate::parse::{Parsed, parse, parse_expression};
+use crate::value::pgtype::name as type_name;
+use freshet_engine::catalog::{Schema, View, ViewDef};
+use freshet_engine::schema::Type;
+use sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem,
+    SetExpr, Statement, TableAlias, TableFactor, Value, VisitMut, VisitorMut,
+};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+impl Definer<'_> {
+    pub(super) fn create_view(&mut self, create: &ast::CreateView) -> Done<()> {
+        if create.materialized || create.secure || create.or_alter || create.to.is_some() {
+            return Err(SqlError::unsupported("this kind of view").into());
+        }
+        let written = RelationName::of(&create.name)?;
+        let namespace = self.home(&written, create.temporary)?;
+        let schema = self.schema();
+        let (mut columns, text) = columns_of(&create.query, &schema, self.sql)?;
+        if create.columns.len() > columns.len() {
+            return Err(SqlError::new("42601", "CREATE VIEW specifies more column names than columns").into());
+        }
+        for (column, given) in columns.iter_mut().zip(&create.columns) {
+            column.0 = fold(&given.name);
+        }
+        let mut names = HashSet::new();
+        if let Some((name, _)) = columns.iter().find(|(name, _)| !names.insert(name.clone())) {
+            return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
+        }
+        let reads = reads_of(&create.query, &schema);
+        let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads };
+        if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
+            check_replacement(old, &def)?;
+            if def.reads.contains(&old.id) {
+                let message = format!("infinite recursion detected in rules for relation \"{}\"", def.name);
+                return Err(SqlError::new("42P17", message).into());
+            }
+            return Ok(self.engine.redefine_view(old.id, def)?);
+        }
+        if schema.has_relation_in(namespace, &written.name) {
+            let is_view = schema.view_in(namespace, &written.name).is_some();
+            let error = match create.or_replace && !is_view {
+                true => SqlError::new("42809", format!("\"{}\" is not a view", written.name)),
+                false => SqlError::new("42P07", format!("relation \"{}\" already exists", written.name)),
+            };
+            return Err(error.into());
+        }
+        self.engine.create_view(def)?;
+        Ok(())
+    }
+}
+
+fn check_replacement(old: &View, new: &ViewDef) -> Result<(), SqlError> {
+    if new.columns.len() < old.def.columns.len() {
+        return Err(SqlError::new("42P16", "cannot drop columns from view"));
+    }
+    for ((old_name, old_type), (name, ty)) in old.def.columns.iter().zip(&new.columns) {
+        if old_name != name {
+            let message = format!("cannot change name of view column \"{old_name}\" to \"{name}\"");
+            return Err(SqlError::new("42P16", message)
+                .with_hint("Use ALTER VIEW ... RENAME COLUMN ... to change name of view column instead."));
+        }
+        if old_type != ty {
+            let shown = |ty: &Option<Type>| ty.map_or_else(|| "text".to_owned(), |ty| type_name(ty).to_owned());
+            let message = format!(
+                "cannot change data type of view column \"{old_name}\" from {} to {}",
+                shown(old_type),
+                shown(ty)
+            );
+            return Err(SqlError::new("42P16", message));
+        }
+    }
+    Ok(())
+}
+
+/// The columns that a query gives, and its text as a view keeps it.
+pub fn columns_of(
+    query: &Query,
+    schema: &Arc<Schema>,
+    sql: &str,
+) -> Result<(Vec<(String, Option<Type>)>, String), SqlError> {
+    let _ = sql;
+    let mut query = query.clone();
+    let ctes = cte_names(&mut query);
+    let mut full = Full { schema, ctes };
+    let _ = VisitMut::visit(&mut query, &mut full);
+    let text = query.to_string();
+    let routed = crate::route::route(&text, schema, &[], None).map_err(|mut error| {
+        error.position = None;
+        error
+    })?;
+    if !routed.parameters.is_empty() {
+        return Err(SqlError::new("42P02", "there is no parameter $1"));
+    }
+    let columns = routed.columns.iter().map(|c| (c.name.clone(), Some(c.ty)));
+    Ok((columns.collect(), text))
+}
+
+/// Names that WITH gives anywhere in the query.
+fn cte_names(query: &mut Query) -> HashSet<String> {
+    struct Names(HashSet<String>);
+    impl VisitorMut for Names {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+            self.0.extend(ctes.map(|cte| fold(&cte.alias.name)));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut names = Names(HashSet::new());
+    let _ = VisitMut::visit(query, &mut names);
+    names.0
+}
+
+fn object_name(namespace: &str, name: &str) -> ObjectName {
+    let part = |text: &str| ObjectNamePart::Identifier(Ident::with_quote('"', text));
+    ObjectName(vec![part(namespace), part(name)])
+}
+
+/// Gives relations their schemas and `*` its columns.
+struct Full<'a> {
+    schema: &'a Schema,
+    ctes: HashSet<String>,
+}
+
+impl Full<'_> {
+    /// The relation's full name, unless it is a query's own.
+    fn name(&self, name: &ObjectName) -> Option<ObjectName> {
+        let relation = RelationName::of(name).ok()?;
+        if relation.namespace.is_some() || self.ctes.contains(&relation.name) {
+            return None;
+        }
+        let table = relation.table(self.schema).map(|t| t.def.namespace);
+        let namespace = table.or_else(|| relation.view(self.schema).map(|v| v.def.namespace))?;
+        Some(object_name(&crate::bind::names::namespace_name(self.schema, namespace), &relation.name))
+    }
+
+    /// A source's alias and columns, if it is a plain relation.
+    fn columns(&self, factor: &TableFactor) -> Option<(Ident, Vec<Ident>)> {
+        let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
+        let relation = RelationName::of(name).ok()?;
+        if relation.namespace.is_none() && self.ctes.contains(&relation.name) {
+            return None;
+        }
+        if alias.as_ref().is_some_and(|a| !a.columns.is_empty()) {
+            return None;
+        }
+        let alias = alias.as_ref().map_or_else(|| Ident::with_quote('"', relation.name.clone()), |a| a.name.clone());
+        let names: Vec<String> = match relation.table(self.schema) {
+            Some(table) => table.def.columns.iter().filter(|c| c.is_visible()).map(|c| c.name.clone()).collect(),
+            None => relation.view(self.schema)?.def.columns.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        Some((alias, names.into_iter().map(|name| Ident::with_quote('"', name)).collect()))
+    }
+
+    fn expand(&self, select: &mut ast::Select) {
+        let mut sources = Vec::new();
+        let mut is_plain = true;
+        for item in &select.from {
+            sources.push(self.columns(&item.relation));
+            for join in &item.joins {
+                use ast::{JoinConstraint as C, JoinOperator as J};
+                sources.push(self.columns(&join.relation));
+                is_plain &= match &join.join_operator {
+                    J::Join(c)
+                    | J::Inner(c)
+                    | J::Left(c)
+                    | J::LeftOuter(c)
+                    | J::Right(c)
+                    | J::RightOuter(c)
+                    | J::FullOuter(c)
+                    | J::CrossJoin(c) => matches!(c, C::On(_) | C::None),
+                    _ => false,
+                };
+            }
+        }
+        let all = |(alias, columns): &(Ident, Vec<Ident>)| -> Vec<SelectItem> {
+            let column = |c: &Ident| SelectItem::UnnamedExpr(Expr::CompoundIdentifier(vec![alias.clone(), c.clone()]));
+            columns.iter().map(column).collect()
+        };
+        let mut projection = Vec::new();
+        for item in select.projection.drain(..) {
+            match &item {
+                SelectItem::Wildcard(_) if is_plain && sources.iter().all(Option::is_some) => {
+                    sources.iter().flatten().for_each(|source| projection.extend(all(source)));
+                }
+                SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                    let wanted = RelationName::of(name).map(|n| n.name).unwrap_or_default();
+                    match sources.iter().flatten().find(|(alias, _)| fold(alias) == wanted) {
+                        Some(source) => projection.extend(all(source)),
+                        None => projection.push(item),
+                    }
+                }
+                _ => projection.push(item),
+            }
+        }
+        select.projection = projection;
+    }
+}
+
+impl VisitorMut for Full<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        expand_bodies(self, &mut query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, alias, args: None, .. } = factor
+            && let Some(full) = self.name(name)
+        {
+            if alias.is_none() {
+                let own = name.0.last().and_then(|p| p.as_ident()).cloned();
+                *alias = own.map(alias_of);
+            }
+            *name = full;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        full_sequence(expr, self.schema);
+        ControlFlow::Continue(())
+    }
+}
+
+fn expand_bodies(full: &Full<'_>, body: &mut SetExpr) {
+    match body {
+        SetExpr::Select(select) => full.expand(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            expand_bodies(full, left);
+            expand_bodies(full, right);
+        }
+        _ => {}
+    }
+}
+
+fn alias_of(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: Vec::new(), at: None }
+}
+
+/// `nextval('s')` with the sequence's schema.
+fn full_sequence(expr: &mut Expr, schema: &Schema) {
+    let Expr::Function(function) = expr else { return };
+    let name = function.name.to_string().to_lowercase();
+    if !matches!(name.trim_start_matches("pg_catalog."), "nextval" | "currval" | "setval") {
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))) = list.args.first_mut() else { return };
+    let text = match arg {
+        Expr::Cast { expr, .. } => expr.as_mut(),
+        other => other,
+    };
+    let Expr::Value(value) = text else { return };
+    let Value::SingleQuotedString(name) = &mut value.value else { return };
+    let Ok(relation) = RelationName::of_text(name) else { return };
+    if let Some(sequence) = relation.sequence(schema) {
+        *name = qualified(schema, sequence.def.namespace, &sequence.def.name);
+    }
+}
+
+/// The expression with sequences by their full names.
+pub fn with_full_sequence_names(expr: &Expr, schema: &Schema) -> Expr {
+    struct Sequences<'a>(&'a Schema);
+    impl VisitorMut for Sequences<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            full_sequence(expr, self.0);
+            ControlFlow::Continue(())
+        }
+    }
+    let mut expr = expr.clone();
+    let _ = VisitMut::visit(&mut expr, &mut Sequences(schema));
+    expr
+}
+
+/// Oids of the tables, views and sequences that a query reads.
+fn reads_of(query: &Query, schema: &Schema) -> Vec<u32> {
+    struct Reads<'a> {
+        schema: &'a Schema,
+        ctes: HashSet<String>,
+        found: Vec<u32>,
+    }
+    impl Reads<'_> {
+        fn note(&mut self, id: Option<u32>) {
+            self.found.extend(id.filter(|id| !self.found.contains(id)));
+        }
+    }
+    impl VisitorMut for Reads<'_> {
+        type Break = ();
+        fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+            if let Ok(name) = RelationName::of(name)
+                && (name.namespace.is_some() || !self.ctes.contains(&name.name))
+            {
+                self.note(name.table(self.schema).map(|t| t.id.0));
+                self.note(name.view(self.schema).map(|v| v.id));
+            }
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_value(&mut self, value: &mut ast::ValueWithSpan) -> ControlFlow<()> {
+            // A sequence is named by a text; one that only looks like it forbids a DROP too much.
+            if let Value::SingleQuotedString(text) = &value.value
+                && let Ok(name) = RelationName::of_text(text)
+            {
+                self.note(name.sequence(self.schema).map(|s| s.id));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut query = query.clone();
+    let ctes = cte_names(&mut query);
+    let mut reads = Reads { schema, ctes, found: Vec::new() };
+    let _ = VisitMut::visit(&mut query, &mut reads);
+    reads.found
+}
+
+/// Whether the text has the name as a word.
+pub fn mentions(text: &str, name: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+    text.match_indices(name).any(|(at, found)| {
+        let before = text[..at].chars().next_back().is_some_and(is_name);
+        let after = text[at + found.len()..].chars().next().is_some_and(is_name);
+        !before && !after
+    })
+}
+
+/// An expression over a table's columns with one of them renamed.
+pub fn rename_column(text: &str, old: &str, new: &str) -> String {
+    struct Rename<'a>(&'a str, &'a str);
+    impl VisitorMut for Rename<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let last = match expr {
+                Expr::Identifier(ident) => Some(ident),
+                Expr::CompoundIdentifier(parts) => parts.last_mut(),
+                _ => None,
+            };
+            if let Some(ident) = last.filter(|ident| fold(ident) == self.0) {
+                *ident = Ident::with_quote('"', self.1);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    match parse_expression(text) {
+        Ok(mut expr) => {
+            let _ = VisitMut::visit(&mut expr, &mut Rename(old, new));
+            expr.to_string()
+        }
+        Err(_) => text.to_owned(),
+    }
+}
+
+// ---- at use
+
+/// The statement with queries in place of views; `None`: it names none.
+pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement>, SqlError> {
+    if schema.views().next().is_none() {
+        return Ok(None);
+    }
+    struct Expand<'a> {
+        schema: &'a Schema,
+        ctes: HashSet<String>,
+        any: bool,
+        depth: usize,
+    }
+    impl VisitorMut for Expand<'_> {
+        type Break = SqlError;
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+            let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+            self.ctes.extend(ctes.map(|cte| fold(&cte.alias.name)));
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
+            const VIEWS_MAX: usize = 1000;
+            let TableFactor::Table { name, alias, args: None, .. } = factor else {
+                return ControlFlow::Continue(());
+            };
+            let Ok(relation) = RelationName::of(name) else { return ControlFlow::Continue(()) };
+            if relation.namespace.is_none() && self.ctes.contains(&relation.name) {
+                return ControlFlow::Continue(());
+            }
+            let Some(view) = relation.view(self.schema) else { return ControlFlow::Continue(()) };
+            if relation.table(self.schema).is_some() {
+                return ControlFlow::Continue(());
+            }
+            (self.any, self.depth) = (true, self.depth + 1);
+            if self.depth > VIEWS_MAX {
+                return ControlFlow::Break(SqlError::new("54001", "stack depth limit exceeded"));
+            }
+            match derived(view, alias.as_ref()) {
+                Ok(derived) => {
+                    *factor = derived;
+                    ControlFlow::Continue(())
+                }
+                Err(error) => ControlFlow::Break(error),
+            }
+        }
+    }
+    let mut statement = statement.clone();
+    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0 };
+    match VisitMut::visit(&mut statement, &mut expand) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(expand.any.then_some(statement)),
+    }
+}
+
+/// The view as a subquery, with its columns' names.
+fn derived(view: &View, alias: Option<&TableAlias>) -> Result<TableFactor, SqlError> {
+    let Parsed::Sql(statement) = parse(&view.def.query)? else {
+        return Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)));
+    };
+    let Statement::Query(subquery) = *statement else {
+        return Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)));
+    };
+    let mut alias = alias.cloned().unwrap_or_else(|| alias_of(Ident::with_quote('"', view.def.name.clone())));
+    for (name, _) in view.def.columns.iter().skip(alias.columns.len()) {
+        let name = Ident::with_quote('"', name.clone());
+        alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });
+    }
+    Ok(TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None })
+}

@@ -1,0 +1,202 @@
+//! What do nextval, currval, setval and lastval give?
+//!
+//! The values come from the engine's memory (see its `catalog::sequence`); what a session was given last is the session's own.
+//!
+//! An expression has no transaction at hand. So what an answer depends on is noted here for the statement's end, and a sequence that another
+//! transaction is changing ends the evaluation with an error that the session takes for a wait.
+
+use super::Expr;
+use super::eval::{Frame, Scalar, evaluate};
+use crate::error::SqlError;
+use crate::value::Datum;
+use freshet_engine::catalog::{Sequence, SequenceValue};
+use freshet_engine::engine::TakenValue;
+use freshet_engine::ids::Cts;
+use freshet_engine::schema::Value;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SequenceCall {
+    Next,
+    Current,
+    Set,
+}
+
+impl SequenceCall {
+    pub fn name(self) -> &'static str {
+        match self {
+            SequenceCall::Next => "nextval",
+            SequenceCall::Current => "currval",
+            SequenceCall::Set => "setval",
+        }
+    }
+}
+
+/// The sequence of a plan's schema.
+#[derive(Clone, Debug)]
+pub struct SequenceRef(pub Arc<Sequence>);
+
+impl PartialEq for SequenceRef {
+    fn eq(&self, other: &SequenceRef) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+/// What one session has of sequences.
+#[derive(Default, Debug)]
+pub struct SessionSequences {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default, Debug)]
+struct Inner {
+    /// By sequence: what the session was given last.
+    given: HashMap<u32, i64>,
+    /// Of which it was given one last.
+    last: Option<u32>,
+    /// What answers depend on that show values.
+    dependency: Cts,
+    /// A sequence that another transaction is changing.
+    awaited: Option<Arc<Sequence>>,
+    read_only: bool,
+}
+
+impl SessionSequences {
+    /// What the statement's answer depends on; forgotten with that.
+    pub fn take_dependency(&self) -> Cts {
+        std::mem::take(&mut self.inner.lock().dependency)
+    }
+
+    /// The sequence to wait for, where that is what ended the statement.
+    pub fn take_awaited(&self) -> Option<Arc<Sequence>> {
+        self.inner.lock().awaited.take()
+    }
+
+    pub fn set_read_only(&self, read_only: bool) {
+        self.inner.lock().read_only = read_only;
+    }
+
+    /// DISCARD SEQUENCES.
+    pub fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.given.clear();
+        inner.last = None;
+    }
+}
+
+pub fn call<'a>(
+    call: SequenceCall,
+    sequence: &'a SequenceRef,
+    args: &'a [Expr],
+    frame: &Frame<'a>,
+) -> Result<Scalar<'a>, SqlError> {
+    let sequence = &sequence.0;
+    let own = own(frame)?;
+    match call {
+        SequenceCall::Next => next(own, sequence, frame).map(int),
+        SequenceCall::Current => match own.inner.lock().given.get(&sequence.id) {
+            Some(value) => Ok(int(*value)),
+            None => Err(SqlError::new(
+                "55000",
+                format!("currval of sequence \"{}\" is not yet defined in this session", sequence.def.name),
+            )),
+        },
+        SequenceCall::Set => {
+            let value = evaluate(&args[0], frame)?;
+            let is_called = match args.get(1) {
+                None => true,
+                Some(arg) => match evaluate(arg, frame)?.value() {
+                    Value::Bool(is_called) => is_called,
+                    _ => return Ok(Scalar::NULL),
+                },
+            };
+            match value.value() {
+                Value::Int(last) => set(own, sequence, SequenceValue { last, is_called }, frame).map(int),
+                _ => Ok(Scalar::NULL),
+            }
+        }
+    }
+}
+
+fn int(value: i64) -> Scalar<'static> {
+    Scalar::Own(Datum::Int(value))
+}
+
+fn own<'a>(frame: &Frame<'a>) -> Result<&'a SessionSequences, SqlError> {
+    frame.env.sequences.as_deref().ok_or_else(|| SqlError::unsupported("a sequence here"))
+}
+
+fn writable(own: &SessionSequences, call: SequenceCall) -> Result<(), SqlError> {
+    match own.inner.lock().read_only {
+        true => {
+            let message = format!("cannot execute {}() in a read-only transaction", call.name());
+            Err(SqlError::new("25006", message))
+        }
+        false => Ok(()),
+    }
+}
+
+fn next(own: &SessionSequences, sequence: &Arc<Sequence>, frame: &Frame<'_>) -> Result<i64, SqlError> {
+    writable(own, SequenceCall::Next)?;
+    let engine = frame.env.engine.as_ref().ok_or_else(|| SqlError::unsupported("a sequence here"))?;
+    match engine.take_value(sequence)? {
+        TakenValue::Value(value, depends_on) => {
+            let mut inner = own.inner.lock();
+            inner.given.insert(sequence.id, value);
+            inner.last = Some(sequence.id);
+            inner.dependency = inner.dependency.max(depends_on);
+            Ok(value)
+        }
+        TakenValue::AtEnd => Err(at_end(sequence)),
+        TakenValue::Busy => Err(busy(own, sequence)),
+    }
+}
+
+fn at_end(sequence: &Sequence) -> SqlError {
+    let def = &sequence.def;
+    let (what, limit) = if def.increment > 0 { ("maximum", def.max) } else { ("minimum", def.min) };
+    SqlError::new("2200H", format!("nextval: reached {what} value of sequence \"{}\" ({limit})", def.name))
+}
+
+fn busy(own: &SessionSequences, sequence: &Arc<Sequence>) -> SqlError {
+    own.inner.lock().awaited = Some(sequence.clone());
+    SqlError::new("55P03", format!("sequence \"{}\" is being changed by another transaction", sequence.def.name))
+}
+
+fn set(
+    own: &SessionSequences,
+    sequence: &Arc<Sequence>,
+    value: SequenceValue,
+    frame: &Frame<'_>,
+) -> Result<i64, SqlError> {
+    writable(own, SequenceCall::Set)?;
+    let def = &sequence.def;
+    if !(def.min..=def.max).contains(&value.last) {
+        let message = format!(
+            "setval: value {} is out of bounds for sequence \"{}\" ({}..{})",
+            value.last, def.name, def.min, def.max
+        );
+        return Err(SqlError::new("22003", message));
+    }
+    let engine = frame.env.engine.as_ref().ok_or_else(|| SqlError::unsupported("a sequence here"))?;
+    match engine.set_sequence(sequence, value)? {
+        TakenValue::Busy => Err(busy(own, sequence)),
+        TakenValue::Value(_, depends_on) => {
+            let mut inner = own.inner.lock();
+            inner.dependency = inner.dependency.max(depends_on);
+            if value.is_called {
+                inner.given.insert(sequence.id, value.last);
+            }
+            Ok(value.last)
+        }
+        TakenValue::AtEnd => unreachable!("invariant: a value that is set is within the bounds"),
+    }
+}
+
+pub fn last_value<'a>(frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let inner = own(frame)?.inner.lock();
+    let value = inner.last.and_then(|last| inner.given.get(&last));
+    value.map(|value| int(*value)).ok_or_else(|| SqlError::new("55000", "lastval is not yet defined in this session"))
+}

@@ -1,0 +1,238 @@
+//! What is said of a session's prepared statements and cursors? PREPARE, EXECUTE, DEALLOCATE; DECLARE, FETCH, MOVE, CLOSE, and changes
+//! WHERE CURRENT OF a cursor.
+
+use super::words::Words;
+use super::{parse_expressions, parse_types};
+use crate::bind::types::type_of;
+use crate::error::SqlError;
+use freshet_engine::schema::Type;
+use sqlparser::ast::Expr;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum NamedStatement {
+    Prepare {
+        name: String,
+        types: Vec<Option<Type>>,
+        sql: String,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<Expr>,
+        /// Their text, and how many characters stand before it.
+        sql: String,
+        before: usize,
+    },
+    /// `None`: all.
+    Deallocate(Option<String>),
+    Declare {
+        name: String,
+        /// SCROLL or NO SCROLL.
+        scroll: Option<bool>,
+        hold: bool,
+        sql: String,
+    },
+    Fetch {
+        name: String,
+        direction: Direction,
+        /// MOVE: only goes there.
+        moves: bool,
+    },
+    /// `None`: all.
+    Close(Option<String>),
+    /// UPDATE or DELETE of a cursor's row: the text before WHERE, and from RETURNING on.
+    Current {
+        cursor: String,
+        before: String,
+        after: String,
+    },
+}
+
+/// Where FETCH and MOVE go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// So many rows on, or back if negative; 0: the row it stands on.
+    Forward(i64),
+    ForwardAll,
+    BackwardAll,
+    /// From the end if negative.
+    Absolute(i64),
+    Relative(i64),
+}
+
+/// `None`: it is about something else.
+pub fn parse_named(words: &[&TokenWithSpan], sql: &str) -> Result<Option<NamedStatement>, SqlError> {
+    let mut words = Words { sql, words, at: 0 };
+    let commands = ["prepare", "execute", "deallocate", "declare", "fetch", "move", "close", "update", "delete"];
+    let named = match words.takes_one_of(&commands) {
+        Some(0) => prepare(&mut words)?,
+        Some(1) => execute(&mut words)?,
+        Some(2) => {
+            words.takes("prepare");
+            NamedStatement::Deallocate(name_or_all(&mut words)?)
+        }
+        Some(3) => declare(&mut words)?,
+        Some(4) => fetch(&mut words, false)?,
+        Some(5) => fetch(&mut words, true)?,
+        Some(6) => NamedStatement::Close(name_or_all(&mut words)?),
+        Some(_) => return current(&mut words),
+        None => return Ok(None),
+    };
+    words.expect_end()?;
+    Ok(Some(named))
+}
+
+fn name_or_all(words: &mut Words<'_>) -> Result<Option<String>, SqlError> {
+    if words.takes("all") { Ok(None) } else { words.name().map(Some) }
+}
+
+fn prepare(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
+    if words.is("transaction") {
+        return Err(SqlError::unsupported("PREPARE TRANSACTION").at(words.position()));
+    }
+    let name = words.name()?;
+    let mut types = Vec::new();
+    if words.peek() == Some(&Token::LParen) {
+        let (from, to) = words.parenthesized()?;
+        for data_type in parse_types(words.text_between(from, to))? {
+            let is_unknown = data_type.to_string().eq_ignore_ascii_case("unknown");
+            types.push(if is_unknown { None } else { Some(type_of(&data_type)?) });
+        }
+    }
+    words.expect("as")?;
+    let sql = rest(words, &["select", "insert", "update", "delete", "values", "with", "table", "merge"])?;
+    Ok(NamedStatement::Prepare { name, types, sql })
+}
+
+/// The rest of the text, a statement that begins with one of these words.
+fn rest(words: &mut Words<'_>, commands: &[&str]) -> Result<String, SqlError> {
+    let is_one = commands.iter().any(|command| words.is(command)) || words.peek() == Some(&Token::LParen);
+    if !is_one {
+        return Err(words.unexpected());
+    }
+    let sql = words.text_between(words.at, words.words.len()).to_owned();
+    words.at = words.words.len();
+    Ok(sql)
+}
+
+fn execute(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
+    let name = words.name()?;
+    let mut sql = String::new();
+    let mut before = 0;
+    if words.peek() == Some(&Token::LParen) {
+        let (from, to) = words.parenthesized()?;
+        sql = words.text_between(from, to).to_owned();
+        before = words.position_of(from).map_or(0, |position| position - 1);
+    }
+    let arguments =
+        if sql.is_empty() { Vec::new() } else { parse_expressions(&sql).map_err(|error| moved(error, before))? };
+    Ok(NamedStatement::Execute { name, arguments, sql, before })
+}
+
+/// The position in the whole of an error in a part.
+pub(crate) fn moved(mut error: SqlError, before: usize) -> SqlError {
+    error.position = error.position.map(|position| position + before);
+    error
+}
+
+fn declare(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
+    let name = words.name()?;
+    let mut scroll = None;
+    loop {
+        match words.takes_one_of(&["binary", "insensitive", "asensitive", "scroll", "no", "cursor"]) {
+            Some(0) => return Err(SqlError::unsupported("a BINARY cursor")),
+            // Every cursor sees what its DECLARE saw.
+            Some(1 | 2) => {}
+            Some(3) => scroll = Some(true),
+            Some(4) => {
+                words.expect("scroll")?;
+                scroll = Some(false);
+            }
+            Some(_) => break,
+            None => return Err(words.unexpected()),
+        }
+    }
+    let hold = match words.takes_one_of(&["with", "without"]) {
+        None => false,
+        Some(given) => {
+            words.expect("hold")?;
+            given == 0
+        }
+    };
+    words.expect("for")?;
+    let sql = rest(words, &["select", "values", "with", "table"])?;
+    Ok(NamedStatement::Declare { name, scroll, hold, sql })
+}
+
+fn number(words: &mut Words<'_>) -> Result<Option<i64>, SqlError> {
+    let start = words.at;
+    let negative = words.takes_token(&Token::Minus);
+    if !negative {
+        words.takes_token(&Token::Plus);
+    }
+    let Some(Token::Number(digits, _)) = words.peek() else {
+        if words.at > start {
+            return Err(words.unexpected());
+        }
+        return Ok(None);
+    };
+    let Ok(value) = digits.parse::<i32>() else {
+        return Err(words.unexpected());
+    };
+    words.at += 1;
+    Ok(Some(if negative { -i64::from(value) } else { value.into() }))
+}
+
+fn fetch(words: &mut Words<'_>, moves: bool) -> Result<NamedStatement, SqlError> {
+    let start = words.at;
+    let directions = ["next", "prior", "first", "last", "absolute", "relative", "all", "forward", "backward"];
+    let given = words.takes_one_of(&directions);
+    let is_last = words.at == words.words.len();
+    // `FETCH next` may mean a cursor of that name.
+    let direction = if is_last {
+        words.at = start;
+        Direction::Forward(1)
+    } else {
+        direction(words, given)?
+    };
+    words.takes_one_of(&["from", "in"]);
+    Ok(NamedStatement::Fetch { name: words.name()?, direction, moves })
+}
+
+fn direction(words: &mut Words<'_>, given: Option<usize>) -> Result<Direction, SqlError> {
+    Ok(match given {
+        Some(0) => Direction::Forward(1),
+        Some(1) => Direction::Forward(-1),
+        Some(2) => Direction::Absolute(1),
+        Some(3) => Direction::Absolute(-1),
+        Some(4 | 5) => match (number(words)?, given) {
+            (Some(n), Some(4)) => Direction::Absolute(n),
+            (Some(n), _) => Direction::Relative(n),
+            (None, _) => return Err(words.unexpected()),
+        },
+        Some(6) => Direction::ForwardAll,
+        Some(7) if words.takes("all") => Direction::ForwardAll,
+        Some(8) if words.takes("all") => Direction::BackwardAll,
+        Some(8) => Direction::Forward(-number(words)?.unwrap_or(1)),
+        _ => Direction::Forward(number(words)?.unwrap_or(1)),
+    })
+}
+
+/// `... WHERE CURRENT OF name [RETURNING ...]`.
+fn current(words: &mut Words<'_>) -> Result<Option<NamedStatement>, SqlError> {
+    let count = words.words.len();
+    for at in 1..count.saturating_sub(3) {
+        words.at = at;
+        if !(words.takes("where") && words.takes("current") && words.takes("of")) {
+            continue;
+        }
+        let cursor = words.name()?;
+        if words.at < count && !words.is("returning") {
+            return Err(words.unexpected());
+        }
+        let before = words.text_between(0, at).to_owned();
+        let after = words.text_between(words.at, count).to_owned();
+        return Ok(Some(NamedStatement::Current { cursor, before, after }));
+    }
+    Ok(None)
+}

@@ -1,0 +1,524 @@
+//! What does a session keep by name? Prepared statements, the protocol's and those of PREPARE alike, and cursors.
+//!
+//! 1. A statement's name is one of bytes, as the protocol has it; those of PREPARE are UTF-8.
+//! 2. A cursor has all rows of its query from its DECLARE on: they are counted in the memory limit, and never change.
+//! 3. A cursor without HOLD ends with its transaction; one with HOLD that a transaction made goes with it when that rolls back.
+
+use super::{Block, CommandTag, Outcome, Session, Step, done};
+use crate::bind::{Binder, Refusal, scope::Scope};
+use crate::cache::Prepared;
+use crate::error::SqlError;
+use crate::expr::{Frame, evaluate};
+use crate::parse::named::{Direction, NamedStatement, moved};
+use crate::parse::span_position;
+use crate::rows::{Column, RowSet};
+use crate::value::cast::CastContext;
+use crate::value::{self, Datum};
+use freshet_engine::ids::Cts;
+use freshet_engine::schema::Type;
+use sqlparser::ast::{self, Ident, Spanned};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Cursors that one session may have: what they hold is charged, their names are not.
+const CURSORS_MAX: usize = 10_000;
+
+#[derive(Default)]
+pub(super) struct Names {
+    statements: HashMap<Box<[u8]>, Arc<Prepared>>,
+    cursors: BTreeMap<String, Cursor>,
+    /// A DECLARE whose query runs.
+    declaring: Option<Declaring>,
+}
+
+struct Declaring {
+    name: String,
+    scroll: Option<bool>,
+    hold: bool,
+    columns: Arc<[Column]>,
+    row: Option<RowKey>,
+}
+
+/// What names a cursor's row in its table: hidden columns behind the others.
+#[derive(Clone)]
+struct RowKey {
+    table: String,
+    columns: Vec<String>,
+}
+
+struct Cursor {
+    rows: RowSet,
+    /// What FETCH gives.
+    columns: Arc<[Column]>,
+    /// 0: before the first row; one more than there are: behind the last.
+    position: usize,
+    scroll: Option<bool>,
+    hold: bool,
+    /// The transaction that made it has not ended.
+    is_new: bool,
+    /// Savepoints below it.
+    savepoints: usize,
+    row: Option<RowKey>,
+    durable: Option<Cts>,
+}
+
+impl Names {
+    /// The transaction goes back to the newest of so many savepoints.
+    pub(super) fn end_cursors_above(&mut self, savepoints: usize) {
+        self.cursors.retain(|_, cursor| !cursor.is_new || cursor.savepoints < savepoints);
+    }
+}
+
+impl Session {
+    // ---- statements
+
+    /// The prepared statement of this name.
+    #[inline]
+    pub fn statement(&self, name: &[u8]) -> Option<&Arc<Prepared>> {
+        self.names.statements.get(name)
+    }
+
+    pub fn keep_statement(&mut self, name: &[u8], statement: &Arc<Prepared>) -> Result<(), SqlError> {
+        if self.names.statements.contains_key(name) {
+            let name = String::from_utf8_lossy(name);
+            return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        self.names.statements.insert(name.into(), statement.clone());
+        Ok(())
+    }
+
+    pub fn forget_statement(&mut self, name: &[u8]) {
+        self.names.statements.remove(name);
+    }
+
+    pub(super) fn forget_statements(&mut self) {
+        self.names.statements.clear();
+    }
+
+    fn prepared_named(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        self.statement(name.as_bytes())
+            .cloned()
+            .ok_or_else(|| SqlError::new("26000", format!("prepared statement \"{name}\" does not exist")))
+    }
+
+    /// What a statement about names gives and takes, which only the session knows.
+    pub(super) fn shape_of_named(
+        &mut self,
+        named: &NamedStatement,
+        declared: &[Option<Type>],
+    ) -> Result<(Arc<[Column]>, Vec<Type>), SqlError> {
+        Ok(match named {
+            NamedStatement::Execute { name, .. } => (self.prepared_named(name)?.columns.clone(), Vec::new()),
+            NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
+            NamedStatement::Declare { sql, .. } => {
+                let query = self.plan_in_transaction(sql, declared)?;
+                (Arc::new([]), query.parameters.clone())
+            }
+            NamedStatement::Current { before, after, .. } => {
+                let change = self.plan_in_transaction(&format!("{before} WHERE false {after}"), declared)?;
+                (change.columns.clone(), change.parameters.clone())
+            }
+            _ => (Arc::new([]), Vec::new()),
+        })
+    }
+
+    pub(super) fn run_named(
+        &mut self,
+        statement: &Prepared,
+        named: &NamedStatement,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let step = match named {
+            NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql),
+            NamedStatement::Execute { name, arguments, sql, before } => {
+                return self.execute_named(name, arguments, (sql, *before), rows);
+            }
+            NamedStatement::Deallocate(None) => {
+                self.forget_statements();
+                Ok(done("DEALLOCATE ALL", None, None))
+            }
+            NamedStatement::Deallocate(Some(name)) => self.prepared_named(name).map(|_| {
+                self.forget_statement(name.as_bytes());
+                done("DEALLOCATE", None, None)
+            }),
+            NamedStatement::Declare { name, scroll, hold, sql } => {
+                let declaring =
+                    Declaring { name: name.clone(), scroll: *scroll, hold: *hold, columns: Arc::new([]), row: None };
+                return self.declare(declaring, sql, (&statement.declared, parameters), rows);
+            }
+            NamedStatement::Fetch { name, direction, moves } => self.fetch(name, *direction, *moves, rows),
+            NamedStatement::Close(None) => {
+                self.names.cursors.clear();
+                Ok(done("CLOSE CURSOR ALL", None, None))
+            }
+            NamedStatement::Close(Some(name)) => match self.names.cursors.remove(name) {
+                Some(_) => Ok(done("CLOSE CURSOR", None, None)),
+                None => Err(no_cursor(name)),
+            },
+            NamedStatement::Current { cursor, before, after } => {
+                return self.change_current(cursor, (before, after), (&statement.declared, parameters), rows);
+            }
+        };
+        step.map_err(|error| self.statement_failed(error))
+    }
+
+    fn prepare_named(&mut self, name: &str, types: &[Option<Type>], sql: &str) -> Result<Step, SqlError> {
+        if self.statement(name.as_bytes()).is_some() {
+            return Err(SqlError::new("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        let statement = self.plan_in_transaction(sql, types)?;
+        self.keep_statement(name.as_bytes(), &statement)?;
+        Ok(done("PREPARE", None, None))
+    }
+
+    fn execute_named(
+        &mut self,
+        name: &str,
+        arguments: &[ast::Expr],
+        text: (&str, usize),
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let prepared = self.prepared_named(name).and_then(|statement| {
+            let parameters = self.arguments(name, &statement, arguments, text)?;
+            Ok((statement, parameters))
+        });
+        let (statement, parameters) = prepared.map_err(|error| self.statement_failed(error))?;
+        rows.start(&statement.columns);
+        self.start(&statement, &parameters, rows)
+    }
+
+    /// EXECUTE's arguments as the statement's parameters.
+    fn arguments(
+        &mut self,
+        name: &str,
+        statement: &Prepared,
+        arguments: &[ast::Expr],
+        (sql, before): (&str, usize),
+    ) -> Result<Vec<Datum>, SqlError> {
+        let wanted = &statement.parameters;
+        if arguments.len() != wanted.len() {
+            let message = format!("wrong number of parameters for prepared statement \"{name}\"");
+            let detail = format!("Expected {} parameters but got {}.", wanted.len(), arguments.len());
+            return Err(SqlError::new("42601", message).with_detail(detail));
+        }
+        self.clock_read = self.clock_read && self.block == Block::Explicit;
+        self.read_clock();
+        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let mut binder = Binder::new(sql, &schema, &[]);
+        let mut values = Vec::with_capacity(wanted.len());
+        for (i, (argument, &ty)) in arguments.iter().zip(wanted).enumerate() {
+            let expr = binder.bind(argument, &Scope::default()).and_then(|bound| {
+                let from = bound.ty;
+                binder.coerce(bound, ty, CastContext::Assignment).map_err(|refusal| match refusal {
+                    Refusal::Error(error) if error.sqlstate == "42804" => SqlError::new(
+                        "42804",
+                        format!(
+                            "parameter ${} of type {} cannot be coerced to the expected type {}",
+                            i + 1,
+                            from.map_or("unknown", value::pgtype::name),
+                            value::pgtype::name(ty)
+                        ),
+                    )
+                    .with_hint("You will need to rewrite or cast the expression.")
+                    .at(span_position(sql, argument.span()))
+                    .into(),
+                    other => other,
+                })
+            });
+            let expr = expr.map_err(|refusal| match refusal {
+                Refusal::Error(error) => moved(error.at(span_position(sql, argument.span())), before),
+                Refusal::NotCompiled { what, position } => {
+                    SqlError::unsupported(format!("{what} as an argument of EXECUTE")).at(position)
+                }
+            })?;
+            if !binder.parameters.is_empty() {
+                return Err(SqlError::new("42P02", "there is no parameter $1"));
+            }
+            let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: &self.env };
+            values.push(evaluate(&expr, &frame)?.into_datum());
+        }
+        Ok(values)
+    }
+
+    // ---- cursors
+
+    /// The columns of a cursor, for who describes it as a portal.
+    pub fn cursor_columns(&self, name: &[u8]) -> Option<&Arc<[Column]>> {
+        let name = std::str::from_utf8(name).ok()?;
+        self.names.cursors.get(name).map(|cursor| &cursor.columns)
+    }
+
+    /// Closes a cursor as a portal; there need not be one.
+    pub fn close_cursor(&mut self, name: &[u8]) {
+        if let Ok(name) = std::str::from_utf8(name) {
+            self.names.cursors.remove(name);
+        }
+    }
+
+    fn cursor(&mut self, name: &str) -> Result<&mut Cursor, SqlError> {
+        self.names.cursors.get_mut(name).ok_or_else(|| no_cursor(name))
+    }
+
+    fn declare(
+        &mut self,
+        declaring: Declaring,
+        sql: &str,
+        (declared, parameters): (&[Option<Type>], &[Datum]),
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let planned = self.check_declare(&declaring.name, declaring.hold).and_then(|()| {
+            let plain = self.plan_in_transaction(sql, declared)?;
+            if plain.columns.is_empty() {
+                return Err(SqlError::new("42601", "a cursor is of a query"));
+            }
+            let columns = plain.columns.clone();
+            Ok(match self.with_row_key(sql, declared, &plain.parameters) {
+                Some((keyed, key)) => (keyed, columns, Some(key)),
+                None => (plain, columns, None),
+            })
+        });
+        let (query, columns, row) = planned.map_err(|error| self.statement_failed(error))?;
+        rows.start(&query.columns);
+        let step = self.start(&query, parameters, rows);
+        // Set behind the start: an error in there forgets it, like any.
+        self.names.declaring = step.is_ok().then_some(Declaring { columns, row, ..declaring });
+        self.declared(step, rows)
+    }
+
+    fn check_declare(&mut self, name: &str, hold: bool) -> Result<(), SqlError> {
+        if self.block == Block::None && !hold {
+            return Err(SqlError::new("25P01", "DECLARE CURSOR can only be used in transaction blocks"));
+        }
+        if self.names.cursors.contains_key(name) {
+            return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
+        }
+        if self.names.cursors.len() >= CURSORS_MAX {
+            return Err(SqlError::new("54000", format!("a session has at most {CURSORS_MAX} cursors")));
+        }
+        Ok(())
+    }
+
+    /// The query with what names its rows behind its columns, if it is of one table with a primary key.
+    fn with_row_key(
+        &mut self,
+        sql: &str,
+        declared: &[Option<Type>],
+        parameters: &[Type],
+    ) -> Option<(Arc<Prepared>, RowKey)> {
+        let crate::parse::Parsed::Sql(statement) = crate::parse::parse(sql).ok()? else {
+            return None;
+        };
+        let ast::Statement::Query(mut query) = *statement else {
+            return None;
+        };
+        let ast::SetExpr::Select(select) = query.body.as_mut() else {
+            return None;
+        };
+        let grouped = !matches!(&select.group_by, ast::GroupByExpr::Expressions(list, _) if list.is_empty());
+        let ([from], None, false) = (select.from.as_slice(), &select.distinct, grouped || select.having.is_some())
+        else {
+            return None;
+        };
+        let (ast::TableFactor::Table { name, alias, .. }, []) = (&from.relation, from.joins.as_slice()) else {
+            return None;
+        };
+        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let table = Binder::new(sql, &schema, &[]).table(name).ok()?;
+        let primary = table.indexes.iter().find(|index| index.def.primary)?;
+        let columns = primary.def.columns.iter().map(|key| table.def.columns[usize::from(key.column)].name.clone());
+        let columns: Vec<String> = columns.collect();
+        let qualifier = alias.as_ref().map_or_else(|| Ident::with_quote('"', &table.def.name), |a| a.name.clone());
+        for column in &columns {
+            let parts = vec![qualifier.clone(), Ident::with_quote('"', column)];
+            select.projection.push(ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts)));
+        }
+        let key = RowKey { table: table.def.name.clone(), columns };
+        let query = self.plan_in_transaction(&query.to_string(), declared).ok()?;
+        (query.parameters == parameters).then_some((query, key))
+    }
+
+    /// A statement has come to a step: if it was a DECLARE's query and is over, its rows are the cursor's.
+    pub(super) fn declared(&mut self, step: Result<Step, SqlError>, rows: &mut RowSet) -> Result<Step, SqlError> {
+        match step {
+            Ok(Step::Done(outcome)) if self.names.declaring.is_some() => {
+                let declaring = self.names.declaring.take().expect("just seen");
+                let cursor = Cursor {
+                    rows: std::mem::take(rows),
+                    columns: declaring.columns,
+                    position: 0,
+                    scroll: declaring.scroll,
+                    hold: declaring.hold,
+                    is_new: self.block != Block::None,
+                    savepoints: self.savepoints.len(),
+                    row: declaring.row,
+                    durable: outcome.durable,
+                };
+                self.names.cursors.insert(declaring.name, cursor);
+                rows.start(&(Arc::new([]) as Arc<[Column]>));
+                let tag = CommandTag { command: "DECLARE CURSOR", rows: None };
+                let durable = outcome.durable.filter(|_| self.block == Block::None);
+                Ok(Step::Done(Outcome { tag, durable, warning: outcome.warning }))
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn forget_declaring(&mut self) {
+        self.names.declaring = None;
+    }
+
+    /// A transaction has ended.
+    #[inline]
+    pub(super) fn end_cursors(&mut self, committed: bool) {
+        if !self.names.cursors.is_empty() {
+            self.names.cursors.retain(|_, cursor| {
+                let stays = cursor.hold && (committed || !cursor.is_new);
+                cursor.is_new = false;
+                stays
+            });
+        }
+    }
+
+    /// A savepoint was released: what stood above it stands on those that are left.
+    pub(super) fn keep_cursors(&mut self) {
+        let left = self.savepoints.len();
+        self.names.cursors.values_mut().for_each(|cursor| cursor.savepoints = cursor.savepoints.min(left));
+    }
+
+    pub(super) fn close_cursors(&mut self) {
+        self.names.cursors.clear();
+    }
+
+    fn fetch(&mut self, name: &str, direction: Direction, moves: bool, rows: &mut RowSet) -> Result<Step, SqlError> {
+        let cursor = self.cursor(name)?;
+        let found = cursor.go(direction)?;
+        let count = found.len() as u64;
+        if !moves {
+            if *rows.columns() != cursor.columns {
+                return Err(SqlError::new("0A000", "cached plan must not change result type"));
+            }
+            for row in found {
+                (0..cursor.columns.len()).for_each(|column| rows.push(&cursor.rows.get(row - 1, column)));
+                rows.finish_row()?;
+            }
+        }
+        let durable = cursor.durable;
+        let durable = durable.and_then(|cts| self.depends_on(cts));
+        let command = if moves { "MOVE" } else { "FETCH" };
+        Ok(Step::Done(Outcome { tag: CommandTag { command, rows: Some(count) }, durable, warning: None }))
+    }
+
+    fn change_current(
+        &mut self,
+        cursor: &str,
+        (before, after): (&str, &str),
+        (declared, parameters): (&[Option<Type>], &[Datum]),
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let planned = self.current_row(cursor).and_then(|(table, condition)| {
+            let change = self.plan_in_transaction(&format!("{before} WHERE {condition} {after}"), declared)?;
+            if changed_table(before).as_deref() != Some(table.as_str()) {
+                let message = format!("cursor \"{cursor}\" is not a simply updatable scan of table \"{table}\"");
+                return Err(SqlError::new("24000", message));
+            }
+            Ok(change)
+        });
+        let change = planned.map_err(|error| self.statement_failed(error))?;
+        rows.start(&change.columns);
+        self.start(&change, parameters, rows)
+    }
+
+    /// The table of the cursor's row, and what is true of that row only.
+    fn current_row(&mut self, name: &str) -> Result<(String, String), SqlError> {
+        let cursor = self.cursor(name)?;
+        let Some(key) = &cursor.row else {
+            let message = format!("WHERE CURRENT OF \"{name}\"");
+            return Err(SqlError::unsupported(message)
+                .with_detail("The cursor is not of one table with a primary key, without grouping."));
+        };
+        if cursor.position == 0 || cursor.position > cursor.rows.len() {
+            return Err(SqlError::new("24000", format!("cursor \"{name}\" is not positioned on a row")));
+        }
+        let first = cursor.columns.len();
+        let conditions = key.columns.iter().enumerate().map(|(i, column)| {
+            let value = cursor.rows.display(cursor.position - 1, first + i).unwrap_or_default();
+            let literal = ast::Value::SingleQuotedString(value.replace('\'', "''"));
+            format!("{} = {literal}", Ident::with_quote('"', column))
+        });
+        Ok((key.table.clone(), conditions.collect::<Vec<_>>().join(" AND ")))
+    }
+}
+
+impl Cursor {
+    /// Goes on; the 1-based rows passed, in the order in which they are given.
+    fn go(&mut self, direction: Direction) -> Result<Vec<usize>, SqlError> {
+        let last = self.rows.len();
+        let at = self.position;
+        let is_back = match direction {
+            Direction::Forward(n) | Direction::Relative(n) => n < 0,
+            Direction::ForwardAll => false,
+            Direction::BackwardAll => true,
+            Direction::Absolute(n) => n < 0 || (n as usize) < at,
+        };
+        if is_back && self.scroll == Some(false) {
+            return Err(SqlError::new("55000", "cursor can only scan forward")
+                .with_hint("Declare it with SCROLL option to enable backward scan."));
+        }
+        let count = |n: i64| usize::try_from(n.unsigned_abs()).unwrap_or(usize::MAX);
+        Ok(match direction {
+            Direction::Forward(0) | Direction::Relative(0) => self.only(at),
+            Direction::Forward(n) if n > 0 => self.forward(count(n)),
+            Direction::Forward(n) => self.backward(count(n)),
+            Direction::ForwardAll => self.forward(usize::MAX),
+            Direction::BackwardAll => self.backward(usize::MAX),
+            Direction::Absolute(n) if n >= 0 => self.only(count(n).min(last + 1)),
+            Direction::Absolute(n) => self.only((last + 1).saturating_sub(count(n))),
+            Direction::Relative(n) if n > 0 => self.only(at.saturating_add(count(n)).min(last + 1)),
+            Direction::Relative(n) => self.only(at.saturating_sub(count(n))),
+        })
+    }
+
+    /// Stands on this row, if there is one there.
+    fn only(&mut self, position: usize) -> Vec<usize> {
+        self.position = position;
+        let is_row = (1..=self.rows.len()).contains(&position);
+        if is_row { vec![position] } else { Vec::new() }
+    }
+
+    fn forward(&mut self, count: usize) -> Vec<usize> {
+        let last = self.rows.len();
+        let first = self.position + 1;
+        let end = self.position.saturating_add(count);
+        self.position = end.min(last + 1);
+        (first..=end.min(last)).collect()
+    }
+
+    fn backward(&mut self, count: usize) -> Vec<usize> {
+        let before = self.position;
+        self.position = before.saturating_sub(count);
+        (self.position.max(1)..before).rev().collect()
+    }
+}
+
+fn no_cursor(name: &str) -> SqlError {
+    SqlError::new("34000", format!("cursor \"{name}\" does not exist"))
+}
+
+/// The table that `UPDATE t ...` or `DELETE FROM t ...` names.
+fn changed_table(before: &str) -> Option<String> {
+    let crate::parse::Parsed::Sql(statement) = crate::parse::parse(before).ok()? else {
+        return None;
+    };
+    let table = match statement.as_ref() {
+        ast::Statement::Update(update) => &update.table.relation,
+        ast::Statement::Delete(delete) => match &delete.from {
+            ast::FromTable::WithFromKeyword(list) | ast::FromTable::WithoutKeyword(list) => &list.first()?.relation,
+        },
+        _ => return None,
+    };
+    match table {
+        ast::TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(crate::bind::scope::fold),
+        _ => None,
+    }
+}
