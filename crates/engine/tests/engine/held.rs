@@ -138,7 +138,7 @@ fn a_deleted_rows_long_key_is_taken_out_of_the_index() {
     let world = World::new();
     let mut session = world.session();
     begin(&mut session, Isolation::ReadCommitted);
-    let def = TableDef { name: "t".into(), columns: columns(), ..Default::default() };
+    let def = TableDef { name: "t".into(), columns: columns(), ..TableDef::default() };
     let by_note = |kind| index(if kind == IndexKind::Hash { "t_hash" } else { "t_tree" }, 2, kind, false);
     let indexes = vec![index("t_pkey", 0, IndexKind::Hash, true), by_note(IndexKind::Hash), by_note(IndexKind::BTree)];
     session.create_table(def, indexes).expect("creates");
@@ -252,7 +252,7 @@ fn opened(dir: &std::path::Path) -> (Engine, Plain, Arc<Table>, Vec<RowId>) {
     };
     let engine = Engine::open(options).expect("opens");
     let mut session = engine.connect().expect("a place");
-    let def = TableDef { name: "t".into(), columns: columns(), ..Default::default() };
+    let def = TableDef { name: "t".into(), columns: columns(), ..TableDef::default() };
     let indexes = vec![index("t_pkey", 0, IndexKind::Hash, true), index("t_note", 2, IndexKind::BTree, false)];
     transact(&mut session, |session| session.create_table(def.clone(), indexes.clone()));
     let table = session.schema().table("t").expect("created").clone();
