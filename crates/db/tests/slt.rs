@@ -178,13 +178,6 @@ macro_rules! folders {
             })*
         }
 
-        mod records_on_the_query_road {
-            $(#[test]
-            fn $name() {
-                super::run_folder(stringify!($name), "query");
-            })*
-        }
-
         const FOLDERS: &[&str] = &[$(stringify!($name)),*];
     };
 }

@@ -21,7 +21,7 @@ use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -254,7 +254,8 @@ impl Drop for Query {
 
 /// Whether DataFusion finds a way to run the plan.
 pub fn can_run(plan: &LogicalPlan) -> bool {
-    futures::executor::block_on(planning().create_physical_plan(plan)).is_ok()
+    // Planning waits for nothing, so that it needs no executor, which the caller may be in already.
+    planning().create_physical_plan(plan).now_or_never().is_some_and(|made| made.is_ok())
 }
 
 /// The plan as EXPLAIN shows it.
