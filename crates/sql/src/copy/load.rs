@@ -190,7 +190,8 @@ impl Worker {
         let leaving = Leaving(self.shared.clone());
         let mut reader = Reader::default();
         while let Some(chunk) = self.next() {
-            if let Err((line, error)) = self.load(&chunk, &mut reader) {
+            if let Err(failure) = self.load(&chunk, &mut reader) {
+                let (line, error) = *failure;
                 return self.failed(line, error);
             }
         }
@@ -229,7 +230,7 @@ impl Worker {
         }
     }
 
-    fn load(&mut self, chunk: &Chunk, reader: &mut Reader) -> Result<(), (u64, SqlError)> {
+    fn load(&mut self, chunk: &Chunk, reader: &mut Reader) -> Result<(), Box<(u64, SqlError)>> {
         let target = &self.shared.target;
         let format = &target.format;
         let is_text = !format.is_binary() && check_text(&chunk.data).is_ok();
@@ -237,7 +238,7 @@ impl Worker {
         for (at, record) in chunk.records().enumerate() {
             let place = |error| {
                 let line = line_of(chunk, at, format);
-                (line, at_line(error, &target.name, line, (!format.is_binary()).then_some(record)))
+                Box::new((line, at_line(error, &target.name, line, (!format.is_binary()).then_some(record))))
             };
             if at == 0 && has_header {
                 check_header(record, format).map_err(place)?;

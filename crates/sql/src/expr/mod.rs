@@ -189,6 +189,16 @@ impl Expr {
         found
     }
 
+    /// Whether it takes or looks at a sequence's value.
+    pub fn asks_sequence(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            !found
+        });
+        found
+    }
+
     pub fn is_constant(&self) -> bool {
         matches!(self, Expr::Const(_))
     }

@@ -221,7 +221,7 @@ impl Leaves<'_> {
 
     /// A call of the evaluator, or the literal that the expression is.
     fn computed(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
-        if expr.is_volatile() {
+        if expr.asks_sequence() {
             // One value for each row is not what a call of this road promises.
             return Err(SqlError::unsupported("a sequence's value in a query that is not compiled"));
         }
