@@ -16,6 +16,12 @@ use crate::catalog::{
 use crate::schema::Row;
 use std::sync::Arc;
 
+/// Sets a new row, the second, from an old one.
+pub type Convert<'a, E> = dyn FnMut(&mut Session, &Table, &mut Row, &Table, &mut Row) -> Result<(), E> + 'a;
+
+/// Looks at a row.
+pub type Each<'a, E> = dyn FnMut(&mut Session, &Arc<Table>, &mut Row) -> Result<(), E> + 'a;
+
 impl Session {
     /// Takes the DDL lock: from here to its end the transaction's schema is everybody's last, and its own changes.
     pub fn begin_definition(&mut self) -> Result<(), Stop> {
@@ -69,7 +75,7 @@ impl Session {
         &mut self,
         id: TableId,
         def: TableDef,
-        convert: &mut dyn FnMut(&mut Session, &Table, &mut Row, &Table, &mut Row) -> Result<(), E>,
+        convert: &mut Convert<'_, E>,
     ) -> Result<(), E> {
         self.begin_ddl()?;
         let old = self.own_table_by_id(id)?;
@@ -90,11 +96,7 @@ impl Session {
     }
 
     /// Calls `each` with every row as it is now, this transaction's changes included; nobody else writes the table.
-    pub fn each_row_alone<E: From<Stop>>(
-        &mut self,
-        id: TableId,
-        each: &mut dyn FnMut(&mut Session, &Arc<Table>, &mut Row) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn each_row_alone<E: From<Stop>>(&mut self, id: TableId, each: &mut Each<'_, E>) -> Result<(), E> {
         self.begin_ddl()?;
         let table = self.own_table_by_id(id)?;
         self.take_alone(&table)?;

@@ -10,14 +10,14 @@ use crate::compiled::query::{LockWait, Query, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::span_position;
+use crate::parse::{RowLock, locking, span_position};
 use crate::rows::Column;
 use crate::value::cast::CastContext;
 use crate::value::pgtype;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, Distinct, GroupByExpr, LimitClause, LockClause, LockType, NonBlock, OrderByKind, Select, SelectFlavor,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
+    self, Distinct, GroupByExpr, LimitClause, LockClause, NonBlock, OrderByKind, Select, SelectFlavor, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
 };
 use std::sync::Arc;
 
@@ -482,9 +482,10 @@ impl Binder<'_> {
         let Some(lock) = locks.first() else {
             return Ok(None);
         };
-        let LockClause { lock_type, of, nonblock } = lock;
-        if *lock_type != LockType::Update {
-            return Err(SqlError::unsupported("FOR SHARE").into());
+        let (strength, of) = locking(lock);
+        // A row has one lock, which excludes all others: for a stronger one than was asked for only the wait is longer.
+        if !matches!(strength, RowLock::Update | RowLock::NoKeyUpdate) {
+            return Err(SqlError::unsupported(format!("FOR {}", strength.words())).into());
         }
         let [source] = scope.sources.as_slice() else {
             return Err(SqlError::unsupported("FOR UPDATE of other than one table").into());
@@ -492,10 +493,10 @@ impl Binder<'_> {
         if locks.len() > 1 || source.table.is_none() || folded {
             return Err(SqlError::unsupported("FOR UPDATE with DISTINCT, GROUP BY, aggregates or computed rows").into());
         }
-        if let Some(of) = of {
-            scope.source(&super::scope::relation_name(of)?)?;
+        for name in &of {
+            scope.source(&fold(name))?;
         }
-        Ok(Some(match nonblock {
+        Ok(Some(match &lock.nonblock {
             None => LockWait::Wait,
             Some(NonBlock::Nowait) => LockWait::NoWait,
             Some(NonBlock::SkipLocked) => LockWait::SkipLocked,

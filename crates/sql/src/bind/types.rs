@@ -54,8 +54,8 @@ fn zoned(zone: &TimezoneInfo) -> bool {
 /// The digits of a second that a type's name limits a value to, and the type without that limit.
 pub fn digits_of(data_type: &DataType) -> Option<(DataType, u64)> {
     match data_type {
-        DataType::Time(Some(p), zone) if *p < 6 => Some((DataType::Time(None, zone.clone()), *p)),
-        DataType::Timestamp(Some(p), zone) if *p < 6 => Some((DataType::Timestamp(None, zone.clone()), *p)),
+        DataType::Time(Some(p), zone) if *p < 6 => Some((DataType::Time(None, *zone), *p)),
+        DataType::Timestamp(Some(p), zone) if *p < 6 => Some((DataType::Timestamp(None, *zone), *p)),
         DataType::Interval { fields: None, precision: Some(p) } if *p < 6 => {
             Some((DataType::Interval { fields: None, precision: None }, *p))
         }

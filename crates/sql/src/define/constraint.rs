@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// A check or a foreign key as it was written.
 pub enum NewConstraint {
-    Check { name: Option<String>, expr: ast::Expr },
+    Check { name: Option<String>, expr: Box<ast::Expr> },
     Foreign { name: Option<String>, key: Box<ForeignKeyConstraint>, columns: Vec<Ident> },
 }
 
@@ -33,7 +33,7 @@ impl NewConstraint {
             return Err(SqlError::unsupported("NOT ENFORCED"));
         }
         let name = check.name.as_ref().or(label).map(fold);
-        Ok(NewConstraint::Check { name, expr: check.expr.as_ref().clone() })
+        Ok(NewConstraint::Check { name, expr: check.expr.clone() })
     }
 
     /// `own`: the column that the constraint stands at.

@@ -79,7 +79,7 @@ impl Definer<'_> {
         self.key_indexes(&mut new, primary_kind)?;
         self.bind_constraints(&mut new)?;
         let id = self.make_table(new)?;
-        if let Some(drops) = on_commit_drops(create.on_commit.clone()) {
+        if let Some(drops) = on_commit_drops(create.on_commit) {
             self.temporary.on_commit.push((id, drops));
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Definer<'_> {
     /// The columns that a query gives, and the INSERT that follows.
     fn columns_of_query(&mut self, query: &ast::Query, names: &[ast::ColumnDef], new: &mut NewTable) -> Done<()> {
         let schema = self.schema();
-        let (columns, text) = super::view::columns_of(query, &schema, self.sql)?;
+        let (columns, text) = super::view::columns_of(query, &schema)?;
         if names.len() > columns.len() {
             return Err(SqlError::new("42601", "too many column names were specified").into());
         }
@@ -755,7 +755,7 @@ fn refuse_other_clauses(create: &ast::CreateTable) -> Result<(), SqlError> {
         .temporary(create.temporary)
         .query(create.query.clone())
         .like(create.like.clone())
-        .on_commit(create.on_commit.clone())
+        .on_commit(create.on_commit)
         .hive_distribution(create.hive_distribution.clone())
         .hive_formats(create.hive_formats.clone())
         .table_options(create.table_options.clone())

@@ -28,7 +28,7 @@ impl Definer<'_> {
         let written = RelationName::of(&create.name)?;
         let namespace = self.home(&written, create.temporary)?;
         let schema = self.schema();
-        let (mut columns, text) = columns_of(&create.query, &schema, self.sql)?;
+        let (mut columns, text) = columns_of(&create.query, &schema)?;
         if create.columns.len() > columns.len() {
             return Err(SqlError::new("42601", "CREATE VIEW specifies more column names than columns").into());
         }
@@ -85,13 +85,11 @@ fn check_replacement(old: &View, new: &ViewDef) -> Result<(), SqlError> {
     Ok(())
 }
 
+/// The columns of a view, and its query's text.
+pub type ViewShape = (Vec<(String, Option<Type>)>, String);
+
 /// The columns that a query gives, and its text as a view keeps it.
-pub fn columns_of(
-    query: &Query,
-    schema: &Arc<Schema>,
-    sql: &str,
-) -> Result<(Vec<(String, Option<Type>)>, String), SqlError> {
-    let _ = sql;
+pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlError> {
     let mut query = query.clone();
     let ctes = cte_names(&mut query);
     let mut full = Full { schema, ctes };

@@ -553,10 +553,8 @@ fn alter_column(p: &mut Parser<'_>, column: Ident) -> Read<AlterAction> {
             return Ok(AlterAction::DropNotNull(column));
         }
         let is_identity = p.parse_keyword(Keyword::IDENTITY);
-        if !is_identity {
-            if !take_word(p, "expression") {
-                return p.expected("EXPRESSION", p.peek_token());
-            }
+        if !is_identity && !take_word(p, "expression") {
+            return p.expected("EXPRESSION", p.peek_token());
         }
         let if_exists = p.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
         return Ok(match is_identity {

@@ -14,9 +14,9 @@ pub(crate) fn read(element: Type, literal: &[u8], clock: &Clock) -> Result<Datum
         fault::with_detail(error, detail.to_owned())
     };
     let trimmed = trim_space(literal);
-    let (bounds, body) = dimensions(trimmed).map_err(|detail| malformed(detail))?;
+    let (bounds, body) = dimensions(trimmed).map_err(&malformed)?;
     let mut reader = Reader { rest: body, items: Vec::new(), lengths: Vec::new() };
-    reader.array(0).map_err(|detail| malformed(detail))?;
+    reader.array(0).map_err(&malformed)?;
     if !trim_space(reader.rest).is_empty() {
         return Err(malformed("Junk after closing right brace."));
     }

@@ -384,15 +384,11 @@ pub(crate) fn to_number(a: &Arguments<'_>) -> Result {
                 }
                 in_fraction = true;
             }
-            Part::Group => {
-                if rest.peek() == Some(&',') {
-                    rest.next();
-                }
+            Part::Group if rest.peek() == Some(&',') => {
+                rest.next();
             }
-            Part::Currency | Part::Literal(_) => {
-                if rest.peek().is_some_and(|c| !c.is_ascii_digit() && *c != '.') {
-                    rest.next();
-                }
+            Part::Currency | Part::Literal(_) if rest.peek().is_some_and(|c| !c.is_ascii_digit() && *c != '.') => {
+                rest.next();
             }
             _ => {}
         }
