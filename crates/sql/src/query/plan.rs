@@ -511,7 +511,7 @@ impl<'a> Planner<'a> {
             pipe_operators,
         } = query;
         if let Some(lock) = locks.first() {
-            return refuse(format!("FOR {} on this road", crate::parse::locking(lock).0.words()));
+            return refuse(format!("FOR {}", crate::parse::locking(lock).0.words()));
         }
         if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
             return refuse("a clause of another dialect");
