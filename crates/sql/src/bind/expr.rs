@@ -620,9 +620,10 @@ impl Binder<'_> {
 
     fn nullif(&mut self, left: &ast::Expr, right: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
-        let left = self.known(left)?;
-        let ty = left.ty.unwrap_or(Type::Text);
+        let given = left.ty;
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        // A literal without a type takes the one that it is compared as.
+        let ty = given.unwrap_or(operator.left);
         Ok(Bound::new(Expr::NullIf { operator, left: Box::new(left), right: Box::new(right) }, ty))
     }
 
