@@ -55,7 +55,12 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::NullIf { left, right, .. } => {
             format!("NULLIF({}, {})", show(left, name), show(right, name))
         }
-        Expr::Case { .. } => "CASE ... END".to_owned(),
+        Expr::Case { branches, otherwise } => {
+            let branch = |(when, then): &(Expr, Expr)| format!(" WHEN {} THEN {}", show(when, name), show(then, name));
+            let branches: String = branches.iter().map(branch).collect();
+            let otherwise = otherwise.as_ref().map_or_else(String::new, |e| format!(" ELSE {}", show(e, name)));
+            format!("CASE{branches}{otherwise} END")
+        }
         Expr::Quantified { operator, left, array, all } => {
             let which = if *all { "ALL" } else { "ANY" };
             format!("({} {} {which} ({}))", show(left, name), operator.op.symbol(), show(array, name))

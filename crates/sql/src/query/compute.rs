@@ -11,7 +11,9 @@ use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr as DfExpr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
 use freshet_engine::schema::{Type, Value};
 use std::hash::{Hash, Hasher};
 
@@ -64,9 +66,19 @@ impl Hash for Computed {
     }
 }
 
+/// The name of a call's column. DataFusion takes columns of one name for one, so what is computed is all in it, where the function's name says less.
+pub fn column_name(name: &str, computes: &dyn std::fmt::Debug, args: &[DfExpr]) -> String {
+    let args: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
+    format!("{name}[{computes:?}]({})", args.join(","))
+}
+
 impl ScalarUDFImpl for Computed {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn schema_name(&self, args: &[DfExpr]) -> Result<String> {
+        Ok(column_name(&self.name, &(&self.expr, self.result), args))
     }
 
     fn signature(&self) -> &Signature {
