@@ -335,6 +335,9 @@ impl Engine {
             // After the open, which holds the directories' locks.
             let LogOptions { dirs, direct_io, .. } = inner.options.log_options();
             inner.log_devices = dirs.iter().map(|dir| device::probe(&*io, dir, direct_io)).collect();
+            for (number, facts) in (0..).zip(&inner.log_devices) {
+                inner.core.log.set_flush_way(DeviceId(number), facts.way);
+            }
         }
         let inner = Arc::new(inner);
         let engine = Engine { inner: Arc::new(Handle(inner.clone())) };

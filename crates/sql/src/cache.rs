@@ -7,6 +7,7 @@ use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
 use crate::rows::Column;
+use crate::value::Datum;
 use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
@@ -39,7 +40,29 @@ pub struct Prepared {
     pub(crate) _charge: Account,
 }
 
+/// What of a statement that will run soon is to be on its way to the processor's cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead {
+    /// The index entry of its key: about sixteen statements before it runs.
+    Entry,
+    /// The row that the entry names: about eight before.
+    Row,
+}
+
 impl Prepared {
+    /// Starts loading what a run with these parameters will want, if it is a statement of one row by its key. Says nothing about the outcome: it may be left
+    /// out, and the statement may run otherwise or never.
+    #[inline]
+    pub fn load_ahead(&self, parameters: &[Datum], what: Ahead) {
+        match (&self.once, &self.point, what) {
+            (Some(once), _, Ahead::Entry) => once.prefetch(parameters),
+            (Some(once), _, Ahead::Row) => once.prefetch_row(parameters),
+            (None, Some(point), Ahead::Entry) => point.prefetch(parameters),
+            (None, Some(point), Ahead::Row) => point.prefetch_row(parameters),
+            (None, None, _) => {}
+        }
+    }
+
     /// COMMIT, ROLLBACK, ROLLBACK TO and the like: what a failed transaction takes.
     pub fn ends_transaction(&self) -> bool {
         matches!(self.plan, Plan::Commit { .. } | Plan::Rollback { .. } | Plan::RollbackTo(_))

@@ -43,6 +43,16 @@ pub struct OpenOptions {
     pub direct: bool,
 }
 
+/// How bytes are made durable right after they are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushWay {
+    /// [`File::write_at`], then [`File::sync`].
+    #[default]
+    WriteThenSync,
+    /// [`File::write_durably_at`]: one call, and on a device with FUA no flush of its whole cache.
+    DurableWrite,
+}
+
 /// A file system, or something that behaves like one.
 pub trait Io: Send + Sync {
     /// Creates `dir` and its missing parents, durably.
@@ -95,6 +105,12 @@ pub trait File: Send + Sync {
 
     /// Makes every write that has returned durable (fdatasync).
     fn sync(&self) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`; they are durable when it returns. Of other writes it says nothing.
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)?;
+        self.sync()
+    }
 
     fn len(&self) -> io::Result<u64>;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::{ReadWriteFlags, pwritev2};
 
 use super::{Clock, File, Io, Lock, OpenOptions};
 
@@ -132,6 +133,12 @@ impl File for OsFile {
     fn sync(&self) -> io::Result<()> {
         // Not `sync_data`: the standard library repeats it on EINTR, and a flush is never repeated here.
         Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // A short write is an error, as in `write_at`, and a failed one is never repeated.
+        let written = pwritev2(&self.file, &[io::IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC)?;
+        if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     fn len(&self) -> io::Result<u64> {

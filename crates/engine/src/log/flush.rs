@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::ids::{Cts, DeviceId, Epoch};
-use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, Io, Lock};
+use crate::io::{AlignedBuf, BLOCK_BYTES, Clock, File, FlushWay, Io, Lock};
 use crate::planted::{self, Bug};
 use crate::sync::give_way;
 
@@ -131,6 +131,8 @@ pub(super) struct Device {
     preparer: Mutex<Preparer>,
     queue: Mutex<VecDeque<SealedGroup>>,
     writer: Mutex<Writer>,
+    /// Whether a group is written and made durable in one call: see [`FlushWay`].
+    writes_durably: AtomicBool,
     buffers: Mutex<Vec<AlignedBuf>>,
 }
 
@@ -386,6 +388,11 @@ impl Log {
         self.stage_waiters.wake();
         self.wake();
         Ok(())
+    }
+
+    /// Says how a device's groups are made durable from now on: the faster way, as [`crate::io::device::probe`] found it.
+    pub fn set_flush_way(&self, device: DeviceId, way: FlushWay) {
+        self.device(device).writes_durably.store(way == FlushWay::DurableWrite, Ordering::Relaxed);
     }
 
     // ---- what workers and waiters ask ----
@@ -911,6 +918,13 @@ impl Log {
         }
         let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
+        if !*written && device.writes_durably.load(Ordering::Relaxed) {
+            if let Err(error) = group.file.write_durably_at(&group.buf, group.offset) {
+                self.poison("write", &path(), error);
+                return Progress::Poisoned;
+            }
+            return self.written(device, writer);
+        }
         if !*written {
             if let Err(error) = group.file.write_at(&group.buf, group.offset)
                 && !(planted::is(Bug::IgnoreShortWrite) && error.kind() == io::ErrorKind::WriteZero)
@@ -932,6 +946,11 @@ impl Log {
             self.poison("sync", &path(), error);
             return Progress::Poisoned;
         }
+        self.written(device, writer)
+    }
+
+    /// The current group is durable.
+    fn written(&self, device: &Device, mut writer: MutexGuard<'_, Writer>) -> Progress {
         let (group, _) = writer.current.take().expect("the current group was just synced");
         device.outstanding.fetch_sub(1, Ordering::SeqCst);
         device.buffers.lock().push(group.buf);
@@ -1023,6 +1042,7 @@ impl Device {
             preparer: Mutex::new(preparer),
             queue: Mutex::new(VecDeque::new()),
             writer: Mutex::new(Writer::default()),
+            writes_durably: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
         };
         device.note_spares();

@@ -87,12 +87,21 @@ impl Change {
         self.lookup.prefetch_integer(key);
     }
 
+    /// Starts loading the row of this key, for who will write it. It reads what `prefetch` loads, so it is said a few statements later.
+    #[inline]
+    pub fn prefetch_row(&self, key: i64) {
+        let Lookup { table, picks, .. } = &self.lookup;
+        if let Some(row) = self.lookup.guess_integer(key) {
+            table.store.primary.prefetch_write(row, &self.words, picks);
+        }
+    }
+
     /// A row that may have the key: the first that the index leads to.
     #[inline]
     fn find(&self, key: i64) -> Option<RowId> {
         let index = &self.lookup.index;
-        if let Tree::Hash(tree) = &index.tree {
-            return tree.guess(index.spec.hash_integer(key));
+        if let Tree::Hash(_) = &index.tree {
+            return self.lookup.guess_integer(key);
         }
         let mut words = KEY.take();
         let found = index.find_first(|_| Value::Int(key), &mut words, ControlFlow::Break);

@@ -142,14 +142,27 @@ impl Once {
     /// Starts loading what `run` will want first. The parameters may be any.
     #[inline]
     pub fn prefetch(&self, parameters: &[Datum]) {
+        if let Some((change, key)) = self.change_of(parameters) {
+            change.prefetch(key);
+        }
+    }
+
+    /// Starts loading the row, where `prefetch` was said a few statements before.
+    #[inline]
+    pub fn prefetch_row(&self, parameters: &[Datum]) {
+        if let Some((change, key)) = self.change_of(parameters) {
+            change.prefetch_row(key);
+        }
+    }
+
+    #[inline]
+    fn change_of(&self, parameters: &[Datum]) -> Option<(&Change, i64)> {
         let (change, key) = match self {
             Once::Update(update) => (&update.change, update.key),
             Once::Delete(delete) => (&delete.change, delete.key),
-            Once::Insert(_) => return,
+            Once::Insert(_) => return None,
         };
-        if let Some(key) = key.at_hand(parameters) {
-            change.prefetch(key);
-        }
+        Some((change, key.at_hand(parameters)?))
     }
 
     /// Runs it; the parameters have their types' forms. `None`: nothing has happened, and the longer way does it or says why not.

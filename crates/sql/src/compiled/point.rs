@@ -123,6 +123,16 @@ impl Point {
         }
     }
 
+    /// Starts loading the row, where `prefetch` was said a few statements before.
+    #[inline]
+    pub fn prefetch_row(&self, parameters: &[Datum]) {
+        if let Some(i) = self.only
+            && let Some(Datum::Int(key)) = parameters.get(usize::from(i))
+        {
+            self.lookup.prefetch_row_of_integer(*key);
+        }
+    }
+
     /// Reads the row within the session's transaction; its cells go to `rows`.
     #[inline]
     pub fn run(

@@ -113,6 +113,9 @@ pub(super) fn live(
     coverage: &mut Coverage,
 ) {
     let mut workers: Vec<_> = (0..4).map(|_| log.worker().unwrap()).collect();
+    for device in (0..log.devices()).map(DeviceId) {
+        log.set_flush_way(device, [FlushWay::WriteThenSync, FlushWay::DurableWrite][dice.below(2) as usize]);
+    }
     for _ in 0..events {
         match dice.below(64) {
             0..=25 => match history.commit(&mut workers[dice.below(4) as usize]) {

@@ -257,6 +257,8 @@ fn real_files_carry_the_log() {
     let io: Arc<dyn Io> = Arc::new(OsIo);
     let clock = Arc::new(OsClock::new());
     let log = Log::create(io.clone(), clock.clone(), &options, DATABASE).unwrap();
+    // One device each way.
+    log.set_flush_way(crate::ids::DeviceId(1), FlushWay::DurableWrite);
     let driver = Driver::start(&log, Part::All);
     let numbers = commit_many(&log, 1, 40);
     log.wait_durable(log.now()).wait().unwrap();

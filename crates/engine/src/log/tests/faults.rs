@@ -5,9 +5,15 @@ use crate::io::mem::{Call, Fault};
 use super::*;
 
 fn poisons(call: Call, fault: Fault) {
+    poisons_by(FlushWay::WriteThenSync, call, fault);
+    poisons_by(FlushWay::DurableWrite, call, fault);
+}
+
+fn poisons_by(way: FlushWay, call: Call, fault: Fault) {
     for nth in 0..8 {
         let (io, options) = (MemIo::new(), options(2));
         let log = create(&io, &options);
+        (0..2).for_each(|device| log.set_flush_way(crate::ids::DeviceId(device), way));
         let mut workers = [log.worker().unwrap(), log.worker().unwrap()];
         io.plan_fault(call, nth, fault);
         let mut acknowledged = Vec::new();

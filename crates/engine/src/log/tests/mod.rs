@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::ids::{Cts, Epoch};
 use crate::io::mem::{Dice, MemClock, MemIo};
-use crate::io::{AlignedBuf, Io};
+use crate::io::{AlignedBuf, FlushWay, Io};
 
 use super::*;
 
