@@ -45,8 +45,7 @@ use freshet_engine::io::Io;
 pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
-pub use freshet_sql::cache::Ahead;
-pub use freshet_sql::{Column, Datum, RowSet, SqlError, Type, Value};
+pub use freshet_sql::{Ahead, Column, Datum, RowSet, SqlError, Type, Value};
 use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
 pub use load::{Appender, BulkLoad};
 use std::future::Future;
@@ -350,6 +349,36 @@ impl Session {
         Ok((outcome.tag.rows.unwrap_or(0), Ticket(outcome.durable.unwrap_or(Cts::ZERO))))
     }
 
+    /// Starts loading what a run with these parameters will want: for a program that knows several statements at a time, as an event loop with many
+    /// sessions does. The cache misses of statements that are known together then overlap. It says nothing about the outcome, may be left
+    /// out, and does nothing for a statement that is not one row by its integer key in a hash index.
+    ///
+    /// ```
+    /// # use freshet_db::{Ahead, Database, IntoDatum, Options};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = Database::open(Options::small(dir.path()))?;
+    /// # let mut session = db.session()?;
+    /// session.run("CREATE TABLE t (id bigint PRIMARY KEY, n bigint) WITH (primary_key = hash)")?;
+    /// session.run("INSERT INTO t VALUES (1, 0), (2, 0), (3, 0)")?;
+    /// let update = session.prepare("UPDATE t SET n = n + 1 WHERE id = $1")?;
+    /// let received = [1i64, 2, 3].map(|id| [id.into_datum()]);
+    /// received.iter().for_each(|parameters| session.load_ahead(&update, parameters, Ahead::Entry));
+    /// received.iter().for_each(|parameters| session.load_ahead(&update, parameters, Ahead::Row));
+    /// for parameters in &received {
+    ///     assert_eq!(session.execute(&update, parameters)?, 1);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn load_ahead(&self, statement: &Statement, parameters: &[Datum], what: Ahead) {
+        let prepared = &statement.prepared;
+        if let Some(at) = prepared.key_parameter()
+            && let Some(Datum::Int(key)) = parameters.get(usize::from(at))
+        {
+            self.inner.load_ahead(prepared, *key, what);
+        }
+    }
+
     /// Begins a transaction with the session's default isolation level.
     ///
     /// ```
@@ -535,30 +564,5 @@ impl Statement {
 
     pub fn parameters(&self) -> &[Type] {
         &self.prepared.parameters
-    }
-
-    /// Starts loading what a run with these parameters will want: for a program that knows several statements at a time, as an event loop with many
-    /// sessions does. The cache misses of statements that are known together then overlap. It says nothing about the outcome, may be left
-    /// out, and does nothing for a statement that is not one row by its integer key in a hash index.
-    ///
-    /// ```
-    /// # use freshet_db::{Ahead, Database, IntoDatum, Options};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let db = Database::open(Options::small(dir.path()))?;
-    /// # let mut session = db.session()?;
-    /// session.run("CREATE TABLE t (id bigint PRIMARY KEY, n bigint) WITH (primary_key = hash)")?;
-    /// session.run("INSERT INTO t VALUES (1, 0), (2, 0), (3, 0)")?;
-    /// let update = session.prepare("UPDATE t SET n = n + 1 WHERE id = $1")?;
-    /// let received = [1i64, 2, 3].map(|id| [id.into_datum()]);
-    /// received.iter().for_each(|parameters| update.load_ahead(parameters, Ahead::Entry));
-    /// received.iter().for_each(|parameters| update.load_ahead(parameters, Ahead::Row));
-    /// for parameters in &received {
-    ///     assert_eq!(session.execute(&update, parameters)?, 1);
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn load_ahead(&self, parameters: &[Datum], what: Ahead) {
-        self.prepared.load_ahead(parameters, what);
     }
 }

@@ -296,7 +296,7 @@ impl World {
     /// Lets everything end, and looks at what is left; then once more after a crash.
     fn finish(&mut self, dice: &mut Dice) -> Verdict {
         self.say(|| "the end".into());
-        self.io.set_space_bytes(u64::MAX);
+        self.io.free_space();
         // The log tries again after a while.
         self.clock.advance_us(2_000_000);
         if dice.one_in(2) || self.has_failed || self.dead.contains(&true) || self.may_fail {
@@ -418,10 +418,18 @@ impl World {
     }
 
     fn plan_space(&mut self, dice: &mut Dice) {
-        let more = dice.below(500 << 10);
-        let bytes = if dice.one_in(3) { u64::MAX } else { self.io.used_bytes() + more };
         // A group never grows a file; what a full file system may fail is preparing and imaging.
-        self.io.set_space_bytes(bytes);
+        match dice.below(6) {
+            0 | 1 => self.io.free_space(),
+            2 => {
+                // One device is full, the others are not.
+                let device = self.plan.first_log(self.life) + dice.below(u64::from(self.plan.devices));
+                let dir = Plan::log_dir(device);
+                self.say(|| format!("  {} is full", dir.display()));
+                self.io.fill_dir(&dir);
+            }
+            _ => self.io.set_space_bytes(self.io.used_bytes() + dice.below(500 << 10)),
+        }
     }
 
     // ---- ends and beginnings
@@ -437,7 +445,7 @@ impl World {
         self.may_fail = false;
         self.dead.fill(false);
         self.io.clear_faults();
-        self.io.set_space_bytes(u64::MAX);
+        self.io.free_space();
     }
 
     fn kill(&mut self, dice: &mut Dice) -> Verdict {

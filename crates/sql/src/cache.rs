@@ -7,7 +7,6 @@ use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
 use crate::rows::Column;
-use crate::value::Datum;
 use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
@@ -40,26 +39,14 @@ pub struct Prepared {
     pub(crate) _charge: Account,
 }
 
-/// What of a statement that will run soon is to be on its way to the processor's cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ahead {
-    /// The index entry of its key: about sixteen statements before it runs.
-    Entry,
-    /// The row that the entry names: about eight before.
-    Row,
-}
-
 impl Prepared {
-    /// Starts loading what a run with these parameters will want, if it is a statement of one row by its key. Says nothing about the outcome: it may be left
-    /// out, and the statement may run otherwise or never.
+    /// The parameter that names the row, if it is a statement of one row by its key.
     #[inline]
-    pub fn load_ahead(&self, parameters: &[Datum], what: Ahead) {
-        match (&self.once, &self.point, what) {
-            (Some(once), _, Ahead::Entry) => once.prefetch(parameters),
-            (Some(once), _, Ahead::Row) => once.prefetch_row(parameters),
-            (None, Some(point), Ahead::Entry) => point.prefetch(parameters),
-            (None, Some(point), Ahead::Row) => point.prefetch_row(parameters),
-            (None, None, _) => {}
+    pub fn key_parameter(&self) -> Option<u16> {
+        match (&self.once, &self.point) {
+            (Some(once), _) => once.key_parameter(),
+            (None, Some(point)) => point.key_parameter(),
+            (None, None) => None,
         }
     }
 

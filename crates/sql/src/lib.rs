@@ -43,7 +43,7 @@ pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};
 pub use rows::{Column, RowSet};
 pub use session::{
-    CommandTag, CopyDirection, CopyPiece, CopyShape, Outcome, Prepared, Session, Settings, Step, TransactionStatus,
-    Wait,
+    Ahead, CommandTag, CopyDirection, CopyPiece, CopyShape, Outcome, Prepared, Session, Settings, Step,
+    TransactionStatus, Wait,
 };
 pub use value::Datum;

@@ -42,6 +42,7 @@ use crate::value::{self, Clock, Datum};
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
+use freshet_engine::index::prefetch_value;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
@@ -201,6 +202,15 @@ impl Planning {
 
 /// What a connection takes: its state on both sides, buffers that it keeps, small results.
 const SESSION_BYTES: u64 = 48 << 10;
+
+/// What of a statement that will run soon is to be on its way to the processor's cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead {
+    /// The session, and the index entry of the key: about sixteen statements before it runs.
+    Entry,
+    /// The row that the entry names: about eight before.
+    Row,
+}
 
 /// One connection's state.
 pub struct Session {
@@ -534,6 +544,24 @@ impl Session {
         self.start_look_up(statement, rows)?;
         let given = point.run_many(&mut self.inner, sets, &mut self.looking, rows, ends);
         Some(self.end_look_up(given))
+    }
+
+    /// Starts loading what a run of the statement with this key will want, if it is one row by its key (`Prepared::key_parameter`). It says nothing
+    /// about the outcome: it may be left out, and the statement may run otherwise or never.
+    #[inline]
+    pub fn load_ahead(&self, statement: &Prepared, key: i64, what: Ahead) {
+        if what == Ahead::Entry {
+            prefetch_value(&self.block);
+            prefetch_value(&self.pending);
+            prefetch_value(&self.error_dependency);
+            prefetch_value(&self.env.settings.fast);
+            self.inner.load_ahead();
+        }
+        match (&statement.once, &statement.point) {
+            (Some(once), _) => once.load_ahead(&self.inner, key, what),
+            (None, Some(point)) => point.load_ahead(key, what),
+            (None, None) => {}
+        }
     }
 
     #[inline]

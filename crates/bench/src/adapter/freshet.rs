@@ -216,7 +216,7 @@ impl EmbeddedDriver<'_> {
         let statement = prepared(&mut self.statements, &mut self.sessions[session], say, self.tables)?;
         let mut parameters = self.spare.pop().unwrap_or_default();
         bind(op, self.tables, &mut parameters);
-        statement.load_ahead(&parameters, Ahead::Entry);
+        self.sessions[session].load_ahead(statement, &parameters, Ahead::Entry);
         self.known.push_back(Known { session, say, parameters });
         if self.known.len() > NEAR {
             self.load_row(self.known.len() - 1 - NEAR)?;
@@ -225,8 +225,9 @@ impl EmbeddedDriver<'_> {
     }
 
     fn load_row(&mut self, at: usize) -> Result<(), BenchError> {
-        let Known { say, parameters, .. } = &self.known[at];
-        self.statements.get(*say, || Err(not_prepared()))?.load_ahead(parameters, Ahead::Row);
+        let Known { session, say, parameters } = &self.known[at];
+        let statement = self.statements.get(*say, || Err(not_prepared()))?;
+        self.sessions[*session].load_ahead(statement, parameters, Ahead::Row);
         Ok(())
     }
 

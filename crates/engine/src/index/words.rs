@@ -146,6 +146,18 @@ pub fn prefetch_write(word: &AtomicU64) {
     let _ = word;
 }
 
+/// Starts loading the line in which a value begins; forgets it where the processor has no such instruction in stable Rust.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+    // SAFETY: as in `prefetch`.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+    let _ = value;
+}
+
 /// Starts loading the line that holds `word`; forgets it where the processor has no such instruction in stable Rust.
 #[inline]
 pub fn prefetch(word: &AtomicU64) {

@@ -72,6 +72,8 @@ struct World {
     faults: Vec<Planned>,
     power_cut_after: Option<u64>,
     space_bytes: u64,
+    /// Directories whose files cannot grow: a device of their own that is full.
+    full_dirs: BTreeSet<PathBuf>,
     random: Option<Dice>,
 }
 
@@ -194,6 +196,18 @@ impl MemIo {
         self.world.lock().space_bytes = bytes;
     }
 
+    /// From now on no file in `dir` can grow, as if it were a full device of its own; those in other directories can.
+    pub fn fill_dir(&self, dir: &Path) {
+        self.world.lock().full_dirs.insert(dir.to_path_buf());
+    }
+
+    /// There is as much space as anybody wants, everywhere.
+    pub fn free_space(&self) {
+        let mut world = self.world.lock();
+        world.space_bytes = u64::MAX;
+        world.full_dirs.clear();
+    }
+
     /// What all files take of the file system.
     pub fn used_bytes(&self) -> u64 {
         self.world.lock().used_bytes()
@@ -219,6 +233,7 @@ impl MemIo {
         let mut after = World::empty();
         after.dirs = world.dirs.clone();
         after.space_bytes = world.space_bytes;
+        after.full_dirs = world.full_dirs.clone();
         after.random = world.random.as_ref().map(|_| Dice(seed));
         for (path, inode) in names {
             let bytes = world.inodes[inode].after_crash(&mut dice, keep);
@@ -307,6 +322,7 @@ impl World {
             faults: Vec::new(),
             power_cut_after: None,
             space_bytes: u64::MAX,
+            full_dirs: BTreeSet::new(),
             random: None,
         }
     }
@@ -742,7 +758,8 @@ impl File for MemFile {
         let power = world.operate()?;
         let offset = offset as usize;
         let growth = (offset + bytes.len()).saturating_sub(world.inodes[self.inode].bytes.len);
-        let full = growth > 0 && world.used_bytes() + growth as u64 > world.space_bytes;
+        let is_beyond = world.used_bytes() + growth as u64 > world.space_bytes;
+        let full = growth > 0 && (is_beyond || world.full_dirs.contains(&self.dir));
         let (done, error) = match world.fault(Call::Write, &self.dir) {
             _ if full => (0, Some(enospc())),
             None => (bytes.len(), None),
@@ -973,6 +990,13 @@ mod tests {
         assert_eq!(io.contents(Path::new("d/f")).unwrap(), b"ABCdef");
         io.set_space_bytes(6);
         assert_eq!(f.write_at(b"x", 6).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        io.free_space();
+        io.fill_dir(Path::new("d"));
+        assert_eq!(f.write_at(b"x", 6).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        f.write_at(b"x", 5).unwrap();
+        io.fill_dir(Path::new("elsewhere"));
+        io.free_space();
+        f.write_at(b"x", 6).unwrap();
     }
 
     #[test]

@@ -29,10 +29,14 @@ impl Picks {
     pub const FEW: usize = 3;
 }
 
-/// Where a column of eight-byte integers lies: no type needs to be looked at to read it.
+/// Where a column of integers lies, of two, four or eight bytes: no type needs to be looked at to read it.
+///
+/// Shifted left and then right as a signed number, its word is the integer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IntegerWord {
     pub(super) word: u16,
+    pub(super) left: u8,
+    pub(super) right: u8,
     /// Its null bit, in word 1.
     pub(super) null: u64,
 }
@@ -130,11 +134,12 @@ impl Layout {
         self.header_words
     }
 
-    /// Where a column of eight-byte integers lies, if it is one whose null bit is in word 1: its word, and that bit.
+    /// Where a column of integers lies, if it is one whose null bit is in word 1.
     pub fn integer_word(&self, column: u16) -> Option<IntegerWord> {
         let field = self.fields[usize::from(column)];
-        let is_whole = field.ty == Type::Int8 && field.null_word == 1;
-        is_whole.then(|| IntegerWord { word: field.word, null: 1 << field.null_bit })
+        let is_one = matches!(field.ty, Type::Int2 | Type::Int4 | Type::Int8) && field.null_word == 1;
+        let right = 64 - 8 * field.ty.field_bytes() as u8;
+        is_one.then(|| IntegerWord { word: field.word, left: right - field.shift, right, null: 1 << field.null_bit })
     }
 
     /// The record words that a column's value and null bit lie in.

@@ -21,7 +21,18 @@ impl IntegerWord {
     /// The integer of a record with these `flags` (its word 1) and this `word`; nothing if it is null or the version does not exist.
     #[inline]
     pub(crate) fn of(self, flags: u64, word: u64) -> Option<i64> {
-        (flags & (LIVE | self.null) == LIVE).then_some(word as i64)
+        (flags & (LIVE | self.null) == LIVE).then_some(self.integer(word))
+    }
+
+    #[inline]
+    fn integer(self, word: u64) -> i64 {
+        (word << self.left) as i64 >> self.right
+    }
+
+    /// Whether the column has room for the value.
+    #[inline]
+    pub fn fits(self, value: i64) -> bool {
+        (value << self.right) >> self.right == value
     }
 }
 
@@ -132,7 +143,7 @@ impl Row {
     /// The value of the column at this `Layout::integer_word`; nothing for a null.
     #[inline]
     pub fn integer(&self, at: IntegerWord) -> Option<i64> {
-        (self.words[1] & at.null == 0).then(|| self.words[usize::from(at.word)] as i64)
+        (self.words[1] & at.null == 0).then(|| at.integer(self.words[usize::from(at.word)]))
     }
 
     /// Whether the version exists and the column at this `Layout::integer_word` has this value.
@@ -225,11 +236,15 @@ impl Row {
         }
     }
 
-    /// Sets the column at this `Layout::integer_word`.
+    /// Sets the column at this `Layout::integer_word`, which has room for the value.
     #[inline]
     pub fn set_integer(&mut self, at: IntegerWord, value: i64) {
+        debug_assert!(at.fits(value), "invariant: the value has the form of the column's type");
         self.words[1] &= !at.null;
-        self.words[usize::from(at.word)] = value as u64;
+        let word = &mut self.words[usize::from(at.word)];
+        let shift = at.right - at.left;
+        let mask = (u64::MAX >> at.right) << shift;
+        *word = *word & !mask | (value as u64) << shift & mask;
     }
 
     /// Makes it a copy of which only the words `at` count; the others are any.
@@ -295,5 +310,43 @@ impl Row {
     /// Notes that the column's stored long value, just appended to the heap, starts at `offset` there.
     pub(crate) fn set_fetched(&mut self, layout: &Layout, column: usize, offset: usize) {
         self.fetched.push((layout.fields[column].word, offset));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns that share words: what is set by its place is what is got by its type, and no neighbour changes.
+    #[test]
+    fn integers_of_every_width_are_read_and_set_in_place() {
+        let types = [Type::Int2, Type::Int4, Type::Int8, Type::Int2, Type::Bool, Type::Int4];
+        let layout = Layout::new(&types).expect("it is small");
+        let widest = [i64::from(i16::MAX), i64::from(i32::MAX), i64::MAX, i64::from(i16::MAX), 1, i64::from(i32::MAX)];
+        for (column, ty) in types.iter().enumerate() {
+            let Some(at) = layout.integer_word(column as u16) else {
+                assert_eq!(*ty, Type::Bool);
+                continue;
+            };
+            let most = widest[column];
+            assert!(at.fits(most) && at.fits(!most) && !(most < i64::MAX && at.fits(most + 1)));
+            for value in [0, 1, -1, most, !most] {
+                let mut row = Row::new(&layout);
+                for (other, &ty) in types.iter().enumerate() {
+                    let value = if ty == Type::Bool { Value::Bool(true) } else { Value::Int(-2) };
+                    row.set(&layout, other, &value);
+                }
+                row.set_integer(at, value);
+                assert_eq!(row.integer(at), Some(value));
+                assert!(row.has_integer(at, value) && !row.has_integer(at, value ^ 1));
+                for (other, &ty) in types.iter().enumerate() {
+                    let untouched = if ty == Type::Bool { Value::Bool(true) } else { Value::Int(-2) };
+                    let due = if other == column { Value::Int(value) } else { untouched };
+                    assert_eq!(row.get(&layout, other), due, "column {other} after setting {column} to {value}");
+                }
+                row.set(&layout, column, &Value::Null);
+                assert_eq!(row.integer(at), None);
+            }
+        }
     }
 }

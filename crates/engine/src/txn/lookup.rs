@@ -115,7 +115,7 @@ pub struct IntegerLookup {
 }
 
 impl IntegerLookup {
-    /// `None` if the index is not over one column of eight-byte integers, or `column` is no such column.
+    /// `None` if the index is not over one column of integers, or `column` is no such column.
     pub fn new(table: &Arc<Table>, index: &Arc<Index>, column: u16) -> Option<IntegerLookup> {
         let lookup = Lookup::new(table, index, [column]);
         let (key, value) = (lookup.integer?, table.layout.integer_word(column)?);
@@ -193,7 +193,7 @@ impl Session {
         Ok((found, self.commit()?.cts))
     }
 
-    /// As `look_up`, of an index over one column of eight-byte integers: the shortest way there is.
+    /// As `look_up`, of an index over one column of integers: the shortest way there is.
     #[inline]
     pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
         self.assert_snapshot();

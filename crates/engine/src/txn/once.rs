@@ -30,7 +30,7 @@ use super::session::{Session, State, commit_header};
 use super::version::{self, NewNode, Node, Pen};
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, RowId, StorageId};
-use crate::index::prefetch_write;
+use crate::index::{prefetch_value, prefetch_write};
 use crate::log::Reserved;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
 use crate::schema::{KeyBuf, Picks, Row, Value};
@@ -56,7 +56,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Looks at the columns `read` and changes those `set`. `None`: the key is no integer of eight bytes, or an index has a column that is set.
+    /// Looks at the columns `read` and changes those `set`. `None`: the key is no single integer, or an index has a column that is set.
     pub fn new(table: &Arc<Table>, index: &Arc<Index>, read: &[u16], set: &[u16]) -> Option<Change> {
         let mut keys = table.indexes.iter().flat_map(|index| &index.def.columns);
         if keys.any(|key| set.contains(&key.column)) {
@@ -70,7 +70,7 @@ impl Change {
         lookup.has_integer_key().then(|| Change { lookup, words: words.into(), deletes: false })
     }
 
-    /// Deletes the row. `None`: the key is no integer of eight bytes.
+    /// Deletes the row. `None`: the key is no single integer.
     pub fn deletion(table: &Arc<Table>, index: &Arc<Index>) -> Option<Change> {
         // Whether a long value goes with it is seen in its columns.
         let lookup = Lookup::new(table, index, table.variable.iter().map(|&column| column as u16));
@@ -85,15 +85,6 @@ impl Change {
     #[inline]
     pub fn prefetch(&self, key: i64) {
         self.lookup.prefetch_integer(key);
-    }
-
-    /// Starts loading the row of this key, for who will write it. It reads what `prefetch` loads, so it is said a few statements later.
-    #[inline]
-    pub fn prefetch_row(&self, key: i64) {
-        let Lookup { table, picks, .. } = &self.lookup;
-        if let Some(row) = self.lookup.guess_integer(key) {
-            table.store.primary.prefetch_write(row, &self.words, picks);
-        }
     }
 
     /// A row that may have the key: the first that the index leads to.
@@ -177,6 +168,28 @@ impl Session {
         SCRATCH.set(Some(scratch));
         let leftover = if change.deletes { Leftover::Deleted } else { Leftover::Node };
         Some(self.leave_once(change.table().store.id, leftover, done?))
+    }
+
+    /// Starts loading what of the session the short ways look at: for who knows some sessions ahead which one comes.
+    #[inline]
+    pub fn load_ahead(&self) {
+        prefetch_value(&self.core);
+        prefetch_value(&self.state);
+        prefetch_value(&self.checked);
+        prefetch_value(&self.met);
+        prefetch_value(&self.last_record_bytes);
+        prefetch_value(&self.lease);
+    }
+
+    /// Starts loading the row of this key, for who will change it. It reads what `load_ahead` and `Change::prefetch` load, so it is said a few
+    /// statements later.
+    #[inline]
+    pub fn load_row_ahead(&self, change: &Change, key: i64) {
+        let Lookup { table, picks, .. } = &change.lookup;
+        if let Some(row) = change.lookup.guess_integer(key) {
+            table.store.primary.prefetch_write(row, &change.words, picks);
+            prefetch_write(self.core.pages.meta_word(row.page()));
+        }
     }
 
     /// Deletes the row with this key, as `change_once` changes one. `None`: nothing has happened, and `delete` is to do it.

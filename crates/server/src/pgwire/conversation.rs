@@ -20,6 +20,7 @@
 //! ReadyForQuery that follows its Sync (PostgreSQL holds it back in a buffer, most of the time). And a portal with a row
 //! limit keeps its whole result in memory from its first Execute on.
 
+use super::ahead::Lookahead;
 use super::frame::{self, Bind, Format, Malformed, Message, Target};
 use super::reply::{Output, ResultFormats, Severity};
 use ::pgwire::messages::startup::ParameterStatus;
@@ -186,6 +187,7 @@ pub struct Conversation {
     landed: Option<Result<Step, SqlError>>,
     /// What is copied out next.
     piece: Vec<u8>,
+    lookahead: Lookahead,
     skip_to_sync: bool,
     /// An implicit transaction was begun for this pipeline or script.
     implicit: bool,
@@ -206,6 +208,7 @@ impl Conversation {
             work: None,
             landed: None,
             piece: Vec::new(),
+            lookahead: Lookahead::default(),
             skip_to_sync: false,
             implicit: false,
             message_bytes_max,
@@ -240,6 +243,9 @@ impl Conversation {
                 Ok(None) => return Progress::NeedInput { missing: 0 },
                 Err(reason) => return broken(&reason, output),
             };
+            if frame.kind == b'B' {
+                self.look_ahead(input);
+            }
             let (bytes, rest) = input.split_at(frame.length);
             match frame::decode(frame.kind, bytes) {
                 Ok(Message::Terminate) => return Progress::Closed,
@@ -247,6 +253,7 @@ impl Conversation {
                 Err(reason) => return broken(&reason, output),
             }
             input.advance(frame.length);
+            self.lookahead.pass(frame);
         }
         match self.work_on(output) {
             Some(stopped) => stopped,
@@ -298,6 +305,15 @@ impl Conversation {
     /// Whether a statement waits for rows from the client, or for the client to take some.
     pub fn is_copying(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut { .. }))
+    }
+
+    /// `input` begins with a Bind.
+    fn look_ahead(&mut self, input: &[u8]) {
+        let Conversation { session, unnamed_statement, lookahead, message_bytes_max, .. } = self;
+        lookahead.look(input, *message_bytes_max, session, |name| match name.is_empty() {
+            true => unnamed_statement.as_deref(),
+            false => session.statement(name).map(|statement| &**statement),
+        });
     }
 
     fn take(&mut self, message: Message<'_>, rest: &[u8], output: &mut Output) {

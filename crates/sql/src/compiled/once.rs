@@ -10,7 +10,7 @@ use super::change::{Delete, Insert, InsertSource, Update};
 use super::query::Query;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::route::Plan;
-use crate::session::CommandTag;
+use crate::session::{Ahead, CommandTag};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use freshet_engine::catalog::{Index, Table};
@@ -42,7 +42,7 @@ enum Set {
     Other(u16, Expr),
 }
 
-/// An eight-byte integer that is at hand.
+/// An integer that is at hand.
 #[derive(Clone, Copy, Debug)]
 enum Term {
     Const(i64),
@@ -90,13 +90,13 @@ impl Term {
 }
 
 impl Sum {
-    /// Of an expression whose value is an eight-byte integer.
-    fn of(expr: &Expr, table: &Table) -> Option<Sum> {
+    /// Of an expression whose value is an integer of this type.
+    fn of(expr: &Expr, ty: Type, table: &Table) -> Option<Sum> {
         let Expr::Binary { operator, left, right } = expr else {
             return Term::of(expr, table).map(Sum::One);
         };
         let is_integer = |ty| matches!(ty, Type::Int2 | Type::Int4 | Type::Int8);
-        if operator.result != Type::Int8 || !is_integer(operator.left) || !is_integer(operator.right) {
+        if operator.result != ty || !is_integer(operator.left) || !is_integer(operator.right) {
             return None;
         }
         let (left, right) = (Term::of(left, table)?, Term::of(right, table)?);
@@ -142,27 +142,39 @@ impl Once {
     /// Starts loading what `run` will want first. The parameters may be any.
     #[inline]
     pub fn prefetch(&self, parameters: &[Datum]) {
-        if let Some((change, key)) = self.change_of(parameters) {
+        if let Some((change, key)) = self.change()
+            && let Some(key) = key.at_hand(parameters)
+        {
             change.prefetch(key);
         }
     }
 
-    /// Starts loading the row, where `prefetch` was said a few statements before.
+    /// The parameter that is the key.
     #[inline]
-    pub fn prefetch_row(&self, parameters: &[Datum]) {
-        if let Some((change, key)) = self.change_of(parameters) {
-            change.prefetch_row(key);
+    pub fn key_parameter(&self) -> Option<u16> {
+        match self.change()? {
+            (_, Term::Param(at)) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Starts loading what a later `run` with this key will want.
+    #[inline]
+    pub fn load_ahead(&self, engine: &Session, key: i64, what: Ahead) {
+        match (self.change(), what) {
+            (Some((change, _)), Ahead::Entry) => change.prefetch(key),
+            (Some((change, _)), Ahead::Row) => engine.load_row_ahead(change, key),
+            (None, _) => {}
         }
     }
 
     #[inline]
-    fn change_of(&self, parameters: &[Datum]) -> Option<(&Change, i64)> {
-        let (change, key) = match self {
-            Once::Update(update) => (&update.change, update.key),
-            Once::Delete(delete) => (&delete.change, delete.key),
-            Once::Insert(_) => return None,
-        };
-        Some((change, key.at_hand(parameters)?))
+    fn change(&self) -> Option<(&Change, Term)> {
+        match self {
+            Once::Update(update) => Some((&update.change, update.key)),
+            Once::Delete(delete) => Some((&delete.change, delete.key)),
+            Once::Insert(_) => None,
+        }
     }
 
     /// Runs it; the parameters have their types' forms. `None`: nothing has happened, and the longer way does it or says why not.
@@ -219,7 +231,7 @@ impl Deleting {
     }
 }
 
-/// A column that an INSERT gives: in short, if it is an eight-byte integer at hand.
+/// A column that an INSERT gives: in short, if it is an integer at hand.
 #[derive(Debug)]
 struct Given {
     column: u16,
@@ -266,8 +278,8 @@ impl Inserting {
         for given in &self.given {
             let integer = given.integer.and_then(|(at, term)| Some((at, term.at_hand(parameters)?)));
             match integer {
-                Some((at, value)) => row.set_integer(at, value),
-                None => {
+                Some((at, value)) if at.fits(value) => row.set_integer(at, value),
+                _ => {
                     may_be_null = true;
                     if !self.set_other(given, row, parameters, env) {
                         return false;
@@ -307,9 +319,12 @@ impl Updating {
             });
         }
         let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
-        let set = |(column, expr): &(u16, Expr)| match (table.layout.integer_word(*column), Sum::of(expr, table)) {
-            (Some(at), Some(sum)) => Set::Integer(at, sum),
-            _ => Set::Other(*column, expr.clone()),
+        let set = |(column, expr): &(u16, Expr)| {
+            let sum = Sum::of(expr, table.layout.column_type(usize::from(*column)), table);
+            match (table.layout.integer_word(*column), sum) {
+                (Some(at), Some(sum)) => Set::Integer(at, sum),
+                _ => Set::Other(*column, expr.clone()),
+            }
         };
         let change = Change::new(table, index, &read, &columns)?;
         let sets = sets.iter().map(set).collect();
@@ -319,7 +334,13 @@ impl Updating {
     #[inline]
     fn set(&self, old: &Row, new: &mut Row, parameters: &[Datum], env: &Env) -> bool {
         self.sets.iter().all(|set| match set {
-            Set::Integer(at, sum) => sum.value(old, parameters).map(|value| new.set_integer(*at, value)).is_some(),
+            Set::Integer(at, sum) => match sum.value(old, parameters) {
+                Some(value) if at.fits(value) => {
+                    new.set_integer(*at, value);
+                    true
+                }
+                _ => false,
+            },
             Set::Other(column, expr) => self.set_other(*column, expr, old, new, parameters, env),
         })
     }

@@ -10,6 +10,7 @@ use super::query::Query;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::rows::RowSet;
+use crate::session::Ahead;
 use crate::value::Datum;
 use freshet_engine::schema::{IntegerWord, Row, Type, Value};
 use freshet_engine::txn::{Lookup, Session};
@@ -123,13 +124,18 @@ impl Point {
         }
     }
 
-    /// Starts loading the row, where `prefetch` was said a few statements before.
+    /// The parameter that is the key, if the key is an integer.
     #[inline]
-    pub fn prefetch_row(&self, parameters: &[Datum]) {
-        if let Some(i) = self.only
-            && let Some(Datum::Int(key)) = parameters.get(usize::from(i))
-        {
-            self.lookup.prefetch_row_of_integer(*key);
+    pub fn key_parameter(&self) -> Option<u16> {
+        self.only
+    }
+
+    /// Starts loading what a later `run` with this key will want.
+    #[inline]
+    pub fn load_ahead(&self, key: i64, what: Ahead) {
+        match what {
+            Ahead::Entry => self.lookup.prefetch_integer(key),
+            Ahead::Row => self.lookup.prefetch_row_of_integer(key),
         }
     }
 
