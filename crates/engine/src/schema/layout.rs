@@ -137,9 +137,12 @@ impl Layout {
     /// Where a column of integers lies, if it is one whose null bit is in word 1.
     pub fn integer_word(&self, column: u16) -> Option<IntegerWord> {
         let field = self.fields[usize::from(column)];
-        let is_one = matches!(field.ty, Type::Int2 | Type::Int4 | Type::Int8) && field.null_word == 1;
+        let is_integer = matches!(field.ty, Type::Int2 | Type::Int4 | Type::Int8);
+        if !is_integer || field.null_word != 1 {
+            return None;
+        }
         let right = 64 - 8 * field.ty.field_bytes() as u8;
-        is_one.then(|| IntegerWord { word: field.word, left: right - field.shift, right, null: 1 << field.null_bit })
+        Some(IntegerWord { word: field.word, left: right - field.shift, right, null: 1 << field.null_bit })
     }
 
     /// The record words that a column's value and null bit lie in.

@@ -317,31 +317,36 @@ impl Row {
 mod tests {
     use super::*;
 
+    fn neighbour(ty: Type) -> Value<'static> {
+        match ty {
+            Type::Bool => Value::Bool(true),
+            Type::Uuid => Value::Uuid(u128::MAX / 3),
+            _ => Value::Int(-2),
+        }
+    }
+
     /// Columns that share words: what is set by its place is what is got by its type, and no neighbour changes.
     #[test]
     fn integers_of_every_width_are_read_and_set_in_place() {
-        let types = [Type::Int2, Type::Int4, Type::Int8, Type::Int2, Type::Bool, Type::Int4];
+        let types = [Type::Int2, Type::Int4, Type::Int8, Type::Int2, Type::Bool, Type::Int4, Type::Uuid];
         let layout = Layout::new(&types).expect("it is small");
-        let widest = [i64::from(i16::MAX), i64::from(i32::MAX), i64::MAX, i64::from(i16::MAX), 1, i64::from(i32::MAX)];
+        let widest =
+            [i64::from(i16::MAX), i64::from(i32::MAX), i64::MAX, i64::from(i16::MAX), 1, i64::from(i32::MAX), 1];
         for (column, ty) in types.iter().enumerate() {
             let Some(at) = layout.integer_word(column as u16) else {
-                assert_eq!(*ty, Type::Bool);
+                assert!(matches!(ty, Type::Bool | Type::Uuid));
                 continue;
             };
             let most = widest[column];
             assert!(at.fits(most) && at.fits(!most) && !(most < i64::MAX && at.fits(most + 1)));
             for value in [0, 1, -1, most, !most] {
                 let mut row = Row::new(&layout);
-                for (other, &ty) in types.iter().enumerate() {
-                    let value = if ty == Type::Bool { Value::Bool(true) } else { Value::Int(-2) };
-                    row.set(&layout, other, &value);
-                }
+                types.iter().enumerate().for_each(|(other, ty)| row.set(&layout, other, &neighbour(*ty)));
                 row.set_integer(at, value);
                 assert_eq!(row.integer(at), Some(value));
                 assert!(row.has_integer(at, value) && !row.has_integer(at, value ^ 1));
                 for (other, &ty) in types.iter().enumerate() {
-                    let untouched = if ty == Type::Bool { Value::Bool(true) } else { Value::Int(-2) };
-                    let due = if other == column { Value::Int(value) } else { untouched };
+                    let due = if other == column { Value::Int(value) } else { neighbour(ty) };
                     assert_eq!(row.get(&layout, other), due, "column {other} after setting {column} to {value}");
                 }
                 row.set(&layout, column, &Value::Null);
