@@ -39,7 +39,11 @@ pub struct NewTable {
 
 impl NewTable {
     fn new(namespace: NamespaceId, name: String) -> NewTable {
-        let def = TableDef { namespace, name, ..TableDef::default() };
+        NewTable::of(TableDef { namespace, name, ..TableDef::default() })
+    }
+
+    /// A table with these columns, to which more comes.
+    pub(super) fn of(def: TableDef) -> NewTable {
         NewTable { def, indexes: Vec::new(), sequences: Vec::new(), constraints: Vec::new(), keys: Vec::new() }
     }
 }
@@ -59,7 +63,7 @@ impl Definer<'_> {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());
             }
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         let mut new = NewTable::new(namespace, name);
         if let Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) = &create.like {
@@ -324,7 +328,7 @@ impl Definer<'_> {
             (None, false) => unused(&def.name, &parts.join("_"), "key", taken),
         };
         if key.name.is_some() && taken(&name) {
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         Ok(IndexDef {
             name,
@@ -394,7 +398,7 @@ impl Definer<'_> {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());
             }
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         let kind = match using {
             None => IndexKind::BTree,
@@ -731,6 +735,10 @@ fn primary_key_kind(options: &CreateTableOptions) -> Result<IndexKind, SqlError>
         }
     }
     Ok(kind)
+}
+
+pub fn already_exists(name: &str) -> SqlError {
+    SqlError::new("42P07", format!("relation \"{name}\" already exists"))
 }
 
 /// Everything but what we take must be as if it had not been written.
