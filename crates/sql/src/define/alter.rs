@@ -207,6 +207,7 @@ impl Definer<'_> {
         }
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
+        super::create::check_width(&new.def)?;
         check_generated(&new.def, &self.schema())?;
         let at = table.def.columns.len() as u16;
         let mut made = Vec::new();

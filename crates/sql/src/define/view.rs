@@ -25,6 +25,10 @@ impl Definer<'_> {
         if create.materialized || create.secure || create.or_alter || create.to.is_some() {
             return Err(SqlError::unsupported("this kind of view").into());
         }
+        if !crate::bind::change::is_select(&create.query) {
+            let message = "views must not contain data-modifying statements in WITH";
+            return Err(SqlError::new("0A000", message).into());
+        }
         let written = RelationName::of(&create.name)?;
         let namespace = self.home(&written, create.temporary)?;
         let schema = self.schema();
@@ -433,6 +437,10 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
             self.ctes.extend(ctes.map(|cte| fold(&cte.alias.name)));
             ControlFlow::Continue(())
         }
+        fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+            self.is_target = matches!(statement, Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
+            ControlFlow::Continue(())
+        }
         fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
             const VIEWS_MAX: usize = 1000;
             let TableFactor::Table { name, alias, args: None, .. } = factor else {
@@ -463,8 +471,7 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
         }
     }
     let mut statement = statement.clone();
-    let is_target = matches!(statement, Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
-    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0, is_target };
+    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0, is_target: false };
     match VisitMut::visit(&mut statement, &mut expand) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(expand.any.then_some(statement)),

@@ -1730,7 +1730,7 @@ fn refuse_other_dialects(select: &Select) -> Bind<()> {
         flavor,
     } = select;
     if into.is_some() {
-        return refuse("SELECT INTO");
+        return Err(SqlError::new("42601", "SELECT ... INTO is not allowed here").into());
     }
     if select_modifiers.as_ref().is_some_and(|m| m.is_any_set())
         || exclude.is_some()
