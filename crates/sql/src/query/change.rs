@@ -26,7 +26,7 @@ use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::logical_expr::Expr as DfExpr;
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Locked, WaitToken};
@@ -304,21 +304,24 @@ fn refuse_placeholders(exprs: &[Expr]) -> Bind<()> {
 
 // ---- applying
 
+/// Rows that the statement's parts have changed so far.
+pub type Changed = HashSet<(TableId, i64)>;
+
 /// Applies a query's rows; gives how many were given or changed.
 pub fn apply(
     action: &Action,
     batches: &[RecordBatch],
+    changed: &mut Changed,
     context: &mut RoadContext<'_>,
     rows: &mut RowSet,
 ) -> Result<u64, Halt> {
     rows.start(&action.columns());
     with_run(context, |run| {
-        let mut changed = HashSet::new();
         let mut count = 0;
         for batch in batches {
             let columns = super::compute::readable(batch.columns()).map_err(super::fault::sql_error)?;
             for row in 0..batch.num_rows() {
-                count += u64::from(apply_row(action, &columns, row, &mut changed, run, rows)?);
+                count += u64::from(apply_row(action, &columns, row, changed, run, rows)?);
             }
         }
         Ok(count)
@@ -350,7 +353,7 @@ fn apply_row(
     action: &Action,
     columns: &[Cells<'_>],
     row: usize,
-    changed: &mut HashSet<i64>,
+    changed: &mut Changed,
     run: &mut Run<'_>,
     rows: &mut RowSet,
 ) -> Result<bool, Halt> {
@@ -380,12 +383,12 @@ fn apply_row(
 }
 
 /// Locks the row of this id into the scratch's row 0, unless this statement has changed it or it is gone.
-fn target(search: &Query, id: Value<'_>, changed: &mut HashSet<i64>, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+fn target(search: &Query, id: Value<'_>, changed: &mut Changed, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
     let Value::Int(id) = id else {
         return Err(SqlError::new("XX000", "invariant: a change names its rows").into());
     };
     let table = search.tables[0].as_ref().expect("invariant: a change is to a stored table");
-    if !changed.insert(id) || run.engine.written_by_statement(table, RowId(id as u64)) {
+    if !changed.insert((table.id, id)) {
         return Ok(None);
     }
     lock(table, RowId(id as u64), run)

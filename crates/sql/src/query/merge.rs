@@ -7,7 +7,7 @@
 //! 2. Without NOT MATCHED clauses the join is an inner one.
 
 use super::cells::Cells;
-use super::change::{lock, update_target, value_cell};
+use super::change::{Changed, lock, update_target, value_cell};
 use super::convert::Leaf;
 use super::plan::{FromRel, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::is_default;
@@ -27,7 +27,6 @@ use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
 use sqlparser::ast::{self, MergeAction, MergeClauseKind, MergeInsertKind, TableWithJoins};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// MERGE's clauses.
@@ -68,7 +67,7 @@ impl Merge {
         &self,
         columns: &[Cells<'_>],
         row: usize,
-        changed: &mut HashSet<i64>,
+        changed: &mut Changed,
         run: &mut Run<'_>,
         rows: &mut RowSet,
     ) -> Result<bool, Halt> {
@@ -93,20 +92,16 @@ impl Merge {
     }
 
     /// Locks the row that is to be changed.
-    fn target(&self, id: Value<'_>, changed: &mut HashSet<i64>, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+    fn target(&self, id: Value<'_>, changed: &mut Changed, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
         let Value::Int(number) = id else {
             return Err(SqlError::new("XX000", "invariant: a matched row has an id").into());
         };
-        if !changed.insert(number) {
+        if !changed.insert((self.target.id, number)) {
             return Err(SqlError::new("21000", "MERGE command cannot affect row a second time")
                 .with_hint("Ensure that not more than one source row matches any one target row.")
                 .into());
         }
-        let id = RowId(number as u64);
-        if run.engine.written_by_statement(&self.target, id) {
-            return Ok(None);
-        }
-        lock(&self.target, id, run)
+        lock(&self.target, RowId(number as u64), run)
     }
 }
 

@@ -255,7 +255,7 @@ impl Planned for DataFusionStatement {
         let mut parts: VecDeque<Part> = parts.into_iter().chain([last]).collect();
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
         let query = start_query(&first, context)?;
-        Ok(Box::new(InProgress { query, part: first, next: parts, follows: false }))
+        Ok(Box::new(InProgress { query, part: first, next: parts, follows: false, changed: change::Changed::new() }))
     }
 }
 
@@ -271,6 +271,7 @@ struct InProgress {
     next: VecDeque<Part>,
     /// Changes within WITH came before the part.
     follows: bool,
+    changed: change::Changed,
 }
 
 impl InProgress {
@@ -282,13 +283,13 @@ impl InProgress {
         rows: &mut RowSet,
     ) -> Result<Option<u64>, Halt> {
         let Some(next) = self.next.pop_front() else {
-            let count = change::apply(&self.part.action, &result.batches, context, rows)?;
+            let count = change::apply(&self.part.action, &result.batches, &mut self.changed, context, rows)?;
             change::finish(&self.part.action, context, self.follows)?;
             return Ok(Some(count));
         };
         let mut given = RowSet::default();
         given.charge_to(context.engine);
-        change::apply(&self.part.action, &result.batches, context, &mut given)?;
+        change::apply(&self.part.action, &result.batches, &mut self.changed, context, &mut given)?;
         self.part.give(&given)?;
         self.query = start_query(&next, context)?;
         self.part = next;
