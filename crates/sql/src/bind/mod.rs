@@ -119,7 +119,8 @@ impl<'a> Binder<'a> {
             .and_then(|part| part.as_ident())
             .and_then(|ident| crate::parse::span_position(self.sql, ident.span));
         let text = name.to_string().to_lowercase();
-        if text.starts_with("pg_") || text.starts_with("information_schema.") {
+        let is_temporary = text.starts_with(names::TEMPORARY);
+        if text.starts_with("pg_") && !is_temporary || text.starts_with("information_schema.") {
             return Err(Refusal::NotCompiled { what: format!("the system catalog {text}"), position });
         }
         let found = names::RelationName::of(name)?;

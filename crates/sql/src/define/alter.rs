@@ -377,7 +377,9 @@ impl Definer<'_> {
         let mut lines = Vec::new();
         let mut views: Vec<u32> = Vec::new();
         let relation = self.full_name(table.def.namespace, &table.def.name);
-        for view in schema.readers(table.id.0).filter(|v| super::view::may_name(&v.def.query, &relation, &name)) {
+        let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
+        for view in schema.readers(table.id.0).filter(|v| super::view::may_name(&v.def.query, &relation, &name, place))
+        {
             lines.push(format!("view {} depends on column {name} of table {}", view.def.name, table.def.name));
             views.push(view.id);
         }
@@ -502,7 +504,10 @@ impl Definer<'_> {
         }
         let schema = self.schema();
         let relation = self.full_name(table.def.namespace, &table.def.name);
-        if let Some(view) = schema.readers(table.id.0).find(|v| super::view::may_name(&v.def.query, &relation, name)) {
+        let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
+        if let Some(view) =
+            schema.readers(table.id.0).find(|v| super::view::may_name(&v.def.query, &relation, name, place))
+        {
             return Err(SqlError::new("0A000", "cannot alter type of a column used by a view or rule")
                 .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
                 .into());

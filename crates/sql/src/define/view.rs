@@ -340,11 +340,15 @@ pub fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
-/// Whether a view's query may name the column of a relation: by its name, or by one that it has had (see [`with_columns_named`]).
-pub fn may_name(query: &str, relation: &RelationName, column: &str) -> bool {
-    let mut named = mentions(query, column);
-    let _ = each_source(query, relation, |_, alias| named |= !alias.columns.is_empty());
-    named
+/// Whether a view's query may name the column of a relation: by its name, or, as its visible column at `place`, by one that it has had
+/// (see [`with_columns_named`]).
+pub fn may_name(query: &str, relation: &RelationName, column: &str, place: usize) -> bool {
+    let (mut by_name, mut by_place) = (false, false);
+    let _ = each_source(query, relation, |_, alias| match alias.columns.len() {
+        0 => by_name = true,
+        named => by_place |= place < named,
+    });
+    by_place || by_name && mentions(query, column)
 }
 
 /// A view's query with another name of a relation, by whose alias its columns are named.
