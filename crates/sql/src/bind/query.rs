@@ -543,9 +543,10 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
 fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
     // A view that a change goes through shows its columns in an order of its own.
-    let place = |i: u16| scope.first.iter().position(|f| f.source == source && f.column == i);
-    let mut columns: Vec<u16> = (0..entry.columns.len() as u16).collect();
-    columns.sort_by_key(|&i| place(i).unwrap_or(usize::MAX));
+    let columns: Vec<u16> = match source == 0 && scope.goes_through {
+        true => scope.first.iter().filter(|f| f.source == 0).map(|f| f.column).collect(),
+        false => (0..entry.columns.len() as u16).collect(),
+    };
     for i in columns {
         let column = &entry.columns[usize::from(i)];
         if column.name.is_empty() {

@@ -39,6 +39,7 @@ impl Through {
         Scope {
             sources: vec![ScopeSource { name, table: Some(self.table.clone()), columns, merged: Vec::new() }],
             first,
+            goes_through: true,
         }
     }
 }
