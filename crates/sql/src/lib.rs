@@ -38,6 +38,7 @@ mod explain;
 pub mod cache;
 pub mod session;
 pub mod load;
+pub mod fuzz;
 
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};

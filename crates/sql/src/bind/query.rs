@@ -187,7 +187,7 @@ impl Binder<'_> {
             flavor,
         } = select;
         if into.is_some() {
-            return Err(SqlError::unsupported("SELECT INTO").into());
+            return Err(SqlError::new("42601", "SELECT ... INTO is not allowed here").into());
         }
         if select_modifiers.as_ref().is_some_and(|m| m.is_any_set())
             || exclude.is_some()
@@ -366,6 +366,12 @@ impl Binder<'_> {
                 other => return not_compiled(format!("the output {other}")),
             }
         }
+        // PostgreSQL's limit, which leaves room for what a plan adds.
+        const ITEMS_MAX: usize = 1664;
+        if items.len() > ITEMS_MAX {
+            let message = format!("target lists can have at most {ITEMS_MAX} entries");
+            return Err(SqlError::new("54011", message).into());
+        }
         Ok(items)
     }
 
@@ -536,8 +542,13 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
 
 fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
-    for (i, column) in entry.columns.iter().enumerate() {
-        let i = i as u16;
+    // A view that a change goes through shows its columns in an order of its own.
+    let columns: Vec<u16> = match source == 0 && scope.goes_through {
+        true => scope.first.iter().filter(|f| f.source == 0).map(|f| f.column).collect(),
+        false => (0..entry.columns.len() as u16).collect(),
+    };
+    for i in columns {
+        let column = &entry.columns[usize::from(i)];
         if column.name.is_empty() {
             continue;
         }
