@@ -27,7 +27,7 @@ use crate::sync::give_way;
 use crate::table::ContainerMemory;
 pub use crate::txn::TakenValue;
 use crate::txn::core::Core;
-use crate::txn::{self, Error, Isolation, Session, Stop, WaitToken, block_on};
+use crate::txn::{self, Error, Isolation, LockFact, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -369,6 +369,16 @@ impl Engine {
     /// The committed schema.
     pub fn schema(&self) -> Arc<Schema> {
         self.core().schema.load_full()
+    }
+
+    /// What sessions hold and wait for: a row that one has for himself only while another waits for it.
+    pub fn locks(&self) -> Vec<LockFact> {
+        self.core().lock_facts()
+    }
+
+    /// Who keeps the session of this name ([`Session::set_name`]) waiting: who holds what it wants, and who is before it.
+    pub fn blockers(&self, session: u32) -> Vec<u32> {
+        self.core().blockers(session)
     }
 
     /// The sequence's next value, taken for good.

@@ -27,7 +27,7 @@ use crate::cache::StatementCache;
 use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
-use crate::compiled::{Halt, Interrupt, Run, Scratch, change, query};
+use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::expr::{Env, SessionSequences};
@@ -299,6 +299,7 @@ impl Session {
         self.env.user = user.to_owned();
         self.env.database = database.to_owned();
         self.env.backend_pid = backend_pid;
+        self.inner.set_name(backend_pid as u32);
     }
 
     pub fn engine(&self) -> &Engine {
@@ -545,7 +546,11 @@ impl Session {
                 types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
             }
         };
-        have_form && self.block == Block::None && self.pending.is_none() && !self.inner.in_transaction()
+        have_form
+            && self.block == Block::None
+            && self.pending.is_none()
+            && !self.inner.in_transaction()
+            && !self.inner.has_barred_tables()
     }
 
     /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
@@ -634,7 +639,11 @@ impl Session {
             | Plan::Update(_)
             | Plan::Delete(_)
             | Plan::Define(_)
+            | Plan::Lock(_)
             | Plan::Other(_) => {
+                if matches!(statement.plan, Plan::Lock(_)) && self.block == Block::None {
+                    return Err(SqlError::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
+                }
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
                 self.enter_transaction(&statement.plan, statement.uses_sequences);
@@ -768,6 +777,9 @@ impl Session {
             && let Some(sequences) = &self.env.sequences
         {
             sequences.set_read_only(self.inner.is_read_only());
+            if self.env.keys.is_none() {
+                self.env.keys = Some(self.inner.advisory_keys());
+            }
         }
         let is_along = !self.names_otherwise(statement);
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
@@ -857,6 +869,7 @@ impl Session {
             Plan::Insert(plan) => change::insert(plan, &mut run, rows).map(|n| ("INSERT", Some(n))),
             Plan::Update(plan) => change::update(plan, &mut run, rows).map(|n| ("UPDATE", Some(n))),
             Plan::Delete(plan) => change::delete(plan, &mut run, rows).map(|n| ("DELETE", Some(n))),
+            Plan::Lock(locks) => lock::lock_tables(locks, &mut run).map(|()| ("LOCK TABLE", None)),
             Plan::SetConstraints { ids, .. } => {
                 rules::settle(&mut run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None))
             }
@@ -888,6 +901,13 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        if let Some(token) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_key()) {
+            self.inner.wait_for_key();
+            self.inner.rollback_statement();
+            rows.start(&statement.columns);
+            self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+            return Ok(Step::Wait(Wait(On::Engine(token))));
+        }
         let awaited = self.env.sequences.as_ref().and_then(|s| s.take_awaited());
         let Some(sequence) = awaited else {
             return Err(self.statement_failed(read_only_error(error, statement)));
@@ -1403,6 +1423,7 @@ impl Session {
         }
         self.leave_block(false);
         self.drop_temporary();
+        self.env.keys.iter().for_each(|keys| keys.unlock_all());
     }
 
     // ---- settings
@@ -1532,6 +1553,7 @@ impl Session {
         self.forget_statements();
         self.drop_temporary();
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
+        self.env.keys.iter().for_each(|keys| keys.unlock_all());
         Ok(done("DISCARD ALL", None, None))
     }
 

@@ -577,6 +577,9 @@ impl Binder<'_> {
         if let Some(bound) = self.sequence_call(name, &args, scope)? {
             return Ok(bound);
         }
+        if let Some(bound) = self.key_call(name, &args, scope)? {
+            return Ok(bound);
+        }
         if args.is_empty()
             && let Some((value, ty)) = environment_call(name)
         {

@@ -5,7 +5,7 @@ use super::names::{RelationName, quoted};
 use super::scope::Scope;
 use super::{Bind, Binder};
 use crate::error::SqlError;
-use crate::expr::{Expr, SequenceCall, SequenceRef};
+use crate::expr::{Expr, KeyCall, SequenceCall, SequenceRef};
 use crate::parse::span_position;
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::Sequence;
@@ -40,6 +40,23 @@ impl Binder<'_> {
             rest.push(self.coerce(bound, ty, CastContext::Implicit)?);
         }
         Ok(Some(Bound::new(Expr::Sequence { call, sequence, args: rest }, Type::Int8)))
+    }
+
+    /// pg_advisory_lock and its like; `None`: another function.
+    pub(super) fn key_call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Option<Bound>> {
+        let Some(call) = KeyCall::of_name(name).filter(|call| call.arguments().contains(&args.len())) else {
+            return Ok(None);
+        };
+        // Whoever locks is no plain reader.
+        self.uses_sequences = true;
+        let ty = if args.len() == 2 { Type::Int4 } else { Type::Int8 };
+        let mut keys = Vec::with_capacity(args.len());
+        for arg in args {
+            let bound = self.bind(arg, scope)?;
+            keys.push(self.coerce(bound, ty, CastContext::Implicit)?);
+        }
+        let result = if call.tells() { Type::Bool } else { Type::Text };
+        Ok(Some(Bound::new(Expr::Key { call, args: keys }, result)))
     }
 
     fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Arc<Sequence>> {

@@ -27,7 +27,7 @@ use datafusion::logical_expr::Expr as DfExpr;
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Locked, WaitToken};
+use freshet_engine::txn::{Locked, Strength, WaitToken};
 use sqlparser::ast::{self, FromTable, SelectItem, SetExpr, TableWithJoins, UpdateTableFromKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -348,7 +348,8 @@ fn apply_row(
     }
     let id = RowId(id as u64);
     let table = search.tables[0].as_ref().expect("invariant: a change is to a stored table");
-    match run.engine.lock(table, id, &mut run.scratch.rows[0])? {
+    let strength = if update.is_some() { Strength::NoKeyUpdate } else { Strength::Update };
+    match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[0])? {
         Locked::Gone => return Ok(false),
         Locked::Newer => return Err(Halt::Wait(WaitToken::ready())),
         Locked::Same => {}
