@@ -3,6 +3,7 @@
 //! Two generations: what is used moves to the young one; when that is full it becomes the old one and the old one is forgotten. So a
 //! statement that is still in use stays, and texts that come once go.
 
+use crate::activity::Activity;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
@@ -70,6 +71,8 @@ struct Generations {
 #[derive(Default)]
 pub struct StatementCache {
     generations: Mutex<Generations>,
+    /// The sessions that share it, as far as a server serves them.
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl StatementCache {

@@ -35,6 +35,7 @@ pub mod route;
 
 mod explain;
 
+pub mod activity;
 pub mod cache;
 pub mod session;
 pub mod load;

@@ -22,6 +22,7 @@ mod savepoint;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
+use crate::activity::{Ask, Member};
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::compiled::once::Once;
@@ -230,6 +231,8 @@ pub struct Session {
     settings_before_local: Option<Settings>,
     constraints: Constraints,
     temporary: Temporary,
+    /// Its place among those who are connected to a server.
+    member: Option<Arc<Member>>,
     /// A schema with another search path than its own, and that path, as they were last asked for.
     named: Option<(Arc<Schema>, Arc<Schema>)>,
     /// Whether `env.now` is of the current transaction.
@@ -267,6 +270,7 @@ impl Session {
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
+                activity: Some(cache.activity.clone()),
                 ..Env::default()
             },
             block: Block::None,
@@ -283,6 +287,7 @@ impl Session {
             settings_before_local: None,
             constraints: Constraints::default(),
             temporary: Temporary::default(),
+            member: None,
             named: None,
             clock_read: false,
         })
@@ -300,6 +305,25 @@ impl Session {
         self.env.database = database.to_owned();
         self.env.backend_pid = backend_pid;
         self.inner.set_name(backend_pid as u32);
+        self.member = Some(self.cache.activity.join(backend_pid, user, database, now()));
+    }
+
+    /// Who serves the session hears from here what others ask of it (pg_cancel_backend, pg_terminate_backend). After `identify`.
+    pub fn serve(&self, asker: impl Fn(Ask) + Send + Sync + 'static) {
+        if let Some(member) = &self.member {
+            self.cache.activity.serve(member, Box::new(asker));
+        }
+    }
+
+    /// The statement is over, or waits: for those who look on.
+    fn tell_state(&self, step: &Result<Step, SqlError>) {
+        if let (Some(member), Err(_) | Ok(Step::Done(_))) = (&self.member, step) {
+            member.ended(now(), self.status());
+        }
+    }
+
+    pub fn idle_in_transaction_timeout(&self) -> Option<Duration> {
+        self.env.settings.fast.idle_in_transaction_timeout
     }
 
     pub fn engine(&self) -> &Engine {
@@ -633,6 +657,9 @@ impl Session {
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         self.inner.end_by(self.interrupt.deadline);
+        if let Some(member) = &self.member {
+            member.started(now(), &statement.sql);
+        }
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)
@@ -1188,7 +1215,7 @@ impl Session {
     /// Ends the statement in progress with an error (57014 cancel, 55P03 lock timeout).
     pub fn cancel(&mut self, error: SqlError) -> SqlError {
         self.inner.abandon_wait();
-        match self.pending.take() {
+        let error = match self.pending.take() {
             None | Some(Pending::Checkpoint(_)) => {
                 self.fail();
                 error
@@ -1200,7 +1227,11 @@ impl Session {
                 error
             }
             Some(_) => self.statement_failed(error),
+        };
+        if let Some(member) = &self.member {
+            member.ended(now(), self.status());
         }
+        error
     }
 
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
@@ -1424,6 +1455,9 @@ impl Session {
         self.leave_block(false);
         self.drop_temporary();
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
+        if let Some(member) = self.member.take() {
+            self.cache.activity.leave(&member);
+        }
     }
 
     // ---- settings
@@ -1470,6 +1504,9 @@ impl Session {
         };
         self.reported.extend(told);
         self.env.clock.zone = self.env.settings.zone.clone();
+        if let (Some(member), "application_name") = (&self.member, name.to_ascii_lowercase().as_str()) {
+            member.set_application_name(&self.env.settings.get("application_name").unwrap_or_default());
+        }
         if let Some(before) = before {
             let kept = if local { &mut self.settings_before_local } else { &mut self.settings_before };
             kept.get_or_insert(before);
@@ -1660,7 +1697,7 @@ fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
 }
 
 /// Microseconds since 2000-01-01.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
     since_1970 - POSTGRES_EPOCH_US

@@ -374,7 +374,7 @@ mod planted {
         let told = outcome.clone();
         on_turn(Some(Box::new(move |point| {
             if let (Point::Drawn, Some(mut b)) = (point, second.borrow_mut().take()) {
-                *told.borrow_mut() = Some((**b).commit().is_ok());
+                *told.borrow_mut() = Some((*b).commit().is_ok());
             }
         })));
         let first = a.commit().is_ok();

@@ -42,21 +42,18 @@ impl Binder<'_> {
         Ok(Some(Bound::new(Expr::Sequence { call, sequence, args: rest }, Type::Int8)))
     }
 
-    /// pg_advisory_lock and its like; `None`: another function.
+    /// pg_advisory_lock, pg_blocking_pids and their like; `None`: another function.
     pub(super) fn key_call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Option<Bound>> {
-        let Some(call) = KeyCall::of_name(name).filter(|call| call.arguments().contains(&args.len())) else {
-            return Ok(None);
-        };
+        let Some(call) = KeyCall::of_name(name) else { return Ok(None) };
+        let Some(types) = call.arguments(args.len()) else { return Ok(None) };
         // Whoever locks is no plain reader.
         self.uses_sequences = true;
-        let ty = if args.len() == 2 { Type::Int4 } else { Type::Int8 };
         let mut keys = Vec::with_capacity(args.len());
-        for arg in args {
+        for (arg, &ty) in args.iter().zip(types) {
             let bound = self.bind(arg, scope)?;
             keys.push(self.coerce(bound, ty, CastContext::Implicit)?);
         }
-        let result = if call.tells() { Type::Bool } else { Type::Text };
-        Ok(Some(Bound::new(Expr::Key { call, args: keys }, result)))
+        Ok(Some(Bound::new(Expr::Key { call, args: keys }, call.result())))
     }
 
     fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Arc<Sequence>> {

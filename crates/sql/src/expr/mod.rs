@@ -57,6 +57,8 @@ pub struct Env {
     pub sequences: Option<Arc<SessionSequences>>,
     /// The session's advisory locks, once a statement may ask for one.
     pub keys: Option<Arc<AdvisoryKeys>>,
+    /// Who else is connected.
+    pub activity: Option<Arc<crate::activity::Activity>>,
 }
 
 /// A bound expression.
