@@ -260,7 +260,7 @@ impl Session {
             _account: account,
             inner,
             engine: engine.clone(),
-            cache,
+            cache: cache.clone(),
             looking: PointScratch::default(),
             interrupt,
             inline_limit: None,

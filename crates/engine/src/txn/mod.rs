@@ -106,8 +106,6 @@ pub enum Error {
     UniqueViolation { index: String },
     /// 40001: the row changed since the snapshot.
     Serialization,
-    /// 40001: the row was deleted since the snapshot.
-    SerializationDeleted,
     /// 40001: what a SERIALIZABLE transaction read has changed since.
     ReadChanged,
     /// 40P01: who waits for whom, the refused session first.
@@ -153,7 +151,6 @@ impl std::fmt::Display for Error {
         match self {
             Error::UniqueViolation { index } => write!(f, "duplicate key value violates unique constraint \"{index}\""),
             Error::Serialization => f.write_str("could not serialize access due to concurrent update"),
-            Error::SerializationDeleted => f.write_str("could not serialize access due to concurrent delete"),
             Error::ReadChanged => {
                 f.write_str("could not serialize access due to read/write dependencies among transactions")
             }
