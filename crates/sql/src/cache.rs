@@ -30,6 +30,8 @@ pub struct Prepared {
     pub(crate) point: Option<Point>,
     /// The plan as a change of one row in one go, if it is one.
     pub(crate) once: Option<Once>,
+    /// What is said whenever it is done: SQLSTATE and message.
+    pub(crate) notice: Option<Box<(&'static str, String)>>,
     pub(crate) uses_clock: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.

@@ -39,6 +39,7 @@ pub mod activity;
 pub mod cache;
 pub mod session;
 pub mod load;
+pub mod fuzz;
 
 pub use error::SqlError;
 pub use freshet_engine::schema::{Type, Value};

@@ -42,6 +42,8 @@ pub trait Planned: Send + Sync + std::fmt::Debug {
     fn command(&self) -> &'static str;
     /// Changes rows: runs in a read-write transaction.
     fn writes(&self) -> bool;
+    /// Takes or looks at values of sequences.
+    fn uses_sequences(&self) -> bool;
     fn explain(&self) -> Vec<String>;
     /// Starts a run within the current statement of `context.session`.
     fn start(&self, context: &mut RoadContext<'_>) -> Result<Box<dyn Running>, SqlError>;

@@ -3,7 +3,7 @@
 //! What neither road takes is an error that names it.
 
 use crate::bind::change::is_select;
-use crate::bind::{Bind, Binder, Refusal};
+use crate::bind::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::change::{Delete, Insert, Update};
 use crate::compiled::lock::TableLocks;
 use crate::compiled::query::Query;
@@ -313,7 +313,7 @@ fn route_expanded(
 /// Whether the other road serves statements of this kind. VALUES without a query have nothing to plan.
 fn other_road_can(statement: &Statement) -> bool {
     match statement {
-        Statement::Query(query) => is_select(query),
+        Statement::Query(_) | Statement::Merge(_) => true,
         Statement::Insert(insert) => insert.source.as_ref().is_some_and(|source| match source.body.as_ref() {
             ast::SetExpr::Values(_) => false,
             _ => is_select(source),
@@ -340,7 +340,7 @@ fn take_other_road(
         columns: planned.columns(),
         uses_clock: true,
         // Defaults may ask one.
-        uses_sequences: planned.writes(),
+        uses_sequences: planned.writes() || planned.uses_sequences(),
         plan: Plan::Other(planned),
     })
 }
@@ -375,6 +375,8 @@ fn compile(binder: &mut Binder<'_>, statement: &Statement) -> Bind<(Plan, Arc<[C
             let columns = given(&delete.returning);
             (Plan::Delete(Box::new(delete)), columns)
         }
+        Statement::Query(_) => return not_compiled("a change with WITH"),
+        Statement::Merge(_) => return not_compiled("MERGE"),
         other => {
             let text = other.to_string();
             let words: Vec<&str> = text.split_whitespace().take(2).collect();

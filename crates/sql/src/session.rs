@@ -392,6 +392,7 @@ impl Session {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
         charge.shrink(plan_bytes(sql));
+        let notice = parse::cut_name_notice(sql).map(Box::new);
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -399,14 +400,15 @@ impl Session {
             declared: types.into(),
             schema: schema.clone(),
             point: match &routed.plan {
-                Plan::Select(query) => Point::of(query),
+                Plan::Select(query) if notice.is_none() => Point::of(query),
                 _ => None,
             },
             once: match &routed.plan {
-                plan if !routed.uses_clock => Once::of(plan),
+                plan if !routed.uses_clock && notice.is_none() => Once::of(plan),
                 _ => None,
             },
             plan: routed.plan,
+            notice,
             uses_clock: routed.uses_clock,
             uses_sequences: routed.uses_sequences,
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
@@ -1137,7 +1139,7 @@ impl Session {
                 self.pending = Some(Pending::Run { statement, parameters });
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
-            Err(error) => Err(self.statement_failed(error)),
+            Err(error) => self.failed_or_waits(error, &statement, &parameters, rows),
         }
     }
 
@@ -1148,6 +1150,7 @@ impl Session {
         tag: CommandTag,
         warning: Option<(&'static str, String)>,
     ) -> Result<Step, SqlError> {
+        let warning = warning.or_else(|| statement.notice.as_deref().cloned());
         if statement.uses_sequences
             && let Some(sequences) = &self.env.sequences
         {

@@ -6,12 +6,12 @@
 //! | read a batch under the lease | any thread |
 //! | close the lease: wait for batches in progress, take over what they examined | the session, before anything that ends the statement |
 //!
-//! 1. While the lease is open the session's registration stands and its transaction changes nothing: a reader sees what a
-//!    read of the session itself would.
+//! 1. While the lease is open the session's registration stands, and its transaction changes nothing while a batch is read: a reader sees
+//!    what a read of the session itself would, or what that would have been before the statement's own changes.
 //! 2. After the lease is closed no reader touches a row: every batch asks first.
 
 use super::core::Core;
-use super::rows::read_version;
+use super::rows::{read_before, read_version};
 use super::session::Session;
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, RowId};
@@ -52,6 +52,8 @@ pub struct Reader {
     lease: Arc<Lease>,
     no: SessionNo,
     snapshot: Cts,
+    /// Own changes of this command are not seen.
+    before: Option<u32>,
 }
 
 /// The statement that lent the reader is over.
@@ -68,7 +70,13 @@ impl Session {
     /// A reader of what the current statement sees. Which tables it looks at is said before (`note_table`). The next statement, or the transaction's end, ends it.
     pub fn reader(&mut self) -> Reader {
         let lease = self.lease.get_or_insert_with(|| Arc::new(Lease::new())).clone();
-        Reader { core: self.core.clone(), lease, no: self.no, snapshot: self.snapshot }
+        Reader { core: self.core.clone(), lease, no: self.no, snapshot: self.snapshot, before: None }
+    }
+
+    /// A reader of what the current statement saw when it began, whatever it has changed since.
+    pub fn reader_before_changes(&mut self) -> Reader {
+        let before = Some(self.command);
+        Reader { before, ..self.reader() }
     }
 }
 
@@ -103,8 +111,12 @@ pub struct EntryCursor {
 impl Batch<'_> {
     /// Copies the version of the row that the snapshot has; false if there is none.
     pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
-        let Reader { core, no, snapshot, .. } = self.reader;
-        let live = read_version(core, *no, *snapshot, &table.store.primary, id, row);
+        let Reader { core, no, snapshot, before, .. } = self.reader;
+        let primary = &table.store.primary;
+        let live = match before {
+            None => read_version(core, *no, *snapshot, primary, id, row),
+            Some(command) => read_before(core, *no, *command, *snapshot, primary, id, row),
+        };
         self.dependency = self.dependency.max(row.cts());
         live
     }

@@ -86,6 +86,28 @@ pub(super) fn read_version(
     words[1] & LIVE != 0
 }
 
+/// As `read_version`, without what the session itself wrote by `command`, its newest.
+pub(super) fn read_before(
+    core: &Core,
+    me: SessionNo,
+    command: u32,
+    snapshot: Cts,
+    container: &Container,
+    id: RowId,
+    row: &mut Row,
+) -> bool {
+    let head = container.slot(id).copy(&mut []);
+    if !head.is_dirty() || head.owner() != Some(me) {
+        return read_version(core, me, snapshot, container, id, row);
+    }
+    let words = row.start_copy(container.persistent_words());
+    // Nobody frees what is linked to a latched slot.
+    let latched = container.slot(id).latch();
+    latched.copy(words);
+    version::undo_command(&core.arena, words, latched.head(), command, snapshot);
+    words[1] & LIVE != 0
+}
+
 /// Most holders are about to commit on another core: whoever queues at once makes the next one wait for a thread to be woken, and the one after
 /// that too. Reads only, and gives up at once where somebody queues already: a thousand waiters do not look.
 #[cold]

@@ -376,6 +376,29 @@ pub(super) fn undo_uncommitted(arena: &Arena, record: &mut [u64], mut at: NodeRe
     }
 }
 
+/// Takes the nodes of the transaction's newest command off a copy of a slot that it has written, and where that leaves none of its own, what is
+/// newer than the snapshot. Under the slot's latch.
+pub(super) fn undo_command(arena: &Arena, record: &mut [u64], head: Head, command: u32, snapshot: Cts) {
+    let mut at = head.node;
+    loop {
+        let node = Node::new(arena, at);
+        if node.command() != command {
+            return;
+        }
+        let is_fresh = node.is_fresh();
+        node.undo(record);
+        at = node.next();
+        if let Some(cts) = node.prev_cts() {
+            record[0] = cts.0;
+            if !is_fresh {
+                let done = rewind(arena, record, Head::default().with_node(at), snapshot, false, || true);
+                assert!(done, "invariant: a version newer than the snapshot has a node that leads below it");
+            }
+            return;
+        }
+    }
+}
+
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;

@@ -273,9 +273,10 @@ impl Output {
         );
     }
 
-    /// A warning; with the state of success, or where IF NOT EXISTS skips, a mere notice.
+    /// A warning; with the state of success, where IF NOT EXISTS skips or a name is cut, a mere notice.
     pub fn notice(&mut self, sqlstate: &str, message: &str) {
-        let severity = if matches!(sqlstate, "00000" | "42P07") { "NOTICE" } else { "WARNING" };
+        let is_notice = matches!(sqlstate, "00000" | "42622" | "42701" | "42P06" | "42P07");
+        let severity = if is_notice { "NOTICE" } else { "WARNING" };
         self.fields(
             b'N',
             &[(b'S', Some(severity)), (b'V', Some(severity)), (b'C', Some(sqlstate)), (b'M', Some(message))],

@@ -4,6 +4,7 @@ mod client;
 mod command;
 mod copy;
 mod extended;
+mod extreme;
 mod limits;
 mod malformed;
 mod simple;

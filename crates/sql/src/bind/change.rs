@@ -92,34 +92,41 @@ impl Binder<'_> {
         let TableObject::TableName(name) = table else {
             return Err(SqlError::unsupported(format!("INSERT INTO {table}")).into());
         };
-        let table = self.table(name)?;
         let alias = table_alias.as_ref().map(|a| fold(&a.alias));
+        let (table, scope) = self.named_target(name, alias, "insert into")?;
         let notes = crate::parse::notes(partitioned.as_deref());
         let explicit = !columns.is_empty();
         self.overriding = notes.overriding;
         let mut targets = self.targets(&table, columns)?;
         let source = bind_source(self, &table, &mut targets, explicit)?;
+        let mut plan = self.insert_into(&table, targets, source)?;
+        plan.returning = self.returning(returning.as_deref(), &scope)?;
+        if let Some(on) = on {
+            plan.conflict = Some(Box::new(self.on_conflict(&table, &scope, on, notes.predicate)?));
+        }
+        Ok(plan)
+    }
+
+    /// An INSERT of these rows alone.
+    pub fn insert_into(&mut self, table: &Arc<Table>, columns: Vec<u16>, source: InsertSource) -> Bind<Insert> {
         let mut defaults = Vec::new();
         for (i, column) in table.def.columns.iter().enumerate() {
-            if !targets.contains(&(i as u16)) && column.default.is_some() && !column.is_computed() {
-                defaults.push((i as u16, self.default(&table, i)?));
+            if !columns.contains(&(i as u16)) && column.default.is_some() && !column.is_computed() {
+                defaults.push((i as u16, self.default(table, i)?));
             }
         }
         let not_null = table.def.columns.iter().enumerate();
         let not_null = not_null.filter(|(_, c)| c.not_null && !c.is_computed()).map(|(i, _)| i as u16);
         let not_null = not_null.collect();
-        let scope = Scope::of_table(&table, alias);
-        let returning = self.returning(returning.as_deref(), &scope)?;
-        let conflict = match on {
-            None => None,
-            Some(on) => Some(Box::new(self.on_conflict(&table, &scope, on, notes.predicate)?)),
-        };
-        let rules = self.rules(&table, Event::Insert, &[])?;
-        let tables = vec![Some(table)];
-        Ok(Insert { tables, columns: targets, source, defaults, not_null, rules, conflict, returning })
+        let rules = self.rules(table, Event::Insert, &[])?;
+        let tables = vec![Some(table.clone())];
+        Ok(Insert { tables, columns, source, defaults, not_null, rules, conflict: None, returning: None })
     }
 
-    fn targets(&self, table: &Table, columns: &[ObjectName]) -> Bind<Vec<u16>> {
+    pub fn targets(&self, table: &Table, columns: &[ObjectName]) -> Bind<Vec<u16>> {
+        if let (true, Some(through)) = (columns.is_empty(), &self.through) {
+            return Ok(through.columns.iter().map(|(_, column)| *column).collect());
+        }
         if columns.is_empty() {
             let all = 0..table.def.columns.len() as u16;
             return Ok(all.filter(|&c| table.def.columns[usize::from(c)].is_visible()).collect());
@@ -139,8 +146,12 @@ impl Binder<'_> {
 
     pub fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
         let wanted = relation_name(name)?;
-        match table.column(&wanted) {
-            Some(column) => Ok(column as u16),
+        let found = match &self.through {
+            Some(through) => through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column),
+            None => table.column(&wanted).map(|column| column as u16),
+        };
+        match found {
+            Some(column) => Ok(column),
             None => Err(SqlError::new(
                 "42703",
                 format!("column \"{wanted}\" of relation \"{}\" does not exist", table.def.name),
@@ -327,7 +338,7 @@ impl Binder<'_> {
         if from.is_some() {
             return not_compiled("UPDATE ... FROM");
         }
-        let (table, scope) = self.target_table(table)?;
+        let (table, scope) = self.target_table(table, "update")?;
         let sets = self.sets(&table, assignments, &scope)?;
         let mut search = self.search(&table, &scope, selection.as_ref())?;
         for (_, expr) in &sets {
@@ -385,14 +396,15 @@ impl Binder<'_> {
         let [table] = from.as_slice() else {
             return not_compiled("DELETE from several tables");
         };
-        let (table, scope) = self.target_table(table)?;
+        let (table, scope) = self.target_table(table, "delete from")?;
         let search = self.search(&table, &scope, selection.as_ref())?;
         let returning = self.returning(returning.as_deref(), &scope)?;
         let rules = self.rules(&table, Event::Delete, &[])?;
         Ok(Delete { search, rules, returning })
     }
 
-    pub fn target_table(&mut self, target: &TableWithJoins) -> Bind<(Arc<Table>, Scope)> {
+    /// The table that changes, and its row's names. `command`: as messages call it, `delete from`.
+    pub fn target_table(&mut self, target: &TableWithJoins, command: &str) -> Bind<(Arc<Table>, Scope)> {
         let TableFactor::Table {
             name,
             alias,
@@ -411,17 +423,37 @@ impl Binder<'_> {
         if !target.joins.is_empty() {
             return not_compiled("a change of a join");
         }
+        self.named_target(name, alias.as_ref().map(|a| fold(&a.name)), command)
+    }
+
+    fn named_target(&mut self, name: &ObjectName, alias: Option<String>, command: &str) -> Bind<(Arc<Table>, Scope)> {
+        self.through = self.through(name, command)?;
+        if let Some(through) = &self.through {
+            let own = || super::names::RelationName::of(name).map(|name| name.name);
+            let scope = through.scope(alias.map_or_else(own, Ok)?);
+            return Ok((through.table.clone(), scope));
+        }
         let table = self.table(name)?;
-        let scope = Scope::of_table(&table, alias.as_ref().map(|a| fold(&a.name)));
+        let scope = Scope::of_table(&table, alias);
         Ok((table, scope))
+    }
+
+    /// What a view that is changed through asks of the rows.
+    pub fn view_conditions(&mut self) -> Bind<Vec<Expr>> {
+        let asked = self.through.as_ref().map(|through| through.conditions.clone()).unwrap_or_default();
+        let mut conditions = Vec::new();
+        for (condition, scope) in asked {
+            conditions.extend(conjuncts(self.condition(&condition, "WHERE", &scope)?));
+        }
+        Ok(conditions)
     }
 
     /// The rows that a change applies to.
     pub fn search(&mut self, table: &Arc<Table>, scope: &Scope, selection: Option<&ast::Expr>) -> Bind<Query> {
-        let conditions = match selection {
-            None => Vec::new(),
-            Some(selection) => conjuncts(self.condition(selection, "WHERE", scope)?),
-        };
+        let mut conditions = self.view_conditions()?;
+        if let Some(selection) = selection {
+            conditions.extend(conjuncts(self.condition(selection, "WHERE", scope)?));
+        }
         let mut from = From { scope: scope.clone(), computed: vec![None], outer: vec![None], conditions: Vec::new() };
         let recheck = conditions.clone();
         let loops = plan_loops(&mut from, conditions, &[]);
@@ -480,7 +512,7 @@ pub fn assignment_cast(
 }
 
 /// The keyword DEFAULT, which the grammar takes for a name.
-fn is_default(ast: &ast::Expr) -> bool {
+pub fn is_default(ast: &ast::Expr) -> bool {
     matches!(ast, ast::Expr::Identifier(ident)
         if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
@@ -554,7 +586,13 @@ pub(super) fn long_columns<'e>(table: &Table, exprs: impl Iterator<Item = &'e Ex
     columns
 }
 
-/// A query that changes nothing by itself; `WITH` may hold changes, which its own binder refuses.
+/// A query that changes nothing.
 pub fn is_select(query: &ast::Query) -> bool {
-    !matches!(query.body.as_ref(), SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+    let changes_within = || query.with.iter().flat_map(|with| &with.cte_tables).any(|cte| is_change(&cte.query));
+    !is_change(query) && !changes_within()
+}
+
+/// A query whose body is INSERT, UPDATE, DELETE or MERGE, as it may stand behind and within WITH.
+pub fn is_change(query: &ast::Query) -> bool {
+    matches!(query.body.as_ref(), SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
 }

@@ -779,7 +779,11 @@ impl Binder<'_> {
     pub fn condition(&mut self, ast: &ast::Expr, clause: &str, scope: &Scope) -> Bind<Expr> {
         let bound = self.bind(ast, scope)?;
         match bound.ty {
-            None | Some(Type::Bool) => self.coerce(bound, Type::Bool, CastContext::Implicit),
+            None | Some(Type::Bool) => {
+                let condition = self.coerce(bound, Type::Bool, CastContext::Implicit)?;
+                let finds_rows = matches!(clause, "WHERE" | "JOIN/ON");
+                Ok(if finds_rows { self.with_hidden(condition, scope) } else { condition })
+            }
             Some(ty) => Err(SqlError::new(
                 "42804",
                 format!("argument of {clause} must be type boolean, not type {}", type_name(ty)),

@@ -11,9 +11,11 @@ pub mod rules;
 pub mod sequence;
 pub mod from;
 mod gather;
+mod hidden;
 mod more;
 pub mod query;
 pub mod scope;
+pub mod through;
 pub mod types;
 
 #[cfg(feature = "query")]
@@ -75,6 +77,8 @@ pub struct Binder<'a> {
     depth: usize,
     /// Of the INSERT being bound.
     pub(crate) overriding: Option<crate::parse::Overriding>,
+    /// The view that the change being bound goes through.
+    pub(crate) through: Option<through::Through>,
     /// `None` on the compiled road.
     pub beyond: Option<&'a dyn Beyond>,
     /// Where aggregates are allowed, those met so far.
@@ -94,6 +98,7 @@ impl<'a> Binder<'a> {
             uses_sequences: false,
             depth: 0,
             overriding: None,
+            through: None,
             beyond: None,
             aggregates: None,
             in_aggregate: false,

@@ -188,7 +188,7 @@ impl Binder<'_> {
             flavor,
         } = select;
         if into.is_some() {
-            return Err(SqlError::unsupported("SELECT INTO").into());
+            return Err(SqlError::new("42601", "SELECT ... INTO is not allowed here").into());
         }
         if select_modifiers.as_ref().is_some_and(|m| m.is_any_set())
             || exclude.is_some()
@@ -367,6 +367,12 @@ impl Binder<'_> {
                 }
                 other => return not_compiled(format!("the output {other}")),
             }
+        }
+        // PostgreSQL's limit, which leaves room for what a plan adds.
+        const ITEMS_MAX: usize = 1664;
+        if items.len() > ITEMS_MAX {
+            let message = format!("target lists can have at most {ITEMS_MAX} entries");
+            return Err(SqlError::new("54011", message).into());
         }
         Ok(items)
     }

@@ -276,7 +276,7 @@ fn with_changed<T>(run: &mut Run<'_>, f: impl FnOnce(&mut Row, &mut Run<'_>) -> 
 }
 
 /// What the rules want before the scratch's `changed` row is written.
-pub(super) fn before_write(
+fn before_write(
     rules: &Rules,
     run: &mut Run<'_>,
     nulls: impl FnOnce(&mut Run<'_>) -> Result<(), SqlError>,
@@ -332,12 +332,33 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
 /// Updates a locked row, which stands in the scratch's row 0.
 pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     run.row()?;
-    let table = only_table(&plan.search.tables);
+    let change = Setting {
+        tables: &plan.search.tables,
+        sets: &plan.sets,
+        not_null: &plan.not_null,
+        rules: plan.rules.as_ref(),
+        returning: plan.returning.as_ref(),
+    };
+    set_row(&change, id, run, rows)
+}
+
+/// What a row becomes: it is source 0 of the expressions.
+pub(super) struct Setting<'p> {
+    pub tables: &'p [Option<Arc<Table>>],
+    pub sets: &'p [(u16, Expr)],
+    pub not_null: &'p [u16],
+    pub rules: Option<&'p Arc<Rules>>,
+    pub returning: Option<&'p Returning>,
+}
+
+/// Writes the locked row, which stands in the scratch's row 0, with its new values, and gives what RETURNING asks for.
+pub(super) fn set_row(change: &Setting<'_>, id: RowId, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let table = only_table(change.tables);
     let mut changed = std::mem::take(&mut run.scratch.changed);
     changed.copy_from(&run.scratch.rows[0]);
-    let frame = run.frame(&plan.search.tables);
+    let frame = run.frame(change.tables);
     let mut set = || -> Result<(), SqlError> {
-        for (column, expr) in &plan.sets {
+        for (column, expr) in change.sets {
             let scalar = evaluate(expr, &frame)?;
             changed.set(&table.layout, usize::from(*column), &scalar.value());
         }
@@ -346,27 +367,26 @@ pub fn update_row(plan: &Update, id: RowId, run: &mut Run<'_>, rows: &mut RowSet
     let set = set();
     run.scratch.changed = changed;
     set?;
-    if let Some(rules) = &plan.rules {
-        before_write(rules, run, |run| check_nulls(table, &plan.not_null, run))?;
-    } else {
-        check_nulls(table, &plan.not_null, run)?;
+    match change.rules {
+        Some(rules) => before_write(rules, run, |run| check_nulls(table, change.not_null, run))?,
+        None => check_nulls(table, change.not_null, run)?,
     }
     let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
     if let Err(stop) = run.engine.update(table, id, old, new) {
         return Err(named(stop, table, run));
     }
-    if let Some(rules) = &plan.rules {
+    if let Some(rules) = change.rules {
         with_both(run, |old, new, run| rules::updated(rules, id, old, new, run))?;
     }
-    if let Some(returning) = &plan.returning {
+    if let Some(returning) = change.returning {
         std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
-        give(returning, &plan.search.tables, run, rows)?;
+        give(returning, change.tables, run, rows)?;
     }
     Ok(())
 }
 
 /// Lends the row before and after the change.
-pub(super) fn with_both<T>(
+fn with_both<T>(
     run: &mut Run<'_>,
     f: impl FnOnce(&mut Row, &mut Row, &mut Run<'_>) -> Result<T, Halt>,
 ) -> Result<T, Halt> {
@@ -491,7 +511,7 @@ fn lock_target(search: &Query, strength: Strength, id: RowId, run: &mut Run<'_>)
     }
 }
 
-pub(super) fn give(
+fn give(
     returning: &Returning,
     tables: &[Option<Arc<Table>>],
     run: &mut Run<'_>,
@@ -511,7 +531,7 @@ pub(super) fn give(
 // ---- constraints
 
 /// Checks the scratch's `changed` row.
-pub(super) fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
+fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
     let row = &run.scratch.changed;
     match not_null.iter().find(|&&column| row.is_null(&table.layout, usize::from(column))) {
         None => Ok(()),
@@ -556,7 +576,7 @@ fn shown(table: &Table, row: &Row, column: usize, limit: usize) -> String {
 }
 
 /// A stop with what only the statement knows: the key, of the scratch's `changed` row, that exists already.
-pub(super) fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
+fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
     let Stop::Error(Error::UniqueViolation { index }) = stop else {
         return stop.into();
     };

@@ -5,12 +5,12 @@
 //! 2. DO UPDATE locks the row that is there, and looks at it as it is then, whatever the snapshot (READ COMMITTED); REPEATABLE READ fails with
 //!    40001 if that is newer.
 
-use super::change::{Insert, check_nulls, give, named, only_table, with_both};
+use super::change::{Insert, Setting, only_table, set_row};
 use super::query::holds;
-use super::rules::{self, Rules};
+use super::rules::Rules;
 use super::{Halt, Run};
 use crate::error::SqlError;
-use crate::expr::{Expr, evaluate};
+use crate::expr::Expr;
 use crate::rows::RowSet;
 use crate::value::Datum;
 use freshet_engine::catalog::{Index, Table};
@@ -143,33 +143,12 @@ fn update_instead(
     if !holds(&update.condition, &run.frame(&update.tables))? {
         return Ok(false);
     }
-    let mut changed = std::mem::take(&mut run.scratch.changed);
-    changed.copy_from(&run.scratch.rows[0]);
-    let frame = run.frame(&update.tables);
-    let mut set = || -> Result<(), SqlError> {
-        for (column, expr) in &update.sets {
-            let scalar = evaluate(expr, &frame)?;
-            changed.set(&table.layout, usize::from(*column), &scalar.value());
-        }
-        Ok(())
+    let change = Setting {
+        tables: &update.tables,
+        sets: &update.sets,
+        not_null: &update.not_null,
+        rules: update.rules.as_ref(),
+        returning: plan.returning.as_ref(),
     };
-    let set = set();
-    run.scratch.changed = changed;
-    set?;
-    match &update.rules {
-        Some(rules) => super::change::before_write(rules, run, |run| check_nulls(table, &update.not_null, run))?,
-        None => check_nulls(table, &update.not_null, run)?,
-    }
-    let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
-    if let Err(stop) = run.engine.update(table, id, old, new) {
-        return Err(named(stop, table, run));
-    }
-    if let Some(rules) = &update.rules {
-        with_both(run, |old, new, run| rules::updated(rules, id, old, new, run))?;
-    }
-    if let Some(returning) = &plan.returning {
-        std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
-        give(returning, &plan.tables, run, rows)?;
-    }
-    Ok(true)
+    set_row(&change, id, run, rows).map(|()| true)
 }

@@ -19,7 +19,7 @@ use crate::parse::{AlterAction, AlterKind, SequenceClauses};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, Table, TableDef, TableId, ViewDef,
+    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, ViewDef,
 };
 use freshet_engine::schema::{Layout, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
@@ -116,7 +116,8 @@ impl Definer<'_> {
             AlterAction::Rename(new) => {
                 let new = fold(new);
                 self.check_free(table.def.namespace, &new)?;
-                self.change_views(id.0, None)?;
+                let namespace = table.def.namespace;
+                self.rename_in_views(id.0, (namespace, &table.def.name), (namespace, &new))?;
                 self.change_def(id, |def| def.name = new)
             }
             AlterAction::SetSchema(name) => self.set_schema(&table, name),
@@ -170,7 +171,7 @@ impl Definer<'_> {
 
     fn check_free(&self, namespace: freshet_engine::catalog::NamespaceId, name: &str) -> Done<()> {
         match self.engine.schema().has_relation_in(namespace, name) {
-            true => Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into()),
+            true => Err(super::create::already_exists(name).into()),
             false => Ok(()),
         }
     }
@@ -204,14 +205,9 @@ impl Definer<'_> {
             }
             return Err(SqlError::new("42701", message).into());
         }
-        let mut new = NewTable {
-            def: table.def.clone(),
-            indexes: Vec::new(),
-            sequences: Vec::new(),
-            constraints: Vec::new(),
-            keys: Vec::new(),
-        };
+        let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
+        super::create::check_width(&new.def)?;
         check_generated(&new.def, &self.schema())?;
         let at = table.def.columns.len() as u16;
         let mut made = Vec::new();
@@ -380,7 +376,8 @@ impl Definer<'_> {
         let name = table.def.columns[at].name.clone();
         let mut lines = Vec::new();
         let mut views: Vec<u32> = Vec::new();
-        for view in schema.readers(table.id.0).filter(|v| super::view::mentions(&v.def.query, &name)) {
+        let relation = self.full_name(table.def.namespace, &table.def.name);
+        for view in schema.readers(table.id.0).filter(|v| super::view::may_name(&v.def.query, &relation, &name)) {
             lines.push(format!("view {} depends on column {name} of table {}", view.def.name, table.def.name));
             views.push(view.id);
         }
@@ -429,7 +426,10 @@ impl Definer<'_> {
             return Err(SqlError::new("42701", message).into());
         }
         let old = table.def.columns[at].name.clone();
-        self.change_views(table.id.0, Some(&old))?;
+        let visible = table.def.columns.iter().filter(|c| c.is_visible());
+        let names: Vec<String> = visible.map(|c| c.name.clone()).collect();
+        let relation = self.full_name(table.def.namespace, &table.def.name);
+        self.change_views(table.id.0, |query| super::view::with_columns_named(query, &relation, &names))?;
         let renamed = |text: &str| super::view::rename_column(text, &old, &new);
         self.change_def(table.id, |def| {
             def.columns[at].name = new.clone();
@@ -450,18 +450,26 @@ impl Definer<'_> {
         Ok(())
     }
 
-    /// Views hold the text of what they read: a name that one uses cannot change under it.
-    fn change_views(&self, id: u32, column: Option<&str>) -> Done<()> {
-        let schema = self.engine.schema();
-        let uses = |view: &&Arc<freshet_engine::catalog::View>| {
-            column.is_none_or(|column| super::view::mentions(&view.def.query, column))
-        };
-        match schema.readers(id).find(uses) {
-            None => Ok(()),
-            Some(view) => Err(SqlError::unsupported(format!("a change of a name that view {} reads", view.def.name))
-                .with_hint("Drop the view, and create it again after the change.")
-                .into()),
+    /// Views hold the text of what they read: each is written anew before a name changes under it.
+    fn change_views(&mut self, id: u32, change: impl Fn(&str) -> Result<String, SqlError>) -> Done<()> {
+        let readers: Vec<_> = self.engine.schema().readers(id).cloned().collect();
+        for view in readers {
+            let query = change(&view.def.query)?;
+            self.engine.redefine_view(view.id, ViewDef { query, ..view.def.clone() })?;
         }
+        Ok(())
+    }
+
+    /// A relation gets another name or schema.
+    fn rename_in_views(&mut self, id: u32, old: (NamespaceId, &str), new: (NamespaceId, &str)) -> Done<()> {
+        let full = |(namespace, name): (NamespaceId, &str)| self.full_name(namespace, name);
+        let (old, new) = (full(old), full(new));
+        self.change_views(id, |query| super::view::with_relation_renamed(query, &old, &new))
+    }
+
+    fn full_name(&self, namespace: NamespaceId, name: &str) -> RelationName {
+        let namespace = crate::bind::names::namespace_name(self.engine.schema(), namespace);
+        RelationName { namespace: Some(namespace), name: name.to_owned() }
     }
 
     fn drop_not_null(&mut self, table: &Arc<Table>, column: &Ident) -> Done<()> {
@@ -493,7 +501,8 @@ impl Definer<'_> {
             return Err(SqlError::new("42601", "cannot specify USING when altering type of generated column").into());
         }
         let schema = self.schema();
-        if let Some(view) = schema.readers(table.id.0).find(|v| super::view::mentions(&v.def.query, name)) {
+        let relation = self.full_name(table.def.namespace, &table.def.name);
+        if let Some(view) = schema.readers(table.id.0).find(|v| super::view::may_name(&v.def.query, &relation, name)) {
             return Err(SqlError::new("0A000", "cannot alter type of a column used by a view or rule")
                 .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
                 .into());
@@ -597,13 +606,7 @@ impl Definer<'_> {
             let message = format!("column \"{name}\" of relation \"{relation}\" already has a default value");
             return Err(SqlError::new("55000", message).into());
         }
-        let mut new = NewTable {
-            def: table.def.clone(),
-            indexes: Vec::new(),
-            sequences: Vec::new(),
-            constraints: Vec::new(),
-            keys: Vec::new(),
-        };
+        let mut new = NewTable::of(table.def.clone());
         let text = self.new_sequence(&mut new, at as u16, def.ty, clauses)?;
         let role = if always { ColumnRole::IdentityAlways } else { ColumnRole::IdentityByDefault };
         for mut sequence in new.sequences {
@@ -804,7 +807,7 @@ impl Definer<'_> {
             return Ok(());
         }
         self.check_free(id, &table.def.name)?;
-        self.change_views(table.id.0, None)?;
+        self.rename_in_views(table.id.0, (table.def.namespace, &table.def.name), (id, &table.def.name))?;
         let owned: Vec<_> = self.engine.schema().sequences_of(table.id).cloned().collect();
         self.change_def(table.id, |def| def.namespace = id)?;
         for sequence in owned {
@@ -820,7 +823,7 @@ impl Definer<'_> {
             AlterAction::Rename(new) => {
                 let new = fold(new);
                 self.check_free(view.def.namespace, &new)?;
-                self.change_views(id, None)?;
+                self.rename_in_views(id, (view.def.namespace, &view.def.name), (view.def.namespace, &new))?;
                 Ok(self.engine.redefine_view(id, ViewDef { name: new, ..view.def.clone() })?)
             }
             AlterAction::SetSchema(name) => {
@@ -829,12 +832,14 @@ impl Definer<'_> {
                 let namespace =
                     found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
                 self.check_free(namespace, &view.def.name)?;
-                self.change_views(id, None)?;
+                self.rename_in_views(id, (view.def.namespace, &view.def.name), (namespace, &view.def.name))?;
                 Ok(self.engine.redefine_view(id, ViewDef { namespace, ..view.def.clone() })?)
             }
             AlterAction::RenameColumn { old, new } => {
                 let (old, new) = (fold(old), fold(new));
-                self.change_views(id, Some(&old))?;
+                let names: Vec<String> = view.def.columns.iter().map(|(name, _)| name.clone()).collect();
+                let relation = self.full_name(view.def.namespace, &view.def.name);
+                self.change_views(id, |query| super::view::with_columns_named(query, &relation, &names))?;
                 let mut def = view.def.clone();
                 match def.columns.iter_mut().find(|(name, _)| *name == old) {
                     Some(column) => column.0 = new,
@@ -877,7 +882,10 @@ impl Definer<'_> {
             super::sequence::default_of_sequence(&schema, namespace, name).trim_end_matches("::regclass)").to_owned()
         };
         let (old, new) = (ask(sequence.def.namespace, &sequence.def.name), ask(namespace, &name));
-        self.change_views(id, None)?;
+        if let Some(view) = schema.readers(id).next() {
+            let message = format!("a change of the name of a sequence that view {} reads", view.def.name);
+            return Err(SqlError::unsupported(message).into());
+        }
         for table in schema.tables() {
             if table.def.columns.iter().any(|c| c.default.as_deref().is_some_and(|d| d.contains(&old))) {
                 self.change_def(table.id, |def| {

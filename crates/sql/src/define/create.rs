@@ -9,13 +9,14 @@
 use super::constraint::NewConstraint;
 use super::sequence::NewSequence;
 use super::{Definer, Done, on_commit_drops, unused};
+use crate::bind::change::is_select;
 use crate::bind::names::{RelationName, qualified, quoted};
 use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::Halt;
 use crate::error::SqlError;
-use crate::parse::span_position;
+use crate::parse::{Parsed, span_position};
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
@@ -28,6 +29,20 @@ use sqlparser::ast::{
 };
 use std::sync::Arc;
 
+/// The INSERT that fills a table. Changes within WITH stand before it, where they may.
+fn insert_of(target: &str, query: String) -> Result<String, SqlError> {
+    match crate::parse::parse(&query)? {
+        Parsed::Sql(statement) => match *statement {
+            ast::Statement::Query(mut inner) if !is_select(&inner) => {
+                let with = inner.with.take().map(|with| with.to_string()).unwrap_or_default();
+                Ok(format!("{with} INSERT INTO {target} {inner}"))
+            }
+            _ => Ok(format!("INSERT INTO {target} {query}")),
+        },
+        _ => Ok(format!("INSERT INTO {target} {query}")),
+    }
+}
+
 /// A table on its way.
 pub struct NewTable {
     pub def: TableDef,
@@ -39,7 +54,11 @@ pub struct NewTable {
 
 impl NewTable {
     fn new(namespace: NamespaceId, name: String) -> NewTable {
-        let def = TableDef { namespace, name, ..TableDef::default() };
+        NewTable::of(TableDef { namespace, name, ..TableDef::default() })
+    }
+
+    /// A table with these columns, to which more comes.
+    pub(super) fn of(def: TableDef) -> NewTable {
         NewTable { def, indexes: Vec::new(), sequences: Vec::new(), constraints: Vec::new(), keys: Vec::new() }
     }
 }
@@ -59,7 +78,7 @@ impl Definer<'_> {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());
             }
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         let mut new = NewTable::new(namespace, name);
         if let Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) = &create.like {
@@ -72,6 +91,7 @@ impl Definer<'_> {
                 self.add_column(column, &mut new)?;
             }
         }
+        check_width(&new.def)?;
         for constraint in &create.constraints {
             self.add_table_constraint(constraint, &mut new)?;
         }
@@ -129,7 +149,7 @@ impl Definer<'_> {
             new.def.columns.push(ColumnDef { name, ty: ty.unwrap_or(Type::Text), ..ColumnDef::default() });
         }
         let target = qualified(&schema, new.def.namespace, &new.def.name);
-        self.defined.then = Some(format!("INSERT INTO {target} {text}"));
+        self.defined.then = Some(insert_of(&target, text)?);
         Ok(())
     }
 
@@ -324,7 +344,7 @@ impl Definer<'_> {
             (None, false) => unused(&def.name, &parts.join("_"), "key", taken),
         };
         if key.name.is_some() && taken(&name) {
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         Ok(IndexDef {
             name,
@@ -394,7 +414,7 @@ impl Definer<'_> {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());
             }
-            return Err(SqlError::new("42P07", format!("relation \"{name}\" already exists")).into());
+            return Err(already_exists(&name).into());
         }
         let kind = match using {
             None => IndexKind::BTree,
@@ -731,6 +751,19 @@ fn primary_key_kind(options: &CreateTableOptions) -> Result<IndexKind, SqlError>
         }
     }
     Ok(kind)
+}
+
+/// As many columns as PostgreSQL's tables have, those that were dropped counted with them.
+pub fn check_width(def: &TableDef) -> Result<(), SqlError> {
+    const COLUMNS_MAX: usize = 1600;
+    match def.columns.iter().filter(|c| c.role != ColumnRole::Hidden).count() > COLUMNS_MAX {
+        true => Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns"))),
+        false => Ok(()),
+    }
+}
+
+pub fn already_exists(name: &str) -> SqlError {
+    SqlError::new("42P07", format!("relation \"{name}\" already exists"))
 }
 
 /// Everything but what we take must be as if it had not been written.

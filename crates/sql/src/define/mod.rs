@@ -62,6 +62,7 @@ pub struct Temporary {
 impl Definition {
     pub fn tag(&self) -> &'static str {
         match &self.utility {
+            Utility::CreateTableWithoutRows(_) => "CREATE TABLE AS",
             Utility::CreateSequence { .. } => "CREATE SEQUENCE",
             Utility::AlterSequence { .. } => "ALTER SEQUENCE",
             Utility::Alter { kind, .. } => match kind {
@@ -156,6 +157,11 @@ impl Definer<'_> {
             Utility::Alter { kind, name, if_exists, actions } => self.alter(*kind, name, *if_exists, actions),
             Utility::AlterSchema { name, rename } => self.alter_schema(name, rename.as_ref()),
             Utility::Statement(statement) => self.statement(statement),
+            Utility::CreateTableWithoutRows(create) => {
+                self.create_table(create)?;
+                self.defined.then = None;
+                Ok(())
+            }
         }
     }
 

@@ -25,6 +25,10 @@ impl Definer<'_> {
         if create.materialized || create.secure || create.or_alter || create.to.is_some() {
             return Err(SqlError::unsupported("this kind of view").into());
         }
+        if !crate::bind::change::is_select(&create.query) {
+            let message = "views must not contain data-modifying statements in WITH";
+            return Err(SqlError::new("0A000", message).into());
+        }
         let written = RelationName::of(&create.name)?;
         let namespace = self.home(&written, create.temporary)?;
         let schema = self.schema();
@@ -53,7 +57,7 @@ impl Definer<'_> {
             let is_view = schema.view_in(namespace, &written.name).is_some();
             let error = match create.or_replace && !is_view {
                 true => SqlError::new("42809", format!("\"{}\" is not a view", written.name)),
-                false => SqlError::new("42P07", format!("relation \"{}\" already exists", written.name)),
+                false => super::create::already_exists(&written.name),
             };
             return Err(error.into());
         }
@@ -336,6 +340,55 @@ pub fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
+/// Whether a view's query may name the column of a relation: by its name, or by one that it has had (see [`with_columns_named`]).
+pub fn may_name(query: &str, relation: &RelationName, column: &str) -> bool {
+    let mut named = mentions(query, column);
+    let _ = each_source(query, relation, |_, alias| named |= !alias.columns.is_empty());
+    named
+}
+
+/// A view's query with another name of a relation, by whose alias its columns are named.
+pub fn with_relation_renamed(query: &str, old: &RelationName, new: &RelationName) -> Result<String, SqlError> {
+    let namespace = new.namespace.as_deref().unwrap_or("public");
+    each_source(query, old, |name, _| *name = object_name(namespace, &new.name))
+}
+
+/// A view's query that names the columns of a relation as they are called until now, whatever they are called later.
+pub fn with_columns_named(query: &str, relation: &RelationName, columns: &[String]) -> Result<String, SqlError> {
+    each_source(query, relation, |_, alias| {
+        let missing = columns.iter().skip(alias.columns.len());
+        let missing = missing.map(|name| Ident::with_quote('"', name.clone()));
+        alias.columns.extend(missing.map(|name| ast::TableAliasColumnDef { name, data_type: None }));
+    })
+}
+
+/// Calls `each` with the name and the alias wherever the query reads the relation; gives the query's text after that.
+fn each_source(
+    query: &str,
+    relation: &RelationName,
+    each: impl FnMut(&mut ObjectName, &mut TableAlias),
+) -> Result<String, SqlError> {
+    struct Sources<'a, F>(&'a RelationName, F);
+    impl<F: FnMut(&mut ObjectName, &mut TableAlias)> VisitorMut for Sources<'_, F> {
+        type Break = ();
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { name, alias, args: None, .. } = factor
+                && RelationName::of(name).is_ok_and(|found| found == *self.0)
+            {
+                // Views give every source its alias.
+                let own = self.0.name.clone();
+                (self.1)(name, alias.get_or_insert_with(|| alias_of(Ident::with_quote('"', own))));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let Parsed::Sql(mut statement) = parse(query)? else {
+        return Err(SqlError::new("XX000", "a view's text is no query"));
+    };
+    let _ = VisitMut::visit(statement.as_mut(), &mut Sources(relation, each));
+    Ok(statement.to_string())
+}
+
 /// An expression over a table's columns with one of them renamed.
 pub fn rename_column(text: &str, old: &str, new: &str) -> String {
     struct Rename<'a>(&'a str, &'a str);
@@ -374,6 +427,8 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
         ctes: HashSet<String>,
         any: bool,
         depth: usize,
+        /// The next table is what the statement changes.
+        is_target: bool,
     }
     impl VisitorMut for Expand<'_> {
         type Break = SqlError;
@@ -382,11 +437,18 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
             self.ctes.extend(ctes.map(|cte| fold(&cte.alias.name)));
             ControlFlow::Continue(())
         }
+        fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
+            self.is_target = matches!(statement, Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
+            ControlFlow::Continue(())
+        }
         fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<SqlError> {
             const VIEWS_MAX: usize = 1000;
             let TableFactor::Table { name, alias, args: None, .. } = factor else {
                 return ControlFlow::Continue(());
             };
+            if std::mem::take(&mut self.is_target) {
+                return ControlFlow::Continue(());
+            }
             let Ok(relation) = RelationName::of(name) else { return ControlFlow::Continue(()) };
             if relation.namespace.is_none() && self.ctes.contains(&relation.name) {
                 return ControlFlow::Continue(());
@@ -409,7 +471,7 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
         }
     }
     let mut statement = statement.clone();
-    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0 };
+    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0, is_target: false };
     match VisitMut::visit(&mut statement, &mut expand) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(expand.any.then_some(statement)),

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `BEGIN ISOLATION LEVEL SERIALIZABLE, [NOT] DEFERRABLE` | without the last words: nothing here is deferred |
 //! | `FOR NO KEY UPDATE`, `FOR KEY SHARE`, `OF a, b` | `FOR UPDATE OF "<marker><strength>".a.b`, which [`locking`] reads |
+//! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
+//! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
+//! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
 
@@ -69,11 +72,116 @@ fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
 /// The statement's tokens, blanks aside, as sqlparser takes them.
 pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
-    match keyword(first) {
-        Keyword::BEGIN | Keyword::START | Keyword::SET => without_deferrable(tokens),
-        _ if tokens.iter().any(|t| keyword(Some(t)) == Keyword::FOR) => with_plain_locks(tokens),
-        _ => tokens,
+    if matches!(keyword(first), Keyword::BEGIN | Keyword::START | Keyword::SET) {
+        return without_deferrable(tokens);
     }
+    let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
+    let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
+    let tokens = if changes { merged(tokens) } else { tokens };
+    let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
+    if has(&tokens, Keyword::FOR) { with_plain_locks(tokens) } else { tokens }
+}
+
+/// Takes `WITH [NO] DATA` off the end of a CREATE; gives whether there are to be data.
+pub fn take_with_data(tokens: &mut Vec<TokenWithSpan>) -> Option<bool> {
+    let is_blank = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(_));
+    let words: Vec<usize> = (0..tokens.len()).filter(|&i| !is_blank(&tokens[i])).collect();
+    let word = |back: usize| words.len().checked_sub(back).and_then(|at| tokens.get(words[at]));
+    if keyword(words.first().map(|&at| &tokens[at])) != Keyword::CREATE || !is_word(word(1), "data") {
+        return None;
+    }
+    let no = usize::from(is_word(word(2), "no"));
+    let with = 2 + no;
+    if keyword(word(with)) != Keyword::WITH {
+        return None;
+    }
+    let at = words[words.len() - with];
+    tokens.truncate(at);
+    Some(no == 0)
+}
+
+fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let starts_list = |i: usize| {
+        let query =
+            matches!(keyword(tokens.get(i + 3)), Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::TABLE);
+        let opens = |i: usize| tokens.get(i).is_some_and(|t| t.token == Token::LParen);
+        keyword(tokens.get(i)) == Keyword::IN && opens(i + 1) && opens(i + 2) && query
+    };
+    if !(0..tokens.len()).any(starts_list) {
+        return tokens;
+    }
+    let mut mended = tokens.clone();
+    // From the end, so that places before it stay.
+    for at in (0..tokens.len()).rev().filter(|&i| starts_list(i)) {
+        let Some(close) = closing(&mended, at + 2) else { continue };
+        if mended.get(close + 1).is_some_and(|t| t.token == Token::Comma) {
+            let place = mended[at + 2].clone();
+            mended.insert(close + 1, spanned(&place, Token::RParen));
+            mended.insert(at + 2, spanned(&place, Token::LParen));
+            mended.insert(at + 2, spanned(&place, Token::make_keyword("COALESCE")));
+        }
+    }
+    mended
+}
+
+/// Where the parenthesis that opens at `open` closes.
+fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Whether the name marks MERGE's DO NOTHING.
+#[cfg(feature = "query")]
+pub fn is_nothing(name: &Ident) -> bool {
+    name.value.starts_with(MARKER)
+}
+
+fn merged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let tokens = words_of(tokens);
+    let word = |at: usize| keyword(tokens.get(at));
+    let mut mended: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut is_matched = true;
+    let mut at = 0;
+    while at < tokens.len() {
+        let place = &tokens[at];
+        let mut put = |new: &[Token]| mended.extend(new.iter().map(|token| spanned(place, token.clone())));
+        if word(at) == Keyword::MATCHED {
+            is_matched = at == 0 || word(at - 1) != Keyword::NOT;
+        }
+        if word(at) == Keyword::DO && is_word(tokens.get(at + 1), "nothing") && at > 0 && word(at - 1) == Keyword::THEN
+        {
+            let (name, zero) = (nothing(), Token::Number("0".to_owned(), false));
+            match is_matched {
+                true => put(&[Token::make_keyword("UPDATE"), Token::make_keyword("SET"), name, Token::Eq, zero]),
+                false => {
+                    put(&[Token::make_keyword("INSERT"), Token::LParen, name, Token::RParen]);
+                    put(&[Token::make_keyword("VALUES"), Token::LParen, zero, Token::RParen]);
+                }
+            }
+            at += 2;
+        } else if word(at) == Keyword::DEFAULT && word(at + 1) == Keyword::VALUES {
+            put(&[Token::make_keyword("VALUES"), Token::LParen, Token::make_keyword("DEFAULT"), Token::RParen]);
+            at += 2;
+        } else {
+            mended.push(place.clone());
+            at += 1;
+        }
+    }
+    mended
+}
+
+fn nothing() -> Token {
+    Token::Word(Word { value: MARKER.to_string(), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
 fn words_of(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {

@@ -16,8 +16,11 @@ pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, 
 
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
+#[cfg(feature = "query")]
+pub use mend::is_nothing;
 pub use mend::{RowLock, locking};
-use sqlparser::ast::Statement;
+use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use sqlparser::ast::{SetExpr, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
@@ -77,6 +80,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     let notes = utility::take_insert_notes(sql, &mut tokens)?;
     utility::order_identity_options(sql, &mut tokens)?;
+    let with_data = mend::take_with_data(&mut tokens);
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
@@ -86,7 +90,30 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Err(near(sql, &next));
     }
     leave_notes(&mut statement, notes)?;
-    Ok(Parsed::Sql(Box::new(statement)))
+    match (&statement, with_data) {
+        (_, None) => Ok(Parsed::Sql(Box::new(made_by_select_into(statement)))),
+        (Statement::CreateTable(create), Some(with_data)) if create.query.is_some() => match with_data {
+            true => Ok(Parsed::Sql(Box::new(statement))),
+            false => Ok(Parsed::Utility(Box::new(Utility::CreateTableWithoutRows(Box::new(create.clone()))))),
+        },
+        (_, Some(_)) => Err(SqlError::new("42601", "syntax error at or near \"WITH\"")),
+    }
+}
+
+/// SELECT INTO is CREATE TABLE AS.
+fn made_by_select_into(statement: Statement) -> Statement {
+    fn take_into(body: &mut SetExpr) -> Option<sqlparser::ast::SelectInto> {
+        match body {
+            SetExpr::Select(select) => select.into.take(),
+            SetExpr::SetOperation { left, .. } => take_into(left),
+            SetExpr::Query(query) => take_into(&mut query.body),
+            _ => None,
+        }
+    }
+    let Statement::Query(mut query) = statement else { return statement };
+    let Some(into) = take_into(&mut query.body) else { return Statement::Query(query) };
+    let create = CreateTableBuilder::new(into.name).temporary(into.temporary).query(Some(query));
+    Statement::CreateTable(create.build())
 }
 
 /// Puts what an INSERT says beyond the grammar into it.
@@ -316,9 +343,53 @@ fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 }
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let mut tokens = whole_tokens(sql)?;
+    if may_have_long_name(sql) {
+        tokens.iter_mut().filter_map(|t| name_of(&mut t.token)).for_each(|name| {
+            name.truncate(cut_of(name).unwrap_or(name.len()));
+        });
+    }
+    Ok(tokens)
+}
+
+fn whole_tokens(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
     Tokenizer::new(&Grammar::default(), sql)
         .tokenize_with_location()
         .map_err(|e| SqlError::new("42601", lower_first(&e.message)).at(position(sql, e.location)))
+}
+
+/// The longest name; what is longer is cut, with a notice.
+const NAME_BYTES_MAX: usize = 63;
+
+/// A word of a long name begins and ends no later: most texts have none, and are not looked at word by word.
+fn may_have_long_name(sql: &str) -> bool {
+    let is_part = |b: u8| b == b'_' || b == b'$' || b.is_ascii_alphanumeric() || !b.is_ascii();
+    sql.len() > NAME_BYTES_MAX
+        && (sql.contains('"') || sql.as_bytes().split(|&b| !is_part(b)).any(|word| word.len() > NAME_BYTES_MAX))
+}
+
+fn name_of(token: &mut Token) -> Option<&mut String> {
+    match token {
+        Token::Word(word) => Some(&mut word.value),
+        _ => None,
+    }
+}
+
+/// Where a name that is too long is cut.
+fn cut_of(name: &str) -> Option<usize> {
+    (name.len() > NAME_BYTES_MAX)
+        .then(|| (0..=NAME_BYTES_MAX).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0))
+}
+
+/// What is to be said of names that are cut: of the first of them.
+pub fn cut_name_notice(sql: &str) -> Option<(&'static str, String)> {
+    if !may_have_long_name(sql) {
+        return None;
+    }
+    let mut tokens = whole_tokens(sql).ok()?;
+    let names = tokens.iter_mut().filter_map(|t| name_of(&mut t.token));
+    let (name, end) = names.filter_map(|name| cut_of(name).map(|end| (&*name, end))).next()?;
+    Some(("42622", format!("identifier \"{name}\" will be truncated to \"{}\"", &name[..end])))
 }
 
 /// Byte offsets of tokens met in their order.

@@ -17,6 +17,8 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 pub enum Utility {
     /// What the grammar takes as a whole.
     Statement(Box<Statement>),
+    /// CREATE TABLE AS ... WITH NO DATA.
+    CreateTableWithoutRows(Box<sqlparser::ast::CreateTable>),
     CreateSequence {
         name: ObjectName,
         if_not_exists: bool,

@@ -4,17 +4,19 @@
 //! as `SELECT row id, new values, what RETURNING gives` and applied here.
 //!
 //! 1. The rows are known before the first one is changed.
-//! 2. A row that several matches name is changed by the first.
+//! 2. A row that several matches name is changed by the first; MERGE refuses the second (21000).
 //! 3. READ COMMITTED: a row with a newer version than the query saw is locked, and the statement is undone and run again with that
 //!    lock held, at a new snapshot: the second run sees what it locked. REPEATABLE READ fails with 40001.
 
 use super::cells::Cells;
 use super::convert::Leaf;
+use super::merge::Merge;
 use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, output, refuse};
 use crate::bind::change::assignment_cast;
 use crate::bind::scope::Scope;
 use crate::bind::{Bind, Binder};
 use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::compiled::{Halt, Run, Scratch, change};
 use crate::error::SqlError;
@@ -24,7 +26,7 @@ use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::logical_expr::Expr as DfExpr;
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Locked, Strength, WaitToken};
@@ -40,6 +42,8 @@ pub enum Action {
     /// The first column is the row id, then come the new values, then what RETURNING gives.
     Update(Box<Update>),
     Delete(Box<Delete>),
+    /// The first column is the target's row id or null, the second tells what is done, then come values.
+    Merge(Box<Merge>),
 }
 
 pub type Casts = Vec<Option<(Type, Type)>>;
@@ -51,19 +55,29 @@ impl Action {
             Action::Insert(..) => "INSERT",
             Action::Update(_) => "UPDATE",
             Action::Delete(_) => "DELETE",
+            Action::Merge(_) => "MERGE",
         }
     }
 
+    fn returning(&self) -> Option<&Returning> {
+        match self {
+            Action::Give(_) | Action::Merge(_) => None,
+            Action::Insert(insert, _) => insert.returning.as_ref(),
+            Action::Update(update) => update.returning.as_ref(),
+            Action::Delete(delete) => delete.returning.as_ref(),
+        }
+    }
+
+    /// Whether it is a change with RETURNING.
+    pub fn returns(&self) -> bool {
+        self.returning().is_some()
+    }
+
     pub fn columns(&self) -> Arc<[Column]> {
-        let returning = match self {
-            Action::Give(columns) => return columns.clone(),
-            Action::Insert(insert, _) => &insert.returning,
-            Action::Update(update) => &update.returning,
-            Action::Delete(delete) => &delete.returning,
-        };
-        match returning {
-            Some(returning) => returning.columns.clone(),
-            None => Arc::new([]),
+        match (self, self.returning()) {
+            (Action::Give(columns), _) => columns.clone(),
+            (_, Some(returning)) => returning.columns.clone(),
+            (_, None) => Arc::new([]),
         }
     }
 }
@@ -141,7 +155,7 @@ impl Planner<'_> {
             Some(UpdateTableFromKind::AfterSet(list)) => list,
             Some(UpdateTableFromKind::BeforeSet(_)) => return refuse("FROM before SET"),
         };
-        let (table, from, row_id) = self.changed(binder, target, list, selection.as_ref())?;
+        let (table, from, row_id) = self.changed(binder, (target, "update"), list, selection.as_ref())?;
         let sources = from.sources.clone();
         self.within(&sources, || {
             let sets = binder.sets(&table, assignments, &from.scope)?;
@@ -189,7 +203,7 @@ impl Planner<'_> {
             return refuse("DELETE from several tables");
         };
         let using = using.as_deref().unwrap_or(&[]);
-        let (table, from, row_id) = self.changed(binder, target, using, selection.as_ref())?;
+        let (table, from, row_id) = self.changed(binder, (target, "delete from"), using, selection.as_ref())?;
         let sources = from.sources.clone();
         self.within(&sources, || {
             let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
@@ -204,13 +218,17 @@ impl Planner<'_> {
     fn changed(
         &self,
         binder: &mut Binder<'_>,
-        target: &TableWithJoins,
+        (target, command): (&TableWithJoins, &str),
         others: &[TableWithJoins],
         selection: Option<&ast::Expr>,
     ) -> Bind<(Arc<Table>, FromRel, Leaf)> {
-        let (table, scope) = binder.target_table(target).map_err(as_unsupported)?;
-        let (plan, mut leaves) = self.table(&table, &scope.sources[0].name)?;
+        let (table, scope) = binder.target_table(target, command).map_err(as_unsupported)?;
+        let (mut plan, mut leaves) = self.table(&table, &scope.sources[0].name)?;
         let row_id = leaves.pop().expect("invariant: the last column is the row id");
+        let own = vec![leaves.clone()];
+        for condition in self.within(&own, || self.in_filter(|| binder.view_conditions()))? {
+            plan = self.filter(plan, &condition, &own)?;
+        }
         let mut from = self.relation_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
         if let Some(selection) = selection {
             let (scope, sources) = (from.scope.clone(), from.sources.clone());
@@ -263,7 +281,7 @@ impl Planner<'_> {
 }
 
 /// What the query gave for the row at hand stands beside it, as cells of the same source.
-fn value_cell(at: usize) -> Expr {
+pub(super) fn value_cell(at: usize) -> Expr {
     Expr::Cell { source: 0, column: at as u16 }
 }
 
@@ -286,80 +304,134 @@ fn refuse_placeholders(exprs: &[Expr]) -> Bind<()> {
 
 // ---- applying
 
+/// Rows that the statement's parts have changed so far.
+pub type Changed = HashSet<(TableId, i64)>;
+
 /// Applies a query's rows; gives how many were given or changed.
 pub fn apply(
     action: &Action,
     batches: &[RecordBatch],
+    changed: &mut Changed,
     context: &mut RoadContext<'_>,
     rows: &mut RowSet,
 ) -> Result<u64, Halt> {
     rows.start(&action.columns());
+    with_run(context, |run| {
+        let mut count = 0;
+        for batch in batches {
+            let columns = super::compute::readable(batch.columns()).map_err(super::fault::sql_error)?;
+            for row in 0..batch.num_rows() {
+                count += u64::from(apply_row(action, &columns, row, changed, run, rows)?);
+            }
+        }
+        Ok(count)
+    })
+}
+
+/// What is due at the statement's end.
+pub fn finish(action: &Action, context: &mut RoadContext<'_>, is_last_of_several: bool) -> Result<(), Halt> {
+    if matches!(action, Action::Give(_)) && !is_last_of_several {
+        return Ok(());
+    }
+    with_run(context, |run| crate::compiled::rules::finish_statement(run))
+}
+
+fn with_run<T>(context: &mut RoadContext<'_>, f: impl FnOnce(&mut Run<'_>) -> Result<T, Halt>) -> Result<T, Halt> {
     let mut scratch = Scratch::default();
     scratch.make_room(1);
-    let mut run = Run {
+    f(&mut Run {
         engine: &mut *context.session,
         parameters: context.parameters,
         env: context.env,
         scratch: &mut scratch,
         interrupt: &mut *context.interrupt,
         constraints: &mut *context.constraints,
-    };
-    let mut changed = HashSet::new();
-    let mut count = 0;
-    for batch in batches {
-        let columns = super::compute::readable(batch.columns()).map_err(super::fault::sql_error)?;
-        for row in 0..batch.num_rows() {
-            count += u64::from(apply_row(action, &columns, row, &mut changed, &mut run, rows)?);
-        }
-    }
-    if !matches!(action, Action::Give(_)) {
-        crate::compiled::rules::finish_statement(&mut run)?;
-    }
-    Ok(count)
+    })
 }
 
 fn apply_row(
     action: &Action,
     columns: &[Cells<'_>],
     row: usize,
-    changed: &mut HashSet<i64>,
+    changed: &mut Changed,
     run: &mut Run<'_>,
     rows: &mut RowSet,
 ) -> Result<bool, Halt> {
-    let (search, update) = match action {
+    match action {
         Action::Give(_) => {
             for column in columns {
                 rows.push(&column.get(row));
             }
             rows.finish_row()?;
-            return Ok(true);
+            Ok(true)
         }
         Action::Insert(insert, casts) => {
-            return change::insert_given(insert, casts, |column| columns[column].get(row), run, rows);
+            change::insert_given(insert, casts, |column| columns[column].get(row), run, rows)
         }
-        Action::Update(update) => (&update.search, Some(update.as_ref())),
-        Action::Delete(delete) => (&delete.search, None),
-    };
-    let Value::Int(id) = columns[0].get(row) else {
+        Action::Update(update) => {
+            let Some(id) = target(&update.search, Strength::NoKeyUpdate, columns[0].get(row), changed, run)? else {
+                return Ok(false);
+            };
+            update_target(update, id, &columns[1..], row, run, rows)
+        }
+        Action::Delete(delete) => {
+            let Some(id) = target(&delete.search, Strength::Update, columns[0].get(row), changed, run)? else {
+                return Ok(false);
+            };
+            // What RETURNING gives.
+            update_cells(&columns[1..], row, run);
+            change::delete_row(delete, id, run, rows).map(|()| true)
+        }
+        Action::Merge(merge) => merge.apply_row(columns, row, changed, run, rows),
+    }
+}
+
+/// Locks the row of this id into the scratch's row 0, unless this statement has changed it or it is gone.
+fn target(
+    search: &Query,
+    strength: Strength,
+    id: Value<'_>,
+    changed: &mut Changed,
+    run: &mut Run<'_>,
+) -> Result<Option<RowId>, Halt> {
+    let Value::Int(id) = id else {
         return Err(SqlError::new("XX000", "invariant: a change names its rows").into());
     };
-    if !changed.insert(id) {
-        return Ok(false);
-    }
-    let id = RowId(id as u64);
     let table = search.tables[0].as_ref().expect("invariant: a change is to a stored table");
-    let strength = if update.is_some() { Strength::NoKeyUpdate } else { Strength::Update };
+    if !changed.insert((table.id, id)) {
+        return Ok(None);
+    }
+    lock(table, RowId(id as u64), strength, run)
+}
+
+/// Locks the row into the scratch's row 0; `None` if it is gone.
+pub(super) fn lock(
+    table: &Arc<Table>,
+    id: RowId,
+    strength: Strength,
+    run: &mut Run<'_>,
+) -> Result<Option<RowId>, Halt> {
     match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[0])? {
-        Locked::Gone => return Ok(false),
-        Locked::Newer => return Err(Halt::Wait(WaitToken::ready())),
-        Locked::Same => {}
+        Locked::Gone => Ok(None),
+        Locked::Newer => Err(Halt::Wait(WaitToken::ready())),
+        Locked::Same => Ok(Some(id)),
     }
+}
+
+fn update_cells(columns: &[Cells<'_>], row: usize, run: &mut Run<'_>) {
     run.scratch.cells[0].clear();
-    run.scratch.cells[0].extend(columns[1..].iter().map(|c| Datum::from(c.get(row))));
-    match (update, action) {
-        (Some(update), _) => change::update_row(update, id, run, rows)?,
-        (None, Action::Delete(delete)) => change::delete_row(delete, id, run, rows)?,
-        (None, _) => unreachable!("invariant: the others returned above"),
-    }
-    Ok(true)
+    run.scratch.cells[0].extend(columns.iter().map(|c| Datum::from(c.get(row))));
+}
+
+/// Updates the locked row with the values of these columns.
+pub(super) fn update_target(
+    update: &Update,
+    id: RowId,
+    columns: &[Cells<'_>],
+    row: usize,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<bool, Halt> {
+    update_cells(columns, row, run);
+    change::update_row(update, id, run, rows).map(|()| true)
 }

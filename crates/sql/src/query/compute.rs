@@ -6,7 +6,7 @@
 use super::cells::{Cells, Writer, data_type};
 use super::fault::carried;
 use crate::error::SqlError;
-use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::expr::{Env, Expr, Frame, SessionSequences, evaluate};
 use crate::value::{Clock, Datum};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
@@ -14,8 +14,10 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, Expr as DfExpr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
+use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 fn takes_any(arguments: usize) -> Signature {
     match arguments {
@@ -33,6 +35,8 @@ pub struct Computed {
     name: String,
     arguments: usize,
     clock: Clock,
+    /// Of the session, where sequences are asked.
+    sequences: Option<(Engine, Arc<SessionSequences>)>,
     signature: Signature,
 }
 
@@ -43,7 +47,15 @@ impl Computed {
         if expr.is_volatile() {
             signature.volatility = Volatility::Volatile;
         }
-        Computed { expr, result, name, arguments, clock, signature }
+        Computed { expr, result, name, arguments, clock, sequences: None, signature }
+    }
+
+    /// With what the session has of sequences, if they are asked.
+    pub fn with_sequences(mut self, env: &Env) -> Computed {
+        if self.expr.asks_sequence() {
+            self.sequences = env.engine.clone().zip(env.sequences.clone());
+        }
+        self
     }
 
     pub fn expr(&self) -> &Expr {
@@ -94,7 +106,8 @@ impl ScalarUDFImpl for Computed {
         // A call on literals gives arrays of one row.
         let rows = arrays.first().map_or(args.number_rows, |a| a.len());
         let columns = readable(&arrays)?;
-        let env = Env { clock: self.clock.clone(), ..Env::default() };
+        let (engine, sequences) = self.sequences.clone().unzip();
+        let env = Env { clock: self.clock.clone(), engine, sequences, ..Env::default() };
         let mut cells = [vec![Datum::Null; columns.len()]];
         let mut out = Writer::new(self.result, rows);
         for row in 0..rows {

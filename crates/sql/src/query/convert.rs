@@ -221,10 +221,6 @@ impl Leaves<'_> {
 
     /// A call of the evaluator, or the literal that the expression is.
     fn computed(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
-        if expr.asks_sequence() {
-            // One value for each row is not what a call of this road promises.
-            return Err(SqlError::unsupported("a sequence's value in a query that is not compiled"));
-        }
         let mut args: Vec<DfExpr> = Vec::new();
         let mut missing = None;
         let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
@@ -258,7 +254,8 @@ impl Leaves<'_> {
             }
         }
         let arguments = args.len();
-        Ok(call(Computed::new(over_args, arguments, ty, self.env.clock.clone()), args))
+        let computed = Computed::new(over_args, arguments, ty, self.env.clock.clone());
+        Ok(call(computed.with_sequences(self.env), args))
     }
 }
 

@@ -8,6 +8,7 @@ use super::plan::{
 };
 use super::series::Series;
 use super::sets::{is_set, set_name};
+use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
@@ -303,6 +304,12 @@ impl Planner<'_> {
         };
         if let Some((name, rel)) = cte {
             return self.entry(rel, alias.unwrap_or(name), names, false);
+        }
+        if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice()
+            && self.state.borrow().silent_ctes.contains(&fold(ident))
+        {
+            let message = format!("WITH query \"{}\" does not have a RETURNING clause", fold(ident));
+            return Err(SqlError::new("0A000", message).into());
         }
         if let Some(view) = binder.view(name) {
             let rel = self.view(view, binder.schema)?;
@@ -601,7 +608,8 @@ impl Planner<'_> {
 
     // ---- WITH
 
-    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With) -> Bind<()> {
+    /// `is_outermost`: of the statement itself, where changes may stand.
+    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With, is_outermost: bool) -> Bind<()> {
         let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
@@ -609,16 +617,25 @@ impl Planner<'_> {
             };
             let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
             let name = name.expect("an alias has a name");
-            let recursive = with.recursive && mentions(query, &name);
-            let mut rel = match recursive {
-                true => self.recursive(binder, query, &name, &names)?,
-                false => self.query(binder, query)?,
-            };
-            rename_outputs(&mut rel, &name, &names)?;
             if !seen.insert(name.clone()) {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new("42712", message).into());
             }
+            let recursive = with.recursive && mentions(query, &name);
+            let rel = match recursive {
+                _ if is_change(query) && !is_outermost => {
+                    let message = "WITH clause containing a data-modifying statement must be at the top level";
+                    return Err(SqlError::new("0A000", message).into());
+                }
+                _ if is_change(query) => self.change_within(binder, &name, query)?,
+                true => Some(self.recursive(binder, query, &name, &names)?),
+                false => Some(self.query(binder, query)?),
+            };
+            let Some(mut rel) = rel else {
+                self.state.borrow_mut().silent_ctes.push(name);
+                continue;
+            };
+            rename_outputs(&mut rel, &name, &names)?;
             self.state.borrow_mut().ctes.push((name, rel));
         }
         Ok(())

@@ -16,6 +16,8 @@
 //! | `plan` | what a query reads |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
 //! | `change` | how rows are changed by what a query finds |
+//! | `merge` | what MERGE does with each row |
+//! | `with` | what changes within WITH do |
 //! | `run` | where and how a plan runs |
 //! | `interrupt` | how a query is stopped |
 //!
@@ -34,12 +36,14 @@ mod from;
 mod gather;
 mod grouping;
 mod interrupt;
+mod merge;
 mod plan;
 mod run;
 mod scan;
 mod series;
 mod sets;
 mod window;
+mod with;
 
 use crate::bind::names::RelationName;
 use crate::bind::{Binder, Refusal};
@@ -49,7 +53,7 @@ use crate::expr::Env;
 use crate::road::{Planned, Progress, Request, Road, RoadContext, Running};
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
-use change::{Action, columns_of};
+use change::Action;
 use datafusion::logical_expr::LogicalPlan;
 use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Kind;
@@ -58,7 +62,9 @@ use freshet_engine::txn::{Isolation, Reader, Session, Stop, WaitToken};
 use plan::Planner;
 use sqlparser::ast::{self, Statement};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use with::Part;
 
 /// The road to DataFusion.
 pub struct DataFusion;
@@ -87,7 +93,9 @@ impl Road for DataFusion {
             schema: request.schema.clone(),
             columns: bound.action.columns(),
             command: bound.action.command(),
+            change: bound.parts.iter().map(|part| part.action.command()).next(),
             per_row: per_row.get(),
+            uses_sequences: bound.uses_sequences,
             parameters,
         }))
     }
@@ -95,8 +103,11 @@ impl Road for DataFusion {
 
 /// A statement bound to parameters: what is read, and what becomes of it.
 struct Bound {
+    /// The changes within WITH, which come first.
+    parts: Vec<Part>,
     plan: LogicalPlan,
     action: Action,
+    uses_sequences: bool,
 }
 
 enum Unbound {
@@ -125,25 +136,25 @@ fn bind(
     let mut binder = Binder::new(sql, schema, declared);
     binder.beyond = Some(&planner);
     let bound = match statement {
-        Statement::Query(query) => planner.query(&mut binder, query).map(|rel| {
-            let columns = columns_of(&rel.columns);
-            (rel, Action::Give(columns))
-        }),
-        Statement::Insert(insert) => planner.insert(&mut binder, insert),
-        Statement::Update(update) => planner.update(&mut binder, update),
-        Statement::Delete(delete) => planner.delete(&mut binder, delete),
-        other => plan::refuse(other.to_string().split(' ').next().unwrap_or_default()),
+        Statement::Query(query) => planner.statement(&mut binder, query),
+        other => planner.change(&mut binder, other),
     };
+    let parts = planner.parts.take();
     if !per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
         // What DataFusion cannot join runs for each row.
-        let can_join = !planner.is_deep.get() && bound.as_ref().is_ok_and(|(rel, _)| run::can_run(&rel.plan));
+        let is_joined = parts.iter().all(|part| run::can_run(&part.plan));
+        let can_join =
+            !planner.is_deep.get() && is_joined && bound.as_ref().is_ok_and(|(rel, _)| run::can_run(&rel.plan));
         if !can_join {
             per_row.set(true);
             return bind(sql, statement, schema, declared, parameters, env, None, per_row);
         }
     }
     match bound {
-        Ok((rel, action)) => Ok((Bound { plan: rel.plan, action }, binder.parameter_types())),
+        Ok((rel, action)) => {
+            let uses_sequences = binder.uses_sequences;
+            Ok((Bound { parts, plan: rel.plan, action, uses_sequences }, binder.parameter_types()))
+        }
         Err(Refusal::Error(error)) => Err(Unbound::Error(error)),
         Err(Refusal::NotCompiled { what, position }) => Err(Unbound::Error(SqlError::unsupported(what).at(position))),
     }
@@ -173,8 +184,11 @@ struct DataFusionStatement {
     parameters: Vec<Type>,
     columns: Arc<[Column]>,
     command: &'static str,
+    /// The first change within WITH.
+    change: Option<&'static str>,
     /// Correlated subqueries run for each row around them.
     per_row: bool,
+    uses_sequences: bool,
 }
 
 impl DataFusionStatement {
@@ -221,6 +235,13 @@ impl Running for Barred {
     }
 }
 
+impl DataFusionStatement {
+    /// The command that decides whether anything is changed.
+    fn changing(&self) -> &'static str {
+        self.change.unwrap_or(self.command)
+    }
+}
+
 impl Planned for DataFusionStatement {
     fn parameters(&self) -> Vec<Type> {
         self.parameters.clone()
@@ -235,49 +256,99 @@ impl Planned for DataFusionStatement {
     }
 
     fn writes(&self) -> bool {
-        self.command != "SELECT"
+        self.changing() != "SELECT"
+    }
+
+    fn uses_sequences(&self) -> bool {
+        self.uses_sequences
     }
 
     fn explain(&self) -> Vec<String> {
         let nulls = vec![Datum::Null; self.parameters.len()];
-        let shown = self.bind(&nulls, &Env::default(), None).and_then(|bound| run::explain(&bound.plan));
+        let shown = self.bind(&nulls, &Env::default(), None).and_then(|bound| {
+            let plans = bound.parts.iter().map(|part| &part.plan).chain([&bound.plan]);
+            let lines = plans.map(run::explain).collect::<Result<Vec<_>, _>>()?;
+            Ok(lines.concat())
+        });
         shown.unwrap_or_else(|error| vec![format!("cannot be planned: {error}")])
     }
 
     fn start(&self, context: &mut RoadContext<'_>) -> Result<Box<dyn Running>, SqlError> {
         if self.writes() && context.session.is_read_only() {
-            let message = format!("cannot execute {} in a read-only transaction", self.command);
+            let message = format!("cannot execute {} in a read-only transaction", self.changing());
             return Err(SqlError::new("25006", message));
         }
         if let Some(token) = self.enter_read(context.session)? {
             return Ok(Box::new(Barred(Some(token))));
         }
-        let reader = context.session.reader();
-        let bound = self.bind(context.parameters, context.env, Some(reader))?;
-        let memory_mb = context.env.settings.query_memory_mb();
-        let query = run::Query::start(bound.plan, memory_mb, context.engine.account(Kind::Queries))?;
-        Ok(Box::new(InProgress { query, action: bound.action }))
+        let reader = match self.change {
+            None => context.session.reader(),
+            Some(_) => context.session.reader_before_changes(),
+        };
+        let Bound { parts, plan, action, uses_sequences: _ } =
+            self.bind(context.parameters, context.env, Some(reader))?;
+        let last = Part { plan, action, into: None };
+        let mut parts: VecDeque<Part> = parts.into_iter().chain([last]).collect();
+        let first = parts.pop_front().expect("invariant: the statement itself is a part");
+        let query = start_query(&first, context)?;
+        Ok(Box::new(InProgress { query, part: first, next: parts, follows: false, changed: change::Changed::new() }))
     }
 }
 
-/// A run of a statement.
+fn start_query(part: &Part, context: &RoadContext<'_>) -> Result<run::Query, SqlError> {
+    let memory_mb = context.env.settings.query_memory_mb();
+    run::Query::start(part.plan.clone(), memory_mb, context.engine.account(Kind::Queries))
+}
+
+/// A run of a statement: its parts one after the other.
 struct InProgress {
     query: run::Query,
-    action: Action,
+    part: Part,
+    next: VecDeque<Part>,
+    /// Changes within WITH came before the part.
+    follows: bool,
+    changed: change::Changed,
+}
+
+impl InProgress {
+    /// Applies what the part's query gave; `None`: another part follows.
+    fn apply(
+        &mut self,
+        result: &run::Collected,
+        context: &mut RoadContext<'_>,
+        rows: &mut RowSet,
+    ) -> Result<Option<u64>, Halt> {
+        let Some(next) = self.next.pop_front() else {
+            let count = change::apply(&self.part.action, &result.batches, &mut self.changed, context, rows)?;
+            change::finish(&self.part.action, context, self.follows)?;
+            return Ok(Some(count));
+        };
+        let mut given = RowSet::default();
+        given.charge_to(context.engine);
+        change::apply(&self.part.action, &result.batches, &mut self.changed, context, &mut given)?;
+        self.part.give(&given)?;
+        self.query = start_query(&next, context)?;
+        self.part = next;
+        self.follows = true;
+        Ok(None)
+    }
 }
 
 impl Running for InProgress {
     fn step(&mut self, context: &mut RoadContext<'_>, rows: &mut RowSet) -> Result<Progress, SqlError> {
-        let Some(result) = self.query.take() else {
-            return Ok(Progress::Pending(Box::pin(self.query.ready())));
-        };
-        // Its reads ended when the snapshot was: the client hears why.
-        context.session.check_snapshot()?;
-        match change::apply(&self.action, &result?.batches, context, rows) {
-            Ok(count) => Ok(Progress::Done(count)),
-            Err(Halt::Wait(token)) => Ok(Progress::Restart(token)),
-            Err(Halt::TooLong) => unreachable!("invariant: a run of this road has no limit"),
-            Err(Halt::Error(error)) => Err(error),
+        loop {
+            let Some(result) = self.query.take() else {
+                return Ok(Progress::Pending(Box::pin(self.query.ready())));
+            };
+            // Its reads ended when the snapshot was: the client hears why.
+            context.session.check_snapshot()?;
+            match self.apply(&result?, context, rows) {
+                Ok(Some(count)) => return Ok(Progress::Done(count)),
+                Ok(None) => {}
+                Err(Halt::Wait(token)) => return Ok(Progress::Restart(token)),
+                Err(Halt::TooLong) => unreachable!("invariant: a run of this road has no limit"),
+                Err(Halt::Error(error)) => return Err(error),
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ use super::gather::Gather;
 use super::scan::Snapshot;
 use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::window::Window;
+use super::with::Part;
 use crate::bind::expr::Bound;
 use crate::bind::query::{Item, OrderItem, add_dependents, order_items, over_groups};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
@@ -127,6 +128,8 @@ pub(super) struct State {
     pub sets: Option<Vec<SetCall>>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub ctes: Vec<(String, Rel)>,
+    /// Changes within WITH that return nothing.
+    pub silent_ctes: Vec<String>,
     names: HashSet<String>,
     /// In WHERE or HAVING, where DataFusion takes EXISTS and IN as they are.
     in_filter: bool,
@@ -200,6 +203,8 @@ pub struct Planner<'a> {
     pub is_correlated: Cell<bool>,
     /// One refers to more than the query right around it.
     pub is_deep: Cell<bool>,
+    /// The changes within WITH.
+    pub(super) parts: RefCell<Vec<Part>>,
     pub(super) state: RefCell<State>,
 }
 
@@ -215,7 +220,16 @@ pub fn refuse<T>(what: impl std::fmt::Display) -> Bind<T> {
 impl<'a> Planner<'a> {
     pub fn new(parameters: &'a [Datum], env: &'a Env, reader: Option<Reader>) -> Planner<'a> {
         let (is_correlated, is_deep) = (Cell::new(false), Cell::new(false));
-        Planner { parameters, env, reader, per_row: false, is_correlated, is_deep, state: RefCell::default() }
+        Planner {
+            parameters,
+            env,
+            reader,
+            per_row: false,
+            is_correlated,
+            is_deep,
+            parts: RefCell::default(),
+            state: RefCell::default(),
+        }
     }
 
     // ---- names and leaves
@@ -517,12 +531,20 @@ impl<'a> Planner<'a> {
             return refuse("a clause of another dialect");
         }
         if let Some(with) = with {
-            self.with(binder, with)?;
+            self.with(binder, with, false)?;
         }
         let order = order_items(order_by.as_ref())?;
+        let with_ties = fetch.as_ref().is_some_and(|fetch| fetch.with_ties);
+        if with_ties && order.is_empty() {
+            return Err(SqlError::new("42601", "WITH TIES cannot be specified without ORDER BY clause").into());
+        }
+        let fetch = fetch.clone().map(|fetch| ast::Fetch { with_ties: false, ..fetch });
         let (limit, offset) = binder.limits(limit_clause.as_ref(), fetch.as_ref()).map_err(as_unsupported)?;
-        let mut limits =
-            Limits { limit: self.count(limit.as_ref(), "LIMIT")?, offset: self.count(offset.as_ref(), "OFFSET")? };
+        let mut limits = Limits {
+            limit: self.count(limit.as_ref(), "LIMIT")?,
+            offset: self.count(offset.as_ref(), "OFFSET")?,
+            with_ties,
+        };
         let rel = match body.as_ref() {
             SetExpr::Select(select) => return self.select(binder, select, &order, &mut limits, stored),
             SetExpr::Query(inner) => {
@@ -538,8 +560,21 @@ impl<'a> Planner<'a> {
                 return refuse("a change within a query");
             }
         };
-        let rel = self.order_outputs(binder, rel, &order)?;
+        let rel = self.order_outputs(binder, rel, &order, &limits)?;
         limits.apply(rel)
+    }
+
+    /// The relation in an order, for a limit.
+    fn sorted(&self, rel: Rel, sorts: Vec<Sort>, limits: &Limits) -> Bind<Rel> {
+        if sorts.is_empty() {
+            return Ok(rel);
+        }
+        let rel = match limits.last_rank() {
+            Some(last) => self.ranked_to(rel, &sorts, last)?,
+            None => rel,
+        };
+        let plan = df(df(LogicalPlanBuilder::from(rel.plan).sort(sorts))?.build())?;
+        Ok(Rel { plan, ..rel })
     }
 
     /// A count of LIMIT or OFFSET; while parameters are unknown, none.
@@ -560,7 +595,13 @@ impl<'a> Planner<'a> {
     }
 
     /// ORDER BY after a body that is not a SELECT: outputs by name or position.
-    fn order_outputs(&self, binder: &mut Binder<'_>, rel: Rel, order: &[&ast::OrderByExpr]) -> Bind<Rel> {
+    fn order_outputs(
+        &self,
+        binder: &mut Binder<'_>,
+        rel: Rel,
+        order: &[&ast::OrderByExpr],
+        limits: &Limits,
+    ) -> Bind<Rel> {
         if order.is_empty() {
             return Ok(rel);
         }
@@ -579,8 +620,7 @@ impl<'a> Planner<'a> {
                 .map(|o| Ok(sort(leaves.convert(&o.expr, o.order.ty)?, o)))
                 .collect::<Result<Vec<_>, SqlError>>()
         })?;
-        let plan = df(df(LogicalPlanBuilder::from(rel.plan).sort(sorts))?.build())?;
-        Ok(Rel { plan, ..rel })
+        self.sorted(rel, sorts, limits)
     }
 
     /// `TABLE t`.
@@ -887,10 +927,7 @@ impl<'a> Planner<'a> {
         if !on_keys.is_empty() {
             rel = self.first_of_each(rel, on_keys, &sorts)?;
         }
-        if !sorts.is_empty() {
-            rel.plan = df(df(LogicalPlanBuilder::from(rel.plan).sort(sorts))?.build())?;
-        }
-        rel = limits.apply(rel)?;
+        rel = limits.apply(self.sorted(rel, sorts, limits)?)?;
         if rel.columns.len() > visible {
             rel.columns.truncate(visible);
             let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
@@ -1478,15 +1515,25 @@ struct Selected {
 struct Limits {
     limit: Option<u64>,
     offset: Option<u64>,
+    /// With the rows that are equal to the last one in the order.
+    with_ties: bool,
 }
 
 impl Limits {
+    /// The rank of the last row that WITH TIES lets through: ties of that row have its rank, those after it a higher one.
+    fn last_rank(&self) -> Option<u64> {
+        let limit = self.limit.filter(|_| self.with_ties)?;
+        Some(limit.saturating_add(self.offset.unwrap_or(0)))
+    }
+
     fn apply(&self, rel: Rel) -> Bind<Rel> {
         if self.limit.is_none() && self.offset.unwrap_or(0) == 0 {
             return Ok(rel);
         }
         let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let (skip, fetch) = (number(self.offset.unwrap_or(0)), self.limit.map(number));
+        // With ties the rows that are too many are gone already.
+        let fetch = self.limit.filter(|&limit| !self.with_ties || limit == 0);
+        let (skip, fetch) = (number(self.offset.unwrap_or(0)), fetch.map(number));
         let plan = df(df(LogicalPlanBuilder::from(rel.plan).limit(skip, fetch))?.build())?;
         Ok(Rel { plan, ..rel })
     }
@@ -1683,7 +1730,7 @@ fn refuse_other_dialects(select: &Select) -> Bind<()> {
         flavor,
     } = select;
     if into.is_some() {
-        return refuse("SELECT INTO");
+        return Err(SqlError::new("42601", "SELECT ... INTO is not allowed here").into());
     }
     if select_modifiers.as_ref().is_some_and(|m| m.is_any_set())
         || exclude.is_some()

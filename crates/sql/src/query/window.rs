@@ -403,9 +403,29 @@ impl Planner<'_> {
         self.project(plan, outputs, rel.at_most_one)
     }
 
+    /// The rows whose rank in the order is at most `last`.
+    pub(super) fn ranked_to(&self, rel: super::plan::Rel, order: &[Sort], last: u64) -> Bind<super::plan::Rel> {
+        let (plan, rank) = self.counted(rank_udwf(), rel.plan, Vec::new(), order.to_vec())?;
+        let last = crate::value::Datum::Int(i64::try_from(last).unwrap_or(i64::MAX));
+        let last = super::convert::lit(Type::Int8, &last).map_err(crate::bind::Refusal::Error)?;
+        let plan = df(df(LogicalPlanBuilder::from(plan).filter(rank.lt_eq(last)))?.build())?;
+        let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        self.project(plan, outputs, rel.at_most_one)
+    }
+
     /// Numbers the rows of each partition; gives the number.
     pub(super) fn numbered(
         &self,
+        plan: LogicalPlan,
+        keys: Vec<DfExpr>,
+        order: Vec<Sort>,
+    ) -> Bind<(LogicalPlan, DfExpr)> {
+        self.counted(row_number_udwf(), plan, keys, order)
+    }
+
+    fn counted(
+        &self,
+        function: Arc<WindowUDF>,
         plan: LogicalPlan,
         keys: Vec<DfExpr>,
         order: Vec<Sort>,
@@ -420,7 +440,7 @@ impl Planner<'_> {
             null_treatment: None,
             distinct: false,
         };
-        let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
+        let fun = WindowFunctionDefinition::WindowUDF(function);
         let call = DfExpr::WindowFunction(Box::new(WindowFunction { fun, params }));
         let column = DfExpr::Column(DfColumn::new_unqualified(call.schema_name().to_string()));
         let plan = df(LogicalPlanBuilder::window_plan(plan, vec![call]))?;

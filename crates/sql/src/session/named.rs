@@ -11,6 +11,7 @@ use crate::error::SqlError;
 use crate::expr::{Frame, evaluate};
 use crate::parse::named::{Direction, NamedStatement, moved};
 use crate::parse::span_position;
+use crate::route::Plan;
 use crate::rows::{Column, RowSet};
 use crate::value::cast::CastContext;
 use crate::value::{self, Datum};
@@ -112,6 +113,10 @@ impl Session {
             NamedStatement::Fetch { name, moves: false, .. } => (self.cursor(name)?.columns.clone(), Vec::new()),
             NamedStatement::Declare { sql, .. } => {
                 let query = self.plan_in_transaction(sql, declared)?;
+                if matches!(&query.plan, Plan::Other(planned) if planned.writes()) {
+                    let message = "DECLARE CURSOR must not contain data-modifying statements in WITH";
+                    return Err(SqlError::new("0A000", message));
+                }
                 (Arc::new([]), query.parameters.clone())
             }
             NamedStatement::Current { before, after, .. } => {

@@ -205,7 +205,7 @@ impl Function {
             return resolved;
         }
         let candidates: Vec<&Signature> = overloads(name).filter(|s| s.accepts(arguments)).collect();
-        let chosen = if is_interval_open(name, arguments) { candidates } else { choose(candidates, arguments) };
+        let chosen = if is_open(name, arguments) { candidates } else { choose(candidates, arguments) };
         match chosen.as_slice() {
             [one] => {
                 Ok(Function { id: one.id, arguments: one.parameters(arguments), result: one.result_for(arguments) })
@@ -457,9 +457,13 @@ fn overloads(name: &str) -> impl Iterator<Item = &'static Signature> {
     BY_NAME.get(name).into_iter().flatten().copied()
 }
 
-/// PostgreSQL could also take an interval here, so it does not choose for an untyped literal.
-fn is_interval_open(name: &str, arguments: &[Option<Type>]) -> bool {
-    matches!(name, "date_part" | "date_trunc" | "extract") && matches!(arguments, [_, None])
+/// PostgreSQL could also take an interval, or a network address, so it does not choose for an untyped literal.
+fn is_open(name: &str, arguments: &[Option<Type>]) -> bool {
+    match arguments {
+        [_, None] => matches!(name, "date_part" | "date_trunc" | "extract"),
+        [None] => name == "trunc",
+        _ => false,
+    }
 }
 
 fn best_by(mut candidates: Vec<&Signature>, score: impl Fn(&Signature) -> usize) -> Vec<&Signature> {

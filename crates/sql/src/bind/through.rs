@@ -1,0 +1,146 @@
+//! What does a change of a view change? The one table whose rows the view shows, through the view's names and conditions.
+//!
+//! 1. A view is changed through where each of its rows is one row of a table and each of its columns one column: what PostgreSQL calls
+//!    automatically updatable. Views with computed columns are refused, though PostgreSQL lets their other columns be changed.
+//! 2. UPDATE and DELETE find rows that the view shows. INSERT may add one that it does not.
+
+use super::names::RelationName;
+use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
+use super::{Bind, Binder, Refusal};
+use crate::error::SqlError;
+use crate::parse::{Parsed, parse};
+use freshet_engine::catalog::{Table, View};
+use sqlparser::ast::{self, GroupByExpr, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
+use std::sync::Arc;
+
+/// The table behind a view.
+#[derive(Clone, Debug)]
+pub struct Through {
+    pub table: Arc<Table>,
+    /// The view's columns in their order, and the table's.
+    pub columns: Vec<(String, u16)>,
+    /// What the view asks of the table's rows.
+    pub conditions: Vec<(ast::Expr, Scope)>,
+}
+
+impl Through {
+    /// The table's row under the view's names.
+    pub fn scope(&self, name: String) -> Scope {
+        let own = |at: usize| self.columns.iter().find(|(_, column)| usize::from(*column) == at);
+        let columns = self.table.def.columns.iter().enumerate();
+        let columns =
+            columns.map(|(at, c)| ScopeColumn { name: own(at).map(|c| c.0.clone()).unwrap_or_default(), ty: c.ty });
+        let columns: Vec<ScopeColumn> = columns.collect();
+        let shown = |&(_, column): &(String, u16)| Found { source: 0, column, ty: columns[usize::from(column)].ty };
+        let first = self.columns.iter().map(shown).collect();
+        Scope {
+            sources: vec![ScopeSource { name, table: Some(self.table.clone()), columns, merged: Vec::new() }],
+            first,
+        }
+    }
+}
+
+impl Binder<'_> {
+    /// The table behind the view of this name; `None`: it is no view's name. `command`: as messages call it, `insert into`.
+    pub fn through(&self, name: &ObjectName, command: &str) -> Bind<Option<Through>> {
+        let wanted = RelationName::of(name)?;
+        match wanted.view(self.schema) {
+            Some(view) if wanted.table(self.schema).is_none() => self.behind(view, command).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn behind(&self, view: &View, command: &str) -> Bind<Through> {
+        let refused = |detail: &str| -> Refusal {
+            SqlError::new("55000", format!("cannot {command} view \"{}\"", view.def.name)).with_detail(detail).into()
+        };
+        let Parsed::Sql(statement) = parse(&view.def.query)? else {
+            return Err(refused("It is no query."));
+        };
+        let Statement::Query(query) = *statement else {
+            return Err(refused("It is no query."));
+        };
+        let select =
+            plain_select(&query).map_err(|what| refused(&format!("{what} are not automatically updatable.")))?;
+        let one = "Views that do not select from a single table or view are not automatically updatable.";
+        let [ast::TableWithJoins { relation: TableFactor::Table { name, alias, args: None, .. }, joins }] =
+            select.from.as_slice()
+        else {
+            return Err(refused(one));
+        };
+        if !joins.is_empty() {
+            return Err(refused(one));
+        }
+        let mut behind = match self.through(name, command)? {
+            Some(inner) => inner,
+            None => of_table(self.relation(name)?),
+        };
+        let named = alias.iter().flat_map(|alias| &alias.columns);
+        for (column, name) in behind.columns.iter_mut().zip(named) {
+            column.0 = fold(&name.name);
+        }
+        let alias =
+            alias.as_ref().map_or_else(|| Ok(RelationName::of(name)?.name), |a| Ok::<_, SqlError>(fold(&a.name)))?;
+        let scope = behind.scope(alias);
+        let mut columns = Vec::with_capacity(view.def.columns.len());
+        for ((shown, _), item) in view.def.columns.iter().zip(&select.projection) {
+            let column = self.plain_item(item, &scope).ok_or_else(|| {
+                let what = format!("a change of view {}, which has computed columns", view.def.name);
+                Refusal::from(SqlError::unsupported(what))
+            })?;
+            columns.push((shown.clone(), column));
+        }
+        if select.projection.len() != view.def.columns.len() {
+            return Err(SqlError::unsupported(format!("a change of view {}", view.def.name)).into());
+        }
+        behind.columns = columns;
+        behind.conditions.extend(select.selection.clone().map(|selection| (selection, scope)));
+        Ok(behind)
+    }
+
+    /// The column that an output is, if it is one.
+    fn plain_item(&self, item: &SelectItem, scope: &Scope) -> Option<u16> {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return None };
+        let found = match expr {
+            ast::Expr::Identifier(name) => scope.column(&fold(name)),
+            ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [source, name] => scope.qualified(&fold(source), &fold(name)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        found.ok().map(|found| found.column)
+    }
+}
+
+fn of_table(table: Arc<Table>) -> Through {
+    let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.is_visible());
+    let columns = columns.map(|(at, c)| (c.name.clone(), at as u16)).collect();
+    Through { table, columns, conditions: Vec::new() }
+}
+
+/// The SELECT of a view that can be changed through, but for what it reads; else what such views contain.
+fn plain_select(query: &ast::Query) -> Result<&ast::Select, &'static str> {
+    let ast::Query { with, body, limit_clause, fetch, .. } = query;
+    if with.is_some() {
+        return Err("Views containing WITH");
+    }
+    if limit_clause.is_some() || fetch.is_some() {
+        return Err("Views containing LIMIT or OFFSET");
+    }
+    let select = match body.as_ref() {
+        SetExpr::Select(select) => select,
+        SetExpr::SetOperation { .. } => return Err("Views containing UNION, INTERSECT, or EXCEPT"),
+        _ => return Err("Views that do not select from a single table or view"),
+    };
+    if select.distinct.is_some() {
+        return Err("Views containing DISTINCT");
+    }
+    if !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty()) {
+        return Err("Views containing GROUP BY");
+    }
+    if select.having.is_some() {
+        return Err("Views containing HAVING");
+    }
+    Ok(select)
+}

@@ -1,0 +1,124 @@
+//! What do changes within WITH do? They run first, each on the snapshot of the whole statement; what they return is read like any query of WITH.
+//!
+//! 1. All plans are made before anything is changed, and read what was there before: none sees what another changes, but for what it returns.
+//! 2. They run in the order in which they are written, the statement itself last. Constraints are looked at when all are done.
+//! 3. A row that one part has changed is left alone by those after it.
+
+use super::cells::{Writer, data_type};
+use super::change::{Action, columns_of};
+use super::plan::{Planner, Rel, df, output, refuse};
+use crate::bind::change::is_change;
+use crate::bind::{Bind, Binder};
+use crate::error::SqlError;
+use crate::rows::{Column, RowSet};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
+use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::TableReference;
+use datafusion::datasource::MemTable;
+use datafusion::datasource::memory::PartitionData;
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use sqlparser::ast::{self, SetExpr, Statement};
+use std::sync::Arc;
+
+/// A change of several in a statement.
+pub struct Part {
+    pub plan: LogicalPlan,
+    pub action: Action,
+    /// Where those after it read what it returns.
+    pub into: Option<PartitionData>,
+}
+
+impl Part {
+    /// Lets the parts after it read what it returned.
+    pub fn give(&self, rows: &RowSet) -> Result<(), SqlError> {
+        let Some(into) = &self.into else { return Ok(()) };
+        let columns = rows.columns();
+        let mut fields = Vec::with_capacity(columns.len());
+        let mut arrays = Vec::with_capacity(columns.len());
+        for (at, column) in columns.iter().enumerate() {
+            let mut cells = Writer::new(column.ty, rows.len());
+            for row in 0..rows.len() {
+                cells.push(&rows.get(row, at))?;
+            }
+            fields.push(field(at, column));
+            arrays.push(cells.finish());
+        }
+        let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays);
+        let batch = batch.map_err(|error| super::fault::sql_error(error.into()))?;
+        let mut shared = into.try_write().expect("invariant: no plan that reads it has started");
+        *shared = vec![batch];
+        Ok(())
+    }
+}
+
+fn field(at: usize, column: &Column) -> Field {
+    Field::new(format!("v{at}"), data_type(column.ty), true)
+}
+
+impl Planner<'_> {
+    /// A query, or a change behind WITH, as a whole statement.
+    pub fn statement(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
+        if let Some(with) = &query.with {
+            self.with(binder, with, true)?;
+        }
+        if is_change(query) {
+            return match query.body.as_ref() {
+                SetExpr::Insert(change)
+                | SetExpr::Update(change)
+                | SetExpr::Delete(change)
+                | SetExpr::Merge(change) => self.change(binder, change),
+                _ => refuse("this change"),
+            };
+        }
+        let rest = ast::Query { with: None, ..query.clone() };
+        let rel = self.query(binder, if query.with.is_some() { &rest } else { query })?;
+        let columns = columns_of(&rel.columns);
+        Ok((rel, Action::Give(columns)))
+    }
+
+    /// INSERT, UPDATE, DELETE or MERGE.
+    pub fn change(&self, binder: &mut Binder<'_>, statement: &Statement) -> Bind<(Rel, Action)> {
+        match statement {
+            Statement::Insert(insert) => self.insert(binder, insert),
+            Statement::Update(update) => self.update(binder, update),
+            Statement::Delete(delete) => self.delete(binder, delete),
+            Statement::Merge(merge) => self.merge(binder, merge),
+            other => refuse(other.to_string().split(' ').next().unwrap_or_default()),
+        }
+    }
+
+    /// A change within WITH; gives what it returns. `None`: nothing.
+    pub(super) fn change_within(&self, binder: &mut Binder<'_>, name: &str, query: &ast::Query) -> Bind<Option<Rel>> {
+        if query.with.is_some() {
+            return refuse("WITH within a change within WITH");
+        }
+        let (SetExpr::Insert(change) | SetExpr::Update(change) | SetExpr::Delete(change)) = query.body.as_ref() else {
+            return refuse("MERGE not supported in WITH query");
+        };
+        let (rel, action) = self.change(binder, change)?;
+        let columns = action.columns();
+        let (returned, into) = match action.returns() {
+            false => (None, None),
+            true => {
+                let (rel, into) = self.returned_later(name, &columns)?;
+                (Some(rel), Some(into))
+            }
+        };
+        self.parts.borrow_mut().push(Part { plan: rel.plan, action, into });
+        Ok(returned)
+    }
+
+    /// A relation whose rows come when the change before it was applied.
+    fn returned_later(&self, name: &str, columns: &[Column]) -> Bind<(Rel, PartitionData)> {
+        let fields: Vec<Field> = columns.iter().enumerate().map(|(at, column)| field(at, column)).collect();
+        let table = df(MemTable::try_new(Arc::new(ArrowSchema::new(fields)), vec![Vec::new()]))?;
+        let into = table.batches[0].clone();
+        let relation = TableReference::bare(self.unique(name));
+        let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
+        let plan = df(plan.build())?;
+        let given = plan.schema().columns().into_iter().map(DfExpr::Column);
+        let outputs = given.zip(columns.iter().map(|column| output(column.name.clone(), column.ty))).collect();
+        Ok((self.project(plan, outputs, false)?, into))
+    }
+}
