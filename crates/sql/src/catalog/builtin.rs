@@ -84,7 +84,11 @@ pub fn relation(oid: u32) -> Option<&'static SystemRelation> {
 }
 
 pub fn relation_named(namespace: NamespaceId, name: &str) -> Option<&'static SystemRelation> {
-    RELATIONS.iter().find(|relation| relation.namespace == namespace && relation.name == name)
+    static BY_NAME: LazyLock<HashMap<(NamespaceId, &str), usize>> = LazyLock::new(|| {
+        let places = RELATIONS.iter().enumerate();
+        places.map(|(at, relation)| ((relation.namespace, relation.name), at)).collect()
+    });
+    BY_NAME.get(&(namespace, name)).map(|&at| &RELATIONS[at])
 }
 
 pub fn type_of(oid: u32) -> Option<&'static SystemType> {
