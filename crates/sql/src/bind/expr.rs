@@ -44,6 +44,9 @@ impl Bound {
     }
 }
 
+/// The type of a literal that no context has given one.
+const UNKNOWN_OID: i64 = 705;
+
 /// How a parameter that meets a value of this type is typed: without the modifier, so that what a column could not hold
 /// compares as what it is.
 fn parameter_type(ty: Type) -> Type {
@@ -603,6 +606,15 @@ impl Binder<'_> {
                 Ok(Bound::new(Expr::Extreme { greatest, list, ty }, ty))
             }
             "nullif" if args.len() == 2 => self.nullif(args[0], args[1], scope),
+            "pg_typeof" if args.len() == 1 => {
+                let bound = self.bind(args[0], scope)?;
+                match (bound.ty, &bound.expr) {
+                    (None, Expr::Const(_)) => {
+                        Ok(Bound::new(Expr::Const(Datum::Int(UNKNOWN_OID)), Type::Oid(OidKind::Type)))
+                    }
+                    _ => self.call_bound(name, vec![bound]),
+                }
+            }
             "current_setting" if matches!(args.len(), 1 | 2) => {
                 let name = self.bind(args[0], scope)?;
                 let name = Box::new(self.coerce(name, Type::Text, CastContext::Implicit)?);

@@ -184,7 +184,7 @@ pub(super) fn current_schemas(a: &Arguments<'_>) -> Result {
     let path = if a.bool(0) { catalog.search_path() } else { catalog.schema.path().to_vec() };
     // The session's temporary tables are searched without being asked.
     let named = path.into_iter().filter(|id| a.bool(0) || !is_temporary(&catalog.schema, *id));
-    let names = named.filter_map(|id| catalog.namespace_name(id).map(|name| text(name))).collect();
+    let names = named.filter_map(|id| catalog.namespace_name(id).map(text)).collect();
     Ok(array_datum(Type::Name, names))
 }
 
