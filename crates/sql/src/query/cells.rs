@@ -125,10 +125,13 @@ impl Writer {
             Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
                 Builder::Bytes(BinaryViewBuilder::with_capacity(rows))
             }
-            Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json | Type::Name => {
-                Builder::Text(StringViewBuilder::with_capacity(rows))
-            }
-            Type::CharByte | Type::System(_) => Builder::Text(StringViewBuilder::with_capacity(rows)),
+            Type::Char(_)
+            | Type::Varchar(_)
+            | Type::Text
+            | Type::Json
+            | Type::Name
+            | Type::CharByte
+            | Type::System(_) => Builder::Text(StringViewBuilder::with_capacity(rows)),
             Type::Date => Builder::Date(Date32Builder::with_capacity(rows)),
             Type::Time => Builder::Time(Time64MicrosecondBuilder::with_capacity(rows)),
             Type::Timestamp | Type::Timestamptz => {
