@@ -33,6 +33,8 @@ pub struct Prepared {
     /// What is said whenever it is done: SQLSTATE and message.
     pub(crate) notice: Option<Box<(&'static str, String)>>,
     pub(crate) uses_clock: bool,
+    /// Whether a catalog must be at hand when it runs, or when its result is shown.
+    pub(crate) needs_catalog: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.
     pub(crate) path: SchemaPath,
