@@ -15,7 +15,8 @@ struct Embedded {
 /// What only the compiled road serves, or what tells the roads apart.
 fn shows_its_road(sql: &str) -> bool {
     let sql = sql.to_ascii_uppercase();
-    sql.starts_with("EXPLAIN") || sql.contains("FOR UPDATE") || sql.contains("VAL(")
+    let of_one_road = ["FOR UPDATE", "FOR SHARE", "FOR NO KEY", "FOR KEY", "ADVISORY", "VAL("];
+    sql.starts_with("EXPLAIN") || of_one_road.iter().any(|word| sql.contains(word))
 }
 
 /// An error as the files match it.

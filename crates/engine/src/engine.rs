@@ -5,7 +5,7 @@
 
 mod restart;
 
-use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, system_table};
+use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, Table, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::crew::Crew;
@@ -27,7 +27,7 @@ use crate::sync::give_way;
 use crate::table::ContainerMemory;
 pub use crate::txn::TakenValue;
 use crate::txn::core::Core;
-use crate::txn::{self, Error, Isolation, Session, Stop, WaitToken, block_on};
+use crate::txn::{self, Error, Isolation, LockFact, Session, Stop, WaitToken, block_on};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -374,6 +374,16 @@ impl Engine {
         self.core().schema.load_full()
     }
 
+    /// What sessions hold and wait for: a row that one has for himself only while another waits for it.
+    pub fn locks(&self) -> Vec<LockFact> {
+        self.core().lock_facts()
+    }
+
+    /// Who keeps the session of this name ([`Session::set_name`]) waiting: who holds what it wants, and who is before it.
+    pub fn blockers(&self, session: u32) -> Vec<u32> {
+        self.core().blockers(session)
+    }
+
     /// The sequence's next value, taken for good.
     pub fn take_value(&self, sequence: &Sequence) -> Result<TakenValue, Error> {
         txn::take_value(self.core(), sequence)
@@ -523,6 +533,12 @@ impl Engine {
             }
         }
         uses
+    }
+
+    /// Bytes of the pages that a table's rows and long values lie in, free slots included.
+    pub fn table_bytes(&self, table: &Table) -> u64 {
+        let core = self.core();
+        table.store.containers().map(|container| core.memory_of(container).page_bytes).sum()
     }
 
     /// The memory limit, what is taken of it, and what a restart would take at its peak.

@@ -95,9 +95,18 @@ pub enum Bug {
     ForgetKey,
     /// An entry is taken out of an index though a version that can be reached has its key.
     RemoveNeededKey,
+    /// A SERIALIZABLE transaction commits whatever has changed since it read.
+    SkipValidation,
+    /// It looks only at commits that are installed, not at those that have drawn a smaller timestamp.
+    SkipSmallerCts,
+    /// It remembers none of the ranges and tables that it has looked through.
+    ForgetRanges,
 }
 
 impl Bug {
+    /// Those that only histories of SERIALIZABLE transactions show, not the simulator's.
+    pub const OF_SERIALIZABLE: &[Bug] = &[Bug::SkipValidation, Bug::SkipSmallerCts, Bug::ForgetRanges];
+
     pub const ALL: &[Bug] = &[
         Bug::SkipFlush,
         Bug::AcknowledgeEarly,

@@ -235,7 +235,7 @@ impl World {
             Stop::Wait(_) => self.tally.waits += 1,
             Stop::Error(Error::UniqueViolation { .. }) => self.tally.violations += 1,
             Stop::Error(Error::Serialization) => self.tally.serializations += 1,
-            Stop::Error(Error::Deadlock) => self.tally.deadlocks += 1,
+            Stop::Error(Error::Deadlock(_)) => self.tally.deadlocks += 1,
             Stop::Error(Error::LogFull) => self.tally.refusals += 1,
             Stop::Error(error @ (Error::OutOfMemory(_) | Error::SnapshotTooOld)) => {
                 demand!(self.plan.has_little_memory(), "session {who}: {error}, and there is memory");
@@ -363,7 +363,7 @@ impl World {
 
     fn check_lock(&self, who: usize, at: usize, uid: u64, rec: &Rec, result: Result<Locked, Stop>) -> Done<Locked> {
         let others = || self.others(who);
-        if matches!(result, Err(Stop::Wait(_) | Stop::Error(Error::Deadlock))) {
+        if matches!(result, Err(Stop::Wait(_) | Stop::Error(Error::Deadlock(_)))) {
             let is_due = others().any(|c| c.touched.contains(&uid) || c.ddl);
             if !is_due {
                 let shown = outcome(&result);

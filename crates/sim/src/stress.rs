@@ -268,7 +268,7 @@ impl Worker<'_> {
         for _ in 0..1 + self.dice.below(4) {
             match self.statement() {
                 Ok(op) => transaction.ops.push(op),
-                Err(Error::Deadlock | Error::Serialization | Error::SnapshotTooOld) => {
+                Err(Error::Deadlock(_) | Error::Serialization | Error::SnapshotTooOld) => {
                     self.session.rollback();
                     return Ok(transaction);
                 }

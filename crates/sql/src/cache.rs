@@ -3,6 +3,7 @@
 //! Two generations: what is used moves to the young one; when that is full it becomes the old one and the old one is forgotten. So a
 //! statement that is still in use stays, and texts that come once go.
 
+use crate::activity::Activity;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
@@ -32,6 +33,8 @@ pub struct Prepared {
     /// What is said whenever it is done: SQLSTATE and message.
     pub(crate) notice: Option<Box<(&'static str, String)>>,
     pub(crate) uses_clock: bool,
+    /// Whether a catalog must be at hand when it runs, or when its result is shown.
+    pub(crate) needs_catalog: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.
     pub(crate) path: SchemaPath,
@@ -82,6 +85,8 @@ struct Generations {
 #[derive(Default)]
 pub struct StatementCache {
     generations: Mutex<Generations>,
+    /// The sessions that share it, as far as a server serves them.
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl StatementCache {

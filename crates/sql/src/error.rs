@@ -1,6 +1,6 @@
 //! The one place where an error gets its SQLSTATE.
 
-use freshet_engine::txn::Error;
+use freshet_engine::txn::{AdvisoryKey, Blocked, Error, LockMode, ModeName, Strength, Thing};
 
 /// What an error is about, as clients look it up.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -103,7 +103,17 @@ impl From<Error> for SqlError {
             }
             Error::Serialization => SqlError::new("40001", "could not serialize access due to concurrent update")
                 .with_hint("Run the transaction again."),
-            Error::Deadlock => SqlError::new("40P01", "deadlock detected").with_hint("Run the transaction again."),
+            Error::ReadChanged => {
+                let message = "could not serialize access due to read/write dependencies among transactions";
+                SqlError::new("40001", message)
+                    .with_detail("Reason code: what the transaction read has changed since, found at its commit.")
+                    .with_hint("The transaction might succeed if retried.")
+            }
+            Error::Deadlock(way) => SqlError::new("40P01", "deadlock detected")
+                .with_detail(way.iter().map(waits).collect::<Vec<_>>().join("\n"))
+                .with_hint("See server log for query details."),
+            Error::TooManyLocks => SqlError::new("53200", "out of shared memory")
+                .with_hint("A transaction locks at most 65536 tables or advisory keys."),
             Error::LockNotAvailable => SqlError::new("55P03", "could not obtain lock on row: it is locked"),
             Error::OutOfMemory(what) => SqlError::new("53200", "out of memory")
                 .with_detail(format!("The memory limit leaves no room for {what}."))
@@ -128,5 +138,32 @@ impl From<Error> for SqlError {
             Error::TimedOut => SqlError::new("57014", "canceling statement due to statement timeout"),
             Error::ReadOnly => SqlError::new("25006", "cannot execute a writing statement in a read-only transaction"),
         }
+    }
+}
+
+/// A line of a deadlock's detail.
+fn waits(step: &Blocked) -> String {
+    let Blocked { session, thing, mode, by } = step;
+    let on = match thing {
+        Thing::Row(row) => format!("tuple {}", row.0),
+        Thing::Table(table) => format!("relation {}", table.0),
+        Thing::Advisory(AdvisoryKey::One(key)) => format!("advisory lock [{key}]"),
+        Thing::Advisory(AdvisoryKey::Two(a, b)) => format!("advisory lock [{a},{b}]"),
+        Thing::Transaction(holder) => format!("transaction of process {holder}"),
+    };
+    format!("Process {session} waits for {} on {on}; blocked by process {by}.", mode_name(*mode))
+}
+
+/// A mode as pg_locks names it. Of rows, in the names that PostgreSQL gives a waiter's lock of the tuple.
+pub(crate) fn mode_name(mode: ModeName) -> &'static str {
+    match mode {
+        ModeName::Table(LockMode::AccessShare) | ModeName::Row(Strength::KeyShare) => "AccessShareLock",
+        ModeName::Table(LockMode::RowShare) | ModeName::Row(Strength::Share) => "RowShareLock",
+        ModeName::Table(LockMode::RowExclusive) => "RowExclusiveLock",
+        ModeName::Table(LockMode::ShareUpdateExclusive) => "ShareUpdateExclusiveLock",
+        ModeName::Table(LockMode::Share) | ModeName::End => "ShareLock",
+        ModeName::Table(LockMode::ShareRowExclusive) => "ShareRowExclusiveLock",
+        ModeName::Table(LockMode::Exclusive) | ModeName::Row(Strength::NoKeyUpdate) => "ExclusiveLock",
+        ModeName::Table(LockMode::AccessExclusive) | ModeName::Row(Strength::Update) => "AccessExclusiveLock",
     }
 }

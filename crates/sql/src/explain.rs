@@ -56,7 +56,7 @@ fn query_lines(query: &Query, depth: usize, out: &mut Vec<String>) {
     if query.limit.is_some() || query.offset.is_some() {
         push(&mut depth, "Limit".to_owned());
     }
-    if query.lock.is_some() {
+    if !query.locks.is_empty() {
         push(&mut depth, "LockRows".to_owned());
     }
     if !query.sort.is_empty() {

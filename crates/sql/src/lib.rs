@@ -10,6 +10,8 @@ pub mod error;
 
 mod charge;
 
+pub mod catalog;
+
 pub mod rows;
 pub mod settings;
 pub mod value;
@@ -35,6 +37,7 @@ pub mod route;
 
 mod explain;
 
+pub mod activity;
 pub mod cache;
 pub mod session;
 pub mod load;

@@ -5,6 +5,7 @@
 use crate::bind::change::is_select;
 use crate::bind::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::change::{Delete, Insert, Update};
+use crate::compiled::lock::TableLocks;
 use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
 use crate::define::Definition;
@@ -17,7 +18,7 @@ use crate::settings::Forced;
 use crate::value::Datum;
 use freshet_engine::catalog::Schema;
 use freshet_engine::schema::Type;
-use freshet_engine::txn::Isolation;
+use freshet_engine::txn::{Isolation, LockMode};
 use sqlparser::ast::{
     self, DiscardObject, Reset, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
@@ -37,10 +38,11 @@ pub enum Level {
     #[default]
     ReadCommitted,
     RepeatableRead,
+    Serializable,
 }
 
 impl Level {
-    const ALL: [Level; 3] = [Level::ReadUncommitted, Level::ReadCommitted, Level::RepeatableRead];
+    const ALL: [Level; 4] = [Level::ReadUncommitted, Level::ReadCommitted, Level::RepeatableRead, Level::Serializable];
 
     /// As SHOW writes it.
     pub fn name(self) -> &'static str {
@@ -48,6 +50,7 @@ impl Level {
             Level::ReadUncommitted => "read uncommitted",
             Level::ReadCommitted => "read committed",
             Level::RepeatableRead => "repeatable read",
+            Level::Serializable => "serializable",
         }
     }
 
@@ -60,6 +63,7 @@ impl Level {
         match self {
             Level::ReadUncommitted | Level::ReadCommitted => Isolation::ReadCommitted,
             Level::RepeatableRead => Isolation::RepeatableRead,
+            Level::Serializable => Isolation::Serializable,
         }
     }
 }
@@ -78,6 +82,8 @@ pub enum Plan {
         ids: Option<Vec<u32>>,
         deferred: bool,
     },
+    /// LOCK TABLE.
+    Lock(Box<TableLocks>),
     Begin {
         start: bool,
         modes: Modes,
@@ -131,7 +137,8 @@ impl Plan {
     /// Runs at the durable horizon when it is a transaction of its own.
     pub fn only_reads(&self) -> bool {
         match self {
-            Plan::Select(query) => query.lock.is_none(),
+            Plan::Select(query) => query.locks.is_empty(),
+            Plan::Lock(locks) => locks.mode <= LockMode::RowExclusive,
             Plan::Other(planned) => !planned.writes(),
             Plan::Copy(copy) => !matches!(copy.as_ref(), CopyPlan::From { .. }),
             _ => false,
@@ -180,6 +187,7 @@ pub fn route(
         Parsed::Utility(utility) => {
             Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility: *utility }))))
         }
+        Parsed::LockTable { names, mode, nowait } => lock_table(schema, &names, mode, nowait),
         Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
         Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
     }
@@ -211,6 +219,22 @@ fn route_statement(
         return route_expanded(sql, &expanded, schema, declared, forced);
     }
     route_expanded(sql, statement, schema, declared, forced)
+}
+
+fn lock_table(schema: &Schema, names: &[ast::ObjectName], mode: LockMode, nowait: bool) -> Result<Routed, SqlError> {
+    let mut tables = Vec::with_capacity(names.len());
+    for name in names {
+        let name = crate::bind::names::RelationName::of(name)?;
+        match name.table(schema) {
+            Some(table) => tables.push(table.clone()),
+            None if name.view(schema).is_some() => return Err(SqlError::unsupported("LOCK TABLE of a view")),
+            None if name.sequence(schema).is_some() => {
+                return Err(SqlError::new("42809", format!("cannot lock relation \"{name}\"")));
+            }
+            None => return Err(name.undefined()),
+        }
+    }
+    Ok(plain(Plan::Lock(Box::new(TableLocks { tables, mode, nowait }))))
 }
 
 fn set_constraints(schema: &Schema, names: Option<&[ast::ObjectName]>, deferred: bool) -> Result<Routed, SqlError> {
@@ -437,9 +461,10 @@ fn transaction_modes(modes: &[TransactionMode]) -> Result<Modes, SqlError> {
                     TransactionIsolationLevel::ReadUncommitted => Level::ReadUncommitted,
                     TransactionIsolationLevel::ReadCommitted => Level::ReadCommitted,
                     TransactionIsolationLevel::RepeatableRead => Level::RepeatableRead,
-                    other => {
+                    TransactionIsolationLevel::Serializable => Level::Serializable,
+                    other @ TransactionIsolationLevel::Snapshot => {
                         return Err(SqlError::unsupported(format!("ISOLATION LEVEL {other}"))
-                            .with_hint("READ COMMITTED and REPEATABLE READ are there."));
+                            .with_hint("REPEATABLE READ reads at a snapshot."));
                     }
                 });
             }

@@ -22,12 +22,14 @@ mod savepoint;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
+use crate::activity::{Ask, Member};
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
+use crate::catalog::{Catalog, Known, SessionFacts};
 use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
-use crate::compiled::{Halt, Interrupt, Run, Scratch, change, query};
+use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::expr::{Env, SessionSequences};
@@ -240,6 +242,8 @@ pub struct Session {
     settings_before_local: Option<Settings>,
     constraints: Constraints,
     temporary: Temporary,
+    /// Its place among those who are connected to a server.
+    member: Option<Arc<Member>>,
     /// A schema with another search path than its own, and that path, as they were last asked for.
     named: Option<(Arc<Schema>, Arc<Schema>)>,
     /// Whether `env.now` is of the current transaction.
@@ -267,7 +271,7 @@ impl Session {
             _account: account,
             inner,
             engine: engine.clone(),
-            cache,
+            cache: cache.clone(),
             looking: PointScratch::default(),
             interrupt,
             inline_limit: None,
@@ -277,6 +281,7 @@ impl Session {
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
+                activity: Some(cache.activity.clone()),
                 ..Env::default()
             },
             block: Block::None,
@@ -293,6 +298,7 @@ impl Session {
             settings_before_local: None,
             constraints: Constraints::default(),
             temporary: Temporary::default(),
+            member: None,
             named: None,
             clock_read: false,
         })
@@ -303,12 +309,41 @@ impl Session {
         &self.env.clock
     }
 
+    /// As [`Session::clock`], with a catalog if values of the type are read by one.
+    pub fn clock_for(&mut self, ty: Type) -> &Clock {
+        if cast::shows_names(ty) {
+            let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+            self.know(&schema);
+        }
+        &self.env.clock
+    }
+
     /// Who is connected, to what, and the number that cancels.
     pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) {
         self.env.settings.set_session_authorization(user);
         self.env.user = user.to_owned();
         self.env.database = database.to_owned();
         self.env.backend_pid = backend_pid;
+        self.inner.set_name(backend_pid as u32);
+        self.member = Some(self.cache.activity.join(backend_pid, user, database, now()));
+    }
+
+    /// Who serves the session hears from here what others ask of it (pg_cancel_backend, pg_terminate_backend). After `identify`.
+    pub fn serve(&self, asker: impl Fn(Ask) + Send + Sync + 'static) {
+        if let Some(member) = &self.member {
+            self.cache.activity.serve(member, Box::new(asker));
+        }
+    }
+
+    /// The statement is over, or waits: for those who look on.
+    fn tell_state(&self, step: &Result<Step, SqlError>) {
+        if let (Some(member), Err(_) | Ok(Step::Done(_))) = (&self.member, step) {
+            member.ended(now(), self.status());
+        }
+    }
+
+    pub fn idle_in_transaction_timeout(&self) -> Option<Duration> {
+        self.env.settings.fast.idle_in_transaction_timeout
     }
 
     pub fn engine(&self) -> &Engine {
@@ -378,6 +413,7 @@ impl Session {
         }
         charge.shrink(plan_bytes(sql));
         let notice = parse::cut_name_notice(sql).map(Box::new);
+        let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -385,7 +421,7 @@ impl Session {
             declared: types.into(),
             schema: schema.clone(),
             point: match &routed.plan {
-                Plan::Select(query) if notice.is_none() => Point::of(query),
+                Plan::Select(query) if notice.is_none() && !needs_catalog => Point::of(query),
                 _ => None,
             },
             once: match &routed.plan {
@@ -395,6 +431,7 @@ impl Session {
             plan: routed.plan,
             notice,
             uses_clock: routed.uses_clock,
+            needs_catalog,
             uses_sequences: routed.uses_sequences,
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
@@ -575,7 +612,11 @@ impl Session {
                 types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
             }
         };
-        have_form && self.block == Block::None && self.pending.is_none() && !self.inner.in_transaction()
+        have_form
+            && self.block == Block::None
+            && self.pending.is_none()
+            && !self.inner.in_transaction()
+            && !self.inner.has_barred_tables()
     }
 
     /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
@@ -658,13 +699,20 @@ impl Session {
     fn start(&mut self, statement: &Arc<Prepared>, parameters: &[Datum], rows: &mut RowSet) -> Result<Step, SqlError> {
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         self.inner.end_by(self.interrupt.deadline);
+        if let Some(member) = &self.member {
+            member.started(now(), &statement.sql);
+        }
         match &statement.plan {
             Plan::Select(_)
             | Plan::Insert(_)
             | Plan::Update(_)
             | Plan::Delete(_)
             | Plan::Define(_)
+            | Plan::Lock(_)
             | Plan::Other(_) => {
+                if matches!(statement.plan, Plan::Lock(_)) && self.block == Block::None {
+                    return Err(SqlError::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
+                }
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
                 self.enter_transaction(&statement.plan, statement.uses_sequences);
@@ -798,6 +846,9 @@ impl Session {
             && let Some(sequences) = &self.env.sequences
         {
             sequences.set_read_only(self.inner.is_read_only());
+            if self.env.keys.is_none() {
+                self.env.keys = Some(self.inner.advisory_keys());
+            }
         }
         let is_along = !self.names_otherwise(statement);
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
@@ -811,9 +862,39 @@ impl Session {
             if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
                 self.inner.begin_statement();
             }
+            self.read_catalog(&statement, rows);
             return self.run(&statement, parameters, rows);
         }
+        self.read_catalog(statement, rows);
         self.run(statement, parameters, rows)
+    }
+
+    /// Gives the statement the catalog that it asks, and no other one its memory.
+    fn read_catalog(&mut self, statement: &Prepared, rows: &mut RowSet) {
+        if !statement.needs_catalog {
+            if self.env.clock.catalog != Known::default() {
+                self.env.clock.catalog = Known::default();
+                rows.show_by(&self.env.clock);
+            }
+            return;
+        }
+        let schema = self.inner.schema().clone();
+        self.know(&schema);
+        rows.show_by(&self.env.clock);
+    }
+
+    /// Makes this schema the one in which names of objects are found.
+    fn know(&mut self, schema: &Arc<Schema>) {
+        let schema = self.named(schema);
+        if self.env.clock.catalog.is_of(&schema) {
+            return;
+        }
+        let facts = SessionFacts {
+            engine: self.engine.clone(),
+            user: self.env.user.clone(),
+            database: self.env.database.clone(),
+        };
+        self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));
     }
 
     /// Where an unqualified CREATE goes, if that is not `public`.
@@ -887,6 +968,7 @@ impl Session {
             Plan::Insert(plan) => change::insert(plan, &mut run, rows).map(|n| ("INSERT", Some(n))),
             Plan::Update(plan) => change::update(plan, &mut run, rows).map(|n| ("UPDATE", Some(n))),
             Plan::Delete(plan) => change::delete(plan, &mut run, rows).map(|n| ("DELETE", Some(n))),
+            Plan::Lock(locks) => lock::lock_tables(locks, &mut run).map(|()| ("LOCK TABLE", None)),
             Plan::SetConstraints { ids, .. } => {
                 rules::settle(&mut run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None))
             }
@@ -918,6 +1000,13 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        if let Some(token) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_key()) {
+            self.inner.wait_for_key();
+            self.inner.rollback_statement();
+            rows.start(&statement.columns);
+            self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+            return Ok(Step::Wait(Wait(On::Engine(token))));
+        }
         let awaited = self.env.sequences.as_ref().and_then(|s| s.take_awaited());
         let Some(sequence) = awaited else {
             return Err(self.statement_failed(read_only_error(error, statement)));
@@ -1199,7 +1288,7 @@ impl Session {
     /// Ends the statement in progress with an error (57014 cancel, 55P03 lock timeout).
     pub fn cancel(&mut self, error: SqlError) -> SqlError {
         self.inner.abandon_wait();
-        match self.pending.take() {
+        let error = match self.pending.take() {
             None | Some(Pending::Checkpoint(_)) => {
                 self.fail();
                 error
@@ -1211,7 +1300,11 @@ impl Session {
                 error
             }
             Some(_) => self.statement_failed(error),
+        };
+        if let Some(member) = &self.member {
+            member.ended(now(), self.status());
         }
+        error
     }
 
     /// An error of the protocol or of parameter decoding fails an open transaction as one of a statement does.
@@ -1434,6 +1527,10 @@ impl Session {
         }
         self.leave_block(false);
         self.drop_temporary();
+        self.env.keys.iter().for_each(|keys| keys.unlock_all());
+        if let Some(member) = self.member.take() {
+            self.cache.activity.leave(&member);
+        }
     }
 
     // ---- settings
@@ -1480,6 +1577,9 @@ impl Session {
         };
         self.reported.extend(told);
         self.env.clock.zone = self.env.settings.zone.clone();
+        if let (Some(member), "application_name") = (&self.member, name.to_ascii_lowercase().as_str()) {
+            member.set_application_name(&self.env.settings.get("application_name").unwrap_or_default());
+        }
         if let Some(before) = before {
             let kept = if local { &mut self.settings_before_local } else { &mut self.settings_before };
             kept.get_or_insert(before);
@@ -1563,6 +1663,7 @@ impl Session {
         self.forget_statements();
         self.drop_temporary();
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
+        self.env.keys.iter().for_each(|keys| keys.unlock_all());
         Ok(done("DISCARD ALL", None, None))
     }
 
@@ -1669,7 +1770,7 @@ fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
 }
 
 /// Microseconds since 2000-01-01.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
     since_1970 - POSTGRES_EPOCH_US
@@ -1689,7 +1790,11 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Uuid, Datum::Uuid(_)) => true,
         (Type::Decimal { precision, .. }, Datum::Decimal(v)) => v.unsigned_abs() < 10u128.pow(u32::from(precision)),
         (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
-        (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_), Datum::Bytes(_)) => true,
+        (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
+        (Type::System(_), Datum::Bytes(_)) => true,
+        (Type::Oid(_), Datum::Int(v)) => u32::try_from(*v).is_ok(),
+        (Type::Name, Datum::Bytes(v)) => v.len() <= 63,
+        (Type::CharByte, Datum::Bytes(v)) => v.len() <= 1,
         // As many bytes as characters are allowed cannot be too many characters.
         (Type::Varchar(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n),
         (Type::Char(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n) && v.last() != Some(&b' '),

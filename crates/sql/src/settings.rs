@@ -52,7 +52,7 @@ const fn reported(name: &'static str, display: &'static str, default: &'static s
     Known { name, display, default, kind, reported: true }
 }
 
-const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read"]);
+const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "repeatable read", "serializable"]);
 
 pub(crate) const RECOVERY_TARGET: &str = "recovery_target";
 
@@ -69,13 +69,15 @@ static KNOWN: &[Known] = &[
     known("client_min_messages", "notice", Kind::Text),
     reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
     // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
+    // Accepted: a deadlock is found when it closes.
+    known("deadlock_timeout", "1s", Kind::Milliseconds),
     known("default_transaction_deferrable", "off", Kind::Bool),
     known("default_transaction_isolation", "read committed", ISOLATIONS),
     reported("default_transaction_read_only", "default_transaction_read_only", "off", Kind::Bool),
     known("extra_float_digits", "1", Kind::Int(1, 3)),
     known("freshet.query_memory_mb", "1024", Kind::Int(1, 1 << 20)),
     known("freshet.road", "auto", Kind::OneOf(&["auto", "compiled", "query"])),
-    known("idle_in_transaction_session_timeout", "0", Kind::OneOf(&["0"])),
+    known("idle_in_transaction_session_timeout", "0", Kind::Milliseconds),
     known("idle_session_timeout", "0", Kind::OneOf(&["0"])),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
     reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
@@ -160,6 +162,7 @@ pub(crate) struct Fast {
     pub read_only: bool,
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
+    pub idle_in_transaction_timeout: Option<Duration>,
     pub road: Option<Forced>,
     /// `search_path` is not the default.
     pub has_search_path: bool,
@@ -275,6 +278,7 @@ impl Settings {
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
+            idle_in_transaction_timeout: milliseconds("idle_in_transaction_session_timeout"),
             has_search_path: self.changed.contains_key("search_path"),
             road: match self.changed.get("freshet.road").map(String::as_str) {
                 Some("compiled") => Some(Forced::Compiled),
@@ -453,7 +457,7 @@ mod tests {
         for (name, value, sqlstate) in [
             ("client_encoding", "LATIN1", "22023"),
             ("TimeZone", "Europe/Nowhere", "22023"),
-            ("default_transaction_isolation", "serializable", "22023"),
+            ("default_transaction_isolation", "snapshot", "22023"),
             ("server_version", "16", "55P02"),
             ("no_such_setting", "1", "42704"),
             ("row_security", "perhaps", "22023"),

@@ -258,11 +258,11 @@ impl Index {
     }
 }
 
-/// Who may write a table: DDL takes it alone.
+/// Whether who writes a table has to ask the lock table first.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
-    /// The session that has the table for itself, plus one; 0: nobody.
-    pub exclusive: AtomicU32,
+    /// 1 while some session holds or wants a lock that conflicts with a writer's. The lock table stores it.
+    pub closed: AtomicU32,
 }
 
 /// A table of one schema version.
@@ -277,6 +277,8 @@ pub struct Table {
     pub(crate) gate: Arc<Gate>,
     /// Record words that hold columns of any index, with their null bits: an update that leaves them alone moves no entry.
     pub(crate) key_words: Vec<usize>,
+    /// The same of unique indexes, which foreign keys may refer to.
+    pub(crate) unique_words: Vec<usize>,
     /// Columns of variable length.
     pub(crate) variable: Vec<usize>,
 }
@@ -290,12 +292,16 @@ impl Table {
         store: Arc<Store>,
         gate: Arc<Gate>,
     ) -> Table {
-        let keys = indexes.iter().flat_map(|i| i.def.columns.iter());
-        let mut key_words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
-        key_words.sort_unstable();
-        key_words.dedup();
+        let words_of = |is_of: fn(&Index) -> bool| {
+            let keys = indexes.iter().filter(|i| is_of(i)).flat_map(|i| i.def.columns.iter());
+            let mut words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
+            words.sort_unstable();
+            words.dedup();
+            words
+        };
+        let (key_words, unique_words) = (words_of(|_| true), words_of(|index| index.def.unique));
         let variable = (0..layout.columns()).filter(|&c| layout.column_type(c).is_variable()).collect();
-        Table { id, def, layout, indexes, store, gate, key_words, variable }
+        Table { id, def, layout, indexes, store, gate, key_words, unique_words, variable }
     }
 
     /// The same table and rows with other indexes.

@@ -14,7 +14,7 @@
 
 mod slot;
 
-pub(crate) use slot::{Head, Owned, SessionNo, Slot, VOLATILE_WORDS};
+pub(crate) use slot::{Head, Latched, Owned, SessionNo, Slot, VOLATILE_WORDS};
 
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 #[cfg(not(any(loom, shuttle)))]

@@ -3,7 +3,7 @@
 //! | words | part | content |
 //! |---|---|---|
 //! | 0 | volatile | sequence count: odd while latched, grows by two with each write |
-//! | 1 | volatile | [`Head`]: the row lock's owner 32, the newest version node 32 |
+//! | 1 | volatile | [`Head`]: the row lock's owner 28 and four bits, the newest version node 32 |
 //! | 2 | persistent | `cts` of the newest committed version |
 //! | 3 | persistent | flags, null bits |
 //! | 4.. | persistent | further null bits, fields |
@@ -31,6 +31,8 @@ pub(crate) struct SessionNo(pub u32);
 
 const DIRTY: u32 = 1 << 31;
 const WAITED: u32 = 1 << 30;
+const SHARED: u32 = 1 << 29;
+const KEYED: u32 = 1 << 28;
 
 /// The second word of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,7 +52,7 @@ impl Head {
 
     /// Who holds the row lock.
     pub fn owner(self) -> Option<SessionNo> {
-        (self.owner & !(DIRTY | WAITED)).checked_sub(1).map(SessionNo)
+        (self.owner & !(DIRTY | WAITED | SHARED | KEYED)).checked_sub(1).map(SessionNo)
     }
 
     /// The owner has written: the bytes in place are its uncommitted version.
@@ -73,9 +75,28 @@ impl Head {
         self.owner & WAITED != 0
     }
 
+    /// Some share the row: who they are is in the lock table.
+    pub fn is_shared(self) -> bool {
+        self.owner & SHARED != 0
+    }
+
+    /// The owner may change the row's keys, or delete it.
+    pub fn is_keyed(self) -> bool {
+        self.owner & KEYED != 0
+    }
+
+    /// The same with this owner, of all of the row, who has not written it.
     pub fn with_owner(self, owner: Option<SessionNo>) -> Head {
-        let kept = self.owner & WAITED;
-        Head { owner: kept | owner.map_or(0, |s| s.0 + 1), node: self.node }
+        let kept = self.owner & (WAITED | SHARED);
+        Head { owner: kept | owner.map_or(0, |s| KEYED | (s.0 + 1)), node: self.node }
+    }
+
+    pub fn with_keyed(self, keyed: bool) -> Head {
+        Head { owner: if keyed { self.owner | KEYED } else { self.owner & !KEYED }, ..self }
+    }
+
+    pub fn with_shared(self, shared: bool) -> Head {
+        Head { owner: if shared { self.owner | SHARED } else { self.owner & !SHARED }, ..self }
     }
 
     pub fn with_dirty(self, dirty: bool) -> Head {
@@ -215,18 +236,29 @@ impl Latched<'_> {
         Head::unpack(self.words[1].load(Ordering::Relaxed))
     }
 
-    /// Takes the row's lock. A dead row is nobody's: its slot may be given out at any time, to an insert that finds no other's lock there.
-    pub fn try_own(&mut self, me: SessionNo) -> Owned {
+    /// Takes the row's lock, with its keys if `keyed`. A dead row is nobody's: its slot may be given out at any time, to an insert that finds no
+    /// other's lock there. Where others share the row, the lock table is to be asked: that is `Others` too.
+    pub fn try_own(&mut self, me: SessionNo, keyed: bool) -> Owned {
         let head = self.head();
         match head.owner() {
-            Some(owner) if owner == me => Owned::Mine,
+            Some(owner) if owner == me && (!keyed || head.is_keyed()) => Owned::Mine,
+            Some(owner) if owner == me && !head.is_shared() && !head.is_waited() => {
+                self.set_head(head.with_keyed(true));
+                Owned::Mine
+            }
             Some(_) => Owned::Others,
-            None if self.load(FLAGS) & LIVE == 0 => Owned::Dead,
+            None if self.is_live() && (head.is_shared() || head.is_waited()) => Owned::Others,
+            None if !self.is_live() => Owned::Dead,
             None => {
-                self.set_head(head.with_owner(Some(me)));
+                self.set_head(head.with_owner(Some(me)).with_keyed(keyed));
                 Owned::Newly
             }
         }
+    }
+
+    /// Whether the version in place is a row.
+    pub fn is_live(&self) -> bool {
+        self.load(FLAGS) & LIVE != 0
     }
 
     /// The state that it was latched in, for [`Slot::is_unchanged`].
@@ -277,5 +309,9 @@ mod tests {
         assert!(handed_on.is_waited() && !handed_on.is_dirty());
         assert_eq!(handed_on.owner(), Some(SessionNo(3)));
         assert_eq!(handed_on.with_owner(None).with_waited(false), Head::default().with_node(NodeRef(7)));
+        let shared = handed_on.with_keyed(false).with_shared(true);
+        assert!(handed_on.is_keyed() && !shared.is_keyed() && shared.is_shared() && shared.is_wanted());
+        assert_eq!(shared.owner(), Some(SessionNo(3)));
+        assert!(shared.with_owner(None).is_shared() && !shared.with_owner(None).is_free());
     }
 }

@@ -3,6 +3,7 @@
 use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
+use super::serial::Serial;
 use super::sessions::Sessions;
 use super::slots::SlotBatches;
 use super::{Error, Stop};
@@ -20,7 +21,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// Who waits for a checkpoint to free log space.
@@ -89,6 +90,7 @@ pub(crate) struct Core {
     pub(super) schema_cts: AtomicU64,
     /// Grows after each publication of a schema and before its commit leaves: who finds it unchanged has the schema of its snapshot.
     pub(super) schema_version: AtomicU64,
+    pub(super) serial: Serial,
     /// Who fills indexes.
     pub(super) crew: Crew,
     pub(super) folds: FoldWords,
@@ -211,6 +213,7 @@ impl Core {
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
+            serial: Serial::default(),
             crew,
             folds: FoldWords::new(),
             has_companions: AtomicBool::new(false),
@@ -226,11 +229,12 @@ impl Core {
         self.worker_place(number).lock()
     }
 
-    /// Whether a short change may write the table, whose place says so already. `checked` is the schema and table that the session wrote last: who
+    /// Whether a short change may write the table, whose place says so already: it notes nothing for SERIALIZABLE transactions. `checked` is the schema and table that the session wrote last: who
     /// has not written the table in this schema does it the longer way once.
     #[inline]
     pub(super) fn is_open(&self, table: &Arc<Table>, checked: (u64, usize)) -> bool {
-        table.gate.exclusive.load(Ordering::Acquire) == 0
+        table.gate.closed.load(Ordering::Acquire) == 0
+            && !self.serial.is_watched()
             && checked == (self.schema_version.load(Ordering::SeqCst), Arc::as_ptr(table).addr())
     }
 
@@ -250,11 +254,18 @@ impl Core {
         match self.log.worker_on(DeviceId(device as u16)) {
             Ok(worker) => {
                 self.workers[at].worker.get_or_init(|| Mutex::new(worker));
+                // Either who looks at all workers (`each_worker`) sees this one, or this one sees what that one has said before.
+                fence(Ordering::SeqCst);
                 &self.workers[at]
             }
             // Small segments allow fewer; the first of each device was claimed at the start.
             Err(_) => &self.workers[device],
         }
+    }
+
+    /// Shows every worker until one is refused: false.
+    pub(super) fn each_worker(&self, show: impl Fn(&Mutex<Worker>) -> bool) -> bool {
+        self.workers.iter().filter_map(|place| place.worker.get()).all(show)
     }
 
     /// Waits until no short change is at the table, whose gate is closed and stays so: those that come now turn back. They wait for nothing.

@@ -7,6 +7,7 @@
 
 use super::fill::{Filling, fill};
 use super::garbage::key_of;
+use super::locks::Strength;
 use super::rows::copy_committed;
 use super::session::{KeyChange, Session};
 use super::{Error, Stop};
@@ -18,7 +19,6 @@ use crate::ids::{RowId, StorageId};
 use crate::index::{Conflict, Probe};
 use crate::mem::{Account, Claim, Kind};
 use crate::schema::{Layout, LayoutError, Row};
-use crate::sync::fences;
 use crate::table::Store;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -176,7 +176,7 @@ impl Session {
         self.needs_write()?;
         let system = self.core.system.clone();
         let mut row = Row::default();
-        self.lock_newest(&system, counters_row(&system), &mut row)?;
+        self.lock_newest(&system, counters_row(&system), Strength::Update, &mut row)?;
         if self.ddl.schema.is_none() {
             self.begin_schema();
         }
@@ -233,27 +233,6 @@ impl Session {
         self.core.stores.write().insert(storage, store.clone());
         self.ddl.created.push(storage);
         store
-    }
-
-    /// Closes the table's gate and waits for everyone who writes it.
-    pub(super) fn take_alone(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
-        let me = self.no.0 + 1;
-        if table.gate.exclusive.load(Ordering::SeqCst) != me {
-            table.gate.exclusive.store(me, Ordering::SeqCst);
-            self.ddl.gates.push(table.clone());
-        }
-        // Writers announce with a light fence: see `SessionPlace::announce_table`.
-        fences::heavy();
-        let core = self.core.clone();
-        core.wait_for_short_changes(table.id);
-        let writer = core.sessions.all().find(|(no, p)| *no != self.no && p.writes_table(table.id));
-        match writer {
-            Some((holder, place)) => {
-                let id = table.id;
-                Err(self.wait_for_session(holder, || place.writes_table(id)))
-            }
-            None => Ok(()),
-        }
     }
 
     // ---- rows of the system table
@@ -321,7 +300,7 @@ impl Session {
     pub(super) fn change_row(&mut self, at: RowId, id: u32, object: &Object) -> Result<(), Stop> {
         let system = self.core.system.clone();
         let mut old = Row::default();
-        self.lock_newest(&system, at, &mut old)?;
+        self.lock_newest(&system, at, Strength::Update, &mut old)?;
         self.update(&system, at, &old, &mut object.to_row(&system, id))
     }
 
@@ -329,7 +308,7 @@ impl Session {
         let system = self.core.system.clone();
         let at = self.find_object(id);
         let mut old = Row::default();
-        self.lock_newest(&system, at, &mut old)?;
+        self.lock_newest(&system, at, Strength::Update, &mut old)?;
         self.delete(&system, at, &old)
     }
 

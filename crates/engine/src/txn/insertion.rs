@@ -230,7 +230,8 @@ impl Target<'_> {
         let head = latched.head();
         if head.is_waited() {
             drop(latched);
-            self.core.locks.hand_over(self.id, self.slot);
+            // Not to an heir: the slot goes back.
+            self.core.locks.dissolve(self.id, self.slot);
         } else {
             latched.set_head(head.with_owner(None));
         }

@@ -1,9 +1,10 @@
 //! Which rows have this key now? For foreign keys, which no snapshot may deceive.
 //!
 //! 1. A row is looked at in its newest version: the committed one, or this transaction's own. Another's uncommitted version is nobody's yet.
-//! 2. A child's insert locks the row it refers to; who deletes that row, or changes its key, has it locked. So once the one has the lock, the other has
+//! 2. A child's insert shares the key of the row it refers to; who deletes that row, or changes its key, has all of it locked. So once the one has the lock, the other has
 //!    ended, or will wait and look again: a child's insert that was not committed when its parent was locked does not exist.
 
+use super::locks::Strength;
 use super::rows::copy_committed;
 use super::session::Session;
 use super::{Direction, Stop};
@@ -13,7 +14,8 @@ use crate::schema::{KeyBuf, KeyPart, Row, Value};
 use std::sync::Arc;
 
 impl Session {
-    /// Locks the row with this key in a unique index against its end and a change of the key, and copies its newest version. `value(i)` is the key's i-th
+    /// Locks the row with this key in a unique index against its end and a change of the key, and copies its newest version, which is a committed one
+    /// or its own. `value(i)` is the key's i-th
     /// column.
     pub fn lock_key<'a>(
         &mut self,
@@ -26,10 +28,10 @@ impl Session {
         let mut candidates = Vec::new();
         loop {
             candidates.clear();
-            self.lookup(table, index, &value, &mut candidates);
+            self.entries_with_key(index, &value, &mut candidates);
             let found = candidates.iter().copied().find(|&id| self.has_key_now(table, index, id, &value, row));
             let Some(id) = found else { return Ok(None) };
-            self.lock_newest(table, id, row)?;
+            self.lock_newest(table, id, Strength::KeyShare, row)?;
             self.dependency = self.dependency.max(row.cts());
             if row.is_live() {
                 self.core.fetch_key_columns(table, index, row);

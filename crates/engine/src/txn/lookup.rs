@@ -163,6 +163,7 @@ impl Session {
     /// As `read_integer`, in a transaction.
     #[inline]
     pub fn find_integer(&mut self, lookup: &IntegerLookup, key: i64) -> Option<Option<i64>> {
+        self.note_key(&lookup.lookup.index, |_| Value::Int(key));
         match lookup.try_read(self.snapshot, key) {
             Some((cts, value)) => {
                 self.dependency = self.dependency.max(cts);
@@ -197,6 +198,7 @@ impl Session {
     #[inline]
     pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
         self.assert_snapshot();
+        self.note_key(&lookup.index, |_| Value::Int(key));
         if let (Some(at), Tree::Hash(tree)) = (lookup.integer, &lookup.index.tree)
             && let Some(id) = tree.guess(lookup.index.spec.hash_integer(key))
         {
@@ -227,6 +229,7 @@ impl Session {
 
     fn look_up_any<'a>(&mut self, lookup: &Lookup, value: impl Fn(usize) -> Value<'a>, row: &mut Row) -> Option<RowId> {
         self.assert_snapshot();
+        self.note_key(&lookup.index, &value);
         let (core, no, snapshot, mut dependency) = (&*self.core, self.no, self.snapshot, self.dependency);
         let found = lookup.index.find_first(&value, &mut self.key, |id| {
             match lookup.read_if_key(core, no, snapshot, id, &value, row) {
@@ -269,6 +272,7 @@ impl Session {
             }
             for (i, guess) in guesses.iter().enumerate() {
                 let key = |column| value(start + i, column);
+                self.note_key(&lookup.index, key);
                 let is_right = guess.is_some_and(|id| self.is_at(lookup, id, key, row));
                 let id = if is_right { *guess } else { self.look_up(lookup, key, row) };
                 if let Some(id) = id {
@@ -297,6 +301,9 @@ impl Session {
     ) {
         for start in (0..count).step_by(Index::TOGETHER) {
             let size = Index::TOGETHER.min(count - start);
+            if self.reads.is_some() {
+                (start..start + size).for_each(|i| self.note_key(index, |column| value(i, column)));
+            }
             index.find_many(
                 size,
                 |i, column| value(start + i, column),

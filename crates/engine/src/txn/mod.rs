@@ -14,6 +14,9 @@
 //! | `fold` | which versions nobody needs though an old snapshot stands |
 //! | `fill` | how indexes are filled from rows in place |
 //! | `session` | the life of a transaction |
+//! | `claims` | which rows a transaction shares, and which tables it has locked |
+//! | `advisory` | which keys of the application a session has locked |
+//! | `serial` | whether what a SERIALIZABLE transaction read still holds when it commits |
 //! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
 //! | `lookup` | rows by whole keys, one or many at once |
@@ -46,7 +49,10 @@ pub(crate) mod core;
 mod slots;
 mod values;
 mod fill;
+mod serial;
 mod session;
+mod claims;
+mod advisory;
 mod savepoint;
 mod rows;
 mod lookup;
@@ -59,9 +65,11 @@ mod sequences;
 mod keys;
 mod load;
 
+pub use advisory::{AdvisoryKeys, KeyTaken};
 pub(crate) use fill::{Filling, Overseer, fill};
 pub use insertion::Insertion;
 pub use load::{Appender, Load};
+pub use locks::{AdvisoryKey, Blocked, LockFact, LockMode, ModeName, Strength, Thing};
 pub use lookup::{IntegerLookup, Lookup};
 pub use once::Change;
 pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
@@ -75,11 +83,20 @@ pub use wait::{WaitToken, block_on};
 
 use crate::ids::Cts;
 
-/// SQL's isolation levels; today the first two. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
+/// SQL's isolation levels. READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isolation {
     ReadCommitted,
     RepeatableRead,
+    Serializable,
+}
+
+impl Isolation {
+    /// Whether all statements of a transaction read at one snapshot.
+    #[inline]
+    pub fn keeps_snapshot(self) -> bool {
+        self != Isolation::ReadCommitted
+    }
 }
 
 /// What an operation of the engine can fail with; each maps to one SQLSTATE in `freshet_sql::error`.
@@ -89,10 +106,14 @@ pub enum Error {
     UniqueViolation { index: String },
     /// 40001: the row changed since the snapshot.
     Serialization,
-    /// 40P01.
-    Deadlock,
+    /// 40001: what a SERIALIZABLE transaction read has changed since.
+    ReadChanged,
+    /// 40P01: who waits for whom, the refused session first.
+    Deadlock(Vec<Blocked>),
     /// 55P03: NOWAIT met a lock.
     LockNotAvailable,
+    /// 53200: as many locks of tables or advisory keys as a session may hold.
+    TooManyLocks,
     /// 53200: memory limit, with what was asked for.
     OutOfMemory(&'static str),
     /// 72000: the snapshot was ended to make room for versions.
@@ -130,7 +151,11 @@ impl std::fmt::Display for Error {
         match self {
             Error::UniqueViolation { index } => write!(f, "duplicate key value violates unique constraint \"{index}\""),
             Error::Serialization => f.write_str("could not serialize access due to concurrent update"),
-            Error::Deadlock => f.write_str("deadlock detected"),
+            Error::ReadChanged => {
+                f.write_str("could not serialize access due to read/write dependencies among transactions")
+            }
+            Error::TooManyLocks => f.write_str("out of shared memory"),
+            Error::Deadlock(_) => f.write_str("deadlock detected"),
             Error::LockNotAvailable => f.write_str("could not obtain lock on row"),
             Error::OutOfMemory(what) => write!(f, "out of memory: the memory limit leaves no room for {what}"),
             Error::SnapshotTooOld => f.write_str("snapshot too old"),

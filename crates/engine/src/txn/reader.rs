@@ -67,7 +67,7 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Session {
-    /// A reader of what the current statement sees. The next statement, or the transaction's end, ends it.
+    /// A reader of what the current statement sees. Which tables it looks at is said before (`note_table`). The next statement, or the transaction's end, ends it.
     pub fn reader(&mut self) -> Reader {
         let lease = self.lease.get_or_insert_with(|| Arc::new(Lease::new())).clone();
         Reader { core: self.core.clone(), lease, no: self.no, snapshot: self.snapshot, before: None }

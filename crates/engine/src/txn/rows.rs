@@ -2,7 +2,7 @@
 
 use super::core::{CHANGED, Core};
 use super::garbage::key_of;
-use super::locks::Want;
+use super::locks::{Asked, LockMode, Strength};
 use super::record::Changed;
 use super::session::{Change, Held, KeyChange, Session, Write, container, room_for_one};
 use super::version::{self, NewNode, Node, Pen};
@@ -185,6 +185,9 @@ impl Session {
 
     /// The next visible row of a full scan.
     pub fn scan_next(&mut self, table: &Table, cursor: &mut TableCursor, row: &mut Row) -> Option<RowId> {
+        if cursor.next == 0 {
+            self.note_table(table);
+        }
         while cursor.next < table.store.primary.high_water() {
             if cursor.next >= cursor.page_end {
                 // The list of pages is latched once a page: all scans share its latch.
@@ -210,6 +213,7 @@ impl Session {
         row: &mut Row,
     ) -> Option<RowId> {
         self.assert_snapshot();
+        self.note_key(index, &value);
         let (core, me, snapshot) = (&*self.core, self.no, self.snapshot);
         let mut dependency = self.dependency;
         let check = |id: RowId| {
@@ -239,6 +243,16 @@ impl Session {
         value: impl Fn(usize) -> Value<'a>,
         candidates: &mut Vec<RowId>,
     ) {
+        self.note_key(index, &value);
+        self.entries_with_key(index, value, candidates);
+    }
+
+    pub(super) fn entries_with_key<'a>(
+        &mut self,
+        index: &Index,
+        value: impl Fn(usize) -> Value<'a>,
+        candidates: &mut Vec<RowId>,
+    ) {
         let _ = index.find(value, &mut self.key, |id| {
             candidates.push(id);
             ControlFlow::<()>::Continue(())
@@ -251,6 +265,7 @@ impl Session {
         let Tree::BTree(tree) = &index.tree else {
             panic!("invariant: only an ordered index is asked for a range");
         };
+        self.note_range(index, lower, upper);
         let towards = match direction {
             Direction::Forward => TreeDirection::Forward,
             Direction::Backward => TreeDirection::Backward,
@@ -356,17 +371,28 @@ impl Session {
         });
     }
 
-    /// Locks the row and copies its newest version.
+    /// Locks the row for itself and copies its newest version.
     pub fn lock(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<Locked, Stop> {
-        let newly = self.lock_newest(table, id, row)?;
+        self.lock_as(table, id, Strength::Update, row)
+    }
+
+    /// Locks the row and copies its newest version. An update that turns out to change a unique key takes the rest of the lock itself.
+    pub fn lock_as(
+        &mut self,
+        table: &Arc<Table>,
+        id: RowId,
+        strength: Strength,
+        row: &mut Row,
+    ) -> Result<Locked, Stop> {
+        let newly = self.lock_newest(table, id, strength, row)?;
         self.dependency = self.dependency.max(row.cts());
         let newer = row.cts() > self.snapshot;
-        if newer && self.isolation() == Isolation::RepeatableRead && !planted::is(Bug::SkipConflict) {
+        if newer && self.isolation().keeps_snapshot() && !planted::is(Bug::SkipConflict) {
             return Err(Error::Serialization.into());
         }
         if !row.is_live() {
             if newly {
-                self.unlock_last();
+                self.unlock_last(strength);
             }
             return Ok(Locked::Gone);
         }
@@ -382,6 +408,7 @@ impl Session {
         table: &Arc<Table>,
         index: &Index,
         value: impl Fn(usize) -> Value<'a>,
+        strength: Strength,
         row: &mut Row,
     ) -> Result<Option<RowId>, Stop> {
         debug_assert!(self.isolation() == Isolation::ReadCommitted, "invariant: a snapshot says what else to lock");
@@ -400,32 +427,44 @@ impl Session {
             let ControlFlow::Break(id) = found else {
                 return Ok(None);
             };
-            let newly = self.lock_newest(table, id, row)?;
+            let newly = self.lock_newest(table, id, strength, row)?;
             self.dependency = self.dependency.max(row.cts());
             if row.is_live() && index.spec.row_matches(&table.layout, row, &value) {
                 return Ok(Some(id));
             }
             // It was another's meanwhile, who deleted it or gave it another key: another row may have this one now.
             if newly {
-                self.unlock_last();
+                self.unlock_last(strength);
             }
         }
     }
 
-    /// Takes the row's lock whatever its version; true if this transaction did not have it yet.
-    pub(super) fn lock_newest(&mut self, table: &Arc<Table>, id: RowId, row: &mut Row) -> Result<bool, Stop> {
-        let held = Held { table: self.enter(table)?, container: PRIMARY, row: id };
+    /// Takes the row's lock whatever its version; true if this transaction did not have it yet. Of a row that another writes, which only its key
+    /// shared allows, the committed version is copied.
+    pub(super) fn lock_newest(
+        &mut self,
+        table: &Arc<Table>,
+        id: RowId,
+        strength: Strength,
+        row: &mut Row,
+    ) -> Result<bool, Stop> {
+        let held = Held { table: self.enter_in(table, LockMode::RowShare)?, container: PRIMARY, row: id };
         self.room_for_lock(Claim::Finish)?;
+        if strength.is_shared() {
+            return self.share_newest(table, held, strength, row);
+        }
         let primary = &table.store.primary;
         let slot = primary.slot(id);
         if slot.head().owner().is_some_and(|owner| owner != self.no) && !self.core.is_stepped {
             wait_for_release(slot);
         }
         let mut latched = slot.latch();
-        let owned = latched.try_own(self.no);
+        let owned = latched.try_own(self.no, strength == Strength::Update);
         if owned == Owned::Others {
             drop(latched);
-            return Err(self.wait_for_row(held, Want::Lock));
+            let newly = matches!(self.ask_row(table, held, strength)?, Asked::Newly);
+            primary.slot(id).latch().copy(row.start_copy(primary.persistent_words()));
+            return Ok(newly);
         }
         let newly = owned == Owned::Newly;
         latched.copy(row.start_copy(primary.persistent_words()));
@@ -434,6 +473,29 @@ impl Session {
             self.held.push(held);
         }
         Ok(newly)
+    }
+
+    #[cold]
+    fn share_newest(
+        &mut self,
+        table: &Arc<Table>,
+        held: Held,
+        strength: Strength,
+        row: &mut Row,
+    ) -> Result<bool, Stop> {
+        let is_own = table.store.primary.slot(held.row).head().owner() == Some(self.no);
+        let newly = !is_own && matches!(self.ask_row(table, held, strength)?, Asked::Newly);
+        copy_committed(&self.core, self.no, &table.store.primary, held.row, row);
+        Ok(newly)
+    }
+
+    /// The lock of a row that this transaction writes is to be of its keys too: nobody refers to them while they change.
+    fn lock_keys(&mut self, table: &Arc<Table>, held: Held) -> Result<(), Stop> {
+        let owned = table.store.primary.slot(held.row).latch().try_own(self.no, true);
+        if owned == Owned::Others {
+            self.ask_row(table, held, Strength::Update)?;
+        }
+        Ok(())
     }
 
     /// Whether this transaction's current statement has already written the row, so that an update does not meet its
@@ -512,8 +574,11 @@ impl Session {
     /// `old` is what `lock` gave; `new` a copy of it with columns set.
     pub fn update(&mut self, table: &Arc<Table>, id: RowId, old: &Row, new: &mut Row) -> Result<(), Stop> {
         let number = self.enter(table)?;
-        self.store_long_values(number, table, new)?;
         let keys_touched = table.key_words.iter().any(|&w| old.words[w] != new.words[w]);
+        if keys_touched && table.unique_words.iter().any(|&w| old.words[w] != new.words[w]) {
+            self.lock_keys(table, Held { table: number, container: PRIMARY, row: id })?;
+        }
+        self.store_long_values(number, table, new)?;
         self.overwrite(table, Held { table: number, container: PRIMARY, row: id }, &new.words, Change::Update)?;
         for &column in &table.variable {
             if let Some((length, value)) = old.stored(&table.layout, column)
@@ -666,7 +731,7 @@ impl Session {
             Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
             Err(Conflict::Wait(other)) => {
                 let held = Held { table: number, container: PRIMARY, row: other };
-                Err(self.wait_for_row(held, Want::End))
+                Err(self.wait_for_owner(held))
             }
         }
     }
@@ -801,7 +866,10 @@ impl Session {
     }
 
     /// Gives up the lock taken last, of a row that turned out to be gone.
-    fn unlock_last(&mut self) {
+    fn unlock_last(&mut self, strength: Strength) {
+        if strength.is_shared() {
+            return self.stop_sharing_last();
+        }
         if let Some(last) = self.held.pop() {
             self.release(last);
         }

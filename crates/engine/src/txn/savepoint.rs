@@ -3,18 +3,17 @@
 //! | list | order | what goes back |
 //! |---|---|---|
 //! | writes, key changes | by command | those of later commands are undone, newest first |
-//! | held rows, tables | as they were locked, entered | what follows the mark is let go: long values first, then rows, then tables |
+//! | held and shared rows, claims, tables | as they were locked, entered | what follows the mark is let go: long values first, then rows, then tables |
 //! | DDL | | the transaction's own schema is again what it was; what was created since is collected at the transaction's end |
 //!
 //! 1. Command numbers are never used twice: going back does not turn them back.
 //! 2. What stands before a mark in `held` and `tables` stays there: rows are locked and tables entered at the end, and an undone insert leaves
 //!    a gap among the rows of its own statement, which the last of them fills.
-//! 3. Locks go after the writes under them are undone, and the DDL lock after the gates that it kept.
+//! 3. Locks go after the writes under them are undone. A row that was locked before and more strongly since stays so.
 //! 4. The snapshot of a REPEATABLE READ transaction stays: it is the transaction's.
 
 use super::session::Session;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Where a transaction stood.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +21,9 @@ pub struct Savepoint {
     command: u32,
     held: usize,
     tables: usize,
-    gates: usize,
+    shares: usize,
+    claims: usize,
+    keys: usize,
     loads: usize,
     loaded: usize,
     dropped: usize,
@@ -37,7 +38,9 @@ impl Session {
             command: self.command,
             held: self.held.len(),
             tables: self.tables.len(),
-            gates: self.ddl.gates.len(),
+            shares: self.shares.len(),
+            claims: self.claims.len(),
+            keys: self.keys.as_ref().map_or(0, |keys| keys.of_transaction()),
             loads: self.ddl.loads.len(),
             loaded: self.ddl.loaded.len(),
             dropped: self.ddl.dropped.len(),
@@ -57,16 +60,10 @@ impl Session {
         }
         self.ddl.dropped.truncate(savepoint.dropped);
         self.ddl.loaded.truncate(savepoint.loaded);
-        self.open_gates(savepoint.gates);
         self.release_from(savepoint.held);
+        self.release_claims_from(savepoint.shares, savepoint.claims);
+        self.keys.iter().for_each(|keys| keys.release_from(savepoint.keys));
         self.leave_tables(savepoint.tables);
-    }
-
-    /// Opens the gates that were closed since there were so many.
-    fn open_gates(&mut self, kept: usize) {
-        for table in self.ddl.gates.drain(kept..) {
-            let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
     }
 
     /// Takes the announcements of all but the first tables back, and tells whoever waits for one of them, or at a gate.

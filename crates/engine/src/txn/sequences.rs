@@ -5,6 +5,7 @@
 //!    room, and its commit writes where it stands (`write_sequences`). Others wait for its end when they need room.
 
 use super::core::Core;
+use super::locks::Strength;
 use super::session::Session;
 use super::{Error, Isolation, Stop, WaitToken};
 use crate::catalog::{Next, Object, SEQUENCE_BATCH, Schema, Sequence, SequenceState, SequenceValue};
@@ -134,7 +135,7 @@ impl Session {
     pub(super) fn lock_object(&mut self, id: u32) -> Result<RowId, Stop> {
         let at = self.find_object(id);
         let system = self.core.system.clone();
-        self.lock_newest(&system, at, &mut Row::default())?;
+        self.lock_newest(&system, at, Strength::Update, &mut Row::default())?;
         Ok(at)
     }
 
@@ -143,7 +144,7 @@ impl Session {
         let at = self.find_object_if_any(id)?;
         let system = self.core.system.clone();
         self.set_nowait(true);
-        let locked = self.lock_newest(&system, at, &mut Row::default());
+        let locked = self.lock_newest(&system, at, Strength::Update, &mut Row::default());
         self.set_nowait(false);
         locked.ok().map(|_| at)
     }

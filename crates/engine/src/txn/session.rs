@@ -8,12 +8,15 @@
 //! | publish the schema, stamp rows and nodes, release each row's lock with its stamp | the next holder draws a larger cts |
 //! | leave | from now on the watermark may pass |
 
+use super::advisory::AdvisoryKeys;
+use super::claims::{Claimed, SHARE_BYTES, stop_of_asked};
 use super::core::{BODY, CHANGED, Core, stop_of};
 use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
-use super::locks::{Asked, Want};
+use super::locks::{Asked, LockMode, Mode, Strength, Thing};
 use super::reader::Lease;
 use super::record;
+use super::serial::{Noted, Reads, Validation};
 use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
@@ -110,7 +113,6 @@ pub(super) struct KeyChange {
 pub(super) struct Ddl {
     /// The transaction's own schema, once it has changed it.
     pub schema: Option<Arc<Schema>>,
-    pub gates: Vec<Arc<Table>>,
     pub created: Vec<StorageId>,
     pub dropped: Vec<StorageId>,
     /// Bulk loads that were begun, and the storages of those that were finished.
@@ -124,14 +126,22 @@ pub(super) struct Ddl {
 
 impl Ddl {
     fn is_unused(&self) -> bool {
-        self.before.0.is_none() && self.gates.is_empty() && self.created.is_empty() && self.dropped.is_empty()
+        self.before.0.is_none() && self.created.is_empty() && self.dropped.is_empty()
     }
 }
 
-/// A lock this session queued for; the grant shows in the slot's head.
-struct Pending {
-    held: Held,
-    table: Arc<Table>,
+/// What this session queued for.
+pub(super) enum Pending {
+    /// A row, or without a strength the end of whoever has it. The grant of an exclusive lock shows in the slot's head.
+    Row {
+        held: Held,
+        table: Arc<Table>,
+        strength: Option<Strength>,
+    },
+    Table {
+        thing: Thing,
+        mode: Mode,
+    },
 }
 
 /// Where the commit of a large transaction stands: fragments staged so far.
@@ -158,7 +168,7 @@ pub struct Session {
     pub(super) state: State,
     isolation: Isolation,
     read_only: bool,
-    nowait: bool,
+    pub(super) nowait: bool,
     /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
     pub(super) waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
@@ -186,11 +196,17 @@ pub struct Session {
     pub(super) writes: Vec<Write>,
     pub(super) key_changes: Vec<KeyChange>,
     pub(super) ddl: Ddl,
-    pending: Option<Pending>,
+    /// Rows that this transaction shares, and the tables that it has locked: see `claims`.
+    pub(super) shares: Vec<(Held, Strength)>,
+    pub(super) claims: Vec<Claimed>,
+    pub(super) keys: Option<Arc<AdvisoryKeys>>,
+    pub(super) pending: Option<Pending>,
     /// A queue may have this session in it.
     pub(super) waiting: bool,
     /// Checkpoints this transaction has waited for.
     space_waits: u8,
+    /// What a SERIALIZABLE transaction that may write has read.
+    pub(super) reads: Option<Box<Reads>>,
     pub(super) cursor: ArenaCursor,
     /// What the lists above take.
     pub(super) account: Account,
@@ -246,9 +262,13 @@ impl Session {
             writes: Vec::new(),
             key_changes: Vec::new(),
             ddl: Ddl::default(),
+            shares: Vec::new(),
+            claims: Vec::new(),
+            keys: None,
             pending: None,
             waiting: false,
             space_waits: 0,
+            reads: None,
             cursor: ArenaCursor::default(),
             account: Account::new(&core.budget, Kind::Transactions),
             resting: false,
@@ -286,7 +306,10 @@ impl Session {
         self.at_newest = false;
         self.command = 0;
         self.dependency = Cts::ZERO;
-        if isolation == Isolation::RepeatableRead {
+        if isolation.keeps_snapshot() {
+            if isolation == Isolation::Serializable && !read_only {
+                self.begin_serial();
+            }
             self.take_snapshot();
         } else {
             self.refresh_schema();
@@ -296,12 +319,13 @@ impl Session {
     /// A snapshot that covers what this session has seen (what a row lock or an earlier statement has shown may not vanish again), and the schema of
     /// the same moment: a table that was created with rows, or truncated with others changed, is seen with all of it.
     fn take_snapshot(&mut self) {
-        let mut at_least = self.met.max(self.dependency);
+        let of_serial = self.reads.as_ref().map_or(Cts::ZERO, |reads| reads.least_snapshot());
+        let mut at_least = self.met.max(self.dependency).max(of_serial);
         loop {
             self.snapshot = self.place().register(&self.core.log, at_least);
             self.refresh_schema();
             if self.ddl.schema.is_some() || self.dependency <= self.snapshot {
-                return;
+                return self.tell_serial();
             }
             at_least = self.dependency;
         }
@@ -382,6 +406,14 @@ impl Session {
     pub fn set_read_only(&mut self, read_only: bool) {
         self.place().set_changes_rows(!read_only);
         self.read_only = read_only;
+        let is_watcher = self.state == State::Active && self.isolation == Isolation::Serializable && !read_only;
+        if is_watcher && self.reads.is_none() {
+            // What it has read was not remembered: there must be nothing yet.
+            self.begin_serial();
+            self.unregister();
+            self.place().begin_phase();
+            self.take_snapshot();
+        }
     }
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
@@ -414,6 +446,9 @@ impl Session {
     fn start_statement(&mut self) {
         self.close_lease();
         self.settle_wait();
+        if let Some(keys) = &self.keys {
+            keys.start_statement();
+        }
         self.command += 1;
         if self.ddl.schema.is_some() {
             self.ddl.before = (self.ddl.schema.clone(), self.ddl.dropped.len());
@@ -552,18 +587,25 @@ impl Session {
 
     /// This transaction writes the table: DDL on it waits from now on. Gives the table's number in `tables`.
     pub(super) fn enter(&mut self, table: &Arc<Table>) -> Result<u16, Stop> {
+        self.enter_in(table, LockMode::RowExclusive)
+    }
+
+    /// The same for who writes its rows, or only locks some of them (`RowShare`).
+    pub(super) fn enter_in(&mut self, table: &Arc<Table>, mode: LockMode) -> Result<u16, Stop> {
         if let Some(at) = self.tables.iter().position(|t| Arc::ptr_eq(t, table)) {
+            if !self.claims.is_empty() && mode == LockMode::RowExclusive && self.only_locks_rows(table.id) {
+                self.claim_table(table, mode.into())?;
+            }
             return Ok(at as u16);
         }
         self.needs_write()?;
-        // Announce first, then look at the gate; DDL closes the gate first, then looks at the announcements.
+        // Announce first, then look at the gate; who closes the gate looks at the announcements afterwards.
         self.place().announce_table(table.id);
-        let exclusive = table.gate.exclusive.load(Ordering::SeqCst);
-        if exclusive != 0 && exclusive != self.no.0 + 1 {
+        if table.gate.closed.load(Ordering::SeqCst) != 0 {
             self.withdraw(table.id);
-            let gate = table.gate.clone();
-            let is_closed = || gate.exclusive.load(Ordering::SeqCst) == exclusive;
-            return Err(self.wait_for_session(SessionNo(exclusive - 1), is_closed));
+            self.claim_table(table, mode.into())?;
+            // Whoever wants the gate closed waits for the claim.
+            self.place().announce_table(table.id);
         }
         if !self.is_current(table) {
             self.withdraw(table.id);
@@ -634,18 +676,14 @@ impl Session {
         stop_of_asked(asked)
     }
 
-    /// Queues for a row that another transaction holds.
-    pub(super) fn wait_for_row(&mut self, held: Held, want: Want) -> Stop {
-        if self.nowait && want == Want::Lock {
-            return Error::LockNotAvailable.into();
-        }
-        let core = self.core.clone();
+    /// Waits for the end of the transaction that has the row (unique checks).
+    pub(super) fn wait_for_owner(&mut self, held: Held) -> Stop {
         let table = self.tables[usize::from(held.table)].clone();
         let slot = container(&table, held.container).slot(held.row);
-        let asked = core.locks.ask_row(self.no, held.row, slot, want);
+        let asked = self.core.locks.look_on(self.no, held.row, slot);
         if matches!(asked, Asked::Queued(_)) {
             self.waiting = true;
-            self.pending = Some(Pending { held, table });
+            self.pending = Some(Pending::Row { held, table, strength: None });
         }
         stop_of_asked(asked)
     }
@@ -657,27 +695,47 @@ impl Session {
         }
         let pending = self.pending.take();
         let core = self.core.clone();
-        core.locks.leave(self.no, |row| {
-            let pending = pending.as_ref().expect("invariant: who queues for a row has it pending");
-            debug_assert_eq!(pending.held.row, row);
-            container(&pending.table, pending.held.container).slot(row)
+        core.locks.leave(self.no, |row| match &pending {
+            Some(Pending::Row { held, table, .. }) if held.row == row => container(table, held.container).slot(row),
+            _ => panic!("invariant: who queues for a row has it pending"),
         });
-        if let Some(Pending { mut held, table }) = pending {
-            let granted = container(&table, held.container).slot(held.row).latch().head().owner() == Some(self.no);
-            let known = self.held.iter().any(|h| h.row == held.row && h.container == held.container);
-            if granted && !known {
-                // The lock is ours already: there is no refusing it.
-                let room = room_for_one(&mut self.held, &self.account, Claim::Forced);
-                room.expect("a forced claim is granted");
-                held.table = match self.tables.iter().position(|t| Arc::ptr_eq(t, &table)) {
-                    Some(at) => at as u16,
-                    None => {
-                        self.tables.push(table);
-                        (self.tables.len() - 1) as u16
-                    }
-                };
-                self.held.push(held);
+        match pending {
+            None => self.keys.iter().for_each(|keys| keys.settle()),
+            Some(Pending::Table { thing, mode }) => self.settle_claim(thing, mode),
+            Some(Pending::Row { held, table, strength: Some(strength) }) if strength.is_shared() => {
+                if core.locks.has(self.no, Thing::Row(held.row), strength.into(), false) {
+                    let held = self.of_table(held, table);
+                    self.shares.push((held, strength));
+                    self.account.take(SHARE_BYTES, Claim::Forced);
+                }
             }
+            Some(Pending::Row { held, table, .. }) => {
+                let granted = container(&table, held.container).slot(held.row).latch().head().owner() == Some(self.no);
+                let known = self.held.iter().any(|h| h.row == held.row && h.container == held.container);
+                if granted && !known {
+                    // The lock is ours already: there is no refusing it.
+                    let room = room_for_one(&mut self.held, &self.account, Claim::Forced);
+                    room.expect("a forced claim is granted");
+                    let held = self.of_table(held, table);
+                    self.held.push(held);
+                }
+            }
+        }
+    }
+
+    /// What was waited for, with its table's number in `tables`.
+    fn of_table(&mut self, held: Held, table: Arc<Table>) -> Held {
+        let at = self.tables.iter().position(|t| Arc::ptr_eq(t, &table)).unwrap_or_else(|| {
+            self.tables.push(table);
+            self.tables.len() - 1
+        });
+        Held { table: at as u16, ..held }
+    }
+
+    /// The transaction ends in full, not as a plain read does.
+    pub(super) fn kept_is_void(&mut self) {
+        if self.durable_read {
+            self.kept = Cts::ZERO;
         }
     }
 
@@ -743,7 +801,7 @@ impl Session {
         self.settle_wait();
         let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
         // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
-        let is_ended = changes && self.isolation == Isolation::RepeatableRead && self.place().is_ended();
+        let is_ended = changes && self.isolation.keeps_snapshot() && self.place().is_ended();
         if self.lost || is_ended {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
@@ -788,13 +846,23 @@ impl Session {
     }
 
     fn write_commit(&mut self) -> Result<Cts, Stop> {
+        self.check_reads()?;
         let base = self.base();
         self.compose(base, self.core.log.bulk_frame_limit_bytes() as usize - 64)?;
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let noted = self.note_changes();
         let mut announced = reserved.announce();
         let cts = announced.draw();
+        if let Some(noted) = &noted {
+            noted.say(cts);
+        }
+        if !self.reads_hold(cts, noted.as_ref()) {
+            noted.iter().for_each(|noted| noted.abandon());
+            announced.leave();
+            return Err(Error::ReadChanged.into());
+        }
         #[cfg(feature = "planted")]
         let (cts, base) = self.drawn_early.take().map_or((cts, base), |early| (early, base.min(early)));
         planted::turn(Point::Drawn);
@@ -822,6 +890,24 @@ impl Session {
         }
         self.held.clear();
         Ok(cts)
+    }
+
+    /// Before anything is prepared: whether what is known to have changed lets the transaction commit.
+    fn check_reads(&mut self) -> Result<(), Error> {
+        let Some(mut reads) = self.reads.take() else { return Ok(()) };
+        let holds = self.validation(None).holds_so_far(&mut reads);
+        self.reads = Some(reads);
+        if holds { Ok(()) } else { Err(Error::ReadChanged) }
+    }
+
+    /// Whether what the transaction read is as at `cts`, its own.
+    #[inline]
+    fn reads_hold(&self, cts: Cts, own: Option<&Arc<Noted>>) -> bool {
+        self.reads.as_ref().is_none_or(|reads| self.validation(own).holds(reads, cts))
+    }
+
+    fn validation<'a>(&'a self, own: Option<&'a Arc<Noted>>) -> Validation<'a> {
+        Validation { core: &self.core, me: self.no, schema: self.schema(), snapshot: self.snapshot, own }
     }
 
     /// Composes the record's body. What exceeds one frame is staged as fragments first.
@@ -980,6 +1066,7 @@ impl Session {
         self.state = State::Idle;
         self.nowait = false;
         self.space_waits = 0;
+        self.end_serial();
         self.met = self.met.max(self.dependency);
         self.durable_read = false;
         self.unregister();
@@ -988,16 +1075,13 @@ impl Session {
             place.set_first_fragment(None);
         }
         self.core.arena.park(&mut self.cursor, self.core.thread(self.no.0 as usize));
+        self.release_claims();
         self.give_memory_back();
         let place = self.core.sessions.place(self.no);
         if self.tables.is_empty() {
             return;
         }
         let is_plain = self.ddl.is_unused();
-        for table in self.ddl.gates.drain(..) {
-            // The next DDL may have it by now: it had only to wait for the lock that went with the stamps.
-            let _ = table.gate.exclusive.compare_exchange(self.no.0 + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
         let tables = self.tables.len();
         if is_plain {
             // It is of this session's schema, which keeps it too.
@@ -1023,6 +1107,7 @@ impl Session {
     pub fn rollback_statement(&mut self) {
         self.close_lease();
         let command = self.command;
+        self.keys.iter().for_each(|keys| keys.undo_statement());
         self.undo(|c| c == command);
         if self.ddl.schema.is_some() {
             let (schema, dropped) = &self.ddl.before;
@@ -1143,7 +1228,16 @@ impl Session {
     fn free_inserted(&mut self, held: Held) {
         let at = self.held.iter().rposition(|h| h.row == held.row && h.container == held.container);
         let at = at.expect("invariant: who inserts a row holds its lock");
-        self.release(held);
+        let slot = container(&self.tables[usize::from(held.table)], held.container).slot(held.row);
+        let mut latched = slot.latch();
+        let head = latched.head();
+        if head.is_waited() {
+            drop(latched);
+            // Not to an heir: the slot goes back, and the next insert into it finds it nobody's.
+            self.core.locks.dissolve(held.row, slot);
+        } else {
+            latched.set_head(head.with_dirty(false).with_owner(None));
+        }
         self.held.swap_remove(at);
         self.core.free_slot(container(&self.tables[usize::from(held.table)], held.container), held.row);
     }
@@ -1154,6 +1248,12 @@ impl Drop for Session {
         if self.state == State::Active {
             self.rollback();
         }
+        self.settle_wait();
+        if let Some(keys) = &self.keys {
+            keys.end_transaction();
+            keys.unlock_all();
+        }
+        self.core.locks.set_name(self.no, None);
         self.unregister();
         self.core.arena.release(&mut self.cursor);
         self.core.sessions.release(self.no);
@@ -1246,14 +1346,6 @@ fn stamp(core: &Core, held: &[Held], tables: &[Arc<Table>], cts: Cts) -> bool {
         latched.set_head(head.with_dirty(false).with_owner(owner));
     }
     waited
-}
-
-fn stop_of_asked(asked: Asked) -> Stop {
-    match asked {
-        Asked::Free => Stop::Wait(WaitToken::ready()),
-        Asked::Queued(signal) => Stop::Wait(WaitToken::signal(signal)),
-        Asked::Deadlock => Error::Deadlock.into(),
-    }
 }
 
 /// A commit's header, on the stack: nothing allocates between announce and leave.

@@ -255,6 +255,12 @@ impl SessionPlace {
         }
     }
 
+    fn tables(&self) -> Vec<TableId> {
+        let first = self.first_table.load(Ordering::SeqCst);
+        let others = self.other_tables.lock().clone();
+        (first != NO_TABLE).then_some(TableId(first)).into_iter().chain(others).collect()
+    }
+
     pub fn writes_table(&self, table: TableId) -> bool {
         self.first_table.load(Ordering::SeqCst) == table.0 || self.other_tables.lock().contains(&table)
     }
@@ -357,6 +363,11 @@ impl Sessions {
     pub fn all(&self) -> impl Iterator<Item = (SessionNo, &SessionPlace)> {
         let high_water = self.high_water.load(Ordering::SeqCst);
         (0..high_water).map(SessionNo).zip(&self.places[..high_water as usize])
+    }
+
+    /// Tables that sessions write.
+    pub fn written_tables(&self) -> Vec<(SessionNo, TableId)> {
+        self.all().flat_map(|(no, place)| place.tables().into_iter().map(move |table| (no, table))).collect()
     }
 
     /// The snapshots in use, and how far it is known that there will be no others.

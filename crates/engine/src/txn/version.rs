@@ -565,7 +565,7 @@ mod tests {
             thread::spawn(move || {
                 let mut latched = world.slot().latch();
                 let owned = match looks {
-                    true => latched.try_own(OTHER),
+                    true => latched.try_own(OTHER, true),
                     false if latched.head().owner().is_none() => {
                         let head = latched.head();
                         latched.set_head(head.with_owner(Some(OTHER)));

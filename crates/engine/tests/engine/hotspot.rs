@@ -6,7 +6,7 @@ use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::Value;
-use freshet_engine::txn::{Isolation, Stop, WaitToken};
+use freshet_engine::txn::{Isolation, Stop, Strength, WaitToken};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn a_cycle_through_a_long_queue_is_found() {
     let Err(Stop::Wait(_token)) = set_n(&mut last, hot, 2) else { panic!("the row is another's") };
     last.rollback_statement();
     let stop = set_n(&mut first, other, 2).expect_err("a deadlock");
-    assert!(matches!(stop, Stop::Error(freshet_engine::txn::Error::Deadlock)), "{stop:?}");
+    assert!(matches!(stop, Stop::Error(freshet_engine::txn::Error::Deadlock(_))), "{stop:?}");
     first.rollback();
     last.rollback();
 }
@@ -113,7 +113,7 @@ fn a_row_locked_by_its_key_is_the_newest_one_and_no_uncommitted_one_is_waited_fo
         let table = table(session);
         let mut row = freshet_engine::schema::Row::default();
         let index = table.indexes[0].clone();
-        let found = session.lock_by_key(&table, &index, |_| Value::Int(id), &mut row)?;
+        let found = session.lock_by_key(&table, &index, |_| Value::Int(id), Strength::Update, &mut row)?;
         Ok::<_, Stop>(found.map(|_| row.get(&table.layout, 1) == Value::Int(10)))
     };
     // Another's insert is not there before its commit: it is not waited for.

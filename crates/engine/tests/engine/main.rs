@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `world` | what do the tests share |
 //! | `transactions` | what do one and two sessions see |
+//! | `locks` | who may hold what beside whom |
+//! | `histories` | do many transactions leave a history that their level allows |
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
@@ -34,7 +36,9 @@ mod format;
 mod held;
 mod hotspot;
 mod inspect;
+mod histories;
 mod layering;
+mod locks;
 mod load;
 mod memory;
 mod model;

@@ -260,7 +260,7 @@ impl Model {
             Stop::Wait(_) => self.waits += 1,
             Stop::Error(Error::UniqueViolation { .. }) => self.violations += 1,
             Stop::Error(Error::Serialization) => self.serializations += 1,
-            Stop::Error(Error::Deadlock) => self.deadlocks += 1,
+            Stop::Error(Error::Deadlock(_)) => self.deadlocks += 1,
             Stop::Error(Error::LogFailed(_)) => return Err(Failed),
             Stop::Error(error) => panic!("{error}"),
         }
@@ -391,7 +391,7 @@ impl Model {
         self.clients[who].touched.insert(uid);
         let held_by_other = |c: &Client| c.active && c.own.changes[at].contains_key(&uid);
         let others = || self.clients.iter().enumerate().filter(|(i, _)| *i != who).map(|(_, c)| c);
-        if matches!(result, Err(Stop::Wait(_) | Stop::Error(Error::Deadlock))) {
+        if matches!(result, Err(Stop::Wait(_) | Stop::Error(Error::Deadlock(_)))) {
             let is_due = others().any(|c| c.active && (c.touched.contains(&uid) || c.ddl));
             assert!(is_due || self.plan_is_busy(), "nobody else touched {rec:?}, yet: {result:?}");
             return result.map(|_| None);
@@ -488,7 +488,7 @@ impl Model {
         match result {
             Ok(_) => assert!(!expected.wait && !expected.violation, "{expected:?}, yet it went through"),
             Err(Stop::Error(Error::UniqueViolation { .. })) => assert!(expected.violation, "a violation of nothing"),
-            Err(Stop::Wait(_) | Stop::Error(Error::Deadlock)) => {
+            Err(Stop::Wait(_) | Stop::Error(Error::Deadlock(_))) => {
                 assert!(expected.wait || gates() || self.plan_is_busy(), "a wait for nothing: {result:?}")
             }
             Err(Stop::Error(Error::LogFailed(_))) => {}

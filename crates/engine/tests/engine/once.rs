@@ -6,7 +6,7 @@ use freshet_engine::catalog::{IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::io::mem::{MemClock, MemIo};
 use freshet_engine::schema::{Row, Type, Value};
-use freshet_engine::txn::{Change, Error, Insertion, IntegerLookup, Isolation, Session, Stop, TableCursor};
+use freshet_engine::txn::{Change, Error, Insertion, IntegerLookup, Isolation, Session, Stop, Strength, TableCursor};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -108,7 +108,7 @@ fn delete_longer(pump: Pump<'_>, session: &mut Session, id: i64) -> bool {
     let mut was_there = false;
     transact(pump, session, |s| {
         let (table, mut row) = (table(s), Row::default());
-        let found = s.lock_by_key(&table, &table.indexes[0], |_| Value::Int(id), &mut row)?;
+        let found = s.lock_by_key(&table, &table.indexes[0], |_| Value::Int(id), Strength::Update, &mut row)?;
         was_there = found.is_some();
         found.map_or(Ok(()), |at| s.delete(&table, at, &row))
     })
@@ -257,7 +257,10 @@ fn an_integer_by_key_is_that_of_the_version_which_is_seen() {
         a.begin(Isolation::ReadCommitted, false);
         a.begin_statement_at_newest();
         let mut old = Row::default();
-        let at = a.lock_by_key(&t, &t.indexes[0], |_| Value::Int(1), &mut old).map_err(|_| "locks").expect("locks");
+        let at = a
+            .lock_by_key(&t, &t.indexes[0], |_| Value::Int(1), Strength::Update, &mut old)
+            .map_err(|_| "locks")
+            .expect("locks");
         let mut new = old.clone();
         new.set(&t.layout, 1, &Value::Int(11));
         a.update(&t, at.expect("it is there"), &old, &mut new).map_err(|_| "updates").expect("updates");

@@ -148,7 +148,7 @@ fn transfers_keep_their_sum_under_readers_checkpoints_and_garbage_collection() {
                         });
                         match moved {
                             Ok(_) => transfers.fetch_add(1, Ordering::Relaxed),
-                            Err(Error::Deadlock | Error::Serialization) => deadlocks.fetch_add(1, Ordering::Relaxed),
+                            Err(Error::Deadlock(_) | Error::Serialization) => deadlocks.fetch_add(1, Ordering::Relaxed),
                             Err(error) => panic!("{error}"),
                         };
                     }
@@ -219,7 +219,7 @@ fn lives_with_incremental_checkpoints_keep_every_row() {
                                 add(s, "t", from, -3)?;
                                 add(s, "t", to, 3)
                             });
-                            assert!(matches!(moved, Ok(_) | Err(Error::Deadlock)), "{moved:?}");
+                            assert!(matches!(moved, Ok(_) | Err(Error::Deadlock(_))), "{moved:?}");
                         }
                     })
                 })
@@ -485,7 +485,7 @@ fn locks_are_handed_on_through_cancels_and_deadlocks() {
                                         continue 'statements;
                                     }
                                 }
-                                Err(Stop::Error(Error::Deadlock)) => {
+                                Err(Stop::Error(Error::Deadlock(_))) => {
                                     session.rollback();
                                     added = 0;
                                     break 'statements;
@@ -618,7 +618,7 @@ fn rows_of_few_keys_stay_unique_whole_and_indexed() {
                             });
                             match changed {
                                 Ok(())
-                                | Err(Error::UniqueViolation { .. } | Error::Serialization | Error::Deadlock) => {}
+                                | Err(Error::UniqueViolation { .. } | Error::Serialization | Error::Deadlock(_)) => {}
                                 Err(error) => panic!("{error}"),
                             }
                         }

@@ -166,7 +166,7 @@ fn a_deadlock_is_found_when_it_closes() {
     set_n(&mut a, x, 11).expect("free");
     set_n(&mut b, y, 21).expect("free");
     assert!(matches!(set_n(&mut a, y, 12), Err(Stop::Wait(_))));
-    assert!(matches!(set_n(&mut b, x, 22), Err(Stop::Error(Error::Deadlock))));
+    assert!(matches!(set_n(&mut b, x, 22), Err(Stop::Error(Error::Deadlock(_)))));
     b.rollback();
     a.rollback_statement();
     a.begin_statement();

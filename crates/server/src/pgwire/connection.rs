@@ -20,7 +20,8 @@ use super::startup::Hello;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
-use freshet_db::sql::{Session, Wait};
+use freshet_db::sql::activity::Ask;
+use freshet_db::sql::{Session, TransactionStatus, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::future::{Future, poll_fn};
@@ -55,6 +56,8 @@ enum Event {
     Terminate,
     LockTimeout,
     StatementTimeout,
+    /// The client leaves a transaction open for too long.
+    IdleTimeout,
     LogFailed(String),
 }
 
@@ -86,6 +89,8 @@ pub struct Connection {
     durable: Option<DurableWait>,
     /// The time limit of the statement with this number.
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
+    /// When an open transaction in which nothing happens is ended, and the session with it.
+    idle_limit: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
@@ -108,6 +113,7 @@ impl Connection {
             output: Output::default(),
             durable: None,
             statement_limit: None,
+            idle_limit: None,
         }
     }
 
@@ -135,6 +141,13 @@ impl Connection {
         let conversation = self.conversation.as_mut().expect("a session begins here");
         let session = conversation.session();
         session.identify(&hello.user, &hello.database, pid);
+        let signal = self.membership.signal.clone();
+        session.serve(move |ask| {
+            signal.send(match ask {
+                Ask::Cancel => Request::Cancel,
+                Ask::Terminate => Request::Terminate,
+            });
+        });
         for (name, value) in &hello.settings {
             session.set(name, value)?;
         }
@@ -154,7 +167,10 @@ impl Connection {
         loop {
             let conversation = self.conversation.as_mut().expect("invariant: what was elsewhere is back");
             let need = match conversation.run(&mut self.input, &mut self.output) {
-                Progress::NeedInput { missing } => Need::Input { missing },
+                Progress::NeedInput { missing } => {
+                    self.limit_idleness();
+                    Need::Input { missing }
+                }
                 Progress::Full => Need::Room,
                 Progress::Blocked(wait) if wait.is_elsewhere() => {
                     self.elsewhere().await;
@@ -246,12 +262,24 @@ impl Connection {
                 self.end_with_log(reason).await;
                 return false;
             }
+            Event::IdleTimeout => {
+                let message = "terminating connection due to idle-in-transaction timeout";
+                self.fatal(&SqlError::new("25P03", message)).await;
+                return false;
+            }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
             Event::StatementTimeout => SqlError::new("57014", "canceling statement due to statement timeout"),
             Event::LockTimeout => SqlError::new("55P03", "canceling statement due to lock timeout"),
         };
         self.cancel(error);
         true
+    }
+
+    fn limit_idleness(&mut self) {
+        let session = self.conversation().session();
+        let is_open = session.status() != TransactionStatus::Idle;
+        let limit = session.idle_in_transaction_timeout().filter(|_| is_open);
+        self.idle_limit = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
     }
 
     fn cancel(&mut self, error: SqlError) {
@@ -314,7 +342,11 @@ impl Connection {
                     return Poll::Pending;
                 }
                 self.input.reserve((*missing).clamp(1, KEEP_BYTES));
-                self.poll_input(cx)
+                let input = self.poll_input(cx);
+                match &mut self.idle_limit {
+                    Some(limit) if input.is_pending() => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
+                    _ => input,
+                }
             }
             Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
             Need::Room => Poll::Pending,

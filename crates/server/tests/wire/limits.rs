@@ -218,6 +218,50 @@ fn deadlocks_are_told_to_one_of_the_two() {
     assert_eq!(winners.count(), 1, "{ends:?}");
 }
 
+/// A third session sees who waits for whom, and ends first the wait, then the session.
+#[test]
+fn who_waits_is_seen_and_can_be_told() {
+    let mut holder = holder("limit_seen");
+    let (mut waiter, mut watcher) = (connect(), connect());
+    let (by, of) = (holder.value("select pg_backend_pid()"), waiter.value("select pg_backend_pid()"));
+    waiter.query("set application_name = 'limit_seen'");
+    waiter.send(&query("update limit_seen set v = 2 where id = 1"));
+    assert!(!waiter.hears_within(Duration::from_millis(50)));
+    assert_eq!(watcher.value(&format!("select pg_blocking_pids({of})")), format!("{{{by}}}"));
+    let is_blocked = |by: &str| format!("select pg_isolation_test_session_is_blocked({of}, '{{{by}}}')");
+    assert_eq!(watcher.value(&is_blocked(&by)), "t");
+    assert_eq!(watcher.value(&is_blocked("0")), "f");
+    let states = "select state, wait_event_type, query from pg_stat_activity where application_name = 'limit_seen'";
+    let cell = |text: &str| Some(text.to_owned());
+    let update = "update limit_seen set v = 2 where id = 1";
+    assert_eq!(watcher.rows(states), [[cell("active"), cell("Lock"), cell(update)]]);
+    let state = watcher.value(&format!("select state from pg_stat_activity where pid = {by}"));
+    assert_eq!(state, "idle in transaction");
+    let waits = format!("select count(*) from pg_locks where pid = {of} and not granted");
+    assert_eq!(watcher.value(&waits), "1");
+    assert_eq!(watcher.value(&format!("select pg_cancel_backend({of})")), "t");
+    let ended = waiter.until_ready();
+    assert!(matches!(&ended[0], Reply::Error(_, state, _) if state == "57014"), "{ended:?}");
+    assert_eq!(watcher.value(&waits), "0");
+    assert_eq!(watcher.value("select pg_cancel_backend(2147483647)"), "f");
+    assert_eq!(watcher.value(&format!("select pg_terminate_backend({of})")), "t");
+    assert!(matches!(waiter.read(), Reply::Error(_, state, _) if state == "57P01"));
+    holder.query("rollback");
+}
+
+#[test]
+fn a_transaction_in_which_nothing_happens_is_ended() {
+    let mut idle = connect();
+    idle.query("set idle_in_transaction_session_timeout = 50");
+    assert!(!idle.hears_within(Duration::from_millis(200)), "there is none");
+    idle.query("begin");
+    idle.query("select pg_advisory_xact_lock(250303)");
+    assert!(matches!(idle.read(), Reply::Error(_, state, _) if state == "25P03"));
+    let mut next = connect();
+    next.query("set lock_timeout = '5s'");
+    assert_eq!(next.rows("select pg_advisory_xact_lock(250303)").len(), 1, "it is free");
+}
+
 /// Commits of one burst are made durable together, each with its own acknowledgement.
 #[test]
 fn a_pipeline_of_commits_costs_few_flushes() {

@@ -471,7 +471,7 @@ impl Binder<'_> {
             orders: Vec::new(),
             limit: None,
             offset: None,
-            lock: None,
+            locks: Vec::new(),
             recheck,
         };
         query.long_columns = looked_at(&query);

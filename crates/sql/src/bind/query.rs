@@ -6,7 +6,7 @@ use super::scope::{Scope, fold};
 use super::{Bind, Binder, PLACEHOLDERS, not_compiled};
 use crate::compiled::access::WantedOrder;
 use crate::compiled::aggregate::{Aggregate, Grouping};
-use crate::compiled::query::{LockWait, Query, SortKey, Step};
+use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -15,6 +15,7 @@ use crate::rows::Column;
 use crate::value::cast::CastContext;
 use crate::value::pgtype;
 use freshet_engine::schema::Type;
+use freshet_engine::txn::Strength;
 use sqlparser::ast::{
     self, Distinct, GroupByExpr, LimitClause, LockClause, NonBlock, OrderByKind, Select, SelectFlavor, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
@@ -154,7 +155,7 @@ impl Binder<'_> {
             orders: Vec::new(),
             limit: tail.limit,
             offset: tail.offset,
-            lock: None,
+            locks: Vec::new(),
             recheck: Vec::new(),
         })
     }
@@ -257,8 +258,8 @@ impl Binder<'_> {
         } else {
             None
         };
-        let lock = self.lock(tail.locks, &scope, grouped || distinct)?;
-        self.assemble(from, conditions, items, order, grouping, distinct, tail, lock)
+        let locks = self.locks(tail.locks, &scope, &from, grouped || distinct)?;
+        self.assemble(from, conditions, items, order, grouping, distinct, tail, locks)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of one SELECT, each of its own kind")]
@@ -271,7 +272,7 @@ impl Binder<'_> {
         grouping: Option<Grouping>,
         distinct: bool,
         tail: Tail<'_>,
-        lock: Option<LockWait>,
+        locks: Vec<RowLocking>,
     ) -> Bind<Query> {
         let wanted = if grouping.is_none() && !distinct { index_order(&order, &from) } else { None };
         let tables = from.tables();
@@ -287,13 +288,14 @@ impl Binder<'_> {
             },
         });
         let columns: Arc<[Column]> = columns.collect();
-        let recheck = if lock.is_some() { conditions.clone() } else { Vec::new() };
+        let recheck = if locks.is_empty() { Vec::new() } else { conditions.clone() };
         let loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
         refuse_rescans(&loops)?;
         let in_order = order.is_empty()
             || (grouping.is_none() && !distinct && (loops.one_row || (wanted.is_some() && loops.ordered)));
-        if lock.is_some() && !in_order {
-            return Err(SqlError::unsupported("FOR UPDATE with an ORDER BY that no index gives").into());
+        // With a limit it would lock more rows than it gives.
+        if !locks.is_empty() && !in_order && (tail.limit.is_some() || tail.offset.is_some()) {
+            return Err(SqlError::unsupported("FOR UPDATE with a LIMIT and an ORDER BY that no index gives").into());
         }
         let sort: Vec<SortKey> = if in_order {
             Vec::new()
@@ -314,7 +316,7 @@ impl Binder<'_> {
             sort,
             limit: tail.limit,
             offset: tail.offset,
-            lock,
+            locks,
             recheck,
         };
         query.long_columns = looked_at(&query);
@@ -484,29 +486,54 @@ impl Binder<'_> {
         Ok(Some(keys))
     }
 
-    fn lock(&mut self, locks: &[LockClause], scope: &Scope, folded: bool) -> Bind<Option<LockWait>> {
-        let Some(lock) = locks.first() else {
-            return Ok(None);
-        };
-        let (strength, of) = locking(lock);
-        // A row has one lock, which excludes all others: for a stronger one than was asked for only the wait is longer.
-        if !matches!(strength, RowLock::Update | RowLock::NoKeyUpdate) {
-            return Err(SqlError::unsupported(format!("FOR {}", strength.words())).into());
+    /// Which rows the clauses lock: of several that name one source, the strongest counts, and the shortest wait.
+    fn locks(&mut self, clauses: &[LockClause], scope: &Scope, from: &From, folded: bool) -> Bind<Vec<RowLocking>> {
+        let mut locks: Vec<RowLocking> = Vec::new();
+        for clause in clauses {
+            let (row_lock, of) = locking(clause);
+            let words = row_lock.words();
+            if folded {
+                return Err(SqlError::unsupported(format!("FOR {words} with DISTINCT, GROUP BY or aggregates")).into());
+            }
+            let sources: Vec<u16> = match of.is_empty() {
+                true => (0..scope.sources.len() as u16).collect(),
+                false => of.iter().map(|name| scope.source(&fold(name))).collect::<Result<_, _>>()?,
+            };
+            for source in sources {
+                if scope.sources[usize::from(source)].table.is_none() {
+                    return Err(SqlError::unsupported(format!("FOR {words} of computed rows")).into());
+                }
+                if from.outer[usize::from(source)].is_some() {
+                    let message = format!("FOR {words} cannot be applied to the nullable side of an outer join");
+                    return Err(SqlError::new("0A000", message).into());
+                }
+                let wait = match &clause.nonblock {
+                    None => LockWait::Wait,
+                    Some(NonBlock::Nowait) => LockWait::NoWait,
+                    Some(NonBlock::SkipLocked) => LockWait::SkipLocked,
+                };
+                let strength = strength_of(row_lock);
+                match locks.iter_mut().find(|lock| lock.source == source) {
+                    None => locks.push(RowLocking { source, strength, wait }),
+                    Some(lock) => {
+                        lock.strength = lock.strength.max(strength);
+                        if wait == LockWait::NoWait || lock.wait == LockWait::Wait {
+                            lock.wait = wait;
+                        }
+                    }
+                }
+            }
         }
-        let [source] = scope.sources.as_slice() else {
-            return Err(SqlError::unsupported("FOR UPDATE of other than one table").into());
-        };
-        if locks.len() > 1 || source.table.is_none() || folded {
-            return Err(SqlError::unsupported("FOR UPDATE with DISTINCT, GROUP BY, aggregates or computed rows").into());
-        }
-        for name in &of {
-            scope.source(&fold(name))?;
-        }
-        Ok(Some(match &lock.nonblock {
-            None => LockWait::Wait,
-            Some(NonBlock::Nowait) => LockWait::NoWait,
-            Some(NonBlock::SkipLocked) => LockWait::SkipLocked,
-        }))
+        Ok(locks)
+    }
+}
+
+fn strength_of(lock: RowLock) -> Strength {
+    match lock {
+        RowLock::KeyShare => Strength::KeyShare,
+        RowLock::Share => Strength::Share,
+        RowLock::NoKeyUpdate => Strength::NoKeyUpdate,
+        RowLock::Update => Strength::Update,
     }
 }
 

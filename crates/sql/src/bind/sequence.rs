@@ -5,7 +5,7 @@ use super::names::{RelationName, quoted};
 use super::scope::Scope;
 use super::{Bind, Binder};
 use crate::error::SqlError;
-use crate::expr::{Expr, SequenceCall, SequenceRef};
+use crate::expr::{Expr, KeyCall, SequenceCall, SequenceRef};
 use crate::parse::span_position;
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::Sequence;
@@ -24,12 +24,6 @@ impl Binder<'_> {
                 self.uses_sequences = true;
                 return Ok(Some(Bound::new(Expr::LastValue, Type::Int8)));
             }
-            ("pg_get_serial_sequence", 2) => {
-                let text = self.serial_sequence(args[0], args[1])?;
-                let text =
-                    text.map_or(Expr::NULL, |text| Expr::Const(crate::value::Datum::Bytes(text.into_bytes().into())));
-                return Ok(Some(Bound::new(text, Type::Text)));
-            }
             _ => return Ok(None),
         };
         self.uses_sequences = true;
@@ -40,6 +34,20 @@ impl Binder<'_> {
             rest.push(self.coerce(bound, ty, CastContext::Implicit)?);
         }
         Ok(Some(Bound::new(Expr::Sequence { call, sequence, args: rest }, Type::Int8)))
+    }
+
+    /// pg_advisory_lock, pg_blocking_pids and their like; `None`: another function.
+    pub(super) fn key_call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Option<Bound>> {
+        let Some(call) = KeyCall::of_name(name) else { return Ok(None) };
+        let Some(types) = call.arguments(args.len()) else { return Ok(None) };
+        // Whoever locks is no plain reader.
+        self.uses_sequences = true;
+        let mut keys = Vec::with_capacity(args.len());
+        for (arg, &ty) in args.iter().zip(types) {
+            let bound = self.bind(arg, scope)?;
+            keys.push(self.coerce(bound, ty, CastContext::Implicit)?);
+        }
+        Ok(Some(Bound::new(Expr::Key { call, args: keys }, call.result())))
     }
 
     fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Arc<Sequence>> {

@@ -22,7 +22,7 @@ use crate::view::SystemView;
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Row, Type, Value};
-use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, TableCursor};
+use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, Strength, TableCursor};
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
@@ -549,11 +549,11 @@ fn open_unique(view: &StepView<'_>, index: &Index, keys: &[KeyValue], run: &mut 
 }
 
 /// Locks the row that the unique key names as it is now; it then stands in the scratch.
-pub fn lock_unique(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+pub fn lock_unique(view: &StepView<'_>, strength: Strength, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
     let Access::Unique { index, keys } = view.access else {
         unreachable!("invariant: only a search by key locks by key");
     };
-    at_key(view, keys, run, |engine, key, row| engine.lock_by_key(view.table(), index, |i| key.value(i), row))
+    at_key(view, keys, run, |engine, key, row| engine.lock_by_key(view.table(), index, |i| key.value(i), strength, row))
 }
 
 /// A key's columns, for one row of the sources before.

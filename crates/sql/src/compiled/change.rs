@@ -18,7 +18,7 @@ use crate::value::{self, Datum};
 use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
-use freshet_engine::txn::{Error, Locked, Stop};
+use freshet_engine::txn::{Error, Locked, Stop, Strength};
 use std::sync::Arc;
 
 /// What RETURNING gives, over source 0.
@@ -145,7 +145,7 @@ fn streams(plan: &Insert, query: &Query) -> bool {
         && query.grouping.is_none()
         && !query.distinct
         && query.sort.is_empty()
-        && query.lock.is_none()
+        && query.locks.is_empty()
         && query.limit.is_none()
         && query.offset.is_none()
 }
@@ -320,7 +320,9 @@ pub fn update(plan: &Update, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    let count = for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| update_row(plan, id, run, rows))?;
+    let count = for_each_locked(&plan.search, Strength::NoKeyUpdate, run, &mut |id, run: &mut Run<'_>| {
+        update_row(plan, id, run, rows)
+    })?;
     if plan.rules.is_some() {
         rules::finish_statement(run)?;
     }
@@ -398,7 +400,9 @@ pub fn delete(plan: &Delete, run: &mut Run<'_>, rows: &mut RowSet) -> Result<u64
     if let Some(returning) = &plan.returning {
         rows.start(&returning.columns);
     }
-    let count = for_each_locked(&plan.search, run, &mut |id, run: &mut Run<'_>| delete_row(plan, id, run, rows))?;
+    let count = for_each_locked(&plan.search, Strength::Update, run, &mut |id, run: &mut Run<'_>| {
+        delete_row(plan, id, run, rows)
+    })?;
     if plan.rules.is_some() {
         rules::finish_statement(run)?;
     }
@@ -429,6 +433,7 @@ const TARGETS_KEPT_MAX: usize = 1024;
 /// scratch's row 0.
 fn for_each_locked(
     search: &Query,
+    strength: Strength,
     run: &mut Run<'_>,
     each: &mut impl FnMut(RowId, &mut Run<'_>) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
@@ -437,8 +442,10 @@ fn for_each_locked(
         return Ok(0);
     }
     if run.engine.is_at_newest() {
-        return lock_one(search, run, each);
+        return lock_one(search, strength, run, each);
     }
+    super::lock::enter_read(search, run)?;
+    run.engine.enter_table(only_table(&search.tables))?;
     let mut targets = std::mem::take(&mut run.scratch.targets);
     targets.clear();
     let mut charge = Charge::default();
@@ -458,7 +465,7 @@ fn for_each_locked(
         if result.is_err() {
             break;
         }
-        result = lock_target(search, id, run).and_then(|locked| {
+        result = lock_target(search, strength, id, run).and_then(|locked| {
             if locked {
                 count += 1;
                 each(id, run)?;
@@ -476,20 +483,21 @@ fn for_each_locked(
 /// The same where a key names the row: it is locked and then looked at, once.
 fn lock_one(
     search: &Query,
+    strength: Strength,
     run: &mut Run<'_>,
     each: &mut impl FnMut(RowId, &mut Run<'_>) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
     run.row()?;
-    let Some(id) = access::lock_unique(&search.view(0), run)? else {
+    let Some(id) = access::lock_unique(&search.view(0), strength, run)? else {
         return Ok(0);
     };
     each(id, run)?;
     Ok(1)
 }
 
-fn lock_target(search: &Query, id: RowId, run: &mut Run<'_>) -> Result<bool, Halt> {
+fn lock_target(search: &Query, strength: Strength, id: RowId, run: &mut Run<'_>) -> Result<bool, Halt> {
     let table = only_table(&search.tables);
-    let locked = run.engine.lock(table, id, &mut run.scratch.rows[0])?;
+    let locked = run.engine.lock_as(table, id, strength, &mut run.scratch.rows[0])?;
     if locked == Locked::Gone {
         return Ok(false);
     }

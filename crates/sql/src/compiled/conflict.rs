@@ -16,7 +16,7 @@ use crate::value::Datum;
 use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::Row;
-use freshet_engine::txn::{Isolation, Locked};
+use freshet_engine::txn::{Isolation, Locked, Strength};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub fn resolve(
         let Some(update) = &conflict.update else {
             return leave(table, id, run).map(|()| Some(false));
         };
-        return update_instead(update, plan, id, run, rows).map(Some);
+        return update_instead(update, plan, (index.as_ref(), id), run, rows).map(Some);
     }
     Ok(None)
 }
@@ -93,6 +93,17 @@ fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) 
     Ok(None)
 }
 
+/// Whether the scratch's row 0, which is locked, has the key of its `changed` row.
+fn has_same_key(table: &Table, index: &Index, run: &mut Run<'_>) -> bool {
+    index.spec.columns().all(|column| {
+        let column = usize::from(column.column);
+        run.engine.fetch_long(table, &mut run.scratch.rows[0], column);
+        let (has, wanted) =
+            (run.scratch.rows[0].get(&table.layout, column), run.scratch.changed.get(&table.layout, column));
+        !has.is_null() && table.layout.column_type(column).compare(&has, &wanted).is_eq()
+    })
+}
+
 /// DO NOTHING: where one snapshot is to tell the whole truth, the row in the way must be in it.
 fn leave(table: &Table, id: RowId, run: &mut Run<'_>) -> Result<(), Halt> {
     let is_snapshot = run.engine.isolation() != Isolation::ReadCommitted;
@@ -105,7 +116,7 @@ fn leave(table: &Table, id: RowId, run: &mut Run<'_>) -> Result<(), Halt> {
 fn update_instead(
     update: &ConflictUpdate,
     plan: &Insert,
-    id: RowId,
+    (index, id): (&Index, RowId),
     run: &mut Run<'_>,
     rows: &mut RowSet,
 ) -> Result<bool, Halt> {
@@ -118,8 +129,9 @@ fn update_instead(
             )
             .into());
     }
-    if run.engine.lock(table, id, &mut run.scratch.rows[0])? == Locked::Gone {
-        // Deleted meanwhile: look again.
+    let locked = run.engine.lock_as(table, id, Strength::NoKeyUpdate, &mut run.scratch.rows[0])?;
+    if locked == Locked::Gone || !has_same_key(table, index, run) {
+        // Deleted meanwhile, or given another key: look again.
         return Err(Halt::Wait(freshet_engine::txn::WaitToken::ready()));
     }
     std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[1]);

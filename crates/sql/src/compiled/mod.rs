@@ -7,6 +7,7 @@
 pub mod access;
 pub mod aggregate;
 pub mod change;
+pub mod lock;
 pub mod once;
 pub mod point;
 pub mod conflict;

@@ -210,7 +210,7 @@ fn row_by_key(search: &Query) -> Option<(&Arc<Table>, &Arc<Index>, Term)> {
 fn is_pure(expr: &Expr) -> bool {
     let mut is_pure = true;
     expr.walk(&mut |expr| {
-        is_pure &= !matches!(expr, Expr::Call { .. } | Expr::Sequence { .. } | Expr::LastValue);
+        is_pure &= !matches!(expr, Expr::Call { .. } | Expr::Sequence { .. } | Expr::LastValue | Expr::Key { .. });
         true
     });
     is_pure

@@ -75,7 +75,7 @@ impl Point {
             && query.grouping.is_none()
             && query.limit.is_none()
             && query.offset.is_none()
-            && query.lock.is_none()
+            && query.locks.is_empty()
             && query.sort.is_empty()
             && !query.distinct;
         let (index, keys, list) = match &step.access {

@@ -17,7 +17,7 @@ use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Value;
-use freshet_engine::txn::{Error, Locked, Stop};
+use freshet_engine::txn::{Error, Locked, Stop, Strength};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -40,6 +40,14 @@ pub enum LockWait {
     Wait,
     NoWait,
     SkipLocked,
+}
+
+/// Of the rows of a source: how they are locked.
+#[derive(Clone, Copy, Debug)]
+pub struct RowLocking {
+    pub source: u16,
+    pub strength: Strength,
+    pub wait: LockWait,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +77,8 @@ pub struct Query {
     pub orders: Vec<KeyOrder>,
     pub limit: Option<Expr>,
     pub offset: Option<Expr>,
-    pub lock: Option<LockWait>,
+    /// Rows that are locked, by source.
+    pub locks: Vec<RowLocking>,
     /// The whole condition, asked again of a newer version that was locked.
     pub recheck: Vec<Expr>,
 }
@@ -101,6 +110,7 @@ impl Query {
 pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     run.scratch.make_room(query.tables.len().max(1));
     rows.start(&query.columns);
+    super::lock::enter_read(query, run)?;
     let limits = Limits::of(query, run)?;
     if limits.left == 0 || !holds(&query.precondition, &run.frame(&query.tables))? {
         if let Some(grouping) = &query.grouping
@@ -113,8 +123,8 @@ pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
     if let Some(grouping) = &query.grouping {
         return run_grouped(query, grouping, limits, true, run, rows);
     }
-    if let Some(wait) = query.lock {
-        return run_locking(query, wait, limits, run, rows);
+    if !query.locks.is_empty() {
+        return run_locking(query, limits, run, rows);
     }
     let mut output = Output::new(query, limits, rows, run.env);
     descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
@@ -142,16 +152,9 @@ fn run_grouped(
     Ok(output.finish()?)
 }
 
-fn run_locking(
-    query: &Query,
-    wait: LockWait,
-    limits: Limits,
-    run: &mut Run<'_>,
-    rows: &mut RowSet,
-) -> Result<(), Halt> {
-    run.engine.set_nowait(wait != LockWait::Wait);
+fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let mut output = Output::new(query, limits, rows, run.env);
-    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_row(query, wait, run)? {
+    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_rows(query, run)? {
         true => Ok(output.take(&run.frame(&query.tables))?),
         false => Ok(Flow::Continue),
     });
@@ -160,30 +163,30 @@ fn run_locking(
     Ok(output.finish()?)
 }
 
-/// Locks the row at hand; false if it is gone, no longer meets the condition, or is to be skipped.
-fn lock_row(query: &Query, wait: LockWait, run: &mut Run<'_>) -> Result<bool, Halt> {
-    let view = query.view(0);
-    let source = usize::from(view.source);
-    let table = query.tables[source].as_ref().expect("invariant: only stored rows are locked");
-    let id = run.scratch.ids[source];
-    let locked = run.engine.lock(table, id, &mut run.scratch.rows[source]);
-    match locked {
-        Ok(Locked::Gone) => Ok(false),
-        Ok(Locked::Same) => {
-            access::fetch_long(&view, run);
-            Ok(true)
+/// Locks the rows at hand; false if one is gone, they no longer meet the condition, or one is to be skipped.
+fn lock_rows(query: &Query, run: &mut Run<'_>) -> Result<bool, Halt> {
+    let mut is_newer = false;
+    for &RowLocking { source, strength, wait } in &query.locks {
+        let at = usize::from(source);
+        let table = query.tables[at].as_ref().expect("invariant: only stored rows are locked");
+        run.engine.set_nowait(wait != LockWait::Wait);
+        let id = run.scratch.ids[at];
+        match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[at]) {
+            Ok(Locked::Gone) => return Ok(false),
+            Ok(Locked::Same) => {}
+            Ok(Locked::Newer) => is_newer = true,
+            Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => return Ok(false),
+            Err(Stop::Error(Error::LockNotAvailable)) => {
+                let message = format!("could not obtain lock on row in relation \"{}\"", table.def.name);
+                return Err(SqlError::new("55P03", message).into());
+            }
+            Err(stop) => return Err(stop.into()),
         }
-        Ok(Locked::Newer) => {
-            access::fetch_long(&view, run);
-            Ok(holds(&query.recheck, &run.frame(&query.tables))?)
+        for depth in (0..query.steps.len()).filter(|&depth| query.steps[depth].source == source) {
+            access::fetch_long(&query.view(depth), run);
         }
-        Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => Ok(false),
-        Err(Stop::Error(Error::LockNotAvailable)) => {
-            Err(SqlError::new("55P03", format!("could not obtain lock on row in relation \"{}\"", table.def.name))
-                .into())
-        }
-        Err(stop) => Err(stop.into()),
     }
+    Ok(!is_newer || holds(&query.recheck, &run.frame(&query.tables))?)
 }
 
 /// All rows as owned values, and what they are charged.

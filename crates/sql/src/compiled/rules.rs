@@ -18,7 +18,7 @@ use crate::value::{self, Datum, cast};
 use freshet_engine::catalog::{Action, Index, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
-use freshet_engine::txn::Locked;
+use freshet_engine::txn::{Locked, Strength};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -553,7 +553,7 @@ fn demand_childless(
         children(&rules.table, child, key, true, &mut found, run)?;
         let Some(&id) = found.first() else { return Ok(()) };
         // Whoever is about to take the child away is waited for.
-        if run.engine.lock(&child.table, id, &mut row)? != Locked::Gone {
+        if run.engine.lock_as(&child.table, id, Strength::KeyShare, &mut row)? != Locked::Gone {
             break;
         }
     }

@@ -234,6 +234,7 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         Expr::Setting { name, missing_ok } => setting(name, *missing_ok, frame),
         Expr::Sequence { call, sequence, args } => super::sequence::call(*call, sequence, args, frame),
         Expr::LastValue => super::sequence::last_value(frame),
+        Expr::Key { call, args } => super::advisory::call(*call, args, frame),
         Expr::Compare { .. }
         | Expr::And(_)
         | Expr::Or(_)

@@ -5,9 +5,11 @@
 //! it computes. NULL follows SQL's three-valued logic.
 
 mod eval;
+mod advisory;
 mod sequence;
 mod show;
 
+pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
@@ -20,6 +22,7 @@ use crate::value::operator::BinaryOperator;
 use crate::value::{Clock, Datum};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
+use freshet_engine::txn::AdvisoryKeys;
 use std::sync::Arc;
 
 /// What the session and the clock know.
@@ -52,6 +55,10 @@ pub struct Env {
     pub engine: Option<Engine>,
     /// What the session has of sequences; `None` where nothing may be taken from one.
     pub sequences: Option<Arc<SessionSequences>>,
+    /// The session's advisory locks, once a statement may ask for one.
+    pub keys: Option<Arc<AdvisoryKeys>>,
+    /// Who else is connected.
+    pub activity: Option<Arc<crate::activity::Activity>>,
 }
 
 /// A bound expression.
@@ -170,6 +177,11 @@ pub enum Expr {
     },
     /// lastval().
     LastValue,
+    /// An advisory lock: each evaluation counts.
+    Key {
+        call: KeyCall,
+        args: Vec<Expr>,
+    },
 }
 
 impl Expr {
@@ -180,7 +192,7 @@ impl Expr {
         let mut found = false;
         self.walk(&mut |e| {
             found |= match e {
-                Expr::Sequence { .. } | Expr::LastValue => true,
+                Expr::Sequence { .. } | Expr::LastValue | Expr::Key { .. } => true,
                 Expr::Call { function, .. } => function.is_volatile(),
                 _ => false,
             };
@@ -193,7 +205,7 @@ impl Expr {
     pub fn asks_sequence(&self) -> bool {
         let mut found = false;
         self.walk(&mut |e| {
-            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue);
+            found |= matches!(e, Expr::Sequence { .. } | Expr::LastValue | Expr::Key { .. });
             !found
         });
         found
@@ -238,6 +250,7 @@ impl Expr {
             | Expr::Coalesce(list)
             | Expr::Call { args: list, .. }
             | Expr::Sequence { args: list, .. }
+            | Expr::Key { args: list, .. }
             | Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::In { expr, list, .. } => {
                 f(expr);
@@ -300,6 +313,7 @@ impl Expr {
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
             Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
+            Expr::Key { call, args } => Expr::Key { call, args: rewrite_all(args, before) },
             Expr::Sequence { call, sequence, args } => {
                 Expr::Sequence { call, sequence, args: rewrite_all(args, before) }
             }

@@ -13,6 +13,7 @@ use freshet_engine::catalog::{Sequence, SequenceValue};
 use freshet_engine::engine::TakenValue;
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::Value;
+use freshet_engine::txn::WaitToken;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ struct Inner {
     dependency: Cts,
     /// A sequence that another transaction is changing.
     awaited: Option<Arc<Sequence>>,
+    /// The wait for an advisory lock.
+    awaited_key: Option<WaitToken>,
     read_only: bool,
 }
 
@@ -72,6 +75,15 @@ impl SessionSequences {
     /// The sequence to wait for, where that is what ended the statement.
     pub fn take_awaited(&self) -> Option<Arc<Sequence>> {
         self.inner.lock().awaited.take()
+    }
+
+    /// The wait for an advisory lock, where that is what ended the statement.
+    pub fn take_awaited_key(&self) -> Option<WaitToken> {
+        self.inner.lock().awaited_key.take()
+    }
+
+    pub(super) fn await_key(&self, token: WaitToken) {
+        self.inner.lock().awaited_key = Some(token);
     }
 
     pub fn set_read_only(&self, read_only: bool) {

@@ -72,6 +72,7 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
             format!("{}('{}'{args})", call.name(), sequence.0.def.name)
         }
         Expr::LastValue => "lastval()".to_owned(),
+        Expr::Key { call, args } => format!("{}({})", call.name(), list_of(args, ", ", name)),
         Expr::Aggregate(i) => format!("aggregate {i}"),
     }
 }

@@ -10,9 +10,11 @@ pub mod named;
 mod words;
 mod utility;
 
+use crate::compiled::lock::mode_named;
 use crate::error::SqlError;
 pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
 
+use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
@@ -47,6 +49,11 @@ pub enum Parsed {
     Copy(Box<copy::CopyStatement>),
     /// A change of the schema that the grammar lacks.
     Utility(Box<Utility>),
+    LockTable {
+        names: Vec<sqlparser::ast::ObjectName>,
+        mode: LockMode,
+        nowait: bool,
+    },
     /// SET CONSTRAINTS: these, or all.
     SetConstraints {
         names: Option<Vec<sqlparser::ast::ObjectName>>,
@@ -228,6 +235,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "analyze") || is(0, "analyse") {
         return Ok(Some(Parsed::NoOperation("ANALYZE")));
     }
+    if is(0, "lock") {
+        return lock_table(words, sql).map(Some);
+    }
     if is(0, "set") && is(1, "constraints") {
         return set_constraints(words, sql).map(Some);
     }
@@ -244,6 +254,42 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
         return Ok(Some(Parsed::Named(Box::new(named))));
     }
     Ok(None)
+}
+
+/// `LOCK [TABLE] [ONLY] name [*], ... [IN mode MODE] [NOWAIT]`
+fn lock_table(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
+    let text = |at: usize| match words.get(at).map(|t| &t.token) {
+        Some(Token::Word(w)) if w.quote_style.is_none() => w.value.to_ascii_uppercase(),
+        _ => String::new(),
+    };
+    let mut end = words.len();
+    let nowait = end > 2 && text(end - 1) == "NOWAIT";
+    end -= usize::from(nowait);
+    let mut mode = LockMode::AccessExclusive;
+    if let Some(at) = (1..end).rev().find(|&at| text(at) == "IN") {
+        let last = end - 1;
+        let named: Vec<String> = (at + 1..last).map(text).collect();
+        mode = match mode_named(&named.join(" ")) {
+            Some(mode) if text(last) == "MODE" => mode,
+            _ => return Err(words.get(at + 1).map_or_else(|| near(sql, words[at]), |token| near(sql, token))),
+        };
+        end = at;
+    }
+    let start = 1 + usize::from(text(1) == "TABLE");
+    let dialect = Grammar::default();
+    let tokens: Vec<TokenWithSpan> = words[start.min(end)..end].iter().map(|t| (*t).clone()).collect();
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let names = parser.parse_comma_separated(|p| {
+        p.parse_keyword(Keyword::ONLY);
+        let name = p.parse_object_name(false)?;
+        p.consume_token(&Token::Mul);
+        Ok(name)
+    });
+    let names = names.map_err(|e| syntax_error(sql, e))?;
+    match parser.peek_token() {
+        next if next.token == Token::EOF => Ok(Parsed::LockTable { names, mode, nowait }),
+        next => Err(near(sql, &next)),
+    }
 }
 
 /// `SET CONSTRAINTS {ALL | name, ...} {DEFERRED | IMMEDIATE}`

@@ -29,7 +29,7 @@ use datafusion::logical_expr::Expr as DfExpr;
 use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
-use freshet_engine::txn::{Locked, WaitToken};
+use freshet_engine::txn::{Locked, Strength, WaitToken};
 use sqlparser::ast::{self, FromTable, SelectItem, SetExpr, TableWithJoins, UpdateTableFromKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -369,11 +369,15 @@ fn apply_row(
             change::insert_given(insert, casts, |column| columns[column].get(row), run, rows)
         }
         Action::Update(update) => {
-            let Some(id) = target(&update.search, columns[0].get(row), changed, run)? else { return Ok(false) };
+            let Some(id) = target(&update.search, Strength::NoKeyUpdate, columns[0].get(row), changed, run)? else {
+                return Ok(false);
+            };
             update_target(update, id, &columns[1..], row, run, rows)
         }
         Action::Delete(delete) => {
-            let Some(id) = target(&delete.search, columns[0].get(row), changed, run)? else { return Ok(false) };
+            let Some(id) = target(&delete.search, Strength::Update, columns[0].get(row), changed, run)? else {
+                return Ok(false);
+            };
             // What RETURNING gives.
             update_cells(&columns[1..], row, run);
             change::delete_row(delete, id, run, rows).map(|()| true)
@@ -383,7 +387,13 @@ fn apply_row(
 }
 
 /// Locks the row of this id into the scratch's row 0, unless this statement has changed it or it is gone.
-fn target(search: &Query, id: Value<'_>, changed: &mut Changed, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
+fn target(
+    search: &Query,
+    strength: Strength,
+    id: Value<'_>,
+    changed: &mut Changed,
+    run: &mut Run<'_>,
+) -> Result<Option<RowId>, Halt> {
     let Value::Int(id) = id else {
         return Err(SqlError::new("XX000", "invariant: a change names its rows").into());
     };
@@ -391,12 +401,17 @@ fn target(search: &Query, id: Value<'_>, changed: &mut Changed, run: &mut Run<'_
     if !changed.insert((table.id, id)) {
         return Ok(None);
     }
-    lock(table, RowId(id as u64), run)
+    lock(table, RowId(id as u64), strength, run)
 }
 
 /// Locks the row into the scratch's row 0; `None` if it is gone.
-pub(super) fn lock(table: &Arc<Table>, id: RowId, run: &mut Run<'_>) -> Result<Option<RowId>, Halt> {
-    match run.engine.lock(table, id, &mut run.scratch.rows[0])? {
+pub(super) fn lock(
+    table: &Arc<Table>,
+    id: RowId,
+    strength: Strength,
+    run: &mut Run<'_>,
+) -> Result<Option<RowId>, Halt> {
+    match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[0])? {
         Locked::Gone => Ok(None),
         Locked::Newer => Err(Halt::Wait(WaitToken::ready())),
         Locked::Same => Ok(Some(id)),

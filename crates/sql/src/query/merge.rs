@@ -26,6 +26,7 @@ use datafusion::logical_expr::{Expr as DfExpr, LogicalPlanBuilder};
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
+use freshet_engine::txn::Strength;
 use sqlparser::ast::{self, MergeAction, MergeClauseKind, MergeInsertKind, TableWithJoins};
 use std::sync::Arc;
 
@@ -101,7 +102,7 @@ impl Merge {
                 .with_hint("Ensure that not more than one source row matches any one target row.")
                 .into());
         }
-        lock(&self.target, RowId(number as u64), run)
+        lock(&self.target, RowId(number as u64), Strength::Update, run)
     }
 }
 

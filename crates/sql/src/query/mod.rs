@@ -45,6 +45,7 @@ mod sets;
 mod window;
 mod with;
 
+use crate::bind::names::RelationName;
 use crate::bind::{Binder, Refusal};
 use crate::compiled::Halt;
 use crate::error::SqlError;
@@ -57,9 +58,9 @@ use datafusion::logical_expr::LogicalPlan;
 use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Kind;
 use freshet_engine::schema::Type;
-use freshet_engine::txn::Reader;
+use freshet_engine::txn::{Isolation, Reader, Session, Stop, WaitToken};
 use plan::Planner;
-use sqlparser::ast::Statement;
+use sqlparser::ast::{self, Statement};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -203,6 +204,38 @@ impl DataFusionStatement {
 }
 
 impl DataFusionStatement {
+    /// Says what will be read, where somebody wants to know; gives what to wait for while a table is barred.
+    fn enter_read(&self, session: &mut Session) -> Result<Option<WaitToken>, SqlError> {
+        if session.isolation() != Isolation::Serializable && !session.has_barred_tables() {
+            return Ok(None);
+        }
+        let mut tables = Vec::new();
+        let _ = ast::visit_relations(&self.statement, |name| {
+            tables.extend(RelationName::of(name).ok().and_then(|name| name.table(&self.schema).cloned()));
+            std::ops::ControlFlow::<()>::Continue(())
+        });
+        for table in tables {
+            session.note_table(&table);
+            match session.read_table(&table) {
+                Ok(()) => {}
+                Err(Stop::Wait(token)) => return Ok(Some(token)),
+                Err(Stop::Error(error)) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A statement that cannot begin yet.
+struct Barred(Option<WaitToken>);
+
+impl Running for Barred {
+    fn step(&mut self, _: &mut RoadContext<'_>, _: &mut RowSet) -> Result<Progress, SqlError> {
+        Ok(Progress::Restart(self.0.take().unwrap_or_else(WaitToken::ready)))
+    }
+}
+
+impl DataFusionStatement {
     /// The command that decides whether anything is changed.
     fn changing(&self) -> &'static str {
         self.change.unwrap_or(self.command)
@@ -244,6 +277,9 @@ impl Planned for DataFusionStatement {
         if self.writes() && context.session.is_read_only() {
             let message = format!("cannot execute {} in a read-only transaction", self.changing());
             return Err(SqlError::new("25006", message));
+        }
+        if let Some(token) = self.enter_read(context.session)? {
+            return Ok(Box::new(Barred(Some(token))));
         }
         let reader = match self.change {
             None => context.session.reader(),

@@ -12,8 +12,10 @@
 //!
 //! Another view is another module here and a line in [`VIEWS`].
 
+mod activity;
 mod checkpoint;
 mod huge_pages;
+mod locks;
 mod log;
 mod memory;
 mod restart;
@@ -28,8 +30,15 @@ use freshet_engine::schema::Type;
 use std::sync::Arc;
 
 /// Every view, by name.
-pub const VIEWS: &[&dyn SystemView] =
-    &[&checkpoint::CheckpointView, &huge_pages::HugePagesView, &log::LogView, &memory::MemoryView, &RESTART];
+pub const VIEWS: &[&dyn SystemView] = &[
+    &checkpoint::CheckpointView,
+    &huge_pages::HugePagesView,
+    &log::LogView,
+    &memory::MemoryView,
+    &RESTART,
+    &locks::LocksView,
+    &activity::ActivityView,
+];
 
 /// What EXPLAIN RESTART shows too.
 pub(crate) const RESTART: restart::RestartView = restart::RestartView;

@@ -7,7 +7,9 @@ use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
-use freshet_engine::txn::{Change, Direction, Insertion, IntegerLookup, Locked, Lookup, Session, Stop, TableCursor};
+use freshet_engine::txn::{
+    Change, Direction, Insertion, IntegerLookup, Locked, Lookup, Session, Stop, Strength, TableCursor,
+};
 use std::sync::Arc;
 
 /// The tables as one schema has them, and what their searches need.
@@ -199,7 +201,13 @@ impl Tables {
     ) -> Result<Answer, Stop> {
         let (lookups, table) = (&self.lookups[table][index], &self.tables[table]);
         if session.is_at_newest() {
-            let found = session.lock_by_key(table, &table.indexes[index], |_| Value::Int(key), &mut scratch.row)?;
+            let found = session.lock_by_key(
+                table,
+                &table.indexes[index],
+                |_| Value::Int(key),
+                Strength::Update,
+                &mut scratch.row,
+            )?;
             let Some(id) = found else {
                 return Ok(Answer::default());
             };

@@ -1,0 +1,144 @@
+//! Who is connected, and what are they doing? For `pg_stat_activity`, and for those who cancel or end another's statement.
+//!
+//! 1. A member's state is written by its own session, at the beginning and the end of a statement. Statements that take the shortest way (one
+//!    row by its key, in a transaction of its own) are over before anybody could look, and are not noted.
+//! 2. What is asked of a member goes through whoever serves it: nothing here knows of sockets.
+
+use crate::session::TransactionStatus;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// As much of a statement's text as is shown.
+const QUERY_BYTES_MAX: usize = 1024;
+
+/// What can be asked of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// To end its statement.
+    Cancel,
+    /// To end.
+    Terminate,
+}
+
+type Asker = Box<dyn Fn(Ask) + Send + Sync>;
+
+/// What a session does.
+#[derive(Clone, Debug, Default)]
+pub struct Doing {
+    pub application_name: String,
+    pub is_active: bool,
+    pub status: Option<TransactionStatus>,
+    /// Microseconds, as the clock's; `None`: not since the session began.
+    pub transaction_start: Option<i64>,
+    pub query_start: Option<i64>,
+    pub state_change: Option<i64>,
+    pub query: String,
+}
+
+impl Doing {
+    /// As pg_stat_activity names it.
+    pub fn state(&self) -> &'static str {
+        match self.status {
+            _ if self.is_active => "active",
+            Some(TransactionStatus::Open) => "idle in transaction",
+            Some(TransactionStatus::Failed) => "idle in transaction (aborted)",
+            _ => "idle",
+        }
+    }
+}
+
+/// A session that is connected.
+pub struct Member {
+    pub pid: i32,
+    pub user: String,
+    pub database: String,
+    pub start: i64,
+    doing: Mutex<Doing>,
+    asker: RwLock<Option<Asker>>,
+}
+
+impl Member {
+    pub fn doing(&self) -> Doing {
+        self.doing.lock().clone()
+    }
+
+    pub(crate) fn started(&self, now: i64, sql: &str) {
+        let mut doing = self.doing.lock();
+        doing.is_active = true;
+        doing.transaction_start.get_or_insert(now);
+        (doing.query_start, doing.state_change) = (Some(now), Some(now));
+        let shown = &sql[..sql.floor_char_boundary(QUERY_BYTES_MAX)];
+        if doing.query != shown {
+            doing.query.clear();
+            doing.query.push_str(shown);
+        }
+    }
+
+    pub(crate) fn ended(&self, now: i64, status: TransactionStatus) {
+        let mut doing = self.doing.lock();
+        (doing.is_active, doing.status, doing.state_change) = (false, Some(status), Some(now));
+        if status == TransactionStatus::Idle {
+            doing.transaction_start = None;
+        }
+    }
+
+    pub(crate) fn set_application_name(&self, name: &str) {
+        self.doing.lock().application_name = name.to_owned();
+    }
+}
+
+/// The sessions of a database that a server serves, by their process numbers.
+#[derive(Default)]
+pub struct Activity {
+    members: Mutex<BTreeMap<i32, Arc<Member>>>,
+}
+
+impl std::fmt::Debug for Activity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Activity({})", self.members.lock().len())
+    }
+}
+
+impl Activity {
+    pub(crate) fn join(&self, pid: i32, user: &str, database: &str, now: i64) -> Arc<Member> {
+        let member = Arc::new(Member {
+            pid,
+            user: user.to_owned(),
+            database: database.to_owned(),
+            start: now,
+            doing: Mutex::default(),
+            asker: RwLock::new(None),
+        });
+        self.members.lock().insert(pid, member.clone());
+        member
+    }
+
+    pub(crate) fn leave(&self, member: &Arc<Member>) {
+        let mut members = self.members.lock();
+        if members.get(&member.pid).is_some_and(|known| Arc::ptr_eq(known, member)) {
+            members.remove(&member.pid);
+        }
+    }
+
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        self.members.lock().values().cloned().collect()
+    }
+
+    /// Asks the session of this number; false if there is none.
+    pub fn ask(&self, pid: i32, what: Ask) -> bool {
+        let member = self.members.lock().get(&pid).cloned();
+        let Some(member) = member else { return false };
+        match member.asker.read().as_ref() {
+            Some(asker) => {
+                asker(what);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn serve(&self, member: &Member, asker: Asker) {
+        *member.asker.write() = Some(asker);
+    }
+}

@@ -1,0 +1,170 @@
+//! What do pg_advisory_lock and its like do? They lock keys of the application, by the engine's lock table.
+//!
+//! An expression has no transaction at hand: a key that must be waited for ends the evaluation with an error that the session takes for a wait,
+//! as a sequence's does. The statement then runs again, and finds the key its own.
+
+use super::Expr;
+use super::eval::{Frame, Scalar, evaluate};
+use crate::activity::Ask;
+use crate::error::SqlError;
+use crate::value::{Datum, array_datum, array_items};
+use freshet_engine::schema::{Type, Value};
+use freshet_engine::txn::{AdvisoryKey, KeyTaken};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyAction {
+    /// `kept`: for the session, not for the transaction.
+    Lock {
+        kept: bool,
+        nowait: bool,
+    },
+    Unlock,
+    UnlockAll,
+    /// Of other sessions: who is in the way of one, whether it is one of these, and requests to one.
+    Blockers,
+    IsBlocked,
+    Cancel,
+    Terminate,
+}
+
+/// One of the functions on keys and sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyCall {
+    pub action: KeyAction,
+    pub shared: bool,
+}
+
+impl KeyCall {
+    pub fn of_name(name: &str) -> Option<KeyCall> {
+        let name = name.strip_prefix("pg_")?;
+        let other = match name {
+            "blocking_pids" => Some(KeyAction::Blockers),
+            "isolation_test_session_is_blocked" => Some(KeyAction::IsBlocked),
+            "cancel_backend" => Some(KeyAction::Cancel),
+            "terminate_backend" => Some(KeyAction::Terminate),
+            _ => None,
+        };
+        if let Some(action) = other {
+            return Some(KeyCall { action, shared: false });
+        }
+        let (name, nowait) = name.strip_prefix("try_").map_or((name, false), |rest| (rest, true));
+        let name = name.strip_prefix("advisory_")?;
+        let (name, shared) = name.strip_suffix("_shared").map_or((name, false), |rest| (rest, true));
+        let action = match (name, nowait) {
+            ("lock", _) => KeyAction::Lock { kept: true, nowait },
+            ("xact_lock", _) => KeyAction::Lock { kept: false, nowait },
+            ("unlock", false) => KeyAction::Unlock,
+            ("unlock_all", false) if !shared => KeyAction::UnlockAll,
+            _ => return None,
+        };
+        Some(KeyCall { action, shared })
+    }
+
+    pub fn name(self) -> String {
+        let shared = if self.shared { "_shared" } else { "" };
+        match self.action {
+            KeyAction::Lock { kept, nowait } => {
+                let (tries, of) = (if nowait { "try_" } else { "" }, if kept { "" } else { "xact_" });
+                format!("pg_{tries}advisory_{of}lock{shared}")
+            }
+            KeyAction::Unlock => format!("pg_advisory_unlock{shared}"),
+            KeyAction::UnlockAll => "pg_advisory_unlock_all".to_owned(),
+            KeyAction::Blockers => "pg_blocking_pids".to_owned(),
+            KeyAction::IsBlocked => "pg_isolation_test_session_is_blocked".to_owned(),
+            KeyAction::Cancel => "pg_cancel_backend".to_owned(),
+            KeyAction::Terminate => "pg_terminate_backend".to_owned(),
+        }
+    }
+
+    /// Whether it says how it went.
+    fn tells(self) -> bool {
+        !matches!(self.action, KeyAction::Lock { nowait: false, .. } | KeyAction::UnlockAll | KeyAction::Blockers)
+    }
+
+    /// PostgreSQL's void is an empty text here.
+    pub fn result(self) -> Type {
+        match self.action {
+            KeyAction::Blockers => Type::Array(&Type::Int4),
+            _ if self.tells() => Type::Bool,
+            _ => Type::Text,
+        }
+    }
+
+    /// The arguments' types, of so many.
+    pub fn arguments(self, count: usize) -> Option<&'static [Type]> {
+        match (self.action, count) {
+            (KeyAction::UnlockAll, 0) => Some(&[]),
+            (KeyAction::Blockers | KeyAction::Cancel | KeyAction::Terminate, 1) => Some(&[Type::Int4]),
+            (KeyAction::IsBlocked, 2) => Some(&[Type::Int4, Type::Array(&Type::Int4)]),
+            (KeyAction::Lock { .. } | KeyAction::Unlock, 1) => Some(&[Type::Int8]),
+            (KeyAction::Lock { .. } | KeyAction::Unlock, 2) => Some(&[Type::Int4, Type::Int4]),
+            _ => None,
+        }
+    }
+}
+
+pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    if !matches!(call.action, KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll) {
+        return of_session(call, args, frame);
+    }
+    let keys = frame.env.keys.as_deref().ok_or_else(|| SqlError::unsupported(format!("{} here", call.name())))?;
+    let mut numbers = [0; 2];
+    for (number, arg) in numbers.iter_mut().zip(args) {
+        match evaluate(arg, frame)?.value() {
+            Value::Int(value) => *number = value,
+            _ => return Ok(Scalar::NULL),
+        }
+    }
+    let key = match args.len() {
+        2 => AdvisoryKey::Two(numbers[0] as i32, numbers[1] as i32),
+        _ => AdvisoryKey::One(numbers[0]),
+    };
+    let done = match call.action {
+        KeyAction::Unlock => keys.unlock(key, call.shared),
+        KeyAction::Blockers | KeyAction::IsBlocked | KeyAction::Cancel | KeyAction::Terminate => {
+            unreachable!("invariant: these are of other sessions")
+        }
+        KeyAction::UnlockAll => {
+            keys.unlock_all();
+            true
+        }
+        KeyAction::Lock { kept, nowait } => match keys.lock(key, call.shared, kept, nowait)? {
+            KeyTaken::Yes => true,
+            KeyTaken::No => false,
+            KeyTaken::Wait(token) => {
+                let sequences = frame.env.sequences.as_deref();
+                let session = sequences.ok_or_else(|| SqlError::unsupported("an advisory lock here"))?;
+                session.await_key(token);
+                return Err(SqlError::new("55P03", "the advisory lock is another session's"));
+            }
+        },
+    };
+    Ok(Scalar::Own(if call.tells() { Datum::Bool(done) } else { Datum::Bytes(Default::default()) }))
+}
+
+/// What another session waits for, or is told.
+fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let here = || SqlError::unsupported(format!("{} here", call.name()));
+    let engine = frame.env.engine.as_ref().ok_or_else(here)?;
+    let Value::Int(pid) = evaluate(&args[0], frame)?.value() else { return Ok(Scalar::NULL) };
+    let blockers = || u32::try_from(pid).map_or_else(|_| Vec::new(), |pid| engine.blockers(pid));
+    let ask = |what| frame.env.activity.as_ref().is_some_and(|activity| activity.ask(pid as i32, what));
+    Ok(Scalar::Own(match call.action {
+        KeyAction::Blockers => {
+            let pids = blockers().into_iter().map(|pid| Datum::Int(i64::from(pid)));
+            array_datum(Type::Int4, pids.collect())
+        }
+        KeyAction::IsBlocked => {
+            let watched = evaluate(&args[1], frame)?;
+            let Value::Bytes(watched) = watched.value() else { return Ok(Scalar::NULL) };
+            let watched = array_items(Type::Int4, watched);
+            let is_watched = |pid: u32| watched.contains(&Datum::Int(i64::from(pid)));
+            Datum::Bool(blockers().into_iter().any(is_watched))
+        }
+        KeyAction::Cancel => Datum::Bool(ask(Ask::Cancel)),
+        KeyAction::Terminate => Datum::Bool(ask(Ask::Terminate)),
+        KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll => {
+            unreachable!("invariant: these are of the session's keys")
+        }
+    }))
+}

@@ -1,0 +1,77 @@
+//! `pg_stat_activity`: who is connected, and what are they doing? One row for each session that a server serves.
+
+use super::locks::kind;
+use super::{About, Cells, SystemView, text};
+use crate::activity::Member;
+use crate::error::SqlError;
+use crate::value::Datum;
+use freshet_engine::schema::Type;
+use freshet_engine::txn::LockFact;
+
+pub struct ActivityView;
+
+impl SystemView for ActivityView {
+    fn name(&self) -> &'static str {
+        "pg_stat_activity"
+    }
+
+    fn columns(&self) -> &'static [(&'static str, Type)] {
+        &[
+            ("datid", Type::Int8),
+            ("datname", Type::Text),
+            ("pid", Type::Int4),
+            ("leader_pid", Type::Int4),
+            ("usesysid", Type::Int8),
+            ("usename", Type::Text),
+            ("application_name", Type::Text),
+            ("client_addr", Type::Text),
+            ("client_hostname", Type::Text),
+            ("client_port", Type::Int4),
+            ("backend_start", Type::Timestamptz),
+            ("xact_start", Type::Timestamptz),
+            ("query_start", Type::Timestamptz),
+            ("state_change", Type::Timestamptz),
+            ("wait_event_type", Type::Text),
+            ("wait_event", Type::Text),
+            ("state", Type::Text),
+            ("backend_xid", Type::Int8),
+            ("backend_xmin", Type::Int8),
+            ("query_id", Type::Int8),
+            ("query", Type::Text),
+            ("backend_type", Type::Text),
+        ]
+    }
+
+    fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
+        let locks = about.engine.locks();
+        let members = about.env.activity.as_ref().map_or_else(Vec::new, |activity| activity.members());
+        Ok(members.iter().map(|member| row(member, &locks)).collect())
+    }
+}
+
+fn row(member: &Member, locks: &[LockFact]) -> Cells {
+    let doing = member.doing();
+    let is_its = |fact: &&LockFact| !fact.is_granted && i64::from(fact.session) == i64::from(member.pid);
+    let wait = locks.iter().find(is_its);
+    let (wait_type, wait) = match wait {
+        Some(fact) => (text("Lock"), text(kind(fact.thing))),
+        None if doing.is_active => (Datum::Null, Datum::Null),
+        None => (text("Client"), text("ClientRead")),
+    };
+    let moment = |at: Option<i64>| at.map_or(Datum::Null, Datum::Int);
+    let mut cells = vec![Datum::Null; 22];
+    cells[1] = text(&member.database);
+    cells[2] = Datum::Int(i64::from(member.pid));
+    cells[5] = text(&member.user);
+    cells[6] = text(&doing.application_name);
+    cells[10] = Datum::Int(member.start);
+    cells[11] = moment(doing.transaction_start);
+    cells[12] = moment(doing.query_start);
+    cells[13] = moment(doing.state_change);
+    cells[14] = wait_type;
+    cells[15] = wait;
+    cells[16] = text(doing.state());
+    cells[20] = text(&doing.query);
+    cells[21] = text("client backend");
+    cells
+}
