@@ -29,6 +29,7 @@ enum Gives {
     Numbered,
     /// `name=value` in two columns.
     Options,
+    Keywords,
     /// Of what there is none of here: channels, partitions, grants.
     None,
 }
@@ -58,6 +59,7 @@ fn named(name: &str) -> Option<Gives> {
         "json_object_keys" | "jsonb_object_keys" => Gives::Keys,
         "_pg_expandarray" => Gives::Numbered,
         "pg_options_to_table" => Gives::Options,
+        "pg_get_keywords" => Gives::Keywords,
         "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
         _ => return None,
     })
@@ -113,6 +115,16 @@ impl RowFunction {
                 vec![Type::array_of(Type::Text)],
                 vec![(Some("option_name"), Type::Text), (Some("option_value"), Type::Text)],
             ),
+            Gives::Keywords => (
+                Vec::new(),
+                vec![
+                    (Some("word"), Type::Text),
+                    (Some("catcode"), Type::CharByte),
+                    (Some("barelabel"), Type::Bool),
+                    (Some("catdesc"), Type::Text),
+                    (Some("baredesc"), Type::Text),
+                ],
+            ),
             Gives::None if name == "aclexplode" => (
                 vec![Type::array_of(Type::System(SystemKind::AclItem))],
                 vec![
@@ -129,7 +141,7 @@ impl RowFunction {
             Gives::Matches | Gives::Split | Gives::Parts => 2..=3,
             Gives::Unnest => 1..=64,
             Gives::Series | Gives::Subscripts => given.len()..=given.len(),
-            Gives::None => arguments.len()..=arguments.len(),
+            Gives::None | Gives::Keywords => arguments.len()..=arguments.len(),
             _ => 1..=1,
         };
         let fits = counts.contains(&given.len())
@@ -167,6 +179,7 @@ impl RowFunction {
             Gives::Keys => one(keys(&a)?),
             Gives::Numbered => numbered(&a),
             Gives::Options => options(&a),
+            Gives::Keywords => keywords(),
             Gives::None => Vec::new(),
             Gives::Unnest => unreachable!("it returned above"),
         })
@@ -177,6 +190,19 @@ impl RowFunction {
 fn numbered(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
     let items = a.array(0).items.into_iter();
     items.zip(1..).map(|(item, number)| vec![item, Datum::Int(number)]).collect()
+}
+
+fn keywords() -> Vec<Vec<Datum>> {
+    let row = |keyword: crate::catalog::builtin::Keyword| {
+        vec![
+            text(keyword.word),
+            text(keyword.category),
+            Datum::Bool(keyword.is_label),
+            text(keyword.category_description()),
+            text(keyword.label_description()),
+        ]
+    };
+    crate::catalog::builtin::keywords().map(row).collect()
 }
 
 fn options(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
