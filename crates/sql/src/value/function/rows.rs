@@ -1,7 +1,7 @@
 //! Functions that give rows: `generate_series`, `unnest`, the elements of documents.
 
 use super::arguments::{Arguments, text};
-use super::{regex, text as texts};
+use super::{catalog, regex, text as texts};
 use crate::error::SqlError;
 use crate::value::array::Array;
 use crate::value::interval::{self, Interval};
@@ -30,6 +30,7 @@ enum Gives {
     /// `name=value` in two columns.
     Options,
     Keywords,
+    SequenceParameters,
     /// Of what there is none of here: channels, partitions, grants.
     None,
 }
@@ -60,6 +61,7 @@ fn named(name: &str) -> Option<Gives> {
         "_pg_expandarray" => Gives::Numbered,
         "pg_options_to_table" => Gives::Options,
         "pg_get_keywords" => Gives::Keywords,
+        "pg_sequence_parameters" => Gives::SequenceParameters,
         "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
         _ => return None,
     })
@@ -125,6 +127,18 @@ impl RowFunction {
                     (Some("baredesc"), Type::Text),
                 ],
             ),
+            Gives::SequenceParameters => (
+                vec![Type::Oid(OidKind::Oid)],
+                vec![
+                    (Some("start_value"), Type::Int8),
+                    (Some("minimum_value"), Type::Int8),
+                    (Some("maximum_value"), Type::Int8),
+                    (Some("increment"), Type::Int8),
+                    (Some("cycle_option"), Type::Bool),
+                    (Some("cache_size"), Type::Int8),
+                    (Some("data_type"), Type::Oid(OidKind::Oid)),
+                ],
+            ),
             Gives::None if name == "aclexplode" => (
                 vec![Type::array_of(Type::System(SystemKind::AclItem))],
                 vec![
@@ -180,6 +194,7 @@ impl RowFunction {
             Gives::Numbered => numbered(&a),
             Gives::Options => options(&a),
             Gives::Keywords => keywords(),
+            Gives::SequenceParameters => vec![catalog::sequence_parameters(&a)?],
             Gives::None => Vec::new(),
             Gives::Unnest => unreachable!("it returned above"),
         })
