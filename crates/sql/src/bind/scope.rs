@@ -2,7 +2,7 @@
 
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::view::SystemView;
+use crate::view::Relation;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -67,7 +67,7 @@ impl ScopeSource {
         }
     }
 
-    pub fn of_view(name: String, view: &dyn SystemView) -> ScopeSource {
+    pub fn of_view(name: String, view: &Relation) -> ScopeSource {
         let columns = view.columns().iter();
         ScopeSource {
             name,

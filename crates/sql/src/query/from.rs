@@ -16,7 +16,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
-use crate::view::SystemView;
+use crate::view::{Cells, Relation};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
@@ -305,7 +305,7 @@ impl Planner<'_> {
             return self.entry(rel, alias.unwrap_or(name), names, false);
         }
         if let Some(view) = binder.view(name) {
-            let rel = self.view(view, binder.schema)?;
+            let rel = self.view(&view, binder.schema)?;
             return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
@@ -318,22 +318,17 @@ impl Planner<'_> {
         Ok(Entry::of(plan, source, leaves))
     }
 
-    /// A system view's rows as they are now: plans are made anew for every run.
-    fn view(&self, view: &dyn SystemView, schema: &Arc<Schema>) -> Bind<Rel> {
+    /// A system relation's rows as they are now: plans are made anew for every run.
+    fn view(&self, view: &Relation, schema: &Arc<Schema>) -> Bind<Rel> {
         let rows = crate::view::rows(view, schema, self.env)?;
-        let mut fields = Vec::with_capacity(view.columns().len());
-        let mut arrays = Vec::with_capacity(view.columns().len());
-        for (at, &(_, ty)) in view.columns().iter().enumerate() {
-            let mut cells = Writer::new(ty, rows.len());
-            for row in &rows {
-                cells.push(&row[at].as_value())?;
-            }
-            fields.push(Field::new(format!("v{at}"), data_type(ty), true));
-            arrays.push(cells.finish());
-        }
-        let schema = Arc::new(ArrowSchema::new(fields));
-        let batch = df(RecordBatch::try_new(schema.clone(), arrays).map_err(Into::into))?;
-        let table = df(MemTable::try_new(schema, vec![vec![batch]]))?;
+        let batch = match rows.batch.get() {
+            Some(batch) => batch.clone(),
+            None => rows.batch.get_or_init({
+                let batch = batch_of(view, &rows.rows)?;
+                || batch
+            }).clone(),
+        };
+        let table = df(MemTable::try_new(batch.schema(), vec![vec![batch]]))?;
         let relation = TableReference::bare(self.unique(view.name()));
         let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
         let plan = df(plan.build())?;
@@ -711,6 +706,21 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
+}
+
+/// A system relation's rows in columns.
+fn batch_of(view: &Relation, rows: &[Cells]) -> Bind<RecordBatch> {
+    let mut fields = Vec::with_capacity(view.columns().len());
+    let mut arrays = Vec::with_capacity(view.columns().len());
+    for (at, &(_, ty)) in view.columns().iter().enumerate() {
+        let mut cells = Writer::new(ty, rows.len());
+        for row in rows {
+            cells.push(&row[at].as_value())?;
+        }
+        fields.push(Field::new(format!("v{at}"), data_type(ty), true));
+        arrays.push(cells.finish());
+    }
+    df(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).map_err(Into::into))
 }
 
 /// The scope without what stands before `first`: its sources keep their numbers and lose their names.
