@@ -176,7 +176,7 @@ pub fn view_key(
 ) -> Option<(u16, KeyValue)> {
     let (usable, _) = usable(source, conditions, available);
     usable.iter().filter(|u| u.op == BinaryOp::Eq).find_map(|u| {
-        let (_, to) = view.columns()[usize::from(u.column)];
+        let (_, to) = view.every_column().nth(usize::from(u.column))?;
         let is_whole = !matches!(to, Type::Float4 | Type::Float8 | Type::Bool) && to.as_array() == to;
         let key = || KeyValue::new(u.value.clone(), u.ty, to);
         (is_whole && key_convertible(u.ty, to)).then(|| (u.column, key()))
@@ -239,7 +239,7 @@ fn flipped(op: BinaryOp) -> BinaryOp {
 /// The column of `source` that this is.
 fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
     match expr {
-        Expr::Column { source: s, column } if *s == source => Some(*column),
+        Expr::Column { source: s, column } | Expr::Cell { source: s, column } if *s == source => Some(*column),
         _ => None,
     }
 }

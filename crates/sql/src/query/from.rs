@@ -10,7 +10,7 @@ use super::series::Series;
 use super::sets::{is_set, set_name};
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
-use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
+use crate::bind::scope::{Found, Scope, hidden_of_view, ScopeColumn, ScopeSource, fold, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -306,7 +306,9 @@ impl Planner<'_> {
         }
         if let Some(view) = binder.view(name) {
             let rel = self.view(&view, binder.schema)?;
-            return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
+            let mut entry = self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false)?;
+            entry.sources[0].0.merged = hidden_of_view(&view);
+            return Ok(entry);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
@@ -333,7 +335,7 @@ impl Planner<'_> {
         let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
         let plan = df(plan.build())?;
         let given = plan.schema().columns().into_iter().map(DfExpr::Column);
-        let outputs = given.zip(view.columns().iter().map(|&(name, ty)| output(name.to_owned(), ty))).collect();
+        let outputs = given.zip(view.every_column().map(|(name, ty)| output(name.to_owned(), ty))).collect();
         self.project(plan, outputs, false)
     }
 
@@ -712,7 +714,7 @@ impl Planner<'_> {
 fn batch_of(view: &Relation, rows: &[Cells]) -> Bind<RecordBatch> {
     let mut fields = Vec::with_capacity(view.columns().len());
     let mut arrays = Vec::with_capacity(view.columns().len());
-    for (at, &(_, ty)) in view.columns().iter().enumerate() {
+    for (at, (_, ty)) in view.every_column().enumerate() {
         let mut cells = Writer::new(ty, rows.len());
         for row in rows {
             cells.push(&row[at].as_value())?;

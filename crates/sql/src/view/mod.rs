@@ -27,7 +27,7 @@ use crate::rows::Column;
 use crate::value::Datum;
 use freshet_engine::catalog::{NamespaceId, Schema, Sequence};
 use freshet_engine::engine::Engine;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{OidKind, Type};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,6 +56,11 @@ pub trait SystemView: Sync {
     fn columns(&self) -> &'static [(&'static str, Type)];
     fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError>;
 
+    /// The oid of a relation that is a table in PostgreSQL, so that its rows have a `tableoid`; 0: none.
+    fn number(&self) -> u32 {
+        0
+    }
+
     /// Its rows follow from the schema alone, and are kept with it.
     fn follows_schema(&self) -> bool {
         false
@@ -67,6 +72,9 @@ impl std::fmt::Debug for dyn SystemView {
         f.write_str(self.name())
     }
 }
+
+/// The column that tells which table a row is of.
+pub const TABLEOID: &str = "tableoid";
 
 /// What a query can read that is no table.
 #[derive(Clone, Debug)]
@@ -89,6 +97,17 @@ impl Relation {
             Relation::View(view) => view.columns(),
             Relation::Sequence(_) => catalog::SEQUENCE_COLUMNS,
         }
+    }
+
+    /// The value of its column [`TABLEOID`], which stands behind the others.
+    pub fn tableoid(&self) -> Option<u32> {
+        let number = if let Relation::View(view) = self { view.number() } else { 0 };
+        (number != 0).then_some(number)
+    }
+
+    /// All columns, those included that `*` does not mean.
+    pub fn every_column(&self) -> impl Iterator<Item = (&'static str, Type)> {
+        self.columns().iter().copied().chain(self.tableoid().map(|_| (TABLEOID, Type::Oid(OidKind::Oid))))
     }
 
     /// Why it cannot be changed.
@@ -229,10 +248,13 @@ pub fn rows(relation: &Relation, schema: &Arc<Schema>, env: &Env) -> Result<Arc<
     Ok(kept.0.lock().entry(view.name()).or_insert(rows).clone())
 }
 
-fn made(view: &dyn SystemView, about: &About<'_>) -> Result<Rows, SqlError> {
-    let rows = view.rows(about)?;
+fn made(view: &'static dyn SystemView, about: &About<'_>) -> Result<Rows, SqlError> {
+    let mut rows = view.rows(about)?;
     let width = view.columns().len();
     assert!(rows.iter().all(|row| row.len() == width), "view invariant: a row of {} has {width} cells", view.name());
+    if let Some(number) = Relation::View(view).tableoid() {
+        rows.iter_mut().for_each(|row| row.push(Datum::Int(number.into())));
+    }
     Ok(Rows::new(rows))
 }
 

@@ -66,6 +66,10 @@ impl SystemView for Shape {
         Ok(filler.rows)
     }
 
+    fn number(&self) -> u32 {
+        if self.kind == b'r' { self.oid } else { 0 }
+    }
+
     fn follows_schema(&self) -> bool {
         self.source.is_none_or(|source| source.follows_schema)
     }
