@@ -15,20 +15,20 @@ pub struct Source {
     pub columns: &'static [&'static str],
     /// The rows follow from the definitions of the schema alone.
     pub follows_schema: bool,
-    pub fill: fn(&About<'_>, &mut Filler) -> Result<(), SqlError>,
+    pub fill: fn(&About<'_>, &mut Filler<'_>) -> Result<(), SqlError>,
 }
 
 /// Rows on their way.
-pub struct Filler {
-    shape: &'static Shape,
+pub struct Filler<'s> {
+    shape: &'s Shape,
     /// Where each given cell goes.
     places: Vec<usize>,
     blank: Cells,
     pub rows: Vec<Cells>,
 }
 
-impl Filler {
-    pub fn new(shape: &'static Shape) -> Filler {
+impl<'s> Filler<'s> {
+    pub fn new(shape: &'s Shape) -> Filler<'s> {
         let columns = shape.columns.iter().zip(&shape.details);
         let blank = columns.map(|(&(_, ty), detail)| if detail.not_null { nothing(ty) } else { Datum::Null });
         Filler { shape, places: Vec::new(), blank: blank.collect(), rows: Vec::new() }

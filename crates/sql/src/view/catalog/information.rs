@@ -1,7 +1,7 @@
 //! `information_schema`: what the schema has, in the standard's words and with PostgreSQL's choices.
 
 use super::super::About;
-use super::fill::{Cell, Filler, Source, cells};
+use super::fill::{Filler, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use crate::bind::names::namespace_name;
@@ -19,7 +19,7 @@ type Filled = Result<(), SqlError>;
 const fn source(
     relation: &'static str,
     columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler) -> Filled,
+    fill: fn(&About<'_>, &mut Filler<'_>) -> Filled,
 ) -> Source {
     Source { namespace: NamespaceId::INFORMATION, relation, columns, follows_schema: false, fill }
 }
@@ -178,7 +178,7 @@ fn collations() -> Vec<Datum> {
 
 // ---- relations and columns
 
-fn schemata(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn schemata(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let owner = owner(about);
     for namespace in about.schema.namespaces() {
         rows.row(cells![database(about), namespace.name.as_str(), owner]);
@@ -191,7 +191,7 @@ fn readable(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
     relations(schema).into_iter().filter(Relation::is_table_or_view)
 }
 
-fn tables(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in readable(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
         let is_temporary = space.starts_with(crate::bind::names::TEMPORARY);
@@ -207,7 +207,7 @@ fn tables(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn views(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for view in about.schema.views() {
         let space = namespace_name(about.schema, view.def.namespace);
         let text = super::definition::view(about.schema, view);
@@ -260,7 +260,7 @@ fn data_type(ty: Type) -> String {
     if let Type::Array(_) = ty.as_array() { "ARRAY".to_owned() } else { pgtype::name(ty).to_owned() }
 }
 
-fn columns(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in readable(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
         for attribute in relation.attributes() {
@@ -333,7 +333,7 @@ fn identity(schema: &Schema, relation: &Relation<'_>, attribute: &Attribute<'_>)
     cells!["YES", generation, text(def.start), text(def.increment), text(def.max), text(def.min), yes(def.cycle)]
 }
 
-fn element_types(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn element_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for relation in readable(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
@@ -411,7 +411,7 @@ fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_
     }
 }
 
-fn table_constraints(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let (deferrable, deferred) = if let Rule::Foreign(_, key) = rule { (key.deferrable, key.deferred) } else { (false, false) };
@@ -437,7 +437,7 @@ fn key_of(table: &Table, index: &Index) -> Vec<u16> {
     columns.collect()
 }
 
-fn key_columns(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let (columns, within) = match rule {
@@ -461,7 +461,7 @@ fn key_columns(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn constraint_columns(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn constraint_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let (of, columns) = match rule {
@@ -482,7 +482,7 @@ fn constraint_columns(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn constraint_tables(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn constraint_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let of = match rule {
@@ -508,7 +508,7 @@ fn action(action: Action) -> &'static str {
     }
 }
 
-fn references(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn references(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |_, space, rule| {
         let Rule::Foreign(constraint, key) = rule else { return };
@@ -532,7 +532,7 @@ fn references(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn checks(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn checks(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let clause = match rule {
@@ -547,7 +547,7 @@ fn checks(about: &About<'_>, rows: &mut Filler) -> Filled {
 
 // ---- the rest
 
-fn sequences(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for sequence in about.schema.sequences() {
         let def = &sequence.def;
@@ -578,7 +578,7 @@ fn sequences(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn view_tables(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn view_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     let all = relations(about.schema);
     for view in about.schema.views() {
@@ -602,7 +602,7 @@ fn owned(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
     readable(schema).filter(|relation| !matches!(relation.kind, Kind::System(_)))
 }
 
-fn table_privileges(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn table_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let (database, owner) = (database(about), owner(about));
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
@@ -614,7 +614,7 @@ fn table_privileges(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn column_privileges(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn column_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let (database, owner) = (database(about), owner(about));
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
@@ -672,7 +672,7 @@ fn type_names(oid: u32) -> (String, &'static str) {
     (shown, own)
 }
 
-fn routines(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn routines(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for routine in routines_of_catalog().into_iter().filter(|r| r.kind == "f") {
         let (ty, udt) = type_names(routine.result);
@@ -703,7 +703,7 @@ fn routines(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn parameters(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn parameters(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     for routine in routines_of_catalog() {
         let specific = format!("{}_{}", routine.name, routine.oid);

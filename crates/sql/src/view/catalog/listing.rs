@@ -15,7 +15,7 @@ type Filled = Result<(), SqlError>;
 const fn source(
     relation: &'static str,
     columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler) -> Filled,
+    fill: fn(&About<'_>, &mut Filler<'_>) -> Filled,
 ) -> Source {
     Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
 }
@@ -91,7 +91,7 @@ fn owner<'a>(about: &'a About<'_>) -> &'a str {
     &about.env.user
 }
 
-fn tables(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let parents: std::collections::HashSet<_> = about.schema.foreign_keys().map(|(_, _, key)| key.parent).collect();
     for (relation, space) in named(about).filter(|(relation, _)| relation.letter() == 'r') {
         let (has_indexes, has_triggers) = match relation.kind {
@@ -106,7 +106,7 @@ fn tables(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn views(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for view in about.schema.views() {
         let space = namespace_name(about.schema, view.def.namespace);
         let text = super::definition::view(about.schema, view);
@@ -123,7 +123,7 @@ fn each_index(about: &About<'_>, mut each: impl FnMut(&str, &Table, &freshet_eng
     }
 }
 
-fn indexes(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn indexes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     each_index(about, |space, table, index| {
         let text = super::definition::index(about.schema, table, index);
         rows.row(cells![space, table.def.name.as_str(), index.def.name.as_str(), text]);
@@ -131,7 +131,7 @@ fn indexes(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn sequences(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for sequence in about.schema.sequences() {
         let def = &sequence.def;
         let space = namespace_name(about.schema, def.namespace);
@@ -145,13 +145,13 @@ fn sequences(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn user(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn user(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     rows.row(cells![owner(about), OWNER, true, true, true, true]);
     Ok(())
 }
 
 /// Our settings; what PostgreSQL says of those that it has too.
-fn settings(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn settings(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     const KNOWN: [&str; 11] = [
         "name", "unit", "category", "short_desc", "extra_desc", "context", "vartype", "min_val", "max_val", "enumvals", "boot_val",
     ];
@@ -197,7 +197,7 @@ fn live_rows(table: &Table) -> i64 {
     i64::try_from(counted.unwrap_or_else(|| table.slots())).unwrap_or(i64::MAX)
 }
 
-fn table_counts(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn table_counts(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     each_table(about, |space, table| {
         let zeros = std::iter::repeat_n(0_i64.cell(), TABLE_COUNTS.len() - 12);
         let none = std::iter::repeat_n(0_i64.cell(), 8);
@@ -207,14 +207,14 @@ fn table_counts(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn table_reads(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn table_reads(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     each_table(about, |space, table| {
         rows.row(cells![table.id.0, space, table.def.name.as_str(), 0_i64, 0_i64, 0_i64, 0_i64]);
     });
     Ok(())
 }
 
-fn index_counts(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn index_counts(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     each_index(about, |space, table, index| {
         let (name, own) = (table.def.name.as_str(), index.def.name.as_str());
         rows.row(cells![table.id.0, index.id.0, space, name, own, 0_i64, 0_i64, 0_i64]);
@@ -222,7 +222,7 @@ fn index_counts(about: &About<'_>, rows: &mut Filler) -> Filled {
     Ok(())
 }
 
-fn index_reads(about: &About<'_>, rows: &mut Filler) -> Filled {
+fn index_reads(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     each_index(about, |space, table, index| {
         let (name, own) = (table.def.name.as_str(), index.def.name.as_str());
         rows.row(cells![table.id.0, index.id.0, space, name, own, 0_i64, 0_i64]);

@@ -3,7 +3,7 @@
 //! A hidden column, which an index on an expression is about, stands as a dropped one: clients count columns without gaps.
 
 use super::super::About;
-use super::fill::{Cell, Filler, NO_CHAR, Source, cells};
+use super::fill::{Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, access_method, key, relations};
 use crate::bind::names::TEMPORARY;
@@ -42,7 +42,7 @@ const CATALOG: NamespaceId = NamespaceId::CATALOG;
 const fn source(
     relation: &'static str,
     columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler) -> Result<(), SqlError>,
+    fill: fn(&About<'_>, &mut Filler<'_>) -> Result<(), SqlError>,
 ) -> Source {
     Source { namespace: CATALOG, relation, columns, follows_schema: true, fill }
 }
@@ -125,7 +125,7 @@ pub static SOURCES: &[Source] = &[
     },
 ];
 
-fn namespaces(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for namespace in about.schema.namespaces() {
         rows.row(cells![namespace.id.0, namespace.name.as_str(), OWNER]);
     }
@@ -134,7 +134,7 @@ fn namespaces(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
 
 // ---- relations and their columns
 
-fn classes(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     let schema = about.schema;
     let parents: std::collections::HashSet<u32> = schema.foreign_keys().map(|(_, _, key)| key.parent.0).collect();
     for relation in relations(schema) {
@@ -204,7 +204,7 @@ fn persistence(schema: &Schema, namespace: NamespaceId) -> char {
     if is_temporary { 't' } else { 'p' }
 }
 
-fn attributes(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn attributes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for relation in relations(about.schema) {
         for attribute in relation.attributes() {
             rows.row(attribute_row(relation.oid, &attribute));
@@ -245,7 +245,7 @@ fn attribute_row(relation: u32, attribute: &Attribute<'_>) -> [Datum; 19] {
     ]
 }
 
-fn defaults(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for table in about.schema.tables() {
         let relation = Relation { oid: table.id.0, name: "", namespace: CATALOG, kind: Kind::Table(table) };
         for attribute in relation.attributes() {
@@ -258,7 +258,7 @@ fn defaults(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn row_types(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for relation in relations(about.schema) {
         let own = row_type(&relation);
         if own == 0 {
@@ -284,7 +284,7 @@ fn row_types(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
 
 // ---- indexes and constraints
 
-fn indexes(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn indexes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for table in about.schema.tables() {
         for index in &table.indexes {
             rows.row(index_row(table, index.id.0, &index.def));
@@ -367,7 +367,7 @@ impl Referenced {
     }
 }
 
-fn constraints(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for table in about.schema.tables() {
         let namespace = table.def.namespace.0;
         for constraint in &table.def.constraints {
@@ -398,7 +398,7 @@ fn constraints(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
 
 // ---- the rest
 
-fn sequences(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for sequence in about.schema.sequences() {
         let def = &sequence.def;
         let ty = pgtype::describe(def.ty).oid;
@@ -407,7 +407,7 @@ fn sequences(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn descriptions(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     let schema = about.schema;
     let constraints = schema.tables().flat_map(|table| {
         let keys = table.indexes.iter().map(|index| index.def.constraint).filter(|&id| id != 0);
@@ -428,7 +428,7 @@ fn descriptions(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn rules(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn rules(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     for view in about.schema.views() {
         rows.row(cells![oid::rule(view.id), "_RETURN", view.id, '1', 'O', true]);
     }
@@ -438,7 +438,7 @@ fn rules(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
 /// An object: its class, number and column.
 type Address = (u32, u32, i32);
 
-fn dependencies(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     let schema = about.schema;
     let mut add = |(class, object, column): Address, (on, other, part): Address, kind: char| {
         rows.row(cells![class, object, column, on, other, part, kind]);
@@ -511,7 +511,7 @@ fn sequences_named_in(schema: &Schema, text: &str) -> Vec<u32> {
     schema.sequences().filter(named).map(|s| s.id).collect()
 }
 
-fn databases(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     let setting = |name: &str| about.env.settings.get(name).unwrap_or_default();
     let (collate, ctype) = (setting("lc_collate"), setting("lc_ctype"));
     let name = about.env.database.as_str();
@@ -520,7 +520,7 @@ fn databases(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
 }
 
 /// There is one role: who the session calls itself.
-fn roles(about: &About<'_>, rows: &mut Filler) -> Result<(), SqlError> {
+fn roles(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     rows.row(cells![OWNER, about.env.user.as_str(), true, true, true, true, true, true, true, -1]);
     Ok(())
 }
