@@ -282,7 +282,7 @@ fn column_row(
     let database = database(about);
     let measures = measures(ty);
     let facts = attribute.facts().1;
-    let text = attribute.default.map(|text| super::definition::expression(about.schema, relation, text));
+    let text = attribute.default.map(|text| super::definition::expression(about.schema, relation.oid, text));
     let is_generated = attribute.role == ColumnRole::Generated;
     let (default, generation) = if is_generated { (None, text) } else { (text, None) };
     // The types' own collations are not told, but that of names.
@@ -536,7 +536,7 @@ fn checks(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
         let clause = match rule {
-            Rule::Check(constraint, _) => super::definition::check_clause(about.schema, table, constraint),
+            Rule::Check(constraint, _) => super::definition::check_clause(about.schema, constraint),
             Rule::NotNull(at, _) => format!("{} IS NOT NULL", table.def.columns[*at].name),
             _ => return,
         };

@@ -9,6 +9,7 @@ use crate::bind::names::namespace_name;
 use crate::error::SqlError;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{NamespaceId, Table};
+use std::sync::Arc;
 
 type Filled = Result<(), SqlError>;
 
@@ -116,7 +117,7 @@ fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 }
 
 /// Each table's indexes, with the schema's name.
-fn each_index(about: &About<'_>, mut each: impl FnMut(&str, &Table, &freshet_engine::catalog::Index)) {
+fn each_index(about: &About<'_>, mut each: impl FnMut(&str, &Arc<Table>, &freshet_engine::catalog::Index)) {
     for table in about.schema.tables() {
         let space = namespace_name(about.schema, table.def.namespace);
         table.indexes.iter().for_each(|index| each(&space, table, index));
