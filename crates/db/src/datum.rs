@@ -102,7 +102,9 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
         };
         match ty {
             Type::Numeric { .. } | Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) => numerics = true,
+            Type::Vector(_) => numerics = true,
             Type::Text | Type::Varchar(_) | Type::Char(_) => check_text(bytes)?,
+            Type::Name | Type::CharByte | Type::System(_) => check_text(bytes)?,
             _ => {}
         }
     }
@@ -113,9 +115,10 @@ pub(crate) fn check_bytes(types: &[Type], parameters: &[Datum], converted: &mut 
     for (i, datum) in parameters.iter().enumerate() {
         converted.push(match (types.get(i), datum) {
             (Some(Type::Numeric { .. }), Datum::Bytes(text)) => from_text(pgtype::NUMERIC, text)?,
-            (Some(ty @ (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_))), Datum::Bytes(text)) => {
-                from_text(*ty, text)?
-            }
+            (
+                Some(ty @ (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_))),
+                Datum::Bytes(text),
+            ) => from_text(*ty, text)?,
             (_, datum) => datum.clone(),
         });
     }

@@ -5,7 +5,7 @@
 
 mod restart;
 
-use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, system_table};
+use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, Table, system_table};
 use crate::checkpoint::{self, Checkpointer, Images, Manifest, ManifestError, Settings, Turn};
 pub use crate::checkpoint::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 use crate::crew::Crew;
@@ -520,6 +520,12 @@ impl Engine {
             }
         }
         uses
+    }
+
+    /// Bytes of the pages that a table's rows and long values lie in, free slots included.
+    pub fn table_bytes(&self, table: &Table) -> u64 {
+        let core = self.core();
+        table.store.containers().map(|container| core.memory_of(container).page_bytes).sum()
     }
 
     /// The memory limit, what is taken of it, and what a restart would take at its peak.

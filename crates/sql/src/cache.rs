@@ -30,6 +30,8 @@ pub struct Prepared {
     /// The plan as a change of one row in one go, if it is one.
     pub(crate) once: Option<Once>,
     pub(crate) uses_clock: bool,
+    /// Whether a catalog must be at hand when it runs, or when its result is shown.
+    pub(crate) needs_catalog: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.
     pub(crate) path: SchemaPath,

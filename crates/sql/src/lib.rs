@@ -10,6 +10,8 @@ pub mod error;
 
 mod charge;
 
+pub mod catalog;
+
 pub mod rows;
 pub mod settings;
 pub mod value;

@@ -75,10 +75,10 @@ impl RowSet {
         }
     }
 
-    /// From now on times are shown by this clock.
+    /// From now on times are shown by this clock, and objects by the names that it knows.
     #[inline]
     pub fn show_by(&mut self, clock: &Clock) {
-        if !matches!((&self.clock.zone, &clock.zone), (Zone::Utc, Zone::Utc)) {
+        if !matches!((&self.clock.zone, &clock.zone), (Zone::Utc, Zone::Utc)) || self.clock.catalog != clock.catalog {
             self.clock = clock.clone();
         }
     }

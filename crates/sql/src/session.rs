@@ -24,6 +24,7 @@ pub use copy::{CopyDirection, CopyPiece, CopyShape};
 
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
+use crate::catalog::{Catalog, Known, SessionFacts};
 use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
@@ -293,6 +294,15 @@ impl Session {
         &self.env.clock
     }
 
+    /// As [`Session::clock`], with a catalog if values of the type are read by one.
+    pub fn clock_for(&mut self, ty: Type) -> &Clock {
+        if cast::shows_names(ty) {
+            let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+            self.know(&schema);
+        }
+        &self.env.clock
+    }
+
     /// Who is connected, to what, and the number that cancels.
     pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) {
         self.env.settings.set_session_authorization(user);
@@ -367,6 +377,7 @@ impl Session {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
         charge.shrink(plan_bytes(sql));
+        let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
             parameters: routed.parameters,
@@ -374,7 +385,7 @@ impl Session {
             declared: types.into(),
             schema: schema.clone(),
             point: match &routed.plan {
-                Plan::Select(query) => Point::of(query),
+                Plan::Select(query) if !needs_catalog => Point::of(query),
                 _ => None,
             },
             once: match &routed.plan {
@@ -383,6 +394,7 @@ impl Session {
             },
             plan: routed.plan,
             uses_clock: routed.uses_clock,
+            needs_catalog,
             uses_sequences: routed.uses_sequences,
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
@@ -782,9 +794,39 @@ impl Session {
             if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
                 self.inner.begin_statement();
             }
+            self.read_catalog(&statement, rows);
             return self.run(&statement, parameters, rows);
         }
+        self.read_catalog(statement, rows);
         self.run(statement, parameters, rows)
+    }
+
+    /// Gives the statement the catalog that it asks, and no other one its memory.
+    fn read_catalog(&mut self, statement: &Prepared, rows: &mut RowSet) {
+        if !statement.needs_catalog {
+            if self.env.clock.catalog != Known::default() {
+                self.env.clock.catalog = Known::default();
+                rows.show_by(&self.env.clock);
+            }
+            return;
+        }
+        let schema = self.inner.schema().clone();
+        self.know(&schema);
+        rows.show_by(&self.env.clock);
+    }
+
+    /// Makes this schema the one in which names of objects are found.
+    fn know(&mut self, schema: &Arc<Schema>) {
+        let schema = self.named(schema);
+        if self.env.clock.catalog.is_of(&schema) {
+            return;
+        }
+        let facts = SessionFacts {
+            engine: self.engine.clone(),
+            user: self.env.user.clone(),
+            database: self.env.database.clone(),
+        };
+        self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));
     }
 
     /// Where an unqualified CREATE goes, if that is not `public`.
@@ -1659,7 +1701,11 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
         (Type::Uuid, Datum::Uuid(_)) => true,
         (Type::Decimal { precision, .. }, Datum::Decimal(v)) => v.unsigned_abs() < 10u128.pow(u32::from(precision)),
         (Type::Text | Type::Bytea | Type::Numeric { typmod: None }, Datum::Bytes(_)) => true,
-        (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_), Datum::Bytes(_)) => true,
+        (Type::Interval | Type::Json | Type::Jsonb | Type::Array(_) | Type::Vector(_), Datum::Bytes(_)) => true,
+        (Type::System(_), Datum::Bytes(_)) => true,
+        (Type::Oid(_), Datum::Int(v)) => u32::try_from(*v).is_ok(),
+        (Type::Name, Datum::Bytes(v)) => v.len() <= 63,
+        (Type::CharByte, Datum::Bytes(v)) => v.len() <= 1,
         // As many bytes as characters are allowed cannot be too many characters.
         (Type::Varchar(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n),
         (Type::Char(n), Datum::Bytes(v)) => v.len() as u64 <= u64::from(n) && v.last() != Some(&b' '),

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
-use crate::schema::{KeyColumn, Layout, Row, Type, Value};
+use crate::schema::{KeyColumn, Layout, OidKind, Row, SystemKind, Type, Value, VectorKind};
 use crate::table::Store;
 use std::sync::Arc;
 
@@ -361,6 +361,12 @@ fn type_bytes(ty: Type) -> [u8; 12] {
         Type::Interval => (19, 0, 0),
         Type::Json => (20, 0, 0),
         Type::Jsonb => (21, 0, 0),
+        Type::Oid(kind) => (22, kind as u32, 0),
+        Type::Name => (23, 0, 0),
+        Type::CharByte => (24, 0, 0),
+        Type::Vector(VectorKind::Int2) => (25, 0, 0),
+        Type::Vector(VectorKind::Oid) => (26, 0, 0),
+        Type::System(kind) => (27, kind as u32, 0),
         Type::Array(_) => unreachable!("invariant: the elements of an array are scalar"),
     };
     let mut bytes = [0; 12];
@@ -508,6 +514,12 @@ impl<'a> Reader<'a> {
             19 => Type::Interval,
             20 => Type::Json,
             21 => Type::Jsonb,
+            22 => Type::Oid(*OidKind::ALL.get(a as usize).ok_or(BadObject("an unknown kind of oid"))?),
+            23 => Type::Name,
+            24 => Type::CharByte,
+            25 => Type::Vector(VectorKind::Int2),
+            26 => Type::Vector(VectorKind::Oid),
+            27 => Type::System(*SystemKind::ALL.get(a as usize).ok_or(BadObject("an unknown system type"))?),
             _ => return Err(BadObject("an unknown type")),
         };
         Ok(if code & ARRAY == 0 { ty } else { Type::array_of(ty) })
@@ -517,6 +529,15 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_have_the_codes_of_their_order() {
+        let types = OidKind::ALL.map(Type::Oid).into_iter().chain(SystemKind::ALL.map(Type::System));
+        for ty in types {
+            assert_eq!(Reader(&type_bytes(ty)).type_of(), Ok(ty));
+            assert_eq!(Reader(&type_bytes(Type::array_of(ty))).type_of(), Ok(Type::array_of(ty)));
+        }
+    }
 
     fn round_trip(object: Object) {
         let (kind, bytes) = object.encode();
@@ -539,6 +560,10 @@ mod tests {
             Type::Numeric { typmod: None },
             Type::Varchar(77),
             Type::Timestamptz,
+            Type::Oid(OidKind::Class),
+            Type::Vector(VectorKind::Oid),
+            Type::array_of(Type::Name),
+            Type::CharByte,
         ];
         let roles = [ColumnRole::Plain, ColumnRole::Generated, ColumnRole::IdentityAlways, ColumnRole::Dropped];
         let columns = types.iter().enumerate().map(|(i, &ty)| ColumnDef {

@@ -248,7 +248,7 @@ impl KeySpec {
 fn key_width(ty: Type) -> usize {
     match ty {
         Type::Char(n) | Type::Varchar(n) => (n as usize * 4).clamp(1, PREFIX_BYTES),
-        Type::Numeric { .. } | Type::Text | Type::Bytea => PREFIX_BYTES,
+        Type::Numeric { .. } | Type::Text | Type::Bytea | Type::Name => PREFIX_BYTES,
         fixed => fixed.field_bytes(),
     }
 }

@@ -95,7 +95,7 @@ impl Row {
             Type::Bool => Value::Bool(raw & 1 == 1),
             Type::Int2 => Value::Int(i64::from(raw as i16)),
             Type::Int4 | Type::Date => Value::Int(i64::from(raw as i32)),
-            Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz => Value::Int(raw as i64),
+            Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Oid(_) => Value::Int(raw as i64),
             Type::Float4 => Value::Float(f64::from(f32::from_bits(raw as u32))),
             Type::Float8 => Value::Float(f64::from_bits(raw)),
             Type::Decimal { .. } => Value::Decimal(match field.ty.field_bytes() {

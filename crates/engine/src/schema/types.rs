@@ -44,6 +44,89 @@ pub enum Type {
     Jsonb,
     /// An array of a scalar type, in bytes as those of `Jsonb`: see `freshet_sql::value::array`. Made by [`Type::array_of`].
     Array(&'static Type),
+    /// An object's number, unsigned 32 bits.
+    Oid(OidKind),
+    /// An identifier: text of at most 63 bytes.
+    Name,
+    /// `"char"`: one byte as text, or none.
+    CharByte,
+    /// `int2vector`, `oidvector`: stored as the arrays of [`Type::vector_element`], written otherwise.
+    Vector(VectorKind),
+    /// Of system relations' columns only: text with which nothing is computed.
+    System(SystemKind),
+}
+
+/// What an object's number is a number of, and so how it is written. By each kind's order here definitions name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum OidKind {
+    Oid,
+    Xid,
+    Cid,
+    Class,
+    Type,
+    Proc,
+    Procedure,
+    Operator,
+    OperatorWithTypes,
+    Namespace,
+    Role,
+    Collation,
+}
+
+impl OidKind {
+    /// In the order of their codes.
+    pub const ALL: [OidKind; 12] = [
+        OidKind::Oid,
+        OidKind::Xid,
+        OidKind::Cid,
+        OidKind::Class,
+        OidKind::Type,
+        OidKind::Proc,
+        OidKind::Procedure,
+        OidKind::Operator,
+        OidKind::OperatorWithTypes,
+        OidKind::Namespace,
+        OidKind::Role,
+        OidKind::Collation,
+    ];
+
+    /// Whether it is written as a name.
+    pub fn has_name(self) -> bool {
+        !matches!(self, OidKind::Oid | OidKind::Xid | OidKind::Cid)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum VectorKind {
+    Int2,
+    Oid,
+}
+
+/// Types that PostgreSQL's system relations have columns of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum SystemKind {
+    NodeTree,
+    AclItem,
+    AnyArray,
+    Lsn,
+    Inet,
+    NDistinct,
+    Dependencies,
+    McvList,
+}
+
+impl SystemKind {
+    /// In the order of their codes.
+    pub const ALL: [SystemKind; 8] = [
+        SystemKind::NodeTree,
+        SystemKind::AclItem,
+        SystemKind::AnyArray,
+        SystemKind::Lsn,
+        SystemKind::Inet,
+        SystemKind::NDistinct,
+        SystemKind::Dependencies,
+        SystemKind::McvList,
+    ];
 }
 
 /// A value in the form the engine stores: `Int` for every integer, date and time type, `Bytes` for every
@@ -72,7 +155,7 @@ impl Type {
             Type::Bool => 1,
             Type::Int2 => 2,
             Type::Int4 | Type::Float4 | Type::Date => 4,
-            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz => 8,
+            Type::Int8 | Type::Float8 | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Oid(_) => 8,
             Type::Decimal { precision, .. } => match precision {
                 0..=9 => 4,
                 10..=18 => 8,
@@ -86,7 +169,10 @@ impl Type {
     /// Whether the field is a 16-byte descriptor of bytes.
     pub fn is_variable(self) -> bool {
         use Type::*;
-        matches!(self, Numeric { .. } | Char(_) | Varchar(_) | Text | Bytea | Interval | Json | Jsonb | Array(_))
+        matches!(
+            self,
+            Numeric { .. } | Char(_) | Varchar(_) | Text | Bytea | Interval | Json | Jsonb | Array(_) | Name | CharByte
+        ) || matches!(self, Vector(_) | System(_))
     }
 
     /// The type of arrays of this type. Each is made once and kept: there are as many as there are types with their modifiers in use.
@@ -106,13 +192,29 @@ impl Type {
         Type::Array(kept)
     }
 
+    /// The element of a vector's array.
+    pub fn vector_element(kind: VectorKind) -> Type {
+        match kind {
+            VectorKind::Int2 => Type::Int2,
+            VectorKind::Oid => Type::Oid(OidKind::Oid),
+        }
+    }
+
+    /// A vector as the array that it is; every other type as itself.
+    pub fn as_array(self) -> Type {
+        match self {
+            Type::Vector(kind) => Type::array_of(Type::vector_element(kind)),
+            other => other,
+        }
+    }
+
     /// The bytes of a stored variable-length value that take part in equality and order: a numeric's display scale
     /// does not, nor an interval's split into months and days.
     pub fn key_bytes(self, stored: &[u8]) -> &[u8] {
         match self {
             Type::Numeric { .. } => &stored[..stored.len().saturating_sub(2)],
             Type::Interval => &stored[..stored.len().saturating_sub(8)],
-            Type::Jsonb | Type::Array(_) => match stored.split_last_chunk::<4>() {
+            Type::Jsonb | Type::Array(_) | Type::Vector(_) => match stored.split_last_chunk::<4>() {
                 Some((rest, unordered)) => &rest[..rest.len().saturating_sub(u32::from_be_bytes(*unordered) as usize)],
                 None => stored,
             },

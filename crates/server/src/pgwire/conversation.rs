@@ -428,7 +428,7 @@ impl Conversation {
         for (at, (bytes, &ty)) in bind.parameters.iter().zip(types).enumerate() {
             let datum = match (bytes, bind.parameter_formats.get(at)) {
                 (None, _) => Datum::Null,
-                (Some(text), Format::Text) => value::from_text_by(ty, text, self.session.clock())?,
+                (Some(text), Format::Text) => value::from_text_by(ty, text, self.session.clock_for(ty))?,
                 (Some(bytes), Format::Binary) => value::from_binary(ty, bytes)?,
             };
             parameters.push(datum);

@@ -7,6 +7,7 @@ use super::more::{interval_args, is_operator_function, operator_function, row_it
 use super::scope::{Found, Scope, fold};
 use super::types::{digits_of, type_of};
 use super::{Bind, Binder, Refusal};
+use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
@@ -16,8 +17,8 @@ use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{UNLIMITED, name as type_name};
-use crate::value::{self, Datum};
-use freshet_engine::schema::Type;
+use crate::value::{self, Clock, Datum};
+use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
     Ident, Spanned, TrimWhereField, UnaryOperator,
@@ -42,6 +43,9 @@ impl Bound {
         Bound { expr, ty: Some(ty), span: Span::empty() }
     }
 }
+
+/// The type of a literal that no context has given one.
+const UNKNOWN_OID: i64 = 705;
 
 /// How a parameter that meets a value of this type is typed: without the modifier, so that what a column could not hold
 /// compares as what it is.
@@ -243,6 +247,11 @@ impl Binder<'_> {
         scope: &Scope,
     ) -> Bind<Bound> {
         use Symbol as B;
+        if let B::PGCustomBinaryOperator(parts) = op
+            && let Some(plain) = super::more::named_operator(parts)
+        {
+            return self.binary(ast, left, &plain, right, scope);
+        }
         let comparison = match op {
             B::And => return self.junction(ast, &B::And, Expr::And, scope),
             B::Or => return self.junction(ast, &B::Or, Expr::Or, scope),
@@ -597,6 +606,15 @@ impl Binder<'_> {
                 Ok(Bound::new(Expr::Extreme { greatest, list, ty }, ty))
             }
             "nullif" if args.len() == 2 => self.nullif(args[0], args[1], scope),
+            "pg_typeof" if args.len() == 1 => {
+                let bound = self.bind(args[0], scope)?;
+                match (bound.ty, &bound.expr) {
+                    (None, Expr::Const(_)) => {
+                        Ok(Bound::new(Expr::Const(Datum::Int(UNKNOWN_OID)), Type::Oid(OidKind::Type)))
+                    }
+                    _ => self.call_bound(name, vec![bound]),
+                }
+            }
             "current_setting" if matches!(args.len(), 1 | 2) => {
                 let name = self.bind(args[0], scope)?;
                 let name = Box::new(self.coerce(name, Type::Text, CastContext::Implicit)?);
@@ -819,8 +837,14 @@ impl Binder<'_> {
                 let (expr, from) = (Box::new(bound.expr), Type::Text);
                 return Ok(Expr::Cast { expr, from, to, explicit: true });
             }
+            // Who is connected is not known yet.
+            (None, Expr::Const(Datum::Bytes(_))) if to == Type::Oid(OidKind::Role) => {
+                self.uses_clock = true;
+                let (expr, from) = (Box::new(bound.expr), Type::Text);
+                return Ok(Expr::Cast { expr, from, to, explicit: true });
+            }
             (None, Expr::Const(Datum::Bytes(literal))) => {
-                let read = value::from_text(to, literal);
+                let read = value::from_text_by(to, literal, &self.names_by(to));
                 return Ok(Expr::Const(read.map_err(|e| e.at(span_position(self.sql, bound.span)))?));
             }
             (None, Expr::Param(i)) => self.type_parameter(*i, to, context),
@@ -847,6 +871,14 @@ impl Binder<'_> {
             to,
             explicit: context == CastContext::Explicit,
         }))
+    }
+
+    /// By what a literal of the type is read: the catalog as the statement sees it, where that matters.
+    fn names_by(&self, ty: Type) -> Clock {
+        match cast::shows_names(ty) {
+            true => Clock { catalog: Known::of_schema(self.schema), ..Clock::default() },
+            false => Clock::default(),
+        }
     }
 
     /// The first context decides a parameter's type.
@@ -881,7 +913,9 @@ fn same_form(from: Type, to: Type) -> bool {
     use Type::*;
     match (from, to) {
         (Int2, Int4 | Int8) | (Int4, Int8) => true,
-        (Varchar(_) | Text, Text | Varchar(UNLIMITED)) => true,
+        (Varchar(_) | Text | Name | CharByte, Text | Varchar(UNLIMITED)) => true,
+        (Oid(_), Oid(_)) => true,
+        (Vector(_), Array(_)) => from.as_array() == to,
         (Varchar(a), Varchar(b)) => a <= b,
         (Char(_), Char(UNLIMITED)) => true,
         (Char(a), Char(b)) => a <= b,
@@ -925,9 +959,9 @@ fn environment(name: &str) -> Option<(EnvValue, Type)> {
         "localtimestamp" => (EnvValue::LocalTimestamp, Type::Timestamp),
         "current_date" => (EnvValue::CurrentDate, Type::Date),
         "localtime" => (EnvValue::LocalTime, Type::Time),
-        "current_user" | "session_user" | "user" | "current_role" => (EnvValue::User, Type::Text),
-        "current_catalog" => (EnvValue::Database, Type::Text),
-        "current_schema" => (EnvValue::Schema, Type::Text),
+        "current_user" | "session_user" | "user" | "current_role" => (EnvValue::User, Type::Name),
+        "current_catalog" => (EnvValue::Database, Type::Name),
+        "current_schema" => (EnvValue::Schema, Type::Name),
         _ => return None,
     })
 }
@@ -936,8 +970,8 @@ fn environment_call(name: &str) -> Option<(EnvValue, Type)> {
     Some(match name {
         "now" | "transaction_timestamp" | "statement_timestamp" => (EnvValue::Now, Type::Timestamptz),
         "version" => (EnvValue::Version, Type::Text),
-        "current_database" => (EnvValue::Database, Type::Text),
-        "current_schema" => (EnvValue::Schema, Type::Text),
+        "current_database" => (EnvValue::Database, Type::Name),
+        "current_schema" => (EnvValue::Schema, Type::Name),
         "pg_backend_pid" => (EnvValue::BackendPid, Type::Int4),
         _ => return None,
     })

@@ -41,8 +41,46 @@ pub(super) fn operator_function(op: &Symbol) -> Option<&'static str> {
     })
 }
 
+/// What `OPERATOR(pg_catalog.~)` names.
+pub(super) fn named_operator(parts: &[String]) -> Option<Symbol> {
+    let symbol = match parts {
+        [symbol] => symbol,
+        [schema, symbol] if schema == "pg_catalog" => symbol,
+        _ => return None,
+    };
+    Some(match symbol.as_str() {
+        "=" => Symbol::Eq,
+        "<>" | "!=" => Symbol::NotEq,
+        "<" => Symbol::Lt,
+        "<=" => Symbol::LtEq,
+        ">" => Symbol::Gt,
+        ">=" => Symbol::GtEq,
+        "+" => Symbol::Plus,
+        "-" => Symbol::Minus,
+        "*" => Symbol::Multiply,
+        "/" => Symbol::Divide,
+        "%" => Symbol::Modulo,
+        "||" => Symbol::StringConcat,
+        "~" => Symbol::PGRegexMatch,
+        "~*" => Symbol::PGRegexIMatch,
+        "!~" => Symbol::PGRegexNotMatch,
+        "!~*" => Symbol::PGRegexNotIMatch,
+        "~~" => Symbol::PGLikeMatch,
+        "~~*" => Symbol::PGILikeMatch,
+        "!~~" => Symbol::PGNotLikeMatch,
+        "!~~*" => Symbol::PGNotILikeMatch,
+        "@>" => Symbol::AtArrow,
+        "<@" => Symbol::ArrowAt,
+        "&&" => Symbol::PGOverlap,
+        "->" => Symbol::Arrow,
+        "->>" => Symbol::LongArrow,
+        _ => return None,
+    })
+}
+
 /// Whether an operator on these types is a function: on arrays, documents and intervals, and where an interval comes out.
 pub(super) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
+    let (left, right) = (left.map(Type::as_array), right.map(Type::as_array));
     let either = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
     if op == BinaryOp::Concat {
         let text = |ty: Option<Type>| ty.is_some_and(value::cast::is_text);
@@ -315,7 +353,7 @@ impl Binder<'_> {
 
     fn subscripts(&mut self, root: &ast::Expr, chain: &[AccessExpr], scope: &Scope) -> Bind<Bound> {
         let array = self.bind(root, scope)?;
-        let Some(ty @ Type::Array(_)) = array.ty else {
+        let Some(ty @ Type::Array(_)) = array.ty.map(Type::as_array) else {
             let what = array.ty.map_or("unknown", type_name);
             if array.ty == Some(Type::Jsonb) {
                 return self.json_subscripts(array, chain, scope);
@@ -409,7 +447,7 @@ impl Binder<'_> {
             other => other,
         };
         let (left, array) = (self.bind(left, scope)?, self.bind(right, scope)?);
-        let element = match array.ty {
+        let element = match array.ty.map(Type::as_array) {
             Some(Type::Array(element)) => *element,
             // An array of what stands on the left.
             None => match left.ty {

@@ -24,12 +24,6 @@ impl Binder<'_> {
                 self.uses_sequences = true;
                 return Ok(Some(Bound::new(Expr::LastValue, Type::Int8)));
             }
-            ("pg_get_serial_sequence", 2) => {
-                let text = self.serial_sequence(args[0], args[1])?;
-                let text =
-                    text.map_or(Expr::NULL, |text| Expr::Const(crate::value::Datum::Bytes(text.into_bytes().into())));
-                return Ok(Some(Bound::new(text, Type::Text)));
-            }
             _ => return Ok(None),
         };
         self.uses_sequences = true;

@@ -1,8 +1,9 @@
 //! Which type does a type's name mean?
 
+use super::scope::fold;
 use crate::error::SqlError;
 use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
 
 /// The type a syntax tree names.
@@ -39,6 +40,7 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
         DataType::Interval { fields: None, precision: None | Some(6) } => Type::Interval,
         DataType::JSON => Type::Json,
         DataType::JSONB => Type::Jsonb,
+        DataType::Regclass => Type::Oid(OidKind::Class),
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element)) => {
             Type::array_of(type_of(element)?)
         }
@@ -101,6 +103,19 @@ fn numeric(info: &ExactNumberInfo) -> Result<Type, SqlError> {
     Ok(pgtype::numeric(precision as u16, scale as i16))
 }
 
+/// `pg_catalog.numeric(p, s)`.
+fn modified_numeric(modifiers: &[String]) -> Result<Type, SqlError> {
+    let invalid = || SqlError::new("22023", "invalid NUMERIC type modifier");
+    let numbers = modifiers.iter().map(|text| text.trim().parse::<i64>().map_err(|_| invalid()));
+    let numbers = numbers.collect::<Result<Vec<i64>, _>>()?;
+    let precision = |p: i64| u64::try_from(p).map_err(|_| invalid());
+    match numbers.as_slice() {
+        [p] => numeric(&ExactNumberInfo::Precision(precision(*p)?)),
+        [p, s] => numeric(&ExactNumberInfo::PrecisionAndScale(precision(*p)?, *s)),
+        _ => Err(invalid()),
+    }
+}
+
 fn length_of(name: &str, length: &Option<CharacterLength>, default: u32) -> Result<u32, SqlError> {
     match length {
         None => Ok(default),
@@ -121,8 +136,14 @@ fn checked_length(name: &str, length: u64) -> Result<u32, SqlError> {
 
 /// Names that the grammar has no word for.
 fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
-    let text = name.to_string().to_ascii_lowercase();
-    let short = text.strip_prefix("pg_catalog.").unwrap_or(&text);
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
+    let text = parts.join(".");
+    let missing = || SqlError::new("42704", format!("type \"{text}\" does not exist"));
+    let short = match parts.as_slice() {
+        [short] => short.as_str(),
+        [namespace, short] if namespace == "pg_catalog" => short.as_str(),
+        _ => return Err(missing()),
+    };
     let length = || match modifiers {
         [] => Ok(None),
         [one] => one
@@ -132,15 +153,6 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
         _ => Err(SqlError::new("22023", format!("invalid type modifier for type {short}"))),
     };
     let plain = match short {
-        "int2" => Type::Int2,
-        "int4" => Type::Int4,
-        "int8" => Type::Int8,
-        "float4" => Type::Float4,
-        "float8" => Type::Float8,
-        "bool" => Type::Bool,
-        "timestamptz" => Type::Timestamptz,
-        "json" => Type::Json,
-        "jsonb" => Type::Jsonb,
         "bpchar" => {
             return Ok(Type::Char(match length()? {
                 Some(n) => checked_length("character", n)?,
@@ -156,9 +168,8 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
         "serial" | "serial4" | "bigserial" | "serial8" | "smallserial" | "serial2" => {
             return Err(SqlError::unsupported(format!("type {short} (sequences)")));
         }
-        _ => {
-            return Err(SqlError::new("42704", format!("type \"{text}\" does not exist")));
-        }
+        "numeric" if !modifiers.is_empty() => return modified_numeric(modifiers),
+        _ => pgtype::named(short).ok_or_else(missing)?,
     };
     if modifiers.is_empty() {
         Ok(plain)

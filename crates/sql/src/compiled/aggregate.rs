@@ -7,7 +7,7 @@ use crate::expr::{Expr, Frame, evaluate, test};
 use crate::value::Datum;
 use crate::value::numeric::{Numeric, NumericSum};
 use crate::value::pgtype::NUMERIC;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{OidKind, Type, Value};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
@@ -55,7 +55,9 @@ impl AggregateFunction {
             (AggregateFunction::Sum | AggregateFunction::Avg, _) => None,
             (AggregateFunction::Min | AggregateFunction::Max, Some(t)) => match t {
                 Bool | Uuid | Bytea | Json | Jsonb => None,
-                Varchar(_) => Some((Some(Text), Text)),
+                Varchar(_) | Name | CharByte => Some((Some(Text), Text)),
+                Oid(OidKind::Xid | OidKind::Cid) | System(_) => None,
+                Oid(_) => Some((Some(Oid(OidKind::Oid)), Oid(OidKind::Oid))),
                 t => Some((None, t)),
             },
             (AggregateFunction::BoolAnd | AggregateFunction::BoolOr, Some(Bool)) => Some((None, Bool)),

@@ -13,6 +13,8 @@
 //! | time | Time64(us) | |
 //! | timestamp, timestamptz | Timestamp(us), Timestamp(us, UTC) | Arrow counts from 1970: the last 30 years of the range are refused |
 //! | uuid | FixedSizeBinary(16) | |
+//! | oid and what is written as a name | Int64 | |
+//! | name, "char" | Utf8View | |
 
 use crate::error::SqlError;
 use crate::value::Datum;
@@ -38,12 +40,15 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Bool => DataType::Boolean,
         Type::Int2 => DataType::Int16,
         Type::Int4 => DataType::Int32,
-        Type::Int8 => DataType::Int64,
+        Type::Int8 | Type::Oid(_) => DataType::Int64,
         Type::Float4 => DataType::Float32,
         Type::Float8 => DataType::Float64,
         Type::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
-        Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) => DataType::BinaryView,
+        Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
+            DataType::BinaryView
+        }
         Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json => DataType::Utf8View,
+        Type::Name | Type::CharByte | Type::System(_) => DataType::Utf8View,
         Type::Date => DataType::Date32,
         Type::Time => DataType::Time64(TimeUnit::Microsecond),
         Type::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -111,18 +116,22 @@ impl Writer {
             Type::Bool => Builder::Bool(BooleanBuilder::with_capacity(rows)),
             Type::Int2 => Builder::Int2(Int16Builder::with_capacity(rows)),
             Type::Int4 => Builder::Int4(Int32Builder::with_capacity(rows)),
-            Type::Int8 => Builder::Int8(Int64Builder::with_capacity(rows)),
+            Type::Int8 | Type::Oid(_) => Builder::Int8(Int64Builder::with_capacity(rows)),
             Type::Float4 => Builder::Float4(Float32Builder::with_capacity(rows)),
             Type::Float8 => Builder::Float8(Float64Builder::with_capacity(rows)),
             Type::Decimal { .. } => {
                 Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(data_type(ty)))
             }
-            Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) => {
+            Type::Numeric { .. } | Type::Bytea | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_) => {
                 Builder::Bytes(BinaryViewBuilder::with_capacity(rows))
             }
-            Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Json => {
-                Builder::Text(StringViewBuilder::with_capacity(rows))
-            }
+            Type::Char(_)
+            | Type::Varchar(_)
+            | Type::Text
+            | Type::Json
+            | Type::Name
+            | Type::CharByte
+            | Type::System(_) => Builder::Text(StringViewBuilder::with_capacity(rows)),
             Type::Date => Builder::Date(Date32Builder::with_capacity(rows)),
             Type::Time => Builder::Time(Time64MicrosecondBuilder::with_capacity(rows)),
             Type::Timestamp | Type::Timestamptz => {

@@ -146,7 +146,7 @@ impl Key {
 
     /// Whether equal values may be written differently, so that the key is no value.
     pub fn shows_more(ty: Type) -> bool {
-        matches!(ty, Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Array(_))
+        matches!(ty, Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_))
     }
 }
 

@@ -72,7 +72,9 @@ pub fn common(left: Type, right: Type) -> Option<Type> {
             _ => NUMERIC,
         },
         (a, b) if (is_float(a) || number(a)) && (is_float(b) || number(b)) => Float8,
-        (Text | Varchar(_), Text | Varchar(_)) => Text,
+        (Text | Varchar(_) | Name | CharByte, Text | Varchar(_) | Name | CharByte) => Text,
+        (Oid(_), Oid(_)) => Int8,
+        (Oid(_), other) | (other, Oid(_)) if is_integer(other) => Int8,
         // Against varchar blanks at the end do not count, against text those of the char do not.
         (Char(_), Char(_) | Varchar(_)) | (Varchar(_), Char(_)) => Char(crate::value::pgtype::UNLIMITED),
         (Char(_), Text) | (Text, Char(_)) => Text,

@@ -10,6 +10,9 @@
 //! | json, jsonb | the text; before that of jsonb a 1 |
 //! | arrays | dimensions, flags, the element's oid, 4 each; each dimension: length and lower bound; each element: length, bytes |
 //! | text types, bytea | as they are |
+//! | oid and what is written as a name | 4 |
+//! | "char" | 1, zero for none |
+//! | int2vector, oidvector | as arrays |
 
 use super::interval::{self, Interval};
 use super::{Datum, array, datetime, fault, json, numeric, text};
@@ -51,6 +54,15 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
         Type::Json => json::read_json(text::check_text(bytes)?)?,
         Type::Jsonb => json::receive_jsonb(bytes)?,
         Type::Array(element) => array::receive(*element, bytes)?,
+        Type::Oid(_) => Datum::Int(u32::from_be_bytes(exactly(bytes)?).into()),
+        Type::Name => Datum::Bytes(text::limit_length(ty, text::check_text(bytes)?, false)?.into()),
+        Type::CharByte if bytes == [0] => Datum::Bytes(Box::default()),
+        Type::CharByte => {
+            let [byte] = exactly::<1>(bytes)?;
+            Datum::Bytes(text::limit_length(ty, &[byte], false)?.into())
+        }
+        Type::Vector(kind) => array::receive(Type::vector_element(kind), bytes)?,
+        Type::System(_) => Datum::Bytes(text::check_text(bytes)?.into()),
     })
 }
 
@@ -76,6 +88,10 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
             json::Json::from_stored(v).write(out);
         }
         (Type::Array(element), Value::Bytes(v)) => array::send(*element, v, out),
+        (Type::Oid(_), Value::Int(v)) => out.extend_from_slice(&(v as u32).to_be_bytes()),
+        (Type::Name | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::CharByte, Value::Bytes(v)) => out.push(v.first().copied().unwrap_or(0)),
+        (Type::Vector(kind), Value::Bytes(v)) => array::send(Type::vector_element(kind), v, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

@@ -13,6 +13,9 @@
 //! | timestamp | timestamptz | date, time | |
 //! | timestamptz | | date, time, timestamp | |
 //! | every type | | text types, by its output function | |
+//! | an integer | oid and what is written as a name | | |
+//! | oid | what is written as a name, and back | integer, bigint | |
+//! | int2vector, oidvector | the arrays that they are | | |
 
 use super::array::{Array, array_of};
 use super::interval::Interval;
@@ -22,7 +25,7 @@ use super::pgtype::{self, NUMERIC};
 use super::zone::Clock;
 use super::{Datum, datetime, fault, text};
 use crate::error::SqlError;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 
 /// How much a cast is asked for; a stronger wish includes the weaker ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,7 +37,16 @@ pub enum CastContext {
 
 /// Whether `ty` is one of the text types.
 pub fn is_text(ty: Type) -> bool {
-    matches!(ty, Type::Text | Type::Varchar(_) | Type::Char(_))
+    matches!(ty, Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Name | Type::CharByte)
+}
+
+/// Whether values of the type, or of its elements, are written as names of objects.
+pub fn shows_names(ty: Type) -> bool {
+    match ty {
+        Type::Array(element) => shows_names(*element),
+        Type::Oid(kind) => kind.has_name(),
+        _ => false,
+    }
 }
 
 pub(crate) fn is_integer(ty: Type) -> bool {
@@ -74,10 +86,16 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
         return Some(Implicit);
     }
     if is_text(to) {
-        return Some(Assignment);
+        return Some(if from == Type::System(SystemKind::NodeTree) { Implicit } else { Assignment });
     }
     if is_text(from) {
         return Some(Explicit);
+    }
+    if matches!(from, Type::Vector(_)) {
+        return context(from.as_array(), to);
+    }
+    if matches!(from, Type::Oid(_)) || matches!(to, Type::Oid(_)) {
+        return oid_context(from, to);
     }
     if let (Some(a), Some(b)) = (number_rank(from), number_rank(to)) {
         return Some(if a < b { Implicit } else { Assignment });
@@ -98,6 +116,21 @@ pub fn context(from: Type, to: Type) -> Option<CastContext> {
     }
 }
 
+fn oid_context(from: Type, to: Type) -> Option<CastContext> {
+    use CastContext::{Assignment, Implicit};
+    use OidKind::{Cid, Oid, Operator, OperatorWithTypes, Proc, Procedure, Xid};
+    match (from, to) {
+        (Type::Oid(Xid | Cid), _) | (_, Type::Oid(Xid | Cid)) => None,
+        (Type::Oid(Oid), Type::Oid(_)) | (Type::Oid(_), Type::Oid(Oid)) => Some(Implicit),
+        (Type::Oid(Proc), Type::Oid(Procedure)) | (Type::Oid(Procedure), Type::Oid(Proc)) => Some(Implicit),
+        (Type::Oid(Operator), Type::Oid(OperatorWithTypes)) => Some(Implicit),
+        (Type::Oid(OperatorWithTypes), Type::Oid(Operator)) => Some(Implicit),
+        (from, Type::Oid(_)) if is_integer(from) => Some(Implicit),
+        (Type::Oid(_), Type::Int4 | Type::Int8) => Some(Assignment),
+        _ => None,
+    }
+}
+
 /// Casts a value, applying length and precision of the target. An explicit cast cuts text that is too long; any other
 /// refuses it. That the context allows the cast is the caller's to check; a cast that does not exist is 42846.
 pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<Datum, SqlError> {
@@ -114,7 +147,8 @@ pub fn needs_clock(from: Type, to: Type) -> bool {
         Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp),
         ty => matches!(ty, Type::Date | Type::Timestamp),
     };
-    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to))
+    let named = shows_names(from) && !matches!(to, Type::Oid(_)) || shows_names(to) && !matches!(from, Type::Oid(_));
+    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to) || named)
 }
 
 /// As [`cast`], by a session's clock.
@@ -128,8 +162,11 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
     if from == to {
         return Ok(Datum::from(*value));
     }
+    if matches!(from, Type::Vector(_)) && !is_text(to) {
+        return cast_by(from.as_array(), value, to, explicit, clock);
+    }
     match to {
-        Type::Text | Type::Varchar(_) | Type::Char(_) => to_text_type(from, value, to, explicit, clock),
+        _ if is_text(to) => to_text_type(from, value, to, explicit, clock),
         _ if is_text(from) => {
             // The output function's text: a `char` has its blanks again.
             let mut bytes = Vec::new();
@@ -138,6 +175,7 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
         }
         _ if from == Type::Jsonb && to != Type::Json => from_jsonb(value, to),
         Type::Int2 | Type::Int4 | Type::Int8 => to_integer(from, value, to),
+        Type::Oid(_) => to_oid(from, value, to),
         Type::Decimal { precision, scale } => match (from, *value) {
             (_, Value::Int(v)) if is_integer(from) => rescale(v.into(), 0, precision, scale),
             (Type::Decimal { scale: own, .. }, Value::Decimal(v)) => rescale(v, own, precision, scale),
@@ -179,7 +217,20 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
             let items = items.iter().map(|item| cast_by(*own, &item.as_value(), *element, explicit, clock));
             Ok(Array { dimensions, items: items.collect::<Result<_, _>>()? }.to_datum(*element))
         }
-        Type::Bytea | Type::Uuid | Type::Json | Type::Jsonb | Type::Array(_) => Err(no_cast(from, to)),
+        _ => Err(no_cast(from, to)),
+    }
+}
+
+/// An `integer` gives the oid of the same 32 bits.
+fn to_oid(from: Type, value: &Value<'_>, to: Type) -> Result<Datum, SqlError> {
+    match (from, *value) {
+        (Type::Oid(_), Value::Int(v)) => Ok(Datum::Int(v)),
+        (Type::Int2 | Type::Int4, Value::Int(v)) => Ok(Datum::Int(i64::from(v as i32 as u32))),
+        (Type::Int8, Value::Int(v)) => match u32::try_from(v) {
+            Ok(oid) => Ok(Datum::Int(oid.into())),
+            Err(_) => Err(SqlError::new("22003", "OID out of range")),
+        },
+        _ => Err(no_cast(from, to)),
     }
 }
 
@@ -245,6 +296,8 @@ fn to_integer(from: Type, value: &Value<'_>, to: Type) -> Result<Datum, SqlError
     let integer = match (from, *value) {
         (Type::Bool, Value::Bool(v)) if to == Type::Int4 => i64::from(v),
         (_, Value::Int(v)) if is_integer(from) => v,
+        (Type::Oid(_), Value::Int(v)) if to == Type::Int4 => i64::from(v as u32 as i32),
+        (Type::Oid(_), Value::Int(v)) if to == Type::Int8 => v,
         (_, Value::Float(v)) => float_to_integer(v).ok_or_else(|| fault::out_of_range(to))?,
         (Type::Decimal { scale, .. }, Value::Decimal(v)) => {
             i64::try_from(numeric::round_small(v, scale.into())).map_err(|_| fault::out_of_range(to))?
@@ -445,6 +498,9 @@ pub(crate) fn category(ty: Type) -> Category {
     match ty {
         Type::Bool => Category::Boolean,
         _ if number_rank(ty).is_some() => Category::Number,
+        Type::Oid(OidKind::Xid | OidKind::Cid) => Category::Other,
+        Type::Oid(_) => Category::Number,
+        Type::Vector(_) => Category::Array,
         _ if is_text(ty) => Category::Text,
         Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => Category::DateTime,
         Type::Interval => Category::Interval,
@@ -456,5 +512,5 @@ pub(crate) fn category(ty: Type) -> Category {
 
 /// The type of its category that wins when nothing else decides.
 pub(crate) fn is_preferred(ty: Type) -> bool {
-    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval)
+    matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval | Type::Oid(OidKind::Oid))
 }

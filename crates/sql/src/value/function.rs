@@ -20,6 +20,7 @@ use std::sync::LazyLock;
 mod arguments;
 mod array;
 mod calendar;
+mod catalog;
 mod formatting;
 mod interval;
 pub(crate) mod json;
@@ -33,6 +34,7 @@ mod text;
 mod variadic;
 
 use arguments::Arguments;
+pub(crate) use text::{quoted_ident, quoted_literal};
 pub use variadic::Variadic;
 
 /// What a function computes; the forms for different types share one, `Function::arguments` tells them apart.
@@ -201,6 +203,10 @@ impl Function {
         if let Some(function) = resolve_variadic(name, arguments) {
             return Ok(function);
         }
+        if name != "pg_typeof" && arguments.iter().any(|ty| matches!(ty, Some(Type::Vector(_)))) {
+            let arrays: Vec<Option<Type>> = arguments.iter().map(|ty| ty.map(Type::as_array)).collect();
+            return Function::resolve(name, &arrays);
+        }
         if let Some(resolved) = variadic::resolve(name, arguments).or_else(|| array::resolve(name, arguments)) {
             return resolved;
         }
@@ -240,12 +246,22 @@ impl Function {
             Type::Array(element) => **element == Timestamptz,
             ty => *ty == Timestamptz,
         };
-        self.arguments.iter().any(zoned) || zoned(&self.result) || self.is_volatile()
+        self.arguments.iter().any(zoned) || zoned(&self.result) || self.is_volatile() || self.asks_catalog()
     }
 
     /// Whether two calls with the same arguments may differ.
     pub fn is_volatile(&self) -> bool {
         matches!(self.id, FunctionId::More(at) if more::entry(at).volatile)
+    }
+
+    /// Whether the result depends on the schema or the session.
+    fn asks_catalog(&self) -> bool {
+        match self.id {
+            FunctionId::More(at) => more::entry(at).asks_catalog,
+            FunctionId::Variadic(Variadic::Privilege(_)) => true,
+            // What shows names of objects.
+            _ => self.arguments.iter().any(|ty| cast::shows_names(*ty)),
+        }
     }
 
     /// As [`Self::call`], by a session's clock.

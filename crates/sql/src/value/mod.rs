@@ -11,6 +11,7 @@ pub mod function;
 pub(crate) mod interval;
 mod json;
 pub mod numeric;
+mod oid;
 pub mod operator;
 mod ordered;
 pub mod pattern;
@@ -24,6 +25,7 @@ pub mod zone;
 mod tests;
 
 pub(crate) use datetime::is_fixed;
+pub(crate) use function::{quoted_ident, quoted_literal};
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;
 pub use zone::{Clock, Zone};
@@ -93,6 +95,11 @@ pub fn array_items(element: Type, stored: &[u8]) -> Vec<Datum> {
 /// An array of one dimension.
 pub fn array_datum(element: Type, items: Vec<Datum>) -> Datum {
     array::Array::of(items).to_datum(element)
+}
+
+/// An `int2vector` or `oidvector`.
+pub fn vector_datum(kind: freshet_engine::schema::VectorKind, items: Vec<i64>) -> Datum {
+    oid::vector(kind, items.into_iter())
 }
 
 /// One array of arrays.

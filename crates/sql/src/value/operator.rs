@@ -16,7 +16,7 @@ use super::pgtype::{self, DECIMAL_DIGITS_MAX, NUMERIC};
 use super::zone::Clock;
 use super::{Datum, datetime, fault, pattern, text};
 use crate::error::SqlError;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{OidKind, Type, Value};
 use std::cmp::Ordering;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,13 +146,15 @@ impl BinaryOperator {
     /// Finds the operator; `None` is the type of an untyped literal, which must then be read as the type given here.
     pub fn resolve(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Result<BinaryOperator, SqlError> {
         use BinaryOp::*;
+        // A vector is compared as the array that it is.
+        let (left, right) = (left.map(Type::as_array), right.map(Type::as_array));
         let resolved = match op {
             Add | Sub | Mul | Div | Mod => resolve_arithmetic(op, left, right),
             Power => resolve_power(left, right),
             BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => resolve_bits(op, left, right),
             Concat => resolve_concat(left, right),
             Like | NotLike | ILike | NotILike => resolve_like(op, left, right),
-            Eq | Ne | Lt | Le | Gt | Ge => resolve_comparison(left, right),
+            Eq | Ne | Lt | Le | Gt | Ge => resolve_comparison(op, left, right),
         };
         let Resolved { left, right, result, kernel } = resolved.map_err(|refusal| refusal.error(op, left, right))?;
         Ok(BinaryOperator { op, left, right, result, kernel })
@@ -530,7 +532,7 @@ fn resolve_like(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolu
     })
 }
 
-fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
+fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Resolution {
     let (a, b) = match both(left, right) {
         None => (Type::Text, Type::Text),
         // Only `char` has operators of its own among the text types.
@@ -538,8 +540,11 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         Some((a, _)) if right.is_none() && matches!(a, Type::Varchar(_)) => (a, Type::Text),
         Some(pair) => pair,
     };
-    if a == Type::Json || b == Type::Json {
+    if a == Type::Json || b == Type::Json || matches!(a, Type::System(_)) || matches!(b, Type::System(_)) {
         return Err(Refusal::DoesNotExist);
+    }
+    if matches!(a, Type::Oid(_)) || matches!(b, Type::Oid(_)) {
+        return resolve_oids(op, (left, a), (right, b));
     }
     let comparison = if number_rank(a).is_some() && number_rank(b).is_some() {
         if is_float(a) || is_float(b) {
@@ -561,6 +566,28 @@ fn resolve_comparison(left: Option<Type>, right: Option<Type>) -> Resolution {
         return Err(Refusal::DoesNotExist);
     };
     Ok(Resolved { left: a, right: b, result: Type::Bool, kernel: Kernel::Compare(comparison) })
+}
+
+/// Oids of every kind are compared as numbers, transactions only for equality; a literal is read as a number too.
+fn resolve_oids(op: BinaryOp, left: (Option<Type>, Type), right: (Option<Type>, Type)) -> Resolution {
+    let is_xid = |ty: Type| matches!(ty, Type::Oid(OidKind::Xid | OidKind::Cid));
+    let side = |(given, taken): (Option<Type>, Type)| match (given, taken) {
+        (None, Type::Oid(_)) if !is_xid(taken) => Type::Oid(OidKind::Oid),
+        _ => taken,
+    };
+    let (a, b) = (side(left), side(right));
+    let comparable = match (a, b) {
+        _ if is_xid(a) || is_xid(b) => {
+            matches!(op, BinaryOp::Eq | BinaryOp::Ne) && (a == b || is_xid(a) && b == Type::Int4)
+        }
+        (Type::Oid(_), Type::Oid(_)) => true,
+        (Type::Oid(_), other) | (other, Type::Oid(_)) => is_integer(other),
+        _ => false,
+    };
+    match comparable {
+        true => Ok(Resolved { left: a, right: b, result: Type::Bool, kernel: Kernel::Compare(Comparison::Same) }),
+        false => Err(Refusal::DoesNotExist),
+    }
 }
 
 /// A numeric in the form whose bytes compare as the numbers do.

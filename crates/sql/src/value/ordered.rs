@@ -161,7 +161,13 @@ impl<'a> Taking<'a> {
                 Datum::Bytes(stored.into())
             }
             Type::Bytea => Datum::Bytes(self.escaped().into()),
-            Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Json => Datum::Bytes(self.text().into()),
+            Type::Text
+            | Type::Varchar(_)
+            | Type::Char(_)
+            | Type::Json
+            | Type::Name
+            | Type::CharByte
+            | Type::System(_) => Datum::Bytes(self.text().into()),
             _ => Datum::Int((u64::from_be_bytes(self.chunk()) ^ 1 << 63) as i64),
         }
     }

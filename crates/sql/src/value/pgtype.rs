@@ -11,8 +11,11 @@
 //! | date, time, timestamp, timestamptz | 1082, 1083, 1114, 1184 | 4, 8, 8, 8 | -1 |
 //! | numeric(p,s) | 1700 | -1 | (p << 16 \| s & 0x7ff) + 4 |
 //! | uuid | 2950 | 16 | -1 |
+//! | oid and what is written as a name | 26, 24, 2202..2206, 4089, 4096, 4191 | 4 | -1 |
+//! | name, "char" | 19, 18 | 64, 1 | -1 |
+//! | int2vector, oidvector | 22, 30 | -1 | -1 |
 
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{OidKind, SystemKind, Type, VectorKind};
 
 /// The `n` of a `char` or `varchar` without a length modifier.
 pub const UNLIMITED: u32 = u32::MAX;
@@ -68,12 +71,98 @@ pub fn describe(ty: Type) -> PgType {
         Type::Json => (114, -1),
         Type::Jsonb => (3802, -1),
         Type::Array(element) => (array_oid(*element), -1),
+        Type::Oid(kind) => (kind_oid(kind), 4),
+        Type::Name => (19, 64),
+        Type::CharByte => (18, 1),
+        Type::Vector(VectorKind::Int2) => (22, -1),
+        Type::Vector(VectorKind::Oid) => (30, -1),
+        Type::System(kind) => system_oid(kind),
     };
     PgType { oid, length, modifier: modifier(ty) }
 }
 
+fn kind_oid(kind: OidKind) -> u32 {
+    match kind {
+        OidKind::Oid => 26,
+        OidKind::Xid => 28,
+        OidKind::Cid => 29,
+        OidKind::Class => 2205,
+        OidKind::Type => 2206,
+        OidKind::Proc => 24,
+        OidKind::Procedure => 2202,
+        OidKind::Operator => 2203,
+        OidKind::OperatorWithTypes => 2204,
+        OidKind::Namespace => 4089,
+        OidKind::Role => 4096,
+        OidKind::Collation => 4191,
+    }
+}
+
+fn kind_name(kind: OidKind) -> &'static str {
+    match kind {
+        OidKind::Oid => "oid",
+        OidKind::Xid => "xid",
+        OidKind::Cid => "cid",
+        OidKind::Class => "regclass",
+        OidKind::Type => "regtype",
+        OidKind::Proc => "regproc",
+        OidKind::Procedure => "regprocedure",
+        OidKind::Operator => "regoper",
+        OidKind::OperatorWithTypes => "regoperator",
+        OidKind::Namespace => "regnamespace",
+        OidKind::Role => "regrole",
+        OidKind::Collation => "regcollation",
+    }
+}
+
+/// Oid and length.
+fn system_oid(kind: SystemKind) -> (u32, i16) {
+    match kind {
+        SystemKind::NodeTree => (194, -1),
+        SystemKind::AclItem => (1033, 12),
+        SystemKind::AnyArray => (2277, -1),
+        SystemKind::Lsn => (3220, 8),
+        SystemKind::Inet => (869, -1),
+        SystemKind::NDistinct => (3361, -1),
+        SystemKind::Dependencies => (3402, -1),
+        SystemKind::McvList => (5017, -1),
+    }
+}
+
+fn system_name(kind: SystemKind) -> &'static str {
+    match kind {
+        SystemKind::NodeTree => "pg_node_tree",
+        SystemKind::AclItem => "aclitem",
+        SystemKind::AnyArray => "anyarray",
+        SystemKind::Lsn => "pg_lsn",
+        SystemKind::Inet => "inet",
+        SystemKind::NDistinct => "pg_ndistinct",
+        SystemKind::Dependencies => "pg_dependencies",
+        SystemKind::McvList => "pg_mcv_list",
+    }
+}
+
 /// Oids of arrays, by their elements'.
-const ARRAYS: [(u32, u32); 19] = [
+const ARRAYS: [(u32, u32); 38] = [
+    (18, 1002),
+    (19, 1003),
+    (22, 1006),
+    (24, 1008),
+    (26, 1028),
+    (28, 1011),
+    (29, 1012),
+    (30, 1013),
+    (869, 1041),
+    (1033, 1034),
+    (2202, 2207),
+    (2203, 2208),
+    (2204, 2209),
+    (2205, 2210),
+    (2206, 2211),
+    (3220, 3221),
+    (4089, 4090),
+    (4096, 4097),
+    (4191, 4192),
     (16, 1000),
     (17, 1001),
     (20, 1016),
@@ -98,7 +187,8 @@ const ARRAYS: [(u32, u32); 19] = [
 fn array_oid(element: Type) -> u32 {
     let oid = describe(element).oid;
     let found = ARRAYS.iter().find(|(own, _)| *own == oid);
-    found.map(|(_, array)| *array).expect("every scalar type has arrays")
+    // A few types of system relations have no arrays in PostgreSQL: those of their texts.
+    found.map_or(1009, |(_, array)| *array)
 }
 
 fn modifier(ty: Type) -> i32 {
@@ -143,11 +233,89 @@ pub fn from_oid(oid: u32, modifier: i32) -> Option<Type> {
         1186 => Type::Interval,
         114 => Type::Json,
         3802 => Type::Jsonb,
+        19 => Type::Name,
+        18 => Type::CharByte,
+        22 => Type::Vector(VectorKind::Int2),
+        30 => Type::Vector(VectorKind::Oid),
+        other if let Some(ty) = other_type(other) => ty,
         other => {
             let (element, _) = ARRAYS.iter().find(|(_, array)| *array == other)?;
             Type::array_of(from_oid(*element, modifier)?)
         }
     })
+}
+
+fn other_type(oid: u32) -> Option<Type> {
+    let kinds = OidKind::ALL.map(Type::Oid).into_iter();
+    kinds.chain(SystemKind::ALL.map(Type::System)).find(|ty| describe(*ty).oid == oid)
+}
+
+/// The type that PostgreSQL calls so in `pg_type`, without modifiers.
+pub fn named(name: &str) -> Option<Type> {
+    if let Some(element) = name.strip_prefix('_') {
+        return named(element).map(Type::array_of);
+    }
+    let oid = NAMES.iter().find(|(own, _)| *own == name).map(|(_, oid)| *oid)?;
+    from_oid(oid, -1)
+}
+
+/// What types are called in `pg_type`; their arrays are called so after an underscore.
+const NAMES: [(&str, u32); 45] = [
+    ("bool", 16),
+    ("bytea", 17),
+    ("char", 18),
+    ("name", 19),
+    ("int8", 20),
+    ("int2", 21),
+    ("int2vector", 22),
+    ("int4", 23),
+    ("regproc", 24),
+    ("text", 25),
+    ("oid", 26),
+    ("xid", 28),
+    ("cid", 29),
+    ("oidvector", 30),
+    ("json", 114),
+    ("pg_node_tree", 194),
+    ("float4", 700),
+    ("float8", 701),
+    ("inet", 869),
+    ("aclitem", 1033),
+    ("bpchar", 1042),
+    ("varchar", 1043),
+    ("date", 1082),
+    ("time", 1083),
+    ("timestamp", 1114),
+    ("timestamptz", 1184),
+    ("interval", 1186),
+    ("numeric", 1700),
+    ("regprocedure", 2202),
+    ("regoper", 2203),
+    ("regoperator", 2204),
+    ("regclass", 2205),
+    ("regtype", 2206),
+    ("anyarray", 2277),
+    ("uuid", 2950),
+    ("pg_lsn", 3220),
+    ("pg_ndistinct", 3361),
+    ("pg_dependencies", 3402),
+    ("jsonb", 3802),
+    ("regnamespace", 4089),
+    ("regrole", 4096),
+    ("regcollation", 4191),
+    ("pg_mcv_list", 5017),
+    // The grammar's own words, which type names in texts may use too.
+    ("float", 701),
+    ("decimal", 1700),
+];
+
+/// What the type is called in `pg_type`.
+pub fn catalog_name(ty: Type) -> String {
+    if let Type::Array(element) = ty {
+        return format!("_{}", catalog_name(*element));
+    }
+    let oid = describe(ty).oid;
+    NAMES.iter().find(|(_, own)| *own == oid).map_or_else(|| name(ty).to_owned(), |(name, _)| (*name).to_owned())
 }
 
 /// The name without modifiers, as error messages have it.
@@ -173,6 +341,12 @@ pub fn name(ty: Type) -> &'static str {
         Type::Json => "json",
         Type::Jsonb => "jsonb",
         Type::Array(element) => array_name(*element),
+        Type::Oid(kind) => kind_name(kind),
+        Type::Name => "name",
+        Type::CharByte => "\"char\"",
+        Type::Vector(VectorKind::Int2) => "int2vector",
+        Type::Vector(VectorKind::Oid) => "oidvector",
+        Type::System(kind) => system_name(kind),
     }
 }
 
@@ -197,6 +371,34 @@ fn array_name(element: Type) -> &'static str {
         Type::Interval => "interval[]",
         Type::Json => "json[]",
         Type::Jsonb => "jsonb[]",
+        Type::Name => "name[]",
+        Type::CharByte => "\"char\"[]",
+        Type::Vector(VectorKind::Int2) => "int2vector[]",
+        Type::Vector(VectorKind::Oid) => "oidvector[]",
+        Type::Oid(kind) => match kind {
+            OidKind::Oid => "oid[]",
+            OidKind::Xid => "xid[]",
+            OidKind::Cid => "cid[]",
+            OidKind::Class => "regclass[]",
+            OidKind::Type => "regtype[]",
+            OidKind::Proc => "regproc[]",
+            OidKind::Procedure => "regprocedure[]",
+            OidKind::Operator => "regoper[]",
+            OidKind::OperatorWithTypes => "regoperator[]",
+            OidKind::Namespace => "regnamespace[]",
+            OidKind::Role => "regrole[]",
+            OidKind::Collation => "regcollation[]",
+        },
+        Type::System(kind) => match kind {
+            SystemKind::NodeTree => "pg_node_tree[]",
+            SystemKind::AclItem => "aclitem[]",
+            SystemKind::AnyArray => "anyarray[]",
+            SystemKind::Lsn => "pg_lsn[]",
+            SystemKind::Inet => "inet[]",
+            SystemKind::NDistinct => "pg_ndistinct[]",
+            SystemKind::Dependencies => "pg_dependencies[]",
+            SystemKind::McvList => "pg_mcv_list[]",
+        },
     }
 }
 
@@ -247,12 +449,25 @@ mod tests {
             Type::Jsonb,
             Type::array_of(Type::Varchar(3)),
             Type::array_of(numeric(12, 2)),
+            Type::Name,
+            Type::CharByte,
+            Type::Vector(VectorKind::Int2),
+            Type::Vector(VectorKind::Oid),
+            Type::Oid(OidKind::Class),
+            Type::array_of(Type::Oid(OidKind::Role)),
+            Type::array_of(Type::System(SystemKind::AclItem)),
+            Type::System(SystemKind::NodeTree),
         ];
         for ty in types {
             let wire = describe(ty);
             assert_eq!(from_oid(wire.oid, wire.modifier), Some(ty), "{ty:?}");
         }
         assert_eq!(from_oid(600, -1), None);
+        for (name, oid) in NAMES {
+            assert_eq!(named(name).map(|ty| describe(ty).oid), Some(oid), "{name}");
+        }
+        assert_eq!(named("_regclass"), Some(Type::array_of(Type::Oid(OidKind::Class))));
+        assert_eq!(catalog_name(Type::array_of(Type::CharByte)), "_char");
     }
 
     /// Recorded: `select atttypmod, format_type(atttypid, atttypmod) from pg_attribute`.

@@ -45,8 +45,13 @@ impl SetFunction {
 
     /// The fields of its rows, where a row is a value of its own; the others give plain values.
     pub fn fields(name: &str) -> Option<&'static [&'static str]> {
-        let of_pairs = matches!(name, "json_each" | "jsonb_each" | "json_each_text" | "jsonb_each_text");
-        of_pairs.then_some(["key", "value"].as_slice())
+        Some(match name {
+            "json_each" | "jsonb_each" | "json_each_text" | "jsonb_each_text" => &["key", "value"],
+            "_pg_expandarray" => &["x", "n"],
+            "pg_options_to_table" => &["option_name", "option_value"],
+            "aclexplode" => &["grantor", "grantee", "privilege_type", "is_grantable"],
+            _ => return None,
+        })
     }
 
     /// Finds the function (its name in lower case) for argument types; `None` is the type of an untyped literal.

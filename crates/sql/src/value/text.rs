@@ -4,7 +4,7 @@
 
 use super::interval::Interval;
 use super::zone::Clock;
-use super::{Datum, array, datetime, fault, float, interval, json, numeric, pgtype};
+use super::{Datum, array, datetime, fault, float, interval, json, numeric, oid, pgtype};
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 
@@ -19,9 +19,12 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Float8 => Datum::Float(float::read_float8(text)?),
         Type::Decimal { precision, scale } => Datum::Decimal(numeric::read_decimal(text, precision, scale)?),
         Type::Numeric { typmod } => Datum::Bytes(numeric::read_numeric(text, typmod)?),
-        Type::Char(_) | Type::Varchar(_) | Type::Text => {
+        Type::Char(_) | Type::Varchar(_) | Type::Text | Type::Name | Type::CharByte => {
             Datum::Bytes(limit_length(ty, check_text(text)?, false)?.into())
         }
+        Type::Oid(kind) => Datum::Int(oid::read(kind, check_text(text)?, clock)?.into()),
+        Type::Vector(kind) => oid::read_vector(kind, check_text(text)?)?,
+        Type::System(_) => Datum::Bytes(check_text(text)?.into()),
         Type::Bytea => Datum::Bytes(read_bytea(text)?),
         Type::Date => Datum::Int(datetime::read_date(text, clock)?),
         Type::Time => Datum::Int(datetime::read_time(text)?),
@@ -46,6 +49,9 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Numeric { .. }, Value::Bytes(v)) => numeric::write_stored(v, out),
         (Type::Char(n), Value::Bytes(v)) => write_padded(n, v, out),
         (Type::Varchar(_) | Type::Text | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Name | Type::CharByte | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::Oid(kind), Value::Int(v)) => oid::write(kind, v as u32, clock, out),
+        (Type::Vector(kind), Value::Bytes(v)) => oid::write_vector(kind, v, out),
         (Type::Bytea, Value::Bytes(v)) => write_bytea(v, out),
         (Type::Date, Value::Int(v)) => datetime::write_date(v, out),
         (Type::Time, Value::Int(v)) => datetime::write_time(v, out),
@@ -152,6 +158,26 @@ fn sequence_length(first: u8) -> usize {
     }
 }
 
+/// The most bytes of an identifier.
+const NAME_BYTES_MAX: usize = 63;
+
+/// What fits an identifier: whole characters.
+fn limit_name(text: &[u8]) -> &[u8] {
+    if text.len() <= NAME_BYTES_MAX {
+        return text;
+    }
+    let end = (0..=NAME_BYTES_MAX).rev().find(|&at| is_char_start(text[at])).unwrap_or(0);
+    &text[..end]
+}
+
+/// The first byte, of which PostgreSQL takes any; here it must be a character by itself.
+fn limit_char_byte(text: &[u8]) -> Result<&[u8], SqlError> {
+    match text.first() {
+        Some(byte) if !byte.is_ascii() => Err(SqlError::unsupported("a \"char\" that is not ASCII")),
+        _ => Ok(&text[..text.len().min(1)]),
+    }
+}
+
 /// What a `char(n)`, `varchar(n)` or `text` stores of a text. An explicit cast cuts what is too long; otherwise only
 /// blanks may be cut. `char` stores no trailing blanks.
 pub(crate) fn limit_length(ty: Type, text: &[u8], explicit: bool) -> Result<&[u8], SqlError> {
@@ -164,6 +190,8 @@ pub(crate) fn limit_length(ty: Type, text: &[u8], explicit: bool) -> Result<&[u8
             }
             kept
         }
+        Type::Name => limit_name(text),
+        Type::CharByte => limit_char_byte(text)?,
         _ => text,
     };
     Ok(match ty {

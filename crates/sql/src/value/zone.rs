@@ -4,6 +4,7 @@
 //! PostgreSQL does.
 
 use super::datetime::{self, SECOND_US};
+use crate::catalog::Known;
 use crate::error::SqlError;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -17,16 +18,18 @@ const CYCLE_S: i64 = 146_097 * 86_400;
 /// Beyond these years moments are looked up a number of cycles nearer.
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 
-/// What a session's clock shows: its zone, and when its transaction began (microseconds since 2000-01-01 UTC).
+/// What values are read and written by: the session's zone, when its transaction began (microseconds since 2000-01-01 UTC), and the
+/// catalog in which names of objects are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
     pub zone: Zone,
     pub now: i64,
+    pub catalog: Known,
 }
 
 impl Clock {
     /// In Greenwich, for values that no zone changes.
-    pub const UTC: &'static Clock = &Clock { zone: Zone::Utc, now: 0 };
+    pub const UTC: &'static Clock = &Clock { zone: Zone::Utc, now: 0, catalog: Known(None) };
 }
 
 /// A time zone. Cheap to clone.

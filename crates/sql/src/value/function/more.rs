@@ -2,15 +2,15 @@
 
 use super::arguments::Arguments;
 use super::{FunctionId, Signature};
-use super::{formatting, interval, json, math, moment, regex, text};
+use super::{catalog, formatting, interval, json, math, moment, regex, text};
 use crate::error::SqlError;
 use crate::value::Datum;
 use crate::value::pgtype::NUMERIC;
-use freshet_engine::schema::Type;
 use freshet_engine::schema::Type::{
-    Array, Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Interval, Json, Jsonb, Text, Time, Timestamp,
-    Timestamptz, Uuid,
+    Array, Bool, Bytea, CharByte, Date, Float4, Float8, Int2, Int4, Int8, Interval, Json, Jsonb, Name, Text, Time,
+    Timestamp, Timestamptz, Uuid,
 };
+use freshet_engine::schema::{OidKind, SystemKind, Type};
 use std::sync::LazyLock;
 
 pub(super) type Run = fn(&Arguments<'_>) -> Result<Datum, SqlError>;
@@ -23,12 +23,20 @@ pub(super) struct Entry {
     /// NULL for a NULL argument, without a call.
     pub strict: bool,
     pub volatile: bool,
+    /// It depends on the schema or the session.
+    pub asks_catalog: bool,
 }
 
 const TEXTS: Type = Array(&Text);
 const FLOATS: Type = Array(&Float8);
 const NUMERICS: Type = Array(&NUMERIC);
 const INTEGERS: Type = Array(&Int4);
+const OID: Type = Type::Oid(OidKind::Oid);
+const CLASS: Type = Type::Oid(OidKind::Class);
+const TREE: Type = Type::System(SystemKind::NodeTree);
+const INET: Type = Type::System(SystemKind::Inet);
+const ACL: Type = Array(&Type::System(SystemKind::AclItem));
+const NAMES: Type = Array(&Name);
 
 macro_rules! entries {
     ($($name:literal ($($argument:expr),*) -> $result:expr, $run:path $(, $how:ident)?;)+) => {
@@ -39,9 +47,13 @@ macro_rules! entries {
             run: $run,
             strict: !entries!(@is lenient $($how)?),
             volatile: entries!(@is volatile $($how)?),
+            asks_catalog: entries!(@is stable $($how)?),
         }),+];
     };
     (@is lenient lenient) => { true };
+    (@is lenient open) => { true };
+    (@is stable stable) => { true };
+    (@is stable open) => { true };
     (@is volatile volatile) => { true };
     (@is $which:ident $($other:ident)?) => { false };
 }
@@ -233,6 +245,87 @@ entries! {
     "regexp_substr" (Text, Text, Int4, Int4) -> Text, regex::regexp_substr;
     "substring" (Text, Text) -> Text, regex::substring;
     "substring" (Text, Text, Text) -> Text, regex::substring_similar;
+    // The catalog.
+    "format_type" (OID, Int4) -> Text, catalog::format_type, open;
+    "pg_get_expr" (TREE, OID) -> Text, catalog::pg_get_expr, stable;
+    "pg_get_expr" (TREE, OID, Bool) -> Text, catalog::pg_get_expr, stable;
+    "pg_get_constraintdef" (OID) -> Text, catalog::pg_get_constraintdef, stable;
+    "pg_get_constraintdef" (OID, Bool) -> Text, catalog::pg_get_constraintdef, stable;
+    "pg_get_indexdef" (OID) -> Text, catalog::pg_get_indexdef, stable;
+    "pg_get_indexdef" (OID, Int4, Bool) -> Text, catalog::pg_get_indexdef, stable;
+    "pg_get_viewdef" (OID) -> Text, catalog::pg_get_viewdef, stable;
+    "pg_get_viewdef" (OID, Bool) -> Text, catalog::pg_get_viewdef, stable;
+    "pg_get_viewdef" (OID, Int4) -> Text, catalog::pg_get_viewdef, stable;
+    "pg_get_viewdef" (Text) -> Text, catalog::pg_get_viewdef, stable;
+    "pg_get_viewdef" (Text, Bool) -> Text, catalog::pg_get_viewdef, stable;
+    "pg_get_ruledef" (OID) -> Text, catalog::pg_get_ruledef, stable;
+    "pg_get_ruledef" (OID, Bool) -> Text, catalog::pg_get_ruledef, stable;
+    "pg_get_triggerdef" (OID) -> Text, catalog::nothing;
+    "pg_get_triggerdef" (OID, Bool) -> Text, catalog::nothing;
+    "pg_get_partkeydef" (OID) -> Text, catalog::nothing;
+    "pg_get_partition_constraintdef" (OID) -> Text, catalog::nothing;
+    "pg_get_statisticsobjdef" (OID) -> Text, catalog::nothing;
+    "pg_get_statisticsobjdef_columns" (OID) -> Text, catalog::nothing;
+    "pg_get_functiondef" (OID) -> Text, catalog::nothing;
+    "pg_get_function_sqlbody" (OID) -> Text, catalog::nothing;
+    "pg_get_function_arguments" (OID) -> Text, catalog::pg_get_function_arguments, stable;
+    "pg_get_function_identity_arguments" (OID) -> Text, catalog::pg_get_function_arguments, stable;
+    "pg_get_function_result" (OID) -> Text, catalog::pg_get_function_result, stable;
+    "pg_get_userbyid" (OID) -> Name, catalog::pg_get_userbyid, stable;
+    "pg_get_serial_sequence" (Text, Text) -> Text, catalog::pg_get_serial_sequence, stable;
+    "to_regclass" (Text) -> CLASS, catalog::to_regclass, stable;
+    "to_regtype" (Text) -> Type::Oid(OidKind::Type), catalog::to_regtype, stable;
+    "to_regproc" (Text) -> Type::Oid(OidKind::Proc), catalog::to_regproc, stable;
+    "to_regprocedure" (Text) -> Type::Oid(OidKind::Procedure), catalog::to_regprocedure, stable;
+    "to_regnamespace" (Text) -> Type::Oid(OidKind::Namespace), catalog::to_regnamespace, stable;
+    "to_regrole" (Text) -> Type::Oid(OidKind::Role), catalog::to_regrole, stable;
+    "to_regcollation" (Text) -> Type::Oid(OidKind::Collation), catalog::to_regcollation, stable;
+    "pg_table_is_visible" (OID) -> Bool, catalog::pg_table_is_visible, stable;
+    "pg_type_is_visible" (OID) -> Bool, catalog::pg_type_is_visible, stable;
+    "pg_function_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_operator_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_opclass_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_opfamily_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_conversion_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_collation_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_statistics_obj_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_ts_config_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_ts_dict_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_ts_parser_is_visible" (OID) -> Bool, catalog::is_visible;
+    "pg_ts_template_is_visible" (OID) -> Bool, catalog::is_visible;
+    "current_schemas" (Bool) -> NAMES, catalog::current_schemas, stable;
+    "pg_my_temp_schema" () -> OID, catalog::pg_my_temp_schema, stable;
+    "pg_is_other_temp_schema" (OID) -> Bool, catalog::pg_is_other_temp_schema, stable;
+    "obj_description" (OID) -> Text, catalog::obj_description, stable;
+    "obj_description" (OID, Name) -> Text, catalog::obj_description, stable;
+    "col_description" (OID, Int4) -> Text, catalog::col_description, stable;
+    "shobj_description" (OID, Name) -> Text, catalog::nothing;
+    "pg_encoding_to_char" (Int4) -> Name, catalog::pg_encoding_to_char;
+    "pg_char_to_encoding" (Name) -> Int4, catalog::pg_char_to_encoding;
+    "pg_client_encoding" () -> Name, catalog::encoding;
+    "getdatabaseencoding" () -> Name, catalog::encoding;
+    "pg_relation_size" (CLASS) -> Int8, catalog::pg_relation_size, stable;
+    "pg_relation_size" (CLASS, Text) -> Int8, catalog::pg_relation_size, stable;
+    "pg_table_size" (CLASS) -> Int8, catalog::pg_relation_size, stable;
+    "pg_indexes_size" (CLASS) -> Int8, catalog::pg_indexes_size, stable;
+    "pg_total_relation_size" (CLASS) -> Int8, catalog::pg_total_relation_size, stable;
+    "pg_database_size" (Name) -> Int8, catalog::pg_database_size, stable;
+    "pg_database_size" (OID) -> Int8, catalog::pg_database_size, stable;
+    "pg_tablespace_size" (Name) -> Int8, catalog::pg_tablespace_size, stable;
+    "pg_tablespace_size" (OID) -> Int8, catalog::pg_tablespace_size, stable;
+    "pg_tablespace_location" (OID) -> Text, catalog::pg_tablespace_location;
+    "pg_size_pretty" (Int8) -> Text, catalog::pg_size_pretty;
+    "pg_size_pretty" (NUMERIC) -> Text, catalog::pg_size_pretty;
+    "pg_size_bytes" (Text) -> Int8, catalog::pg_size_bytes;
+    "pg_relation_filenode" (CLASS) -> OID, catalog::nothing;
+    "pg_relation_is_publishable" (CLASS) -> Bool, catalog::pg_relation_is_publishable, stable;
+    "pg_sequence_last_value" (CLASS) -> Int8, catalog::pg_sequence_last_value, stable;
+    "pg_is_in_recovery" () -> Bool, catalog::not_in_recovery;
+    "acldefault" (CharByte, OID) -> ACL, catalog::acldefault, stable;
+    "inet_server_addr" () -> INET, catalog::nothing;
+    "inet_client_addr" () -> INET, catalog::nothing;
+    "inet_server_port" () -> Int4, catalog::nothing;
+    "inet_client_port" () -> Int4, catalog::nothing;
     // Documents.
     "->" (Json, Text) -> Json, json::field;
     "->" (Json, Int4) -> Json, json::element;

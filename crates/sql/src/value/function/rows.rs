@@ -10,7 +10,7 @@ use crate::value::numeric::Numeric;
 use crate::value::pgtype::NUMERIC;
 use crate::value::zone::Clock;
 use crate::value::{Datum, cast};
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 enum Gives {
@@ -25,6 +25,12 @@ enum Gives {
     Elements,
     ElementsText,
     Keys,
+    /// `_pg_expandarray`: elements with their numbers.
+    Numbered,
+    /// `name=value` in two columns.
+    Options,
+    /// Of what there is none of here: channels, partitions, grants.
+    None,
 }
 
 /// A function that gives rows, for given argument types.
@@ -50,6 +56,9 @@ fn named(name: &str) -> Option<Gives> {
         "json_array_elements" | "jsonb_array_elements" => Gives::Elements,
         "json_array_elements_text" | "jsonb_array_elements_text" => Gives::ElementsText,
         "json_object_keys" | "jsonb_object_keys" => Gives::Keys,
+        "_pg_expandarray" => Gives::Numbered,
+        "pg_options_to_table" => Gives::Options,
+        "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
         _ => return None,
     })
 }
@@ -61,6 +70,8 @@ impl RowFunction {
     }
 
     pub fn resolve(name: &str, given: &[Option<Type>]) -> Result<RowFunction, SqlError> {
+        let arrays: Vec<Option<Type>> = given.iter().map(|ty| ty.map(Type::as_array)).collect();
+        let given = arrays.as_slice();
         let missing = || super::unresolved("42883", name, given, "does not exist", "No function matches");
         let gives = named(name).ok_or_else(missing)?;
         let texts = || vec![Type::Text; given.len()];
@@ -92,11 +103,33 @@ impl RowFunction {
             Gives::Elements => (vec![document], vec![(Some("value"), document)]),
             Gives::ElementsText => (vec![document], vec![(Some("value"), Type::Text)]),
             Gives::Keys => (vec![document], vec![(None, Type::Text)]),
+            Gives::Numbered => match given {
+                [Some(array @ Type::Array(element))] => {
+                    (vec![*array], vec![(Some("x"), **element), (Some("n"), Type::Int4)])
+                }
+                _ => return Err(missing()),
+            },
+            Gives::Options => (
+                vec![Type::array_of(Type::Text)],
+                vec![(Some("option_name"), Type::Text), (Some("option_value"), Type::Text)],
+            ),
+            Gives::None if name == "aclexplode" => (
+                vec![Type::array_of(Type::System(SystemKind::AclItem))],
+                vec![
+                    (Some("grantor"), Type::Oid(OidKind::Oid)),
+                    (Some("grantee"), Type::Oid(OidKind::Oid)),
+                    (Some("privilege_type"), Type::Text),
+                    (Some("is_grantable"), Type::Bool),
+                ],
+            ),
+            Gives::None if name == "pg_listening_channels" => (Vec::new(), vec![(None, Type::Text)]),
+            Gives::None => (vec![Type::Oid(OidKind::Class)], vec![(Some("relid"), Type::Oid(OidKind::Class))]),
         };
         let counts = match gives {
             Gives::Matches | Gives::Split | Gives::Parts => 2..=3,
             Gives::Unnest => 1..=64,
             Gives::Series | Gives::Subscripts => given.len()..=given.len(),
+            Gives::None => arguments.len()..=arguments.len(),
             _ => 1..=1,
         };
         let fits = counts.contains(&given.len())
@@ -132,9 +165,26 @@ impl RowFunction {
             Gives::Each | Gives::EachText => each(&a, self.gives == Gives::EachText)?,
             Gives::Elements | Gives::ElementsText => one(elements(&a, self.gives == Gives::ElementsText)?),
             Gives::Keys => one(keys(&a)?),
+            Gives::Numbered => numbered(&a),
+            Gives::Options => options(&a),
+            Gives::None => Vec::new(),
             Gives::Unnest => unreachable!("it returned above"),
         })
     }
+}
+
+/// Each element of an array with one dimension, and its number from 1.
+fn numbered(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
+    let items = a.array(0).items.into_iter();
+    items.zip(1..).map(|(item, number)| vec![item, Datum::Int(number)]).collect()
+}
+
+fn options(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
+    let pair = |option: String| match option.split_once('=') {
+        Some((name, value)) => vec![text(name), text(value)],
+        None => vec![text(option), Datum::Null],
+    };
+    a.texts(0).into_iter().map(pair).collect()
 }
 
 /// Types of the bounds and the step, and of the values.

@@ -231,14 +231,16 @@ const RESERVED: &str = " all analyse analyze and any array as asc asymmetric aut
     verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot \
     xmlserialize xmltable ";
 
-pub(super) fn quoted_ident(name: &str) -> String {
+/// A name as SQL text: quoted where PostgreSQL quotes it.
+pub(crate) fn quoted_ident(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !RESERVED.contains(&format!(" {name} "));
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-pub(super) fn quoted_literal(value: &str) -> String {
+/// A text as a literal.
+pub(crate) fn quoted_literal(value: &str) -> String {
     let quoted = value.replace('\'', "''");
     if value.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }

@@ -1,12 +1,13 @@
 //! Functions of any number of arguments of any type.
 
 use super::arguments::{Arguments, text};
+use super::catalog::Privileged;
 use super::text::{quoted_ident, quoted_literal};
 use super::{Function, FunctionId, json};
 use crate::error::SqlError;
 use crate::value::json as documents;
 use crate::value::{Datum, cast, text as texts};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{OidKind, Type};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Variadic {
@@ -19,6 +20,7 @@ pub enum Variadic {
     /// `json_extract_path` and its like.
     Path,
     TypeOf,
+    Privilege(Privileged),
 }
 
 /// What the name means and the type of the result.
@@ -36,8 +38,8 @@ fn named(name: &str) -> Option<(Variadic, Type)> {
         "json_extract_path" => (Variadic::Path, Type::Json),
         "jsonb_extract_path" => (Variadic::Path, Type::Jsonb),
         "json_extract_path_text" | "jsonb_extract_path_text" => (Variadic::Path, Type::Text),
-        "pg_typeof" => (Variadic::TypeOf, Type::Text),
-        _ => return None,
+        "pg_typeof" => (Variadic::TypeOf, Type::Oid(OidKind::Type)),
+        _ => (Variadic::Privilege(Privileged::named(name)?), Type::Bool),
     })
 }
 
@@ -74,6 +76,13 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             fits && arguments.iter().skip(1).all(|ty| ty.is_none_or(cast::is_text))
         }
         Variadic::Nulls | Variadic::NotNulls => !types.is_empty(),
+        Variadic::Privilege(of) => match of.arguments(arguments) {
+            Some(taken) => {
+                types = taken;
+                true
+            }
+            None => false,
+        },
         Variadic::BuildObject | Variadic::BuildArray => true,
     };
     if !ok {
@@ -104,7 +113,8 @@ impl Variadic {
                 let path = steps.iter().map(|&at| (!a.is_null(at)).then(|| a.text(at).to_owned())).collect();
                 json::follow(a, path)
             }
-            Variadic::TypeOf => Ok(text(crate::value::pgtype::name(a.types[0]))),
+            Variadic::Privilege(of) => of.call(a),
+            Variadic::TypeOf => Ok(Datum::Int(crate::value::pgtype::describe(a.types[0]).oid.into())),
         }
     }
 }

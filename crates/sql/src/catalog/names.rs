@@ -1,0 +1,307 @@
+//! Which object does a name in a text mean, and how is an object named? What `regclass` and its like read and write.
+//!
+//! A name without its schema is found along the search path, which begins with the session's temporary tables and `pg_catalog` unless it says
+//! otherwise; so an object is written without its schema where that finds it again.
+
+use super::{Catalog, Relation, builtin, oid};
+use crate::bind::types::type_of;
+use crate::error::SqlError;
+use crate::value::pgtype;
+use crate::value::quoted_ident;
+use freshet_engine::catalog::{NamespaceId, Schema};
+use freshet_engine::schema::OidKind;
+use sqlparser::ast;
+
+/// Collations, by PostgreSQL's numbers.
+const COLLATIONS: [(u32, &str); 4] = [(100, "default"), (950, "C"), (951, "POSIX"), (12340, "ucs_basic")];
+
+/// The parts of a name with dots, in lower case unless quoted; 42602 for what is none.
+pub fn parts(text: &str) -> Result<Vec<String>, SqlError> {
+    let invalid = || SqlError::new("42602", "invalid name syntax");
+    let mut parts = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        let (part, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_part(quoted).ok_or_else(invalid)?,
+            None => {
+                let end = rest.find(|c: char| c == '.' || c.is_whitespace() || c == '"').unwrap_or(rest.len());
+                (rest[..end].to_lowercase(), &rest[end..])
+            }
+        };
+        if part.is_empty() {
+            return Err(invalid());
+        }
+        parts.push(part);
+        let after = after.trim_start();
+        match after.strip_prefix('.') {
+            Some(next) => rest = next.trim_start(),
+            None if after.is_empty() => return Ok(parts),
+            None => return Err(invalid()),
+        }
+    }
+}
+
+/// What stands before the closing quote, and what comes after it.
+fn quoted_part(text: &str) -> Option<(String, &str)> {
+    let mut part = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('"')?;
+        part.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(after) => {
+                part.push('"');
+                rest = after;
+            }
+            None => return Some((part, rest)),
+        }
+    }
+}
+
+fn undefined(what: &str, name: &str, sqlstate: &'static str) -> SqlError {
+    SqlError::new(sqlstate, format!("{what} \"{name}\" does not exist"))
+}
+
+/// The search path with what it has by itself.
+fn path(schema: &Schema) -> Vec<NamespaceId> {
+    let mut path = schema.path().to_vec();
+    if !path.contains(&NamespaceId::CATALOG) {
+        let is_temporary = |id: &NamespaceId| crate::bind::names::is_temporary(schema, *id);
+        let at = path.iter().take_while(|id| is_temporary(id)).count();
+        path.insert(at, NamespaceId::CATALOG);
+    }
+    path
+}
+
+impl Catalog {
+    /// The name spaces in which bare names are looked for.
+    pub fn search_path(&self) -> Vec<NamespaceId> {
+        path(&self.schema)
+    }
+
+    /// The number of the object that a text names.
+    pub fn find(&self, kind: OidKind, text: &str) -> Result<u32, SqlError> {
+        match kind {
+            OidKind::Class => self.find_relation(text),
+            OidKind::Type => self.find_type(text),
+            OidKind::Proc => find_proc(text),
+            OidKind::Procedure => self.find_procedure(text),
+            OidKind::Namespace => self.find_namespace(&one_name(text)?),
+            OidKind::Role => self.find_role(&one_name(text)?),
+            OidKind::Collation => find_collation(text),
+            _ => {
+                Err(SqlError::unsupported(format!("{} by name", pgtype::name(freshet_engine::schema::Type::Oid(kind)))))
+            }
+        }
+    }
+
+    /// How the object is written; a number of nothing as itself.
+    pub fn show(&self, kind: OidKind, number: u32) -> String {
+        let name = match kind {
+            _ if number == 0 => Some("-".to_owned()),
+            OidKind::Class => self.relation(number).map(|relation| self.relation_name(relation)),
+            OidKind::Type => self.show_type(number),
+            OidKind::Proc => show_proc(number),
+            OidKind::Procedure => self.show_procedure(number),
+            OidKind::Namespace => self.namespace_name(NamespaceId(number)).map(quoted_ident),
+            OidKind::Role => self.session.as_ref().filter(|_| number == oid::ROLE).map(|s| quoted_ident(&s.user)),
+            OidKind::Collation => COLLATIONS.iter().find(|(own, _)| *own == number).map(|(_, name)| quoted_ident(name)),
+            _ => None,
+        };
+        name.unwrap_or_else(|| number.to_string())
+    }
+
+    // ---- relations
+
+    fn relation_in(&self, namespace: NamespaceId, name: &str) -> Option<Relation<'_>> {
+        let schema = &self.schema;
+        let table = schema.table_in(namespace, name).map(Relation::Table);
+        table
+            .or_else(|| schema.view_in(namespace, name).map(Relation::View))
+            .or_else(|| schema.sequence_in(namespace, name).map(Relation::Sequence))
+            .or_else(|| schema.index_in(namespace, name).map(|(table, index)| Relation::Index(table, index)))
+            .or_else(|| builtin::relation_named(namespace, name).map(Relation::System))
+    }
+
+    /// The relation that a name along the search path means.
+    pub fn relation_named(&self, name: &str) -> Option<Relation<'_>> {
+        self.search_path().into_iter().find_map(|namespace| self.relation_in(namespace, name))
+    }
+
+    fn find_relation(&self, text: &str) -> Result<u32, SqlError> {
+        let parts = parts(text)?;
+        let found = match parts.as_slice() {
+            [name] => self.relation_named(name).ok_or_else(|| undefined("relation", name, "42P01"))?,
+            [namespace, name] => self.relation_of(namespace, name)?,
+            [database, namespace, name] => {
+                if self.session.as_ref().is_some_and(|session| session.database != *database) {
+                    let message = format!("cross-database references are not implemented: \"{text}\"");
+                    return Err(SqlError::unsupported(message));
+                }
+                self.relation_of(namespace, name)?
+            }
+            _ => return Err(SqlError::new("42601", format!("improper relation name (too many dotted names): {text}"))),
+        };
+        Ok(found.oid())
+    }
+
+    fn relation_of(&self, namespace: &str, name: &str) -> Result<Relation<'_>, SqlError> {
+        let id = NamespaceId(self.find_namespace(namespace)?);
+        let missing = || undefined("relation", &format!("{namespace}.{name}"), "42P01");
+        self.relation_in(id, name).ok_or_else(missing)
+    }
+
+    /// Whether the relation's bare name means it.
+    pub fn is_visible(&self, relation: Relation<'_>) -> bool {
+        let (own, name) = (relation.namespace(), relation.name());
+        for namespace in self.search_path() {
+            if namespace == own {
+                return true;
+            }
+            if self.relation_in(namespace, name).is_some() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// The relation's name, with its schema where it is not found without.
+    pub fn relation_name(&self, relation: Relation<'_>) -> String {
+        match self.is_visible(relation) {
+            true => quoted_ident(relation.name()),
+            false => self.qualified_name(relation),
+        }
+    }
+
+    pub fn qualified_name(&self, relation: Relation<'_>) -> String {
+        let namespace = self.namespace_name(relation.namespace()).unwrap_or_default();
+        format!("{}.{}", quoted_ident(namespace), quoted_ident(relation.name()))
+    }
+
+    // ---- types
+
+    fn find_type(&self, text: &str) -> Result<u32, SqlError> {
+        if let Ok(ast::Expr::Cast { data_type, expr, .. }) = crate::parse::parse_expression(&format!("NULL::{text}"))
+            && matches!(expr.as_ref(), ast::Expr::Value(_))
+            && let Ok(ty) = type_of(&data_type)
+        {
+            return Ok(pgtype::describe(ty).oid);
+        }
+        let missing = || undefined("type", text.trim(), "42704");
+        let (name, is_array) = match text.trim().strip_suffix("[]") {
+            Some(element) => (element, true),
+            None => (text, false),
+        };
+        let parts = parts(name).map_err(|_| missing())?;
+        let builtin = match parts.as_slice() {
+            [name] => Some(name),
+            [namespace, name] if namespace == "pg_catalog" => Some(name),
+            _ => None,
+        };
+        if let Some(ty) = builtin.and_then(|name| builtin::type_named(name)) {
+            return Ok(if is_array { array_of(ty).ok_or_else(missing)? } else { ty.oid });
+        }
+        let relation = match parts.as_slice() {
+            [name] => self.relation_named(name),
+            [namespace, name] => Some(self.relation_of(namespace, name).map_err(|_| missing())?),
+            _ => None,
+        };
+        match relation {
+            Some(relation @ (Relation::Table(_) | Relation::View(_))) if is_array => Ok(oid::row_array(relation.oid())),
+            Some(relation @ (Relation::Table(_) | Relation::View(_))) => Ok(oid::row_type(relation.oid())),
+            _ => Err(missing()),
+        }
+    }
+
+    /// A type's name without modifiers.
+    pub fn show_type(&self, number: u32) -> Option<String> {
+        if let Some(ty) = builtin::type_of(number) {
+            return Some(ty.shown.to_owned());
+        }
+        let row = |id: u32| self.relation(id).map(|relation| self.relation_name(relation));
+        match oid::relation_of_row_type(number) {
+            Some(id) => row(id),
+            None => oid::relation_of_row_array(number).and_then(row).map(|name| format!("{name}[]")),
+        }
+    }
+
+    // ---- others
+
+    fn find_namespace(&self, name: &str) -> Result<u32, SqlError> {
+        if name == "information_schema" {
+            return Ok(builtin::INFORMATION.0);
+        }
+        let found = self.schema.namespace(name).map(|namespace| namespace.id.0);
+        found.ok_or_else(|| undefined("schema", name, "3F000"))
+    }
+
+    fn find_role(&self, name: &str) -> Result<u32, SqlError> {
+        match &self.session {
+            Some(session) if session.user == name => Ok(oid::ROLE),
+            _ => Err(undefined("role", name, "42704")),
+        }
+    }
+
+    fn find_procedure(&self, text: &str) -> Result<u32, SqlError> {
+        let missing = || undefined("function", text, "42883");
+        let (name, rest) = text.split_once('(').ok_or_else(|| SqlError::new("22P02", "expected a left parenthesis"))?;
+        let list = rest.trim_end().strip_suffix(')');
+        let list = list.ok_or_else(|| SqlError::new("22P02", "expected a right parenthesis"))?;
+        let given = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let types = given.map(|name| self.find_type(name)).collect::<Result<Vec<u32>, _>>()?;
+        let procs = builtin::procs_named(&catalog_part(name)?);
+        procs.iter().find(|proc| proc.arguments == types).map(|proc| proc.oid).ok_or_else(missing)
+    }
+
+    fn show_procedure(&self, number: u32) -> Option<String> {
+        let proc = builtin::proc_of(number)?;
+        let types = proc.arguments.iter().map(|ty| self.show_type(*ty).unwrap_or_else(|| ty.to_string()));
+        Some(format!("{}({})", quoted_ident(proc.name), types.collect::<Vec<_>>().join(",")))
+    }
+}
+
+/// The number of the array type of a type of the system's.
+fn array_of(element: &builtin::SystemType) -> Option<u32> {
+    builtin::type_named(&format!("_{}", element.name)).map(|ty| ty.oid)
+}
+
+fn one_name(text: &str) -> Result<String, SqlError> {
+    let mut parts = parts(text)?;
+    match parts.len() {
+        1 => Ok(parts.remove(0)),
+        _ => Err(SqlError::new("42602", "invalid name syntax")),
+    }
+}
+
+/// A name that is looked for in `pg_catalog` only.
+fn catalog_part(text: &str) -> Result<String, SqlError> {
+    let mut parts = parts(text)?;
+    match parts.len() {
+        2 if parts[0] != "pg_catalog" => Err(undefined("function", text.trim(), "42883")),
+        1 | 2 => Ok(parts.pop().unwrap_or_default()),
+        _ => Err(SqlError::new("42602", "invalid name syntax")),
+    }
+}
+
+fn find_proc(text: &str) -> Result<u32, SqlError> {
+    match builtin::procs_named(&catalog_part(text)?) {
+        [] => Err(undefined("function", text, "42883")),
+        [one] => Ok(one.oid),
+        _ => Err(SqlError::new("42725", format!("more than one function named \"{text}\""))),
+    }
+}
+
+fn show_proc(number: u32) -> Option<String> {
+    let proc = builtin::proc_of(number)?;
+    let name = quoted_ident(proc.name);
+    Some(if builtin::procs_named(proc.name).len() == 1 { name } else { format!("pg_catalog.{name}") })
+}
+
+fn find_collation(text: &str) -> Result<u32, SqlError> {
+    let parts = parts(text)?;
+    let name = parts.last().map_or("", String::as_str);
+    let found = COLLATIONS.iter().find(|(_, own)| *own == name && parts.len() <= 2).map(|(oid, _)| *oid);
+    let missing = || SqlError::new("42704", format!("collation \"{text}\" for encoding \"UTF8\" does not exist"));
+    found.ok_or_else(missing)
+}
