@@ -41,7 +41,11 @@ pub struct Schema {
 
 impl Default for Schema {
     fn default() -> Schema {
-        let fixed = [(NamespaceId::PUBLIC, "public"), (NamespaceId::CATALOG, "pg_catalog"), (NamespaceId::INFORMATION, "information_schema")];
+        let fixed = [
+            (NamespaceId::PUBLIC, "public"),
+            (NamespaceId::CATALOG, "pg_catalog"),
+            (NamespaceId::INFORMATION, "information_schema"),
+        ];
         let fixed = fixed.map(|(id, name)| (id, Arc::new(Namespace { id, name: name.into() })));
         Schema {
             version: 0,

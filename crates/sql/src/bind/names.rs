@@ -103,8 +103,7 @@ impl RelationName {
                 found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?
             }
             None => {
-                let first =
-                    schema.path().iter().copied().find(|id| !id.is_system() && !is_temporary(schema, *id));
+                let first = schema.path().iter().copied().find(|id| !id.is_system() && !is_temporary(schema, *id));
                 first.ok_or_else(|| SqlError::new("3F000", "no schema has been selected to create in"))?
             }
         };

@@ -10,7 +10,7 @@ use super::series::Series;
 use super::sets::{is_set, set_name};
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
-use crate::bind::scope::{Found, Scope, hidden_of_view, ScopeColumn, ScopeSource, fold, relation_name};
+use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -325,10 +325,13 @@ impl Planner<'_> {
         let rows = crate::view::rows(view, schema, self.env)?;
         let batch = match rows.batch.get() {
             Some(batch) => batch.clone(),
-            None => rows.batch.get_or_init({
-                let batch = batch_of(view, &rows.rows)?;
-                || batch
-            }).clone(),
+            None => rows
+                .batch
+                .get_or_init({
+                    let batch = batch_of(view, &rows.rows)?;
+                    || batch
+                })
+                .clone(),
         };
         let table = df(MemTable::try_new(batch.schema(), vec![vec![batch]]))?;
         let relation = TableReference::bare(self.unique(view.name()));

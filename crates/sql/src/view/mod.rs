@@ -143,7 +143,9 @@ pub fn find(name: &RelationName, schema: &Schema) -> Option<Relation> {
     let path = schema.path();
     let first = (!path.contains(&NamespaceId::CATALOG)).then_some(NamespaceId::CATALOG);
     for id in first.into_iter().chain(path.iter().copied()) {
-        if let Some(view) = named_in(id, &name.name).filter(|view| named(view.name()).is_none() || !is_hidden(name, schema)) {
+        if let Some(view) =
+            named_in(id, &name.name).filter(|view| named(view.name()).is_none() || !is_hidden(name, schema))
+        {
             return Some(Relation::View(view));
         }
         if let Some(sequence) = schema.sequence_in(id, &name.name) {

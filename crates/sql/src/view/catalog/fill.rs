@@ -49,7 +49,10 @@ impl<'s> Filler<'s> {
 
     fn place(&mut self, columns: &[&str]) {
         let place = |name: &&str| self.shape.columns.iter().position(|(column, _)| column == name);
-        self.places = columns.iter().map(|name| place(name).expect("invariant: a generator fills columns that are there")).collect();
+        self.places = columns
+            .iter()
+            .map(|name| place(name).expect("invariant: a generator fills columns that are there"))
+            .collect();
     }
 
     /// A row of the generator's columns.
@@ -60,7 +63,12 @@ impl<'s> Filler<'s> {
             row[place] = cell;
             given += 1;
         }
-        assert_eq!(given, self.places.len(), "view invariant: a row of {} has a cell for each of its columns", self.shape.name);
+        assert_eq!(
+            given,
+            self.places.len(),
+            "view invariant: a row of {} has a cell for each of its columns",
+            self.shape.name
+        );
         self.rows.push(row);
     }
 }

@@ -62,7 +62,8 @@ pub fn settings() -> &'static Section {
 fn read(relation: &str, text: &Text) -> Section {
     let shape = shape::find(NamespaceId::CATALOG, relation).expect("a section of rows.txt is of a relation");
     let type_of = |name: &&str| shape.columns.iter().find(|(column, _)| column == name).map(|(_, ty)| *ty);
-    let types: Vec<Type> = text.columns.iter().map(|name| type_of(name).expect("a column of rows.txt is there")).collect();
+    let types: Vec<Type> =
+        text.columns.iter().map(|name| type_of(name).expect("a column of rows.txt is there")).collect();
     let rows = text.lines.iter().map(|line| line.split('\t').zip(&types).map(|(cell, &ty)| datum(cell, ty)).collect());
     Section { columns: text.columns.clone(), rows: rows.collect() }
 }

@@ -32,57 +32,128 @@ pub static SOURCES: &[Source] = &[
     source("schemata", &["catalog_name", "schema_name", "schema_owner"], schemata),
     source(
         "tables",
-        &["table_catalog", "table_schema", "table_name", "table_type", "is_insertable_into", "is_typed", "commit_action"],
+        &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "table_type",
+            "is_insertable_into",
+            "is_typed",
+            "commit_action",
+        ],
         tables,
     ),
     source(
         "views",
         &[
-            "table_catalog", "table_schema", "table_name", "view_definition", "check_option", "is_updatable",
-            "is_insertable_into", "is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "view_definition",
+            "check_option",
+            "is_updatable",
+            "is_insertable_into",
+            "is_trigger_updatable",
+            "is_trigger_deletable",
+            "is_trigger_insertable_into",
         ],
         views,
     ),
     source(
         "columns",
         &[
-            "table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "column_default", "is_nullable",
-            "data_type", "character_maximum_length", "character_octet_length", "numeric_precision", "numeric_precision_radix",
-            "numeric_scale", "datetime_precision", "collation_catalog", "collation_schema", "collation_name", "udt_catalog",
-            "udt_schema", "udt_name", "dtd_identifier", "is_self_referencing", "is_identity", "identity_generation",
-            "identity_start", "identity_increment", "identity_maximum", "identity_minimum", "identity_cycle", "is_generated",
-            "generation_expression", "is_updatable",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "ordinal_position",
+            "column_default",
+            "is_nullable",
+            "data_type",
+            "character_maximum_length",
+            "character_octet_length",
+            "numeric_precision",
+            "numeric_precision_radix",
+            "numeric_scale",
+            "datetime_precision",
+            "collation_catalog",
+            "collation_schema",
+            "collation_name",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
+            "is_self_referencing",
+            "is_identity",
+            "identity_generation",
+            "identity_start",
+            "identity_increment",
+            "identity_maximum",
+            "identity_minimum",
+            "identity_cycle",
+            "is_generated",
+            "generation_expression",
+            "is_updatable",
         ],
         columns,
     ),
     source(
         "element_types",
         &[
-            "object_catalog", "object_schema", "object_name", "object_type", "collection_type_identifier", "data_type",
-            "udt_catalog", "udt_schema", "udt_name", "dtd_identifier",
+            "object_catalog",
+            "object_schema",
+            "object_name",
+            "object_type",
+            "collection_type_identifier",
+            "data_type",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
         ],
         element_types,
     ),
     source(
         "table_constraints",
         &[
-            "constraint_catalog", "constraint_schema", "constraint_name", "table_catalog", "table_schema", "table_name",
-            "constraint_type", "is_deferrable", "initially_deferred", "enforced", "nulls_distinct",
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "constraint_type",
+            "is_deferrable",
+            "initially_deferred",
+            "enforced",
+            "nulls_distinct",
         ],
         table_constraints,
     ),
     source(
         "key_column_usage",
         &[
-            "constraint_catalog", "constraint_schema", "constraint_name", "table_catalog", "table_schema", "table_name",
-            "column_name", "ordinal_position", "position_in_unique_constraint",
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "ordinal_position",
+            "position_in_unique_constraint",
         ],
         key_columns,
     ),
     source(
         "constraint_column_usage",
         &[
-            "table_catalog", "table_schema", "table_name", "column_name", "constraint_catalog", "constraint_schema",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "constraint_catalog",
+            "constraint_schema",
             "constraint_name",
         ],
         constraint_columns,
@@ -95,17 +166,37 @@ pub static SOURCES: &[Source] = &[
     source(
         "referential_constraints",
         &[
-            "constraint_catalog", "constraint_schema", "constraint_name", "unique_constraint_catalog",
-            "unique_constraint_schema", "unique_constraint_name", "match_option", "update_rule", "delete_rule",
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "unique_constraint_catalog",
+            "unique_constraint_schema",
+            "unique_constraint_name",
+            "match_option",
+            "update_rule",
+            "delete_rule",
         ],
         references,
     ),
-    source("check_constraints", &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"], checks),
+    source(
+        "check_constraints",
+        &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"],
+        checks,
+    ),
     source(
         "sequences",
         &[
-            "sequence_catalog", "sequence_schema", "sequence_name", "data_type", "numeric_precision",
-            "numeric_precision_radix", "numeric_scale", "start_value", "minimum_value", "maximum_value", "increment",
+            "sequence_catalog",
+            "sequence_schema",
+            "sequence_name",
+            "data_type",
+            "numeric_precision",
+            "numeric_precision_radix",
+            "numeric_scale",
+            "start_value",
+            "minimum_value",
+            "maximum_value",
+            "increment",
             "cycle_option",
         ],
         sequences,
@@ -125,33 +216,70 @@ pub static SOURCES: &[Source] = &[
     }),
     source(
         "character_sets",
-        &["character_set_name", "character_repertoire", "form_of_use", "default_collate_catalog", "default_collate_schema", "default_collate_name"],
+        &[
+            "character_set_name",
+            "character_repertoire",
+            "form_of_use",
+            "default_collate_catalog",
+            "default_collate_schema",
+            "default_collate_name",
+        ],
         |about, rows| {
             rows.row(cells!["UTF8", "UCS", "UTF8", database(about), "pg_catalog", "default"]);
             Ok(())
         },
     ),
-    source("collations", &["collation_catalog", "collation_schema", "collation_name", "pad_attribute"], |about, rows| {
-        for name in collations() {
-            rows.row(cells![database(about), "pg_catalog", name, "NO PAD"]);
-        }
-        Ok(())
-    }),
+    source(
+        "collations",
+        &["collation_catalog", "collation_schema", "collation_name", "pad_attribute"],
+        |about, rows| {
+            for name in collations() {
+                rows.row(cells![database(about), "pg_catalog", name, "NO PAD"]);
+            }
+            Ok(())
+        },
+    ),
     source(
         "routines",
         &[
-            "specific_catalog", "specific_schema", "specific_name", "routine_catalog", "routine_schema", "routine_name",
-            "routine_type", "data_type", "type_udt_catalog", "type_udt_schema", "type_udt_name", "routine_body",
-            "external_name", "external_language", "parameter_style", "is_deterministic", "sql_data_access",
-            "is_null_call", "schema_level_routine", "security_type",
+            "specific_catalog",
+            "specific_schema",
+            "specific_name",
+            "routine_catalog",
+            "routine_schema",
+            "routine_name",
+            "routine_type",
+            "data_type",
+            "type_udt_catalog",
+            "type_udt_schema",
+            "type_udt_name",
+            "routine_body",
+            "external_name",
+            "external_language",
+            "parameter_style",
+            "is_deterministic",
+            "sql_data_access",
+            "is_null_call",
+            "schema_level_routine",
+            "security_type",
         ],
         routines,
     ),
     source(
         "parameters",
         &[
-            "specific_catalog", "specific_schema", "specific_name", "ordinal_position", "parameter_mode", "is_result",
-            "as_locator", "data_type", "udt_catalog", "udt_schema", "udt_name", "dtd_identifier",
+            "specific_catalog",
+            "specific_schema",
+            "specific_name",
+            "ordinal_position",
+            "parameter_mode",
+            "is_result",
+            "as_locator",
+            "data_type",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
         ],
         parameters,
     ),
@@ -244,9 +372,7 @@ fn measures(ty: Type) -> Measures {
         Type::Float4 => number(Some(24), 2, None),
         Type::Float8 => number(Some(53), 2, None),
         Type::Decimal { precision, scale } => number(Some(precision.into()), 10, Some(scale.into())),
-        Type::Numeric { typmod } => {
-            number(typmod.map(|(p, _)| i32::from(p)), 10, typmod.map(|(_, s)| i32::from(s)))
-        }
+        Type::Numeric { typmod } => number(typmod.map(|(p, _)| i32::from(p)), 10, typmod.map(|(_, s)| i32::from(s))),
         Type::Date => Measures { datetime: Some(0), ..Measures::default() },
         Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => {
             Measures { datetime: Some(6), ..Measures::default() }
@@ -397,9 +523,8 @@ fn rules(table: &Table) -> Vec<Rule<'_>> {
         ConstraintKind::Foreign(key) => Rule::Foreign(constraint, key),
     });
     let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.not_null && c.is_visible());
-    let not_null = columns.map(|(at, _)| {
-        Rule::NotNull(at, format!("{}_{}_{}_not_null", table.def.namespace.0, table.id.0, at + 1))
-    });
+    let not_null = columns
+        .map(|(at, _)| Rule::NotNull(at, format!("{}_{}_{}_not_null", table.def.namespace.0, table.id.0, at + 1)));
     keys.chain(others).chain(not_null).collect()
 }
 
@@ -414,11 +539,22 @@ fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_
 fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
-        let (deferrable, deferred) = if let Rule::Foreign(_, key) = rule { (key.deferrable, key.deferred) } else { (false, false) };
+        let (deferrable, deferred) =
+            if let Rule::Foreign(_, key) = rule { (key.deferrable, key.deferred) } else { (false, false) };
         let distinct = (rule.kind() == "UNIQUE").then_some("YES");
         let name = table.def.name.as_str();
         rows.row(cells![
-            database, space, rule.name(), database, space, name, rule.kind(), yes(deferrable), yes(deferred), "YES", distinct
+            database,
+            space,
+            rule.name(),
+            database,
+            space,
+            name,
+            rule.kind(),
+            yes(deferrable),
+            yes(deferred),
+            "YES",
+            distinct
         ]);
     });
     Ok(())
@@ -445,7 +581,8 @@ fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             Rule::Foreign(_, foreign) => {
                 let parent = about.schema.table_by_id(foreign.parent);
                 let index = parent.and_then(|p| p.indexes.iter().find(|i| i.id == foreign.parent_index));
-                let place = |column: &u16| index?.def.columns.iter().position(|k| k.column == *column).map(|at| at as i32 + 1);
+                let place =
+                    |column: &u16| index?.def.columns.iter().position(|k| k.column == *column).map(|at| at as i32 + 1);
                 (foreign.columns.clone(), foreign.parent_columns.iter().map(place).collect())
             }
             _ => return,
@@ -454,7 +591,15 @@ fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             let name = table.def.name.as_str();
             let position = within.get(at).copied().flatten();
             rows.row(cells![
-                database, space, rule.name(), database, space, name, column_name(table, column), at as i32 + 1, position
+                database,
+                space,
+                rule.name(),
+                database,
+                space,
+                name,
+                column_name(table, column),
+                at as i32 + 1,
+                position
             ]);
         }
     });
@@ -591,11 +736,27 @@ fn view_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     Ok(())
 }
 
-const TABLE_PRIVILEGES: &[&str] =
-    &["grantor", "grantee", "table_catalog", "table_schema", "table_name", "privilege_type", "is_grantable", "with_hierarchy"];
+const TABLE_PRIVILEGES: &[&str] = &[
+    "grantor",
+    "grantee",
+    "table_catalog",
+    "table_schema",
+    "table_name",
+    "privilege_type",
+    "is_grantable",
+    "with_hierarchy",
+];
 
-const COLUMN_PRIVILEGES: &[&str] =
-    &["grantor", "grantee", "table_catalog", "table_schema", "table_name", "column_name", "privilege_type", "is_grantable"];
+const COLUMN_PRIVILEGES: &[&str] = &[
+    "grantor",
+    "grantee",
+    "table_catalog",
+    "table_schema",
+    "table_name",
+    "column_name",
+    "privilege_type",
+    "is_grantable",
+];
 
 /// Tables and views of users.
 fn owned(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
@@ -645,7 +806,9 @@ fn routines_of_catalog() -> Vec<Routine> {
     let (oid, name, result, arguments) = (at("oid"), at("proname"), at("prorettype"), at("proargtypes"));
     let (kind, volatility, strict) = (at("prokind"), at("provolatile"), at("proisstrict"));
     let number = |datum: &Datum| if let Datum::Int(n) = datum { *n } else { 0 };
-    let text = |datum: &Datum| if let Datum::Bytes(b) = datum { String::from_utf8_lossy(b).into_owned() } else { String::new() };
+    let text = |datum: &Datum| {
+        if let Datum::Bytes(b) = datum { String::from_utf8_lossy(b).into_owned() } else { String::new() }
+    };
     let types = |datum: &Datum| match datum {
         Datum::Bytes(stored) => {
             let element = Type::Oid(freshet_engine::schema::OidKind::Oid);

@@ -22,10 +22,29 @@ const fn source(
 }
 
 const USER: &[&str] = &["usename", "usesysid", "usecreatedb", "usesuper", "userepl", "usebypassrls"];
-const TABLE_COUNTS: &[&str] = &["relid", "schemaname", "relname", "seq_scan", "seq_tup_read", "idx_scan", "idx_tup_fetch", "n_tup_ins",
-    "n_tup_upd", "n_tup_del", "n_tup_hot_upd", "n_live_tup", "n_dead_tup", "n_mod_since_analyze", "n_ins_since_vacuum",
-    "vacuum_count", "autovacuum_count", "analyze_count", "autoanalyze_count"];
-const TABLE_READS: &[&str] = &["relid", "schemaname", "relname", "heap_blks_read", "heap_blks_hit", "idx_blks_read", "idx_blks_hit"];
+const TABLE_COUNTS: &[&str] = &[
+    "relid",
+    "schemaname",
+    "relname",
+    "seq_scan",
+    "seq_tup_read",
+    "idx_scan",
+    "idx_tup_fetch",
+    "n_tup_ins",
+    "n_tup_upd",
+    "n_tup_del",
+    "n_tup_hot_upd",
+    "n_live_tup",
+    "n_dead_tup",
+    "n_mod_since_analyze",
+    "n_ins_since_vacuum",
+    "vacuum_count",
+    "autovacuum_count",
+    "analyze_count",
+    "autoanalyze_count",
+];
+const TABLE_READS: &[&str] =
+    &["relid", "schemaname", "relname", "heap_blks_read", "heap_blks_hit", "idx_blks_read", "idx_blks_hit"];
 const INDEX_COUNTS: &[&str] =
     &["relid", "indexrelid", "schemaname", "relname", "indexrelname", "idx_scan", "idx_tup_read", "idx_tup_fetch"];
 const INDEX_READS: &[&str] =
@@ -42,16 +61,34 @@ pub static SOURCES: &[Source] = &[
     source(
         "pg_sequences",
         &[
-            "schemaname", "sequencename", "sequenceowner", "data_type", "start_value", "min_value", "max_value",
-            "increment_by", "cycle", "cache_size", "last_value",
+            "schemaname",
+            "sequencename",
+            "sequenceowner",
+            "data_type",
+            "start_value",
+            "min_value",
+            "max_value",
+            "increment_by",
+            "cycle",
+            "cache_size",
+            "last_value",
         ],
         sequences,
     ),
     source(
         "pg_roles",
         &[
-            "rolname", "rolsuper", "rolinherit", "rolcreaterole", "rolcreatedb", "rolcanlogin", "rolreplication",
-            "rolconnlimit", "rolpassword", "rolbypassrls", "oid",
+            "rolname",
+            "rolsuper",
+            "rolinherit",
+            "rolcreaterole",
+            "rolcreatedb",
+            "rolcanlogin",
+            "rolreplication",
+            "rolconnlimit",
+            "rolpassword",
+            "rolbypassrls",
+            "oid",
         ],
         |about, rows| {
             let name = about.env.user.as_str();
@@ -64,8 +101,21 @@ pub static SOURCES: &[Source] = &[
     source(
         "pg_settings",
         &[
-            "name", "setting", "unit", "category", "short_desc", "extra_desc", "context", "vartype", "source", "min_val",
-            "max_val", "enumvals", "boot_val", "reset_val", "pending_restart",
+            "name",
+            "setting",
+            "unit",
+            "category",
+            "short_desc",
+            "extra_desc",
+            "context",
+            "vartype",
+            "source",
+            "min_val",
+            "max_val",
+            "enumvals",
+            "boot_val",
+            "reset_val",
+            "pending_restart",
         ],
         settings,
     ),
@@ -140,7 +190,17 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let last = value.is_called.then_some(value.last);
         let ty = pgtype::describe(def.ty).oid;
         rows.row(cells![
-            space, def.name.as_str(), owner(about), ty, def.start, def.min, def.max, def.increment, def.cycle, def.cache, last
+            space,
+            def.name.as_str(),
+            owner(about),
+            ty,
+            def.start,
+            def.min,
+            def.max,
+            def.increment,
+            def.cycle,
+            def.cache,
+            last
         ]);
     }
     Ok(())
@@ -154,7 +214,17 @@ fn user(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 /// Our settings; what PostgreSQL says of those that it has too.
 fn settings(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     const KNOWN: [&str; 11] = [
-        "name", "unit", "category", "short_desc", "extra_desc", "context", "vartype", "min_val", "max_val", "enumvals", "boot_val",
+        "name",
+        "unit",
+        "category",
+        "short_desc",
+        "extra_desc",
+        "context",
+        "vartype",
+        "min_val",
+        "max_val",
+        "enumvals",
+        "boot_val",
     ];
     let section = fixed::settings();
     let at = KNOWN.map(|name| section.columns.iter().position(|c| *c == name).unwrap_or_default());

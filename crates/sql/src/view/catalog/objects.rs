@@ -52,18 +52,49 @@ pub static SOURCES: &[Source] = &[
     source(
         "pg_class",
         &[
-            "oid", "relname", "relnamespace", "reltype", "relowner", "relam", "relfilenode", "reltuples", "relhasindex",
-            "relisshared", "relpersistence", "relkind", "relnatts", "relchecks", "relhasrules", "relhastriggers",
-            "relispopulated", "relreplident",
+            "oid",
+            "relname",
+            "relnamespace",
+            "reltype",
+            "relowner",
+            "relam",
+            "relfilenode",
+            "reltuples",
+            "relhasindex",
+            "relisshared",
+            "relpersistence",
+            "relkind",
+            "relnatts",
+            "relchecks",
+            "relhasrules",
+            "relhastriggers",
+            "relispopulated",
+            "relreplident",
         ],
         classes,
     ),
     source(
         "pg_attribute",
         &[
-            "attrelid", "attname", "atttypid", "attstattarget", "attlen", "attnum", "attndims", "attcacheoff", "atttypmod",
-            "attbyval", "attalign", "attstorage", "attnotnull", "atthasdef", "attidentity", "attgenerated", "attisdropped",
-            "attislocal", "attcollation",
+            "attrelid",
+            "attname",
+            "atttypid",
+            "attstattarget",
+            "attlen",
+            "attnum",
+            "attndims",
+            "attcacheoff",
+            "atttypmod",
+            "attbyval",
+            "attalign",
+            "attstorage",
+            "attnotnull",
+            "atthasdef",
+            "attidentity",
+            "attgenerated",
+            "attisdropped",
+            "attislocal",
+            "attcollation",
         ],
         attributes,
     ),
@@ -71,24 +102,69 @@ pub static SOURCES: &[Source] = &[
     source(
         "pg_type",
         &[
-            "oid", "typname", "typnamespace", "typowner", "typlen", "typbyval", "typtype", "typcategory", "typisdefined",
-            "typdelim", "typrelid", "typelem", "typarray", "typinput", "typoutput", "typalign", "typstorage", "typtypmod",
+            "oid",
+            "typname",
+            "typnamespace",
+            "typowner",
+            "typlen",
+            "typbyval",
+            "typtype",
+            "typcategory",
+            "typisdefined",
+            "typdelim",
+            "typrelid",
+            "typelem",
+            "typarray",
+            "typinput",
+            "typoutput",
+            "typalign",
+            "typstorage",
+            "typtypmod",
         ],
         row_types,
     ),
     source(
         "pg_index",
         &[
-            "indexrelid", "indrelid", "indnatts", "indnkeyatts", "indisunique", "indisprimary", "indimmediate", "indisvalid",
-            "indisready", "indislive", "indkey", "indcollation", "indclass", "indoption", "indexprs", "indpred",
+            "indexrelid",
+            "indrelid",
+            "indnatts",
+            "indnkeyatts",
+            "indisunique",
+            "indisprimary",
+            "indimmediate",
+            "indisvalid",
+            "indisready",
+            "indislive",
+            "indkey",
+            "indcollation",
+            "indclass",
+            "indoption",
+            "indexprs",
+            "indpred",
         ],
         indexes,
     ),
     source(
         "pg_constraint",
         &[
-            "oid", "conname", "connamespace", "contype", "condeferrable", "condeferred", "convalidated", "conrelid", "conindid",
-            "confrelid", "confupdtype", "confdeltype", "confmatchtype", "conislocal", "connoinherit", "conkey", "confkey",
+            "oid",
+            "conname",
+            "connamespace",
+            "contype",
+            "condeferrable",
+            "condeferred",
+            "convalidated",
+            "conrelid",
+            "conindid",
+            "confrelid",
+            "confupdtype",
+            "confdeltype",
+            "confmatchtype",
+            "conislocal",
+            "connoinherit",
+            "conkey",
+            "confkey",
             "conbin",
         ],
         constraints,
@@ -99,15 +175,28 @@ pub static SOURCES: &[Source] = &[
         sequences,
     ),
     source("pg_description", &["objoid", "classoid", "objsubid", "description"], descriptions),
-    source("pg_depend", &["classid", "objid", "objsubid", "refclassid", "refobjid", "refobjsubid", "deptype"], dependencies),
+    source(
+        "pg_depend",
+        &["classid", "objid", "objsubid", "refclassid", "refobjid", "refobjsubid", "deptype"],
+        dependencies,
+    ),
     source("pg_rewrite", &["oid", "rulename", "ev_class", "ev_type", "ev_enabled", "is_instead"], rules),
     Source {
         follows_schema: false,
         ..source(
             "pg_database",
             &[
-                "oid", "datname", "datdba", "encoding", "datlocprovider", "datistemplate", "datallowconn", "datconnlimit",
-                "dattablespace", "datcollate", "datctype",
+                "oid",
+                "datname",
+                "datdba",
+                "encoding",
+                "datlocprovider",
+                "datistemplate",
+                "datallowconn",
+                "datconnlimit",
+                "dattablespace",
+                "datcollate",
+                "datctype",
             ],
             databases,
         )
@@ -117,8 +206,16 @@ pub static SOURCES: &[Source] = &[
         ..source(
             "pg_authid",
             &[
-                "oid", "rolname", "rolsuper", "rolinherit", "rolcreaterole", "rolcreatedb", "rolcanlogin", "rolreplication",
-                "rolbypassrls", "rolconnlimit",
+                "oid",
+                "rolname",
+                "rolsuper",
+                "rolinherit",
+                "rolcreaterole",
+                "rolcreatedb",
+                "rolcanlogin",
+                "rolreplication",
+                "rolbypassrls",
+                "rolconnlimit",
             ],
             roles,
         )
@@ -269,8 +366,24 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
         let row = |oid: u32, name: &str, kind: char, category: char, relid: u32, element: u32, array: u32| {
             let (input, output) = if kind == 'c' { (RECORD_IN, RECORD_OUT) } else { (ARRAY_IN, ARRAY_OUT) };
             cells![
-                oid, name, relation.namespace.0, OWNER, -1, false, kind, category, true, ',', relid, element, array, input,
-                output, 'd', 'x', -1
+                oid,
+                name,
+                relation.namespace.0,
+                OWNER,
+                -1,
+                false,
+                kind,
+                category,
+                true,
+                ',',
+                relid,
+                element,
+                array,
+                input,
+                output,
+                'd',
+                'x',
+                -1
             ]
         };
         rows.row(row(own, relation.name, 'c', 'C', relation.oid, 0, array));
@@ -297,7 +410,8 @@ fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 16] {
     let method = access_method(def.kind);
     let keys: Vec<Key> = def.columns.iter().map(|k| key(table, def, k)).collect();
     let number = |key: &Key| if let Key::Column(number) = key { i64::from(*number) } else { 0 };
-    let expressions: Vec<&str> = keys.iter().filter_map(|k| if let Key::Expression(text) = k { Some(text.as_str()) } else { None }).collect();
+    let expressions: Vec<&str> =
+        keys.iter().filter_map(|k| if let Key::Expression(text) = k { Some(text.as_str()) } else { None }).collect();
     let type_oid = |column: u16| pgtype::describe(table.def.columns[usize::from(column)].ty).oid;
     let types: Vec<u32> = def.columns.iter().map(|k| type_oid(k.column)).collect();
     let collation = |ty: &u32| i64::from(fixed::type_facts(*ty).map_or(0, |f| f.collation));
@@ -375,12 +489,29 @@ fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError>
                 ConstraintKind::Check { condition, columns } => {
                     ('c', columns, false, false, Referenced::NOTHING, Some(condition.as_str()))
                 }
-                ConstraintKind::Foreign(key) => ('f', &key.columns, key.deferrable, key.deferred, Referenced::of(key), None),
+                ConstraintKind::Foreign(key) => {
+                    ('f', &key.columns, key.deferrable, key.deferred, Referenced::of(key), None)
+                }
             };
             rows.row(cells![
-                constraint.id, constraint.name.as_str(), namespace, kind, deferrable, deferred, constraint.validated,
-                table.id.0, referenced.index, referenced.table, referenced.update, referenced.delete, referenced.matching,
-                true, kind == 'f', numbers(columns), referenced.columns, text
+                constraint.id,
+                constraint.name.as_str(),
+                namespace,
+                kind,
+                deferrable,
+                deferred,
+                constraint.validated,
+                table.id.0,
+                referenced.index,
+                referenced.table,
+                referenced.update,
+                referenced.delete,
+                referenced.matching,
+                true,
+                kind == 'f',
+                numbers(columns),
+                referenced.columns,
+                text
             ]);
         }
         for index in table.indexes.iter().filter(|index| index.def.constraint != 0) {
@@ -388,8 +519,24 @@ fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError>
             let kind = if index.def.primary { 'p' } else { 'u' };
             let none = Referenced::NOTHING;
             rows.row(cells![
-                index.def.constraint, index.def.name.as_str(), namespace, kind, false, false, true, table.id.0, index.id.0,
-                none.table, none.update, none.delete, none.matching, true, true, numbers(&columns), none.columns, Datum::Null
+                index.def.constraint,
+                index.def.name.as_str(),
+                namespace,
+                kind,
+                false,
+                false,
+                true,
+                table.id.0,
+                index.id.0,
+                none.table,
+                none.update,
+                none.delete,
+                none.matching,
+                true,
+                true,
+                numbers(&columns),
+                none.columns,
+                Datum::Null
             ]);
         }
     }
@@ -487,7 +634,8 @@ fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError
         let own = (class::CLASS, sequence.id, 0);
         add(own, (class::NAMESPACE, sequence.def.namespace.0, 0), 'n');
         if let Some((table, column)) = sequence.def.owner {
-            let of_identity = schema.table_by_id(table).is_some_and(|t| t.def.columns[usize::from(column)].is_identity());
+            let of_identity =
+                schema.table_by_id(table).is_some_and(|t| t.def.columns[usize::from(column)].is_identity());
             add(own, (class::CLASS, table.0, i32::from(column) + 1), if of_identity { 'i' } else { 'a' });
         }
     }

@@ -133,7 +133,9 @@ impl<'a> Relation<'a> {
             }
             Kind::Sequence(_) => {
                 let columns = SEQUENCE_COLUMNS.iter().enumerate();
-                columns.map(|(i, &(name, ty))| Attribute { not_null: true, ..Attribute::plain(i + 1, name, ty) }).collect()
+                columns
+                    .map(|(i, &(name, ty))| Attribute { not_null: true, ..Attribute::plain(i + 1, name, ty) })
+                    .collect()
             }
             Kind::System(shape) => {
                 let columns = shape.columns.iter().zip(&shape.details).enumerate();
@@ -186,7 +188,9 @@ pub fn key(table: &Table, def: &IndexDef, key: &KeyColumn) -> Key {
 
 /// Whether the text is the column's name and nothing else.
 fn names(text: &str, column: &str) -> bool {
-    text == column || crate::bind::names::quoted(column) == text || format!("\"{}\"", column.replace('"', "\"\"")) == text
+    text == column
+        || crate::bind::names::quoted(column) == text
+        || format!("\"{}\"", column.replace('"', "\"\"")) == text
 }
 
 fn index_attributes<'a>(table: &'a Table, def: &'a IndexDef) -> Vec<Attribute<'a>> {
@@ -210,7 +214,9 @@ fn index_attributes<'a>(table: &'a Table, def: &'a IndexDef) -> Vec<Attribute<'a
 /// As PostgreSQL calls an index's column that is computed: by its function, if it is a call.
 fn expression_name(text: &str) -> String {
     match crate::parse::parse_expression(text) {
-        Ok(sqlparser::ast::Expr::Function(call)) => call.name.0.last().map(|p| p.to_string().to_lowercase()).unwrap_or_default(),
+        Ok(sqlparser::ast::Expr::Function(call)) => {
+            call.name.0.last().map(|p| p.to_string().to_lowercase()).unwrap_or_default()
+        }
         _ => "expr".to_owned(),
     }
 }
