@@ -772,7 +772,8 @@ impl Session {
                 Ok(done("EXPLAIN", None, None))
             }
             Plan::ExplainRestart => {
-                for row in crate::view::rows(&crate::view::RESTART, self.inner.schema(), &self.env)? {
+                let restart = crate::view::Relation::View(&crate::view::RESTART);
+                for row in &crate::view::rows(&restart, self.inner.schema(), &self.env)?.rows {
                     row.iter().for_each(|cell| rows.push(&cell.as_value()));
                     rows.finish_row()?;
                 }

@@ -244,6 +244,11 @@ impl Settings {
         })
     }
 
+    /// What a known setting is where nobody set it.
+    pub fn default_of(&self, name: &str) -> Option<String> {
+        find(name).map(|known| known.default.to_owned())
+    }
+
     /// What a client is told at start-up.
     pub fn reported(&self) -> Vec<(String, String)> {
         let told = every().zip(self.all()).filter(|(k, _)| k.reported);

@@ -21,6 +21,13 @@ impl NamespaceId {
     pub const PUBLIC: NamespaceId = NamespaceId(2200);
     /// `pg_catalog`: there without a definition; nothing is created in it.
     pub const CATALOG: NamespaceId = NamespaceId(11);
+    /// `information_schema`: as `pg_catalog`.
+    pub const INFORMATION: NamespaceId = NamespaceId(13207);
+
+    /// Whether it has the system's relations only.
+    pub fn is_system(self) -> bool {
+        matches!(self, NamespaceId::CATALOG | NamespaceId::INFORMATION)
+    }
 }
 
 impl Default for NamespaceId {

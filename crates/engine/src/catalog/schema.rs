@@ -3,8 +3,9 @@
 //! Tables, indexes, views and sequences of one name space share their names. A schema is cheap to copy: what a change does not touch is shared.
 
 use super::{Constraint, ConstraintKind, ForeignKey, Index, Namespace, NamespaceId, Sequence, Table, TableId, View};
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Where a bare name is looked for, first to last.
 pub type SchemaPath = Arc<[NamespaceId]>;
@@ -17,6 +18,10 @@ struct Comment {
     id: u32,
     text: Arc<str>,
 }
+
+/// What somebody computed of one version of the catalog, kept for as long as that is.
+#[derive(Clone, Default, Debug)]
+struct Derived(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
 
 /// One version of the catalog.
 #[derive(Clone, Debug)]
@@ -31,11 +36,16 @@ pub struct Schema {
     namespaces: Arc<BTreeMap<NamespaceId, Arc<Namespace>>>,
     /// By object and column number (0: the object itself).
     comments: Arc<BTreeMap<(u32, u16), Comment>>,
+    derived: Derived,
 }
 
 impl Default for Schema {
     fn default() -> Schema {
-        let fixed = [(NamespaceId::PUBLIC, "public"), (NamespaceId::CATALOG, "pg_catalog")];
+        let fixed = [
+            (NamespaceId::PUBLIC, "public"),
+            (NamespaceId::CATALOG, "pg_catalog"),
+            (NamespaceId::INFORMATION, "information_schema"),
+        ];
         let fixed = fixed.map(|(id, name)| (id, Arc::new(Namespace { id, name: name.into() })));
         Schema {
             version: 0,
@@ -46,6 +56,7 @@ impl Default for Schema {
             sequences: Arc::default(),
             namespaces: Arc::new(fixed.into()),
             comments: Arc::default(),
+            derived: Derived::default(),
         }
     }
 }
@@ -169,6 +180,13 @@ impl Schema {
         self.comments.iter().map(|(&(object, column), comment)| (object, column, &comment.text))
     }
 
+    /// What the caller derives from this version, made by the first who asks. Copies along another path share it, and a change forgets it; so
+    /// it must follow from the definitions alone. There is one type of such things.
+    pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let kept = self.derived.0.get_or_init(|| Arc::new(make())).clone();
+        kept.downcast().expect("invariant: one type of things is derived from a schema")
+    }
+
     // ---- what refers to what
 
     /// Foreign keys that refer to the table, with the tables that have them.
@@ -198,6 +216,7 @@ impl Schema {
 
     /// Puts a table in its place; one of the same id, perhaps with another name, goes.
     pub(crate) fn put(&mut self, table: Arc<Table>) {
+        self.derived = Derived::default();
         self.remove_table(table.id);
         let names = Arc::make_mut(&mut self.tables).entry(table.def.namespace).or_default();
         names.insert(table.def.name.clone(), table.clone());
@@ -205,6 +224,7 @@ impl Schema {
     }
 
     pub(crate) fn remove_table(&mut self, id: TableId) {
+        self.derived = Derived::default();
         if !self.by_id.contains_key(&id) {
             return;
         }
@@ -215,32 +235,38 @@ impl Schema {
     }
 
     pub(crate) fn put_view(&mut self, view: Arc<View>) {
+        self.derived = Derived::default();
         self.remove_view(view.id);
         let names = Arc::make_mut(&mut self.views).entry(view.def.namespace).or_default();
         names.insert(view.def.name.clone(), view);
     }
 
     pub(crate) fn remove_view(&mut self, id: u32) {
+        self.derived = Derived::default();
         let names = Arc::make_mut(&mut self.views);
         names.values_mut().for_each(|names| names.retain(|_, view| view.id != id));
     }
 
     pub(crate) fn put_sequence(&mut self, sequence: Arc<Sequence>) {
+        self.derived = Derived::default();
         self.remove_sequence(sequence.id);
         let names = Arc::make_mut(&mut self.sequences).entry(sequence.def.namespace).or_default();
         names.insert(sequence.def.name.clone(), sequence);
     }
 
     pub(crate) fn remove_sequence(&mut self, id: u32) {
+        self.derived = Derived::default();
         let names = Arc::make_mut(&mut self.sequences);
         names.values_mut().for_each(|names| names.retain(|_, sequence| sequence.id != id));
     }
 
     pub(crate) fn put_namespace(&mut self, namespace: Namespace) {
+        self.derived = Derived::default();
         Arc::make_mut(&mut self.namespaces).insert(namespace.id, Arc::new(namespace));
     }
 
     pub(crate) fn remove_namespace(&mut self, id: NamespaceId) {
+        self.derived = Derived::default();
         Arc::make_mut(&mut self.namespaces).remove(&id);
     }
 
@@ -251,10 +277,12 @@ impl Schema {
     }
 
     pub(crate) fn put_comment(&mut self, object: u32, column: u16, id: u32, text: &str) {
+        self.derived = Derived::default();
         Arc::make_mut(&mut self.comments).insert((object, column), Comment { id, text: text.into() });
     }
 
     pub(crate) fn remove_comment(&mut self, object: u32, column: u16) {
+        self.derived = Derived::default();
         Arc::make_mut(&mut self.comments).remove(&(object, column));
     }
 }

@@ -118,6 +118,154 @@ def reflection():
     assert inspector.get_view_names() == []
 
 
+SCHEMA = "sa_other"
+
+
+def every_kind():
+    """A schema with a table of every type and constraint, made, read back, made again elsewhere, and read back the same."""
+    metadata = sa.MetaData(schema=SCHEMA)
+    counter = sa.Sequence("sa_counter", start=100, increment=10, metadata=metadata, schema=SCHEMA)
+    sa.Table(
+        "sa_kinds",
+        metadata,
+        sa.Column("a", sa.Integer, sa.Identity(always=True, start=5, increment=5), primary_key=True),
+        sa.Column("b", sa.SmallInteger, nullable=False, server_default="7", comment="a small one"),
+        sa.Column("c", sa.BigInteger, counter, server_default=counter.next_value()),
+        sa.Column("d", sa.Numeric(20, 4)),
+        sa.Column("e", sa.Numeric),
+        sa.Column("f", sa.REAL),
+        sa.Column("g", sa.Double),
+        sa.Column("h", sa.String(17)),
+        sa.Column("i", sa.String),
+        sa.Column("j", sa.Text),
+        sa.Column("k", sa.CHAR(3)),
+        sa.Column("l", sa.Boolean, server_default=sa.true()),
+        sa.Column("m", sa.Date),
+        sa.Column("n", sa.Time),
+        sa.Column("o", sa.DateTime),
+        sa.Column("p", sa.DateTime(timezone=True), server_default=sa.func.now()),
+        sa.Column("q", sa.Interval),
+        sa.Column("r", sa.LargeBinary),
+        sa.Column("s", sa.Uuid),
+        sa.Column("t", sa.JSON),
+        sa.Column("u", pg.JSONB),
+        sa.Column("v", pg.ARRAY(sa.Integer)),
+        sa.Column("w", pg.ARRAY(sa.Text)),
+        sa.Column("x", sa.Integer, sa.Computed("b * 2", persisted=True)),
+        sa.UniqueConstraint("d", "h", name="sa_kinds_d_h"),
+        sa.CheckConstraint("b > 0 AND b < 1000", name="sa_kinds_b"),
+        sa.Index("sa_kinds_m", sa.text("m DESC"), "n"),
+        sa.Index("sa_kinds_part", "s", unique=True, postgresql_where=sa.text("l")),
+        sa.Index("sa_kinds_lower", sa.func.lower(sa.text("h"))),
+        comment="all there is",
+    )
+    sa.Table(
+        "sa_child",
+        metadata,
+        sa.Column("x", sa.Integer),
+        sa.Column("y", sa.Integer),
+        sa.Column("kind", sa.Integer),
+        sa.PrimaryKeyConstraint("x", "y", name="sa_child_key"),
+        sa.ForeignKeyConstraint(["kind"], [f"{SCHEMA}.sa_kinds.a"], name="sa_child_kind", onupdate="CASCADE", ondelete="SET NULL",
+                                deferrable=True, initially="DEFERRED"),
+    )
+    with ENGINE.begin() as connection:
+        connection.execute(sa.schema.DropSchema(SCHEMA, cascade=True, if_exists=True))
+        connection.execute(sa.schema.CreateSchema(SCHEMA))
+        metadata.create_all(connection)
+        connection.execute(sa.text(f"create view {SCHEMA}.sa_few as select a, b from {SCHEMA}.sa_kinds where b < 10"))
+    first = reflected()
+    copy = sa.MetaData()
+    copy.reflect(ENGINE, schema=SCHEMA)
+    assert sorted(copy.tables) == [f"{SCHEMA}.sa_child", f"{SCHEMA}.sa_kinds"]
+    with ENGINE.begin() as connection:
+        connection.execute(sa.text(f"drop view {SCHEMA}.sa_few"))
+        copy.drop_all(connection)
+        copy.create_all(connection)
+        connection.execute(sa.text(f"create view {SCHEMA}.sa_few as select a, b from {SCHEMA}.sa_kinds where b < 10"))
+    assert reflected() == first, (first, reflected())
+    kinds = copy.tables[f"{SCHEMA}.sa_kinds"]
+    with ENGINE.begin() as connection:
+        added = connection.execute(kinds.insert().returning(kinds.c.a, kinds.c.c, kinds.c.x), [{"h": f"n{n}"} for n in range(3)])
+        assert [(row.a, row.x) for row in added] == [(5, 14), (10, 14), (15, 14)]
+        assert connection.scalar(sa.select(sa.func.count()).select_from(kinds)) == 3
+    with ENGINE.begin() as connection:
+        connection.execute(sa.schema.DropSchema(SCHEMA, cascade=True))
+
+
+def reflected():
+    """What the inspector tells of the schema, in plain values."""
+    inspector = sa.inspect(ENGINE)
+    table = inspector.get_columns("sa_kinds", schema=SCHEMA)
+    types = {c["name"]: str(c["type"].compile(ENGINE.dialect)) for c in table}
+    assert types == {
+        "a": "INTEGER", "b": "SMALLINT", "c": "BIGINT", "d": "NUMERIC(20, 4)", "e": "NUMERIC", "f": "REAL", "g": "DOUBLE PRECISION",
+        "h": "VARCHAR(17)", "i": "VARCHAR", "j": "TEXT", "k": "CHAR(3)", "l": "BOOLEAN", "m": "DATE", "n": "TIME WITHOUT TIME ZONE",
+        "o": "TIMESTAMP WITHOUT TIME ZONE", "p": "TIMESTAMP WITH TIME ZONE", "q": "INTERVAL", "r": "BYTEA", "s": "UUID", "t": "JSON",
+        "u": "JSONB", "v": "INTEGER[]", "w": "TEXT[]", "x": "INTEGER",
+    }, types
+    columns = {c["name"]: c for c in table}
+    assert columns["a"]["identity"]["always"] and columns["a"]["identity"]["start"] == 5 and columns["a"]["identity"]["increment"] == 5
+    assert columns["b"]["default"] == "7" or "7" in columns["b"]["default"], columns["b"]
+    assert columns["b"]["comment"] == "a small one" and not columns["b"]["nullable"] and columns["d"]["nullable"]
+    assert columns["c"]["default"] == f"nextval('{SCHEMA}.sa_counter'::regclass)", columns["c"]
+    assert columns["p"]["default"] == "now()" and columns["l"]["default"] == "true"
+    assert columns["x"]["computed"] == {"sqltext": "(b * 2)", "persisted": True}, columns["x"]
+    assert inspector.get_table_comment("sa_kinds", schema=SCHEMA) == {"text": "all there is"}
+    assert inspector.get_pk_constraint("sa_kinds", schema=SCHEMA)["constrained_columns"] == ["a"]
+    child = inspector.get_pk_constraint("sa_child", schema=SCHEMA)
+    assert (child["constrained_columns"], child["name"]) == (["x", "y"], "sa_child_key")
+    (key,) = inspector.get_foreign_keys("sa_child", schema=SCHEMA)
+    assert key == {
+        "name": "sa_child_kind", "constrained_columns": ["kind"], "referred_schema": SCHEMA, "referred_table": "sa_kinds",
+        "referred_columns": ["a"], "comment": None,
+        "options": {"onupdate": "CASCADE", "ondelete": "SET NULL", "deferrable": True, "initially": "DEFERRED"},
+    }, key
+    unique = inspector.get_unique_constraints("sa_kinds", schema=SCHEMA)
+    assert [(u["name"], u["column_names"]) for u in unique] == [("sa_kinds_d_h", ["d", "h"])]
+    checks = inspector.get_check_constraints("sa_kinds", schema=SCHEMA)
+    assert [(c["name"], c["sqltext"]) for c in checks] == [("sa_kinds_b", "b > 0 AND b < 1000")], checks
+    indexes = {i["name"]: i for i in inspector.get_indexes("sa_kinds", schema=SCHEMA)}
+    assert sorted(indexes) == ["sa_kinds_d_h", "sa_kinds_lower", "sa_kinds_m", "sa_kinds_part"], indexes
+    assert indexes["sa_kinds_m"]["column_names"] == ["m", "n"] and indexes["sa_kinds_m"]["column_sorting"] == {"m": ("desc",)}
+    assert indexes["sa_kinds_part"]["unique"] and indexes["sa_kinds_part"]["dialect_options"]["postgresql_where"] == "l"
+    assert indexes["sa_kinds_lower"]["column_names"] == [None]
+    assert indexes["sa_kinds_d_h"]["duplicates_constraint"] == "sa_kinds_d_h"
+    assert inspector.get_view_names(schema=SCHEMA) == ["sa_few"] and "sa_kinds" in inspector.get_view_definition("sa_few", schema=SCHEMA)
+    assert inspector.get_sequence_names(schema=SCHEMA) == ["sa_counter", "sa_kinds_a_seq"]
+    assert inspector.has_sequence("sa_counter", schema=SCHEMA) and inspector.has_schema(SCHEMA)
+    assert inspector.get_materialized_view_names(schema=SCHEMA) == [] and inspector.get_temp_table_names() == []
+    assert inspector.get_enums(schema=SCHEMA) == [] and inspector.get_domains(schema=SCHEMA) == []
+    assert sorted(inspector.get_table_names(schema=SCHEMA)) == ["sa_child", "sa_kinds"]
+    many = inspector.get_multi_columns(schema=SCHEMA)
+    assert sorted(name for _, name in many) == ["sa_child", "sa_kinds"] and [c["name"] for c in many[(SCHEMA, "sa_child")]] == ["x", "y", "kind"]
+    assert inspector.get_table_oid("sa_kinds", schema=SCHEMA) > 16000
+    return {
+        name: [
+            [{k: str(v) for k, v in c.items()} for c in inspector.get_columns(name, schema=SCHEMA)],
+            sorted(map(str, inspector.get_indexes(name, schema=SCHEMA))),
+            str(inspector.get_foreign_keys(name, schema=SCHEMA)),
+            str(inspector.get_check_constraints(name, schema=SCHEMA)),
+        ]
+        for name in ("sa_kinds", "sa_child")
+    }
+
+
+def bulk():
+    with orm.Session(ENGINE) as session:
+        names = session.scalars(
+            sa.insert(Author).returning(Author.id, sort_by_parameter_order=True), [{"name": f"bulk {n}"} for n in range(2500)]
+        ).all()
+        assert len(set(names)) == 2500 and names == sorted(names)
+        session.execute(sa.insert(Book), [{"author_id": a, "title": "t", "price": 1, "key": uuid.uuid4()} for a in names[:1000]])
+        session.execute(sa.update(Author).where(Author.name.like("bulk 1%")).values(born=dt.date(2000, 1, 1)))
+        changed = session.execute(sa.delete(Book).where(Book.author_id.in_(sa.select(Author.id).where(Author.born.is_not(None)))))
+        assert changed.rowcount == 111
+        streamed = session.execute(sa.select(Author).order_by(Author.id).execution_options(yield_per=100)).scalars()
+        assert sum(1 for _ in streamed) >= 2500
+        session.rollback()
+
+
 def errors():
     with ENGINE.connect() as connection:
         try:
@@ -130,7 +278,7 @@ def errors():
         assert isolation == "repeatable read"
 
 
-for part in (tables, sessions, reflection, errors):
+for part in (tables, sessions, reflection, every_kind, bulk, errors):
     part()
     print(f"ok {part.__name__}")
 Base.metadata.drop_all(ENGINE)

@@ -3,7 +3,7 @@
 use super::expr::Bound;
 use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
-use crate::compiled::access::{Access, Choice, Rank, WantedOrder, choose};
+use crate::compiled::access::{Access, Choice, Rank, WantedOrder, choose, view_key};
 use crate::compiled::query::Step;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -98,9 +98,9 @@ impl Binder<'_> {
     fn table_source(&mut self, name: &ObjectName, alias: Option<&TableAlias>, from: &mut From) -> Bind<u16> {
         if let Some(view) = self.view(name) {
             let (alias, columns) = alias_parts(alias)?;
-            let mut source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), view);
+            let mut source = ScopeSource::of_view(alias.unwrap_or_else(|| view.name().to_owned()), &view);
             rename(&mut source, columns)?;
-            return from.add(source, Some(Access::View { view, schema: self.schema.clone() }));
+            return from.add(source, Some(Access::View { view, schema: self.schema.clone(), key: None }));
         }
         let table = self.table(name)?;
         let (alias, columns) = alias_parts(alias)?;
@@ -379,6 +379,7 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
+        Access::View { key: Some(_), .. } => 3.0,
         Access::Series(_) | Access::Values(_) | Access::Derived(_) | Access::View { .. } => 100.0,
         _ => 1_000_000.0,
     }
@@ -413,6 +414,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         let answered = outer.as_mut().unwrap_or(&mut now);
         let mut at = 0;
         let access = match from.computed[usize::from(source)].take() {
+            Some(_) if matches!(choice.access, Access::View { .. }) => choice.access,
             Some(access) => access,
             None => choice.access,
         };
@@ -425,7 +427,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
             loops.ordered = choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
         }
         loops.one_row &= choice.rank.one_row;
-        loops.rescans |= depth > 0 && matches!(access, Access::Scan);
+        loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
         loops.steps.push(Step {
             source,
             access,
@@ -452,10 +454,17 @@ fn path(
     available: &dyn Fn(u16) -> bool,
     order: &[WantedOrder],
 ) -> Choice {
-    match &from.scope.sources[usize::from(source)].table {
-        Some(table) => choose(table, source, conditions, available, order),
-        None => Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() },
+    if let Some(table) = &from.scope.sources[usize::from(source)].table {
+        return choose(table, source, conditions, available, order);
     }
+    let access = match &from.computed[usize::from(source)] {
+        Some(Access::View { view, schema, .. }) => {
+            let key = view_key(view, source, conditions, available);
+            Access::View { view: view.clone(), schema: schema.clone(), key }
+        }
+        _ => Access::Scan,
+    };
+    Choice { access, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() }
 }
 
 /// A greedy order that starts with `first`, and its cost: rows looked at.
@@ -473,8 +482,8 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
             let on = from.outer[usize::from(source)].as_deref();
             let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
             let expected = match &from.computed[usize::from(source)] {
-                Some(access) => expected_rows(access, &choice.rank),
-                None => expected_rows(&choice.access, &choice.rank),
+                Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
+                _ => expected_rows(&choice.access, &choice.rank),
             };
             (source, expected)
         });

@@ -23,7 +23,7 @@ pub(crate) use more::row_items;
 
 use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
-use crate::view::SystemView;
+use crate::view::Relation;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, ObjectName};
@@ -118,22 +118,14 @@ impl<'a> Binder<'a> {
             .first()
             .and_then(|part| part.as_ident())
             .and_then(|ident| crate::parse::span_position(self.sql, ident.span));
-        let text = name.to_string().to_lowercase();
-        let is_temporary = text.starts_with(names::TEMPORARY);
-        if text.starts_with("pg_") && !is_temporary || text.starts_with("information_schema.") {
-            return Err(Refusal::NotCompiled { what: format!("the system catalog {text}"), position });
-        }
-        let found = names::RelationName::of(name)?;
-        if found.table(self.schema).is_none() && crate::view::named(&found.name).is_some() {
-            return Err(SqlError::new("42809", format!("\"{}\" is a system view", found.name)).at(position).into());
+        if let Some(relation) = crate::view::find(&names::RelationName::of(name)?, self.schema) {
+            return Err(relation.refuse_change().at(position).into());
         }
         self.relation(name)
     }
 
-    /// The system view of this name, unless a table hides it.
-    pub fn view(&self, name: &ObjectName) -> Option<&'static dyn SystemView> {
-        let name = names::RelationName::of(name).ok()?;
-        let view = crate::view::named(&name.name)?;
-        name.table(self.schema).is_none().then_some(view)
+    /// What the name means, if it is computed: a system relation or a sequence.
+    pub fn view(&self, name: &ObjectName) -> Option<Relation> {
+        crate::view::find(&names::RelationName::of(name).ok()?, self.schema)
     }
 }

@@ -103,12 +103,11 @@ impl RelationName {
                 found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?
             }
             None => {
-                let first =
-                    schema.path().iter().copied().find(|id| *id != NamespaceId::CATALOG && !is_temporary(schema, *id));
+                let first = schema.path().iter().copied().find(|id| !id.is_system() && !is_temporary(schema, *id));
                 first.ok_or_else(|| SqlError::new("3F000", "no schema has been selected to create in"))?
             }
         };
-        if id == NamespaceId::CATALOG {
+        if id.is_system() {
             let message = format!("permission denied to create \"{self}\"");
             return Err(
                 SqlError::new("42501", message).with_detail("System catalog modifications are currently disallowed.")

@@ -2,7 +2,7 @@
 
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::view::SystemView;
+use crate::view::{Relation, TABLEOID};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -67,15 +67,15 @@ impl ScopeSource {
         }
     }
 
-    pub fn of_view(name: String, view: &dyn SystemView) -> ScopeSource {
-        let columns = view.columns().iter();
-        ScopeSource {
-            name,
-            columns: columns.map(|&(name, ty)| ScopeColumn { name: name.to_owned(), ty }).collect(),
-            table: None,
-            merged: Vec::new(),
-        }
+    pub fn of_view(name: String, view: &Relation) -> ScopeSource {
+        let columns = view.every_column().map(|(name, ty)| ScopeColumn { name: name.to_owned(), ty });
+        ScopeSource { name, columns: columns.collect(), table: None, merged: hidden_of_view(view) }
     }
+}
+
+/// The columns that `*` does not mean, though they have names.
+pub fn hidden_of_view(view: &Relation) -> Vec<u16> {
+    (view.columns().len()..view.every_column().count()).map(|at| at as u16).collect()
 }
 
 /// A column found.
@@ -139,7 +139,8 @@ impl Scope {
         let mut found = None;
         for (i, source) in self.sources.iter().enumerate() {
             for (j, column) in source.columns.iter().enumerate() {
-                if column.name != name || source.merged.contains(&(j as u16)) {
+                let is_merged = source.merged.contains(&(j as u16)) && name != TABLEOID;
+                if column.name != name || is_merged {
                     continue;
                 }
                 if found.is_some() {

@@ -18,7 +18,7 @@ use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
-use crate::view::SystemView;
+use crate::view::{Relation, Rows};
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Row, Type, Value};
@@ -85,10 +85,11 @@ pub enum Access {
     Values(Vec<Vec<Expr>>),
     /// A query's rows, computed once.
     Derived(Box<super::query::Query>),
-    /// What the database tells about itself, computed once.
+    /// What the database tells about itself; with a key, the rows that have this value in the column.
     View {
-        view: &'static dyn SystemView,
+        view: Relation,
         schema: Arc<Schema>,
+        key: Option<(u16, KeyValue)>,
     },
 }
 
@@ -166,6 +167,22 @@ pub fn choose(
     best
 }
 
+/// The column of a computed relation by which its rows are found, with the value.
+pub fn view_key(
+    view: &Relation,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+) -> Option<(u16, KeyValue)> {
+    let (usable, _) = usable(source, conditions, available);
+    usable.iter().filter(|u| u.op == BinaryOp::Eq).find_map(|u| {
+        let (_, to) = view.every_column().nth(usize::from(u.column))?;
+        let is_whole = !matches!(to, Type::Float4 | Type::Float8 | Type::Bool) && to.as_array() == to;
+        let key = || KeyValue::new(u.value.clone(), u.ty, to);
+        (is_whole && key_convertible(u.ty, to)).then(|| (u.column, key()))
+    })
+}
+
 fn usable<'a>(
     source: u16,
     conditions: &'a [Expr],
@@ -222,7 +239,7 @@ fn flipped(op: BinaryOp) -> BinaryOp {
 /// The column of `source` that this is.
 fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
     match expr {
-        Expr::Column { source: s, column } if *s == source => Some(*column),
+        Expr::Column { source: s, column } | Expr::Cell { source: s, column } if *s == source => Some(*column),
         _ => None,
     }
 }
@@ -475,6 +492,12 @@ pub enum Cursor {
         step: i64,
     },
     Values(usize),
+    /// All rows of a computed relation, or those selected.
+    View {
+        rows: Arc<Rows>,
+        selected: Option<Arc<[u32]>>,
+        at: usize,
+    },
     /// Rows, and what they are charged.
     Derived(std::vec::IntoIter<Vec<Datum>>, #[expect(dead_code, reason = "held until the rows are gone")] Charge),
 }
@@ -511,7 +534,8 @@ impl Access {
             }
             Access::Series(bounds) => bounds.iter().for_each(f),
             Access::Values(rows) => rows.iter().flatten().for_each(f),
-            Access::Scan | Access::Derived(_) | Access::View { .. } => {}
+            Access::View { key, .. } => key.iter().for_each(|(_, k)| f(&k.expr)),
+            Access::Scan | Access::Derived(_) => {}
         }
     }
 }
@@ -529,9 +553,16 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
             let (rows, charge) = super::query::materialize(query, run)?;
             Ok(Cursor::Derived(rows.into_iter(), charge))
         }
-        Access::View { view, schema } => {
-            let rows = crate::view::rows(*view, schema, run.env)?;
-            Ok(Cursor::Derived(rows.into_iter(), Charge::default()))
+        Access::View { view: relation, schema, key } => {
+            let rows = crate::view::rows(relation, schema, run.env)?;
+            let selected = match key {
+                None => None,
+                Some((column, key)) => match resolve(key, &run.frame(view.tables))? {
+                    Some(Place::At(value)) => Some(rows.having(*column, &value)),
+                    _ => return Ok(Cursor::Done),
+                },
+            };
+            Ok(Cursor::View { rows, selected, at: 0 })
         }
     }
 }
@@ -823,6 +854,18 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
             return Ok(true);
         }
         Cursor::Values(at) => return next_values(view, at, run),
+        Cursor::View { rows, selected, at } => {
+            let place = match selected {
+                Some(selected) => selected.get(*at).map(|&place| place as usize),
+                None => Some(*at),
+            };
+            let Some(row) = place.and_then(|place| rows.rows.get(place)) else {
+                return Ok(false);
+            };
+            *at += 1;
+            run.scratch.cells[source].clone_from(row);
+            return Ok(true);
+        }
         Cursor::Derived(rows, _) => {
             let Some(row) = rows.next() else {
                 return Ok(false);

@@ -279,7 +279,7 @@ impl Definer<'_> {
         let found = self.engine.schema().namespace(&name).map(|n| n.id);
         let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
         let Some(new) = rename.map(crate::bind::scope::fold) else { return Ok(()) };
-        if matches!(id, NamespaceId::PUBLIC | NamespaceId::CATALOG) {
+        if id == NamespaceId::PUBLIC || id.is_system() {
             return Err(SqlError::unsupported(format!("renaming schema {name}")).into());
         }
         if self.engine.schema().namespace(&new).is_some() {

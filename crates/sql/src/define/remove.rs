@@ -274,7 +274,7 @@ impl Definer<'_> {
             return Err(SqlError::new("3F000", format!("schema \"{name}\" does not exist")).into());
         };
         let id = namespace.id;
-        if id == NamespaceId::CATALOG || name.starts_with("pg_") {
+        if id.is_system() || name.starts_with("pg_") {
             return Err(SqlError::new(
                 "2BP01",
                 format!("cannot drop schema {name} because it is required by the database system"),

@@ -458,7 +458,7 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
                 return ControlFlow::Continue(());
             }
             let Some(view) = relation.view(self.schema) else { return ControlFlow::Continue(()) };
-            if relation.table(self.schema).is_some() {
+            if relation.table(self.schema).is_some() || crate::view::find(&relation, self.schema).is_some() {
                 return ControlFlow::Continue(());
             }
             (self.any, self.depth) = (true, self.depth + 1);

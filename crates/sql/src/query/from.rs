@@ -11,13 +11,13 @@ use super::sets::{is_set, set_name};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
-use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, relation_name};
+use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
-use crate::view::SystemView;
+use crate::view::{Cells, Relation};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::cte_worktable::CteWorkTable;
@@ -312,8 +312,10 @@ impl Planner<'_> {
             return Err(SqlError::new("0A000", message).into());
         }
         if let Some(view) = binder.view(name) {
-            let rel = self.view(view, binder.schema)?;
-            return self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false);
+            let rel = self.view(&view, binder.schema)?;
+            let mut entry = self.entry(rel, alias.unwrap_or_else(|| view.name().to_owned()), names, false)?;
+            entry.sources[0].0.merged = hidden_of_view(&view);
+            return Ok(entry);
         }
         let table = binder.table(name).map_err(as_unsupported)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
@@ -325,27 +327,25 @@ impl Planner<'_> {
         Ok(Entry::of(plan, source, leaves))
     }
 
-    /// A system view's rows as they are now: plans are made anew for every run.
-    fn view(&self, view: &dyn SystemView, schema: &Arc<Schema>) -> Bind<Rel> {
+    /// A system relation's rows as they are now: plans are made anew for every run.
+    fn view(&self, view: &Relation, schema: &Arc<Schema>) -> Bind<Rel> {
         let rows = crate::view::rows(view, schema, self.env)?;
-        let mut fields = Vec::with_capacity(view.columns().len());
-        let mut arrays = Vec::with_capacity(view.columns().len());
-        for (at, &(_, ty)) in view.columns().iter().enumerate() {
-            let mut cells = Writer::new(ty, rows.len());
-            for row in &rows {
-                cells.push(&row[at].as_value())?;
-            }
-            fields.push(Field::new(format!("v{at}"), data_type(ty), true));
-            arrays.push(cells.finish());
-        }
-        let schema = Arc::new(ArrowSchema::new(fields));
-        let batch = df(RecordBatch::try_new(schema.clone(), arrays).map_err(Into::into))?;
-        let table = df(MemTable::try_new(schema, vec![vec![batch]]))?;
+        let batch = match rows.batch.get() {
+            Some(batch) => batch.clone(),
+            None => rows
+                .batch
+                .get_or_init({
+                    let batch = batch_of(view, &rows.rows)?;
+                    || batch
+                })
+                .clone(),
+        };
+        let table = df(MemTable::try_new(batch.schema(), vec![vec![batch]]))?;
         let relation = TableReference::bare(self.unique(view.name()));
         let plan = df(LogicalPlanBuilder::scan(relation, provider_as_source(Arc::new(table)), None))?;
         let plan = df(plan.build())?;
         let given = plan.schema().columns().into_iter().map(DfExpr::Column);
-        let outputs = given.zip(view.columns().iter().map(|&(name, ty)| output(name.to_owned(), ty))).collect();
+        let outputs = given.zip(view.every_column().map(|(name, ty)| output(name.to_owned(), ty))).collect();
         self.project(plan, outputs, false)
     }
 
@@ -728,6 +728,21 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
+}
+
+/// A system relation's rows in columns.
+fn batch_of(view: &Relation, rows: &[Cells]) -> Bind<RecordBatch> {
+    let mut fields = Vec::with_capacity(view.columns().len());
+    let mut arrays = Vec::with_capacity(view.columns().len());
+    for (at, (_, ty)) in view.every_column().enumerate() {
+        let mut cells = Writer::new(ty, rows.len());
+        for row in rows {
+            cells.push(&row[at].as_value())?;
+        }
+        fields.push(Field::new(format!("v{at}"), data_type(ty), true));
+        arrays.push(cells.finish());
+    }
+    df(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).map_err(Into::into))
 }
 
 /// The scope without what stands before `first`: its sources keep their numbers and lose their names.

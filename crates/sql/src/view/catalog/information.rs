@@ -1,0 +1,893 @@
+//! `information_schema`: what the schema has, in the standard's words and with PostgreSQL's choices.
+
+use super::super::About;
+use super::fill::{Filler, Source, cells};
+use super::fixed;
+use super::relation::{Attribute, Key, Kind, Relation, key, relations};
+use crate::bind::names::namespace_name;
+use crate::error::SqlError;
+use crate::value::{Datum, pgtype};
+use freshet_engine::catalog::{
+    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, Schema, Sequence, Table,
+};
+use freshet_engine::schema::Type;
+use std::sync::Arc;
+
+type Filled = Result<(), SqlError>;
+
+/// Their rows name the database, which is the session's.
+const fn source(
+    relation: &'static str,
+    columns: &'static [&'static str],
+    fill: fn(&About<'_>, &mut Filler<'_>) -> Filled,
+) -> Source {
+    Source { namespace: NamespaceId::INFORMATION, relation, columns, follows_schema: false, fill }
+}
+
+pub static SOURCES: &[Source] = &[
+    source("information_schema_catalog_name", &["catalog_name"], |about, rows| {
+        rows.row(cells![database(about)]);
+        Ok(())
+    }),
+    source("schemata", &["catalog_name", "schema_name", "schema_owner"], schemata),
+    source(
+        "tables",
+        &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "table_type",
+            "is_insertable_into",
+            "is_typed",
+            "commit_action",
+        ],
+        tables,
+    ),
+    source(
+        "views",
+        &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "view_definition",
+            "check_option",
+            "is_updatable",
+            "is_insertable_into",
+            "is_trigger_updatable",
+            "is_trigger_deletable",
+            "is_trigger_insertable_into",
+        ],
+        views,
+    ),
+    source(
+        "columns",
+        &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "ordinal_position",
+            "column_default",
+            "is_nullable",
+            "data_type",
+            "character_maximum_length",
+            "character_octet_length",
+            "numeric_precision",
+            "numeric_precision_radix",
+            "numeric_scale",
+            "datetime_precision",
+            "collation_catalog",
+            "collation_schema",
+            "collation_name",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
+            "is_self_referencing",
+            "is_identity",
+            "identity_generation",
+            "identity_start",
+            "identity_increment",
+            "identity_maximum",
+            "identity_minimum",
+            "identity_cycle",
+            "is_generated",
+            "generation_expression",
+            "is_updatable",
+        ],
+        columns,
+    ),
+    source(
+        "element_types",
+        &[
+            "object_catalog",
+            "object_schema",
+            "object_name",
+            "object_type",
+            "collection_type_identifier",
+            "data_type",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
+        ],
+        element_types,
+    ),
+    source(
+        "table_constraints",
+        &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "constraint_type",
+            "is_deferrable",
+            "initially_deferred",
+            "enforced",
+            "nulls_distinct",
+        ],
+        table_constraints,
+    ),
+    source(
+        "key_column_usage",
+        &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "ordinal_position",
+            "position_in_unique_constraint",
+        ],
+        key_columns,
+    ),
+    source(
+        "constraint_column_usage",
+        &[
+            "table_catalog",
+            "table_schema",
+            "table_name",
+            "column_name",
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+        ],
+        constraint_columns,
+    ),
+    source(
+        "constraint_table_usage",
+        &["table_catalog", "table_schema", "table_name", "constraint_catalog", "constraint_schema", "constraint_name"],
+        constraint_tables,
+    ),
+    source(
+        "referential_constraints",
+        &[
+            "constraint_catalog",
+            "constraint_schema",
+            "constraint_name",
+            "unique_constraint_catalog",
+            "unique_constraint_schema",
+            "unique_constraint_name",
+            "match_option",
+            "update_rule",
+            "delete_rule",
+        ],
+        references,
+    ),
+    source(
+        "check_constraints",
+        &["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"],
+        checks,
+    ),
+    source(
+        "sequences",
+        &[
+            "sequence_catalog",
+            "sequence_schema",
+            "sequence_name",
+            "data_type",
+            "numeric_precision",
+            "numeric_precision_radix",
+            "numeric_scale",
+            "start_value",
+            "minimum_value",
+            "maximum_value",
+            "increment",
+            "cycle_option",
+        ],
+        sequences,
+    ),
+    source(
+        "view_table_usage",
+        &["view_catalog", "view_schema", "view_name", "table_catalog", "table_schema", "table_name"],
+        view_tables,
+    ),
+    source("table_privileges", TABLE_PRIVILEGES, table_privileges),
+    source("role_table_grants", TABLE_PRIVILEGES, table_privileges),
+    source("column_privileges", COLUMN_PRIVILEGES, column_privileges),
+    source("role_column_grants", COLUMN_PRIVILEGES, column_privileges),
+    source("enabled_roles", &["role_name"], |about, rows| {
+        rows.row(cells![owner(about)]);
+        Ok(())
+    }),
+    source(
+        "character_sets",
+        &[
+            "character_set_name",
+            "character_repertoire",
+            "form_of_use",
+            "default_collate_catalog",
+            "default_collate_schema",
+            "default_collate_name",
+        ],
+        |about, rows| {
+            rows.row(cells!["UTF8", "UCS", "UTF8", database(about), "pg_catalog", "default"]);
+            Ok(())
+        },
+    ),
+    source(
+        "collations",
+        &["collation_catalog", "collation_schema", "collation_name", "pad_attribute"],
+        |about, rows| {
+            for name in collations() {
+                rows.row(cells![database(about), "pg_catalog", name, "NO PAD"]);
+            }
+            Ok(())
+        },
+    ),
+    source(
+        "routines",
+        &[
+            "specific_catalog",
+            "specific_schema",
+            "specific_name",
+            "routine_catalog",
+            "routine_schema",
+            "routine_name",
+            "routine_type",
+            "data_type",
+            "type_udt_catalog",
+            "type_udt_schema",
+            "type_udt_name",
+            "routine_body",
+            "external_name",
+            "external_language",
+            "parameter_style",
+            "is_deterministic",
+            "sql_data_access",
+            "is_null_call",
+            "schema_level_routine",
+            "security_type",
+        ],
+        routines,
+    ),
+    source(
+        "parameters",
+        &[
+            "specific_catalog",
+            "specific_schema",
+            "specific_name",
+            "ordinal_position",
+            "parameter_mode",
+            "is_result",
+            "as_locator",
+            "data_type",
+            "udt_catalog",
+            "udt_schema",
+            "udt_name",
+            "dtd_identifier",
+        ],
+        parameters,
+    ),
+];
+
+fn database<'a>(about: &'a About<'_>) -> &'a str {
+    &about.env.database
+}
+
+fn yes(truth: bool) -> &'static str {
+    if truth { "YES" } else { "NO" }
+}
+
+/// Who owns everything.
+fn owner<'a>(about: &'a About<'_>) -> &'a str {
+    &about.env.user
+}
+
+fn collations() -> Vec<Datum> {
+    let Some(section) = fixed::section("pg_collation") else { return Vec::new() };
+    let at = section.columns.iter().position(|c| *c == "collname").unwrap_or_default();
+    section.rows.iter().map(|row| row[at].clone()).collect()
+}
+
+// ---- relations and columns
+
+fn schemata(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let owner = owner(about);
+    for namespace in about.schema.namespaces() {
+        rows.row(cells![database(about), namespace.name.as_str(), owner]);
+    }
+    Ok(())
+}
+
+/// Tables and views.
+fn readable(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
+    relations(schema).into_iter().filter(Relation::is_table_or_view)
+}
+
+fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    for relation in readable(about.schema) {
+        let space = namespace_name(about.schema, relation.namespace);
+        let is_temporary = space.starts_with(crate::bind::names::TEMPORARY);
+        let is_view = relation.letter() == 'v';
+        let kind = match (is_view, is_temporary) {
+            (true, _) => "VIEW",
+            (_, true) => "LOCAL TEMPORARY",
+            _ => "BASE TABLE",
+        };
+        let action = is_temporary.then_some("PRESERVE");
+        rows.row(cells![database(about), space, relation.name, kind, yes(!is_view), "NO", action]);
+    }
+    Ok(())
+}
+
+fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    for view in about.schema.views() {
+        let space = namespace_name(about.schema, view.def.namespace);
+        let text = super::definition::view(about.schema, view);
+        let no = "NO";
+        rows.row(cells![database(about), space, view.def.name.as_str(), text, "NONE", no, no, no, no, no]);
+    }
+    Ok(())
+}
+
+/// What a type's modifier says in the standard's columns.
+#[derive(Default)]
+struct Measures {
+    length: Option<i32>,
+    octets: Option<i32>,
+    precision: Option<i32>,
+    radix: Option<i32>,
+    scale: Option<i32>,
+    datetime: Option<i32>,
+}
+
+/// The most bytes of a text without a limit, as PostgreSQL says.
+const TEXT_OCTETS: i32 = 1 << 30;
+
+fn measures(ty: Type) -> Measures {
+    let number = |precision, radix, scale| Measures { precision, radix: Some(radix), scale, ..Measures::default() };
+    match ty {
+        Type::Char(n) | Type::Varchar(n) if n <= pgtype::LENGTH_MAX => {
+            Measures { length: Some(n as i32), octets: Some(n as i32 * 4), ..Measures::default() }
+        }
+        Type::Char(_) | Type::Varchar(_) | Type::Text => Measures { octets: Some(TEXT_OCTETS), ..Measures::default() },
+        Type::Int2 => number(Some(16), 2, Some(0)),
+        Type::Int4 => number(Some(32), 2, Some(0)),
+        Type::Int8 => number(Some(64), 2, Some(0)),
+        Type::Float4 => number(Some(24), 2, None),
+        Type::Float8 => number(Some(53), 2, None),
+        Type::Decimal { precision, scale } => number(Some(precision.into()), 10, Some(scale.into())),
+        Type::Numeric { typmod } => number(typmod.map(|(p, _)| i32::from(p)), 10, typmod.map(|(_, s)| i32::from(s))),
+        Type::Date => Measures { datetime: Some(0), ..Measures::default() },
+        Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => {
+            Measures { datetime: Some(6), ..Measures::default() }
+        }
+        _ => Measures::default(),
+    }
+}
+
+/// `data_type`: the type without its modifier.
+fn data_type(ty: Type) -> String {
+    if let Type::Array(_) = ty.as_array() { "ARRAY".to_owned() } else { pgtype::name(ty).to_owned() }
+}
+
+fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    for relation in readable(about.schema) {
+        let space = namespace_name(about.schema, relation.namespace);
+        for attribute in relation.attributes() {
+            if let Some(ty) = attribute.ty {
+                rows.row(column_row(about, &relation, &space, &attribute, ty));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn column_row(
+    about: &About<'_>,
+    relation: &Relation<'_>,
+    space: &str,
+    attribute: &Attribute<'_>,
+    ty: Type,
+) -> Vec<Datum> {
+    let database = database(about);
+    let measures = measures(ty);
+    let facts = attribute.facts().1;
+    let text = attribute.default.map(|text| super::definition::expression(about.schema, relation.oid, text));
+    let is_generated = attribute.role == ColumnRole::Generated;
+    let (default, generation) = if is_generated { (None, text) } else { (text, None) };
+    // The types' own collations are not told, but that of names.
+    let collation = (attribute.collation() == super::relation::C).then_some("C");
+    let head = cells![
+        database,
+        space,
+        relation.name,
+        attribute.name.as_ref(),
+        i32::from(attribute.number),
+        default,
+        yes(!attribute.not_null),
+        data_type(ty),
+        measures.length,
+        measures.octets,
+        measures.precision,
+        measures.radix,
+        measures.scale,
+        measures.datetime,
+        collation.map(|_| database),
+        collation.map(|_| "pg_catalog"),
+        collation,
+        database,
+        "pg_catalog",
+        facts.map_or("", |f| f.name),
+        attribute.number.to_string(),
+        "NO",
+    ];
+    let updatable = yes(relation.letter() == 'r');
+    let tail = cells![if is_generated { "ALWAYS" } else { "NEVER" }, generation, updatable];
+    head.into_iter().chain(identity(about.schema, relation, attribute)).chain(tail).collect()
+}
+
+/// `is_identity` and what follows.
+fn identity(schema: &Schema, relation: &Relation<'_>, attribute: &Attribute<'_>) -> [Datum; 7] {
+    let generation = match attribute.role {
+        ColumnRole::IdentityAlways => "ALWAYS",
+        ColumnRole::IdentityByDefault => "BY DEFAULT",
+        _ => return cells!["NO", Datum::Null, Datum::Null, Datum::Null, Datum::Null, Datum::Null, "NO"],
+    };
+    let own = |s: &&Arc<Sequence>| {
+        s.def.owner.is_some_and(|(table, column)| (table.0, column as i16 + 1) == (relation.oid, attribute.number))
+    };
+    let Some(def) = schema.sequences().find(own).map(|s| &s.def) else {
+        return cells!["YES", generation, Datum::Null, Datum::Null, Datum::Null, Datum::Null, "NO"];
+    };
+    let text = |value: i64| value.to_string();
+    cells!["YES", generation, text(def.start), text(def.increment), text(def.max), text(def.min), yes(def.cycle)]
+}
+
+fn element_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    for relation in readable(about.schema) {
+        let space = namespace_name(about.schema, relation.namespace);
+        let kind = if relation.letter() == 'v' { "VIEW" } else { "TABLE" };
+        for attribute in relation.attributes() {
+            let Some(Type::Array(element)) = attribute.ty.map(Type::as_array) else { continue };
+            let number = attribute.number;
+            let oid = pgtype::describe(*element).oid;
+            let name = fixed::type_facts(oid).map_or("", |f| f.name);
+            rows.row(cells![
+                database,
+                space.as_str(),
+                relation.name,
+                kind,
+                number.to_string(),
+                data_type(*element),
+                database,
+                "pg_catalog",
+                name,
+                format!("a{number}"),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+// ---- constraints
+
+/// A constraint, keys included.
+enum Rule<'a> {
+    Key(&'a Index),
+    Check(&'a Constraint, &'a [u16]),
+    Foreign(&'a Constraint, &'a ForeignKey),
+    /// A check in the standard's view.
+    NotNull(usize, String),
+}
+
+impl Rule<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Rule::Key(index) => &index.def.name,
+            Rule::Check(constraint, _) | Rule::Foreign(constraint, _) => &constraint.name,
+            Rule::NotNull(_, name) => name,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Rule::Key(index) if index.def.primary => "PRIMARY KEY",
+            Rule::Key(_) => "UNIQUE",
+            Rule::Check(..) | Rule::NotNull(..) => "CHECK",
+            Rule::Foreign(..) => "FOREIGN KEY",
+        }
+    }
+}
+
+fn rules(table: &Table) -> Vec<Rule<'_>> {
+    let keys = table.indexes.iter().filter(|index| index.def.constraint != 0).map(|index| Rule::Key(index));
+    let others = table.def.constraints.iter().map(|constraint| match &constraint.kind {
+        ConstraintKind::Check { columns, .. } => Rule::Check(constraint, columns),
+        ConstraintKind::Foreign(key) => Rule::Foreign(constraint, key),
+    });
+    let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.not_null && c.is_visible());
+    let not_null = columns
+        .map(|(at, _)| Rule::NotNull(at, format!("{}_{}_{}_not_null", table.def.namespace.0, table.id.0, at + 1)));
+    keys.chain(others).chain(not_null).collect()
+}
+
+/// Calls `each` with every rule, its table and the schema that names it.
+fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_>)) {
+    for table in about.schema.tables() {
+        let space = namespace_name(about.schema, table.def.namespace);
+        rules(table).iter().for_each(|rule| each(table, &space, rule));
+    }
+}
+
+fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |table, space, rule| {
+        let (deferrable, deferred) =
+            if let Rule::Foreign(_, key) = rule { (key.deferrable, key.deferred) } else { (false, false) };
+        let distinct = (rule.kind() == "UNIQUE").then_some("YES");
+        let name = table.def.name.as_str();
+        rows.row(cells![
+            database,
+            space,
+            rule.name(),
+            database,
+            space,
+            name,
+            rule.kind(),
+            yes(deferrable),
+            yes(deferred),
+            "YES",
+            distinct
+        ]);
+    });
+    Ok(())
+}
+
+fn column_name(table: &Table, column: u16) -> &str {
+    &table.def.columns[usize::from(column)].name
+}
+
+/// The columns of a key, without what is computed.
+fn key_of(table: &Table, index: &Index) -> Vec<u16> {
+    let columns = index.def.columns.iter().filter_map(|part| match key(table, &index.def, part) {
+        Key::Column(number) => Some(number as u16 - 1),
+        Key::Expression(_) => None,
+    });
+    columns.collect()
+}
+
+fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |table, space, rule| {
+        let (columns, within) = match rule {
+            Rule::Key(index) => (key_of(table, index), Vec::new()),
+            Rule::Foreign(_, foreign) => {
+                let parent = about.schema.table_by_id(foreign.parent);
+                let index = parent.and_then(|p| p.indexes.iter().find(|i| i.id == foreign.parent_index));
+                let place =
+                    |column: &u16| index?.def.columns.iter().position(|k| k.column == *column).map(|at| at as i32 + 1);
+                (foreign.columns.clone(), foreign.parent_columns.iter().map(place).collect())
+            }
+            _ => return,
+        };
+        for (at, &column) in columns.iter().enumerate() {
+            let name = table.def.name.as_str();
+            let position = within.get(at).copied().flatten();
+            rows.row(cells![
+                database,
+                space,
+                rule.name(),
+                database,
+                space,
+                name,
+                column_name(table, column),
+                at as i32 + 1,
+                position
+            ]);
+        }
+    });
+    Ok(())
+}
+
+fn constraint_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |table, space, rule| {
+        let (of, columns) = match rule {
+            Rule::Key(index) => (table, key_of(table, index)),
+            Rule::Check(_, columns) => (table, columns.to_vec()),
+            Rule::Foreign(_, key) => match about.schema.table_by_id(key.parent) {
+                Some(parent) => (parent, key.parent_columns.clone()),
+                None => return,
+            },
+            Rule::NotNull(..) => return,
+        };
+        let of_space = namespace_name(about.schema, of.def.namespace);
+        for column in columns {
+            let column = column_name(of, column);
+            rows.row(cells![database, of_space.as_str(), of.def.name.as_str(), column, database, space, rule.name()]);
+        }
+    });
+    Ok(())
+}
+
+fn constraint_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |table, space, rule| {
+        let of = match rule {
+            Rule::Key(_) => Some(table),
+            Rule::Foreign(_, key) => about.schema.table_by_id(key.parent),
+            _ => None,
+        };
+        if let Some(of) = of {
+            let of_space = namespace_name(about.schema, of.def.namespace);
+            rows.row(cells![database, of_space, of.def.name.as_str(), database, space, rule.name()]);
+        }
+    });
+    Ok(())
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::NoAction => "NO ACTION",
+        Action::Restrict => "RESTRICT",
+        Action::Cascade => "CASCADE",
+        Action::SetNull => "SET NULL",
+        Action::SetDefault => "SET DEFAULT",
+    }
+}
+
+fn references(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |_, space, rule| {
+        let Rule::Foreign(constraint, key) = rule else { return };
+        let parent = about.schema.table_by_id(key.parent);
+        let index = parent.and_then(|p| p.indexes.iter().find(|i| i.id == key.parent_index && i.def.constraint != 0));
+        let of_space = parent.filter(|_| index.is_some()).map(|p| namespace_name(about.schema, p.def.namespace));
+        let unique = index.map(|i| i.def.name.as_str());
+        let matching = if key.full { "FULL" } else { "NONE" };
+        rows.row(cells![
+            database,
+            space,
+            constraint.name.as_str(),
+            unique.map(|_| database),
+            of_space,
+            unique,
+            matching,
+            action(key.on_update),
+            action(key.on_delete),
+        ]);
+    });
+    Ok(())
+}
+
+fn checks(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    each_rule(about, |table, space, rule| {
+        let clause = match rule {
+            Rule::Check(constraint, _) => super::definition::check_clause(about.schema, constraint),
+            Rule::NotNull(at, _) => format!("{} IS NOT NULL", table.def.columns[*at].name),
+            _ => return,
+        };
+        rows.row(cells![database, space, rule.name(), clause]);
+    });
+    Ok(())
+}
+
+// ---- the rest
+
+fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    for sequence in about.schema.sequences() {
+        let def = &sequence.def;
+        let of_identity = def.owner.is_some_and(|(table, column)| {
+            about.schema.table_by_id(table).is_some_and(|t| t.def.columns[usize::from(column)].is_identity())
+        });
+        if of_identity {
+            continue;
+        }
+        let space = namespace_name(about.schema, def.namespace);
+        let precision = measures(def.ty).precision;
+        let text = |value: i64| value.to_string();
+        rows.row(cells![
+            database,
+            space,
+            def.name.as_str(),
+            pgtype::name(def.ty),
+            precision,
+            2,
+            0,
+            text(def.start),
+            text(def.min),
+            text(def.max),
+            text(def.increment),
+            yes(def.cycle),
+        ]);
+    }
+    Ok(())
+}
+
+fn view_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    let all = relations(about.schema);
+    for view in about.schema.views() {
+        let space = namespace_name(about.schema, view.def.namespace);
+        for read in all.iter().filter(|r| r.is_table_or_view() && view.def.reads.contains(&r.oid)) {
+            let of_space = namespace_name(about.schema, read.namespace);
+            rows.row(cells![database, space.as_str(), view.def.name.as_str(), database, of_space, read.name]);
+        }
+    }
+    Ok(())
+}
+
+const TABLE_PRIVILEGES: &[&str] = &[
+    "grantor",
+    "grantee",
+    "table_catalog",
+    "table_schema",
+    "table_name",
+    "privilege_type",
+    "is_grantable",
+    "with_hierarchy",
+];
+
+const COLUMN_PRIVILEGES: &[&str] = &[
+    "grantor",
+    "grantee",
+    "table_catalog",
+    "table_schema",
+    "table_name",
+    "column_name",
+    "privilege_type",
+    "is_grantable",
+];
+
+/// Tables and views of users.
+fn owned(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
+    readable(schema).filter(|relation| !matches!(relation.kind, Kind::System(_)))
+}
+
+fn table_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let (database, owner) = (database(about), owner(about));
+    for relation in owned(about.schema) {
+        let space = namespace_name(about.schema, relation.namespace);
+        for privilege in ["INSERT", "SELECT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"] {
+            let hierarchy = yes(privilege == "SELECT");
+            rows.row(cells![owner, owner, database, space.as_str(), relation.name, privilege, "YES", hierarchy]);
+        }
+    }
+    Ok(())
+}
+
+fn column_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let (database, owner) = (database(about), owner(about));
+    for relation in owned(about.schema) {
+        let space = namespace_name(about.schema, relation.namespace);
+        for attribute in relation.attributes().iter().filter(|a| a.ty.is_some()) {
+            for privilege in ["INSERT", "SELECT", "UPDATE", "REFERENCES"] {
+                let column = attribute.name.as_ref();
+                rows.row(cells![owner, owner, database, space.as_str(), relation.name, column, privilege, "YES"]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Functions, as `pg_proc` has them: number, name, result, arguments, kind, volatility, whether a null gives null.
+struct Routine {
+    oid: i64,
+    name: String,
+    result: u32,
+    arguments: Vec<u32>,
+    kind: String,
+    volatility: String,
+    is_strict: bool,
+}
+
+fn routines_of_catalog() -> Vec<Routine> {
+    let Some(section) = fixed::section("pg_proc") else { return Vec::new() };
+    let at = |name: &str| section.columns.iter().position(|c| *c == name).unwrap_or_default();
+    let (oid, name, result, arguments) = (at("oid"), at("proname"), at("prorettype"), at("proargtypes"));
+    let (kind, volatility, strict) = (at("prokind"), at("provolatile"), at("proisstrict"));
+    let number = |datum: &Datum| if let Datum::Int(n) = datum { *n } else { 0 };
+    let text = |datum: &Datum| {
+        if let Datum::Bytes(b) = datum { String::from_utf8_lossy(b).into_owned() } else { String::new() }
+    };
+    let types = |datum: &Datum| match datum {
+        Datum::Bytes(stored) => {
+            let element = Type::Oid(freshet_engine::schema::OidKind::Oid);
+            crate::value::array_items(element, stored).iter().map(|d| number(d) as u32).collect()
+        }
+        _ => Vec::new(),
+    };
+    let routine = |row: &Vec<Datum>| Routine {
+        oid: number(&row[oid]),
+        name: text(&row[name]),
+        result: number(&row[result]) as u32,
+        arguments: types(&row[arguments]),
+        kind: text(&row[kind]),
+        volatility: text(&row[volatility]),
+        is_strict: row[strict] == Datum::Bool(true),
+    };
+    section.rows.iter().map(routine).collect()
+}
+
+/// `data_type` and `udt_name` of a type by its oid.
+fn type_names(oid: u32) -> (String, &'static str) {
+    let own = fixed::type_facts(oid).map_or("", |f| f.name);
+    let shown = pgtype::from_oid(oid, -1).map_or_else(|| own.to_owned(), data_type);
+    (shown, own)
+}
+
+fn routines(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    for routine in routines_of_catalog().into_iter().filter(|r| r.kind == "f") {
+        let (ty, udt) = type_names(routine.result);
+        let specific = format!("{}_{}", routine.name, routine.oid);
+        rows.row(cells![
+            database,
+            "pg_catalog",
+            specific,
+            database,
+            "pg_catalog",
+            routine.name.as_str(),
+            "FUNCTION",
+            ty,
+            database,
+            "pg_catalog",
+            udt,
+            "EXTERNAL",
+            routine.name.as_str(),
+            "INTERNAL",
+            "GENERAL",
+            yes(routine.volatility == "i"),
+            "MODIFIES",
+            yes(routine.is_strict),
+            "YES",
+            "INVOKER",
+        ]);
+    }
+    Ok(())
+}
+
+fn parameters(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let database = database(about);
+    for routine in routines_of_catalog() {
+        let specific = format!("{}_{}", routine.name, routine.oid);
+        for (at, &argument) in routine.arguments.iter().enumerate() {
+            let (ty, udt) = type_names(argument);
+            let number = at as i32 + 1;
+            rows.row(cells![
+                database,
+                "pg_catalog",
+                specific.as_str(),
+                number,
+                "IN",
+                "NO",
+                "NO",
+                ty,
+                database,
+                "pg_catalog",
+                udt,
+                number.to_string(),
+            ]);
+        }
+    }
+    Ok(())
+}
