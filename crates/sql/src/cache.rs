@@ -7,6 +7,7 @@ use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::route::Plan;
 use crate::rows::Column;
+use crate::statistics::Statistics;
 use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
@@ -70,6 +71,8 @@ struct Generations {
 #[derive(Default)]
 pub struct StatementCache {
     generations: Mutex<Generations>,
+    /// By which plans are chosen.
+    pub(crate) statistics: Arc<Statistics>,
 }
 
 impl StatementCache {

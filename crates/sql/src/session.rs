@@ -37,9 +37,10 @@ use crate::route::{Level, Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, RECOVERY_TARGET};
+use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
-use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Type, Value};
@@ -253,6 +254,7 @@ impl Session {
         let interrupt = Interrupt::default();
         let mut inner = engine.connect()?;
         inner.cancel_with(interrupt.cancelled.clone());
+        let statistics = cache.statistics.clone();
         Ok(Session {
             _account: account,
             inner,
@@ -267,6 +269,7 @@ impl Session {
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
+                statistics: Some(statistics),
                 ..Env::default()
             },
             block: Block::None,
@@ -634,6 +637,7 @@ impl Session {
             | Plan::Update(_)
             | Plan::Delete(_)
             | Plan::Define(_)
+            | Plan::Analyze { .. }
             | Plan::Other(_) => {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
@@ -820,12 +824,15 @@ impl Session {
         if self.inner.is_read_only() && !statement.plan.only_reads() {
             return Err(self.statement_failed(read_only_error(Error::ReadOnly.into(), statement)));
         }
-        if matches!(statement.plan, Plan::Define(_)) && self.inline_limit.is_some() {
-            // An index is built in one go.
+        if matches!(statement.plan, Plan::Define(_) | Plan::Analyze { .. }) && self.inline_limit.is_some() {
+            // An index is built in one go, and so is a sample taken.
             return Ok(self.too_long(statement, parameters));
         }
         if let Plan::Define(definition) = &statement.plan {
             return self.define(definition, statement, parameters, rows);
+        }
+        if let Plan::Analyze { tables, tag } = &statement.plan {
+            return self.analyze(tables, tag, statement);
         }
         if let Plan::Other(planned) = &statement.plan {
             self.interrupt.limit_inline(None);
@@ -878,6 +885,27 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
+    }
+
+    fn analyze(
+        &mut self,
+        tables: &[Arc<Table>],
+        command: &'static str,
+        statement: &Arc<Prepared>,
+    ) -> Result<Step, SqlError> {
+        let reader = self.inner.reader();
+        for table in tables {
+            let sampled = match self.interrupt.cancelled.load(Ordering::Relaxed) {
+                true => Err(SqlError::new("57014", "canceling statement due to user request")),
+                false => self.cache.statistics.analyze(table, &reader, SAMPLE_ROWS),
+            };
+            if let Err(error) = sampled {
+                return Err(self.statement_failed(error));
+            }
+        }
+        let schema = self.inner.schema().clone();
+        self.cache.statistics.retain(|id| schema.tables().any(|table| table.id.0 == id));
+        self.finish(statement, CommandTag { command, rows: None }, None)
     }
 
     /// An error, unless it stands for waiting for a sequence that another transaction is changing.

@@ -13,6 +13,7 @@ pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
 use crate::settings::Settings;
+use crate::statistics::Statistics;
 use crate::value::cast::{is_text, needs_clock};
 use crate::value::function::Function;
 use crate::value::is_fixed;
@@ -52,6 +53,8 @@ pub struct Env {
     pub engine: Option<Engine>,
     /// What the session has of sequences; `None` where nothing may be taken from one.
     pub sequences: Option<Arc<SessionSequences>>,
+    /// What is known of tables; `None` where nothing is.
+    pub statistics: Option<Arc<Statistics>>,
 }
 
 /// A bound expression.

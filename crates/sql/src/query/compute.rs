@@ -49,6 +49,10 @@ impl Computed {
     pub fn expr(&self) -> &Expr {
         &self.expr
     }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
 }
 
 impl PartialEq for Computed {
