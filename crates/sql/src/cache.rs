@@ -5,6 +5,7 @@
 
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
+use crate::road::Planned;
 use crate::route::Plan;
 use crate::rows::Column;
 use crate::statistics::Statistics;
@@ -13,7 +14,7 @@ use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A parsed and bound statement; shared by all sessions through the statement cache, rebound when the schema changed.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Prepared {
     pub(crate) point: Option<Point>,
     /// The plan as a change of one row in one go, if it is one.
     pub(crate) once: Option<Once>,
+    /// The same on the other road, made when its tables are first found to be large enough; `None` in it: that road refuses it.
+    pub(crate) heavy: OnceLock<Option<Arc<dyn Planned>>>,
     pub(crate) uses_clock: bool,
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.

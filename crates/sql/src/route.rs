@@ -286,7 +286,14 @@ fn route_expanded(
         if *analyze || format.is_some() || options.is_some() {
             return Err(SqlError::unsupported("an option of EXPLAIN"));
         }
-        let explained = route_statement(sql, statement, schema, declared, forced)?;
+        let mut explained = route_statement(sql, statement, schema, declared, forced)?;
+        if let Plan::Select(query) = &explained.plan
+            && forced.is_none()
+            && query.is_heavy()
+            && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query))
+        {
+            explained = other;
+        }
         return Ok(Routed {
             plan: Plan::Explain(crate::explain::lines(&explained.plan)),
             columns: text_column("QUERY PLAN"),

@@ -32,11 +32,11 @@ use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::expr::{Env, SessionSequences};
 use crate::parse;
-use crate::road::{Progress, RoadContext, Running};
+use crate::road::{Planned, Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
-use crate::settings::{self, RECOVERY_TARGET};
+use crate::settings::{self, Forced, RECOVERY_TARGET};
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
@@ -48,8 +48,8 @@ use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -385,6 +385,7 @@ impl Session {
                 _ => None,
             },
             plan: routed.plan,
+            heavy: OnceLock::new(),
             uses_clock: routed.uses_clock,
             uses_sequences: routed.uses_sequences,
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
@@ -834,7 +835,12 @@ impl Session {
         if let Plan::Analyze { tables, tag } = &statement.plan {
             return self.analyze(tables, tag, statement);
         }
-        if let Plan::Other(planned) = &statement.plan {
+        let other = match &statement.plan {
+            Plan::Other(planned) => Some(planned),
+            Plan::Select(query) if query.is_heavy() => self.heavy(statement),
+            _ => None,
+        };
+        if let Some(planned) = other {
             self.interrupt.limit_inline(None);
             let started = planned.start(&mut RoadContext {
                 engine: &self.engine,
@@ -885,6 +891,25 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
+    }
+
+    /// The plan of the other road for a compiled statement whose tables are large.
+    fn heavy<'s>(&mut self, statement: &'s Arc<Prepared>) -> Option<&'s Arc<dyn Planned>> {
+        if self.env.settings.fast.road.is_some() || statement.uses_sequences {
+            return None;
+        }
+        let made = statement.heavy.get_or_init(|| {
+            let schema = self.named(&statement.schema);
+            let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query)).ok()?;
+            let is_same = routed.parameters == statement.parameters
+                && routed.columns == statement.columns
+                && routed.uses_clock <= statement.uses_clock;
+            match routed.plan {
+                Plan::Other(planned) if is_same => Some(planned),
+                _ => None,
+            }
+        });
+        made.as_ref()
     }
 
     fn analyze(

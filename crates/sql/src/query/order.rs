@@ -3,7 +3,7 @@
 //! A tree of inner joins is a set of relations and a set of conditions. The best tree for a set of relations is made of the best trees for two
 //! halves of it (Selinger's dynamic programming, over bushy trees); with many relations the two that make the fewest rows are joined first.
 //!
-//! 1. Only inner joins are taken apart: an outer, semi or anti join stays whole, as a relation.
+//! 1. Only inner joins are taken apart, and semi joins with a key, which are the same: another join stays whole, as a relation.
 //! 2. Every condition is applied at the first join that has all it mentions.
 //! 3. The smaller side of a join is its left one, which a hash join keeps in memory.
 
@@ -156,8 +156,19 @@ impl Tree {
     }
 }
 
+/// Whether its rows are those of an inner join, on the columns that it gives.
 fn is_plain(join: &Join) -> bool {
-    join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware
+    let meets_once = |side: &LogicalPlan, on: &mut dyn Iterator<Item = &Expr>| {
+        let columns: Option<Vec<&Column>> = on.map(|expr| expr.try_as_col()).collect();
+        columns.is_some_and(|columns| rows_by_key(side, &columns).is_some())
+    };
+    let is_inner = match join.join_type {
+        JoinType::Inner => true,
+        JoinType::LeftSemi => meets_once(&join.right, &mut join.on.iter().map(|(_, right)| right)),
+        JoinType::RightSemi => meets_once(&join.left, &mut join.on.iter().map(|(left, _)| left)),
+        _ => false,
+    };
+    is_inner && join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware
 }
 
 /// Whether a projection only leaves out columns.
