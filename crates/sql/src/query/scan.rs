@@ -544,16 +544,33 @@ struct Scan {
     table: Arc<Table>,
     /// Positions in the provider's schema.
     columns: Vec<usize>,
-    conditions: Vec<Condition>,
+    /// The cheap ones first.
+    conditions: Vec<Test>,
     path: Path,
     limit: Option<usize>,
     schema: SchemaRef,
     partitions: usize,
     /// What a full scan copies of a row.
     picks: RowPicks,
-    /// Variable-length columns that are looked at: to filter, and to give.
-    filtered: Vec<usize>,
+    /// Variable-length columns that are given.
     given: Vec<usize>,
+}
+
+/// A condition, and the variable-length columns that it looks at: a long value is fetched only for a row that passed what came before.
+#[derive(Debug)]
+struct Test {
+    condition: Condition,
+    variable: Vec<usize>,
+}
+
+impl Test {
+    /// A comparison of what lies in the row costs least, the evaluator most.
+    fn rank(&self) -> u8 {
+        match &self.condition {
+            Condition::Computed { .. } => 2,
+            _ => u8::from(!self.variable.is_empty()),
+        }
+    }
 }
 
 impl Scan {
@@ -572,14 +589,20 @@ impl Scan {
         let picked = looked_at.iter().chain(&columns).copied().filter(is_own);
         let picks = RowPicks::of(table, picked.map(|c| c as u16));
         let variable = |c: &usize| is_own(c) && table.layout.column_type(*c).is_variable();
-        let mut filtered = looked_at;
-        filtered.retain(variable);
-        filtered.sort_unstable();
-        filtered.dedup();
-        let given = columns.iter().copied().filter(variable).filter(|c| !filtered.contains(c)).collect();
+        let given = columns.iter().copied().filter(variable).collect();
+        let test = |condition: Condition| {
+            let mut looked_at = Vec::new();
+            condition.columns(&mut looked_at);
+            looked_at.retain(variable);
+            looked_at.sort_unstable();
+            looked_at.dedup();
+            Test { condition, variable: looked_at }
+        };
+        let mut conditions: Vec<Test> = conditions.into_iter().map(test).collect();
+        conditions.sort_by_key(Test::rank);
         let tables = [Some(table.clone())];
         let table = table.clone();
-        Scan { tables, table, columns, conditions, path, limit, schema, partitions, picks, filtered, given }
+        Scan { tables, table, columns, conditions, path, limit, schema, partitions, picks, given }
     }
 }
 
@@ -669,10 +692,7 @@ impl Progress {
                 }
                 return Ok(());
             };
-            for &column in &scan.filtered {
-                batch.fetch_long(&scan.table, &mut self.row, column);
-            }
-            if !holds(&scan, &self.row)? {
+            if !holds(&scan, batch, &mut self.row)? {
                 continue;
             }
             for &column in &scan.given {
@@ -684,8 +704,11 @@ impl Progress {
     }
 }
 
-fn holds(scan: &Scan, row: &Row) -> Result<bool, SqlError> {
-    for condition in &scan.conditions {
+fn holds(scan: &Scan, batch: &mut Batch<'_>, row: &mut Row) -> Result<bool, SqlError> {
+    for Test { condition, variable } in &scan.conditions {
+        for &column in variable {
+            batch.fetch_long(&scan.table, row, column);
+        }
         if !condition.holds(&scan.tables, row)? {
             return Ok(false);
         }
