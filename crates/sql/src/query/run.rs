@@ -8,6 +8,8 @@
 use super::estimate::snapshot_of;
 use super::exchange::spread;
 use super::fault::sql_error;
+use super::fold::Fold;
+use super::gather::Gather;
 use super::interrupt::{HideConstants, Stopped, interruptible};
 use super::order;
 use crate::error::SqlError;
@@ -21,7 +23,7 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -103,13 +105,33 @@ impl Parts {
     /// For a query that may run on all: as much as it reads is worth.
     pub fn of(plan: &LogicalPlan) -> Parts {
         let mut slots = 0;
+        let mut is_whole = false;
         let counted = plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::TableScan(scan) = node {
-                slots += snapshot_of(scan).map_or(0, |snapshot| snapshot.table().slots());
+            match node {
+                LogicalPlan::TableScan(scan) => {
+                    slots += snapshot_of(scan).map_or(0, |snapshot| snapshot.table().slots());
+                }
+                LogicalPlan::Aggregate(aggregate) => {
+                    is_whole |= aggregate.aggr_expr.iter().any(takes_rows_in_turn);
+                }
+                _ => {}
             }
             Ok(TreeNodeRecursion::Continue)
         });
-        if counted.is_ok() && slots >= PARALLEL_SLOTS && cores() > 1 { Parts::All } else { Parts::One }
+        if counted.is_ok() && !is_whole && slots >= PARALLEL_SLOTS && cores() > 1 { Parts::All } else { Parts::One }
+    }
+}
+
+/// Whether an aggregate cannot be put together of parts: a sum without duplicates, or one that keeps its rows in the order in which they come.
+fn takes_rows_in_turn(aggregate: &Expr) -> bool {
+    match aggregate {
+        Expr::Alias(alias) => takes_rows_in_turn(&alias.expr),
+        Expr::AggregateFunction(call) => {
+            let function = call.func.inner();
+            function.downcast_ref::<Gather>().is_some()
+                || (call.params.distinct && function.downcast_ref::<Fold>().is_some())
+        }
+        _ => false,
     }
 }
 
