@@ -1127,10 +1127,12 @@ impl Session {
         );
         match progress {
             Ok(Progress::Done(count)) => {
-                let Plan::Other(planned) = &statement.plan else {
-                    unreachable!("invariant: only the other road's plans are driven");
+                let command = match &statement.plan {
+                    Plan::Other(planned) => planned.command(),
+                    // What the other road does for the compiled one are queries.
+                    _ => "SELECT",
                 };
-                let tag = CommandTag { command: planned.command(), rows: Some(count) };
+                let tag = CommandTag { command, rows: Some(count) };
                 self.finish(&statement, tag, None)
             }
             Ok(Progress::Pending(future)) => {
