@@ -855,6 +855,15 @@ impl Session {
                 Err(error) => Err(self.statement_failed(error)),
             };
         }
+        self.run_compiled(statement, parameters, rows)
+    }
+
+    fn run_compiled(
+        &mut self,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
         self.interrupt.limit_inline(self.inline_limit);
         let mut scratch = Scratch::of_thread();
         let mut run = Run {
@@ -1144,6 +1153,12 @@ impl Session {
                 rows.start(&statement.columns);
                 self.pending = Some(Pending::Run { statement, parameters });
                 Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+            // The compiled road keeps less in memory.
+            Err(error) if error.sqlstate == "53200" && matches!(statement.plan, Plan::Select(_)) => {
+                drop(running);
+                rows.start(&statement.columns);
+                self.run_compiled(&statement, &parameters, rows)
             }
             Err(error) => Err(self.statement_failed(error)),
         }

@@ -78,7 +78,7 @@ pub struct Query {
 const HEAVY_SLOTS: u64 = 50_000;
 
 impl Query {
-    /// Whether it does more with a large table than to give its rows: the other road groups, joins and sorts a batch at a time, on all cores.
+    /// Whether it does more with a large table than to give its rows: the other road groups and joins a batch at a time, on all cores.
     pub fn is_heavy(&self) -> bool {
         self.lock.is_none() && self.reads_much() && self.computes()
     }
@@ -105,11 +105,7 @@ impl Query {
         };
         let groups = |grouping: &Grouping| !grouping.keys.is_empty() || !grouping.aggregates.iter().all(is_plain);
         let is_derived = |step: &Step| matches!(&step.access, Access::Derived(inner) if inner.computes());
-        self.steps.len() > 1
-            || self.distinct
-            || !self.sort.is_empty()
-            || self.grouping.as_ref().is_some_and(groups)
-            || self.steps.iter().any(is_derived)
+        self.steps.len() > 1 || self.grouping.as_ref().is_some_and(groups) || self.steps.iter().any(is_derived)
     }
 
     /// Whether it finds one row of one table by a unique key and nothing else, in an index that can be asked for the newest version. A further
