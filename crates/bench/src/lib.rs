@@ -20,6 +20,7 @@
 //! | [`ptime`], [`hotspot`], [`scan`] | the workloads of those names |
 //! | [`compare`] | is it faster than it was |
 //! | [`disks`], [`directory`], [`tptbm`], [`extreme`] | the workloads of these names |
+//! | [`tpch`] | the workload of this name: analytic queries beside PostgreSQL |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -52,6 +53,7 @@ pub mod disks;
 pub mod directory;
 pub mod tptbm;
 pub mod extreme;
+pub mod tpch;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -79,6 +81,7 @@ enum Workload {
     Directory(directory::DirectoryArgs),
     Tptbm(tptbm::TptbmArgs),
     Extreme(extreme::ExtremeArgs),
+    Tpch(tpch::TpchArgs),
     Restart(restart::RestartArgs),
     Compare(compare::CompareArgs),
     /// One restart of a database that `restart` made, told as JSON
@@ -113,6 +116,7 @@ pub fn execute(args: BenchArgs) -> Result<(), BenchError> {
         Workload::Directory(args) => directory::run(&args),
         Workload::Tptbm(args) => tptbm::run(&args),
         Workload::Extreme(args) => extreme::run(&args),
+        Workload::Tpch(args) => tpch::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
         Workload::Unknown(words) => Err(unknown(&words)),

@@ -6,14 +6,16 @@
 use crate::activity::Activity;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
+use crate::road::Planned;
 use crate::route::Plan;
 use crate::rows::Column;
+use crate::statistics::Statistics;
 use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A parsed and bound statement; shared by all sessions through the statement cache, rebound when the schema changed.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct Prepared {
     pub(crate) once: Option<Once>,
     /// What is said whenever it is done: SQLSTATE and message.
     pub(crate) notice: Option<Box<(&'static str, String)>>,
+    /// The same on the other road, made when its tables are first found to be large enough; `None` in it: that road refuses it.
+    pub(crate) heavy: OnceLock<Option<Arc<dyn Planned>>>,
     pub(crate) uses_clock: bool,
     /// Whether a catalog must be at hand when it runs, or when its result is shown.
     pub(crate) needs_catalog: bool,
@@ -87,6 +91,8 @@ pub struct StatementCache {
     generations: Mutex<Generations>,
     /// The sessions that share it, as far as a server serves them.
     pub(crate) activity: Arc<Activity>,
+    /// By which plans are chosen.
+    pub(crate) statistics: Arc<Statistics>,
 }
 
 impl StatementCache {

@@ -16,6 +16,8 @@ pub mod rows;
 pub mod settings;
 pub mod value;
 
+pub mod statistics;
+
 mod parse;
 #[cfg(feature = "query")]
 mod query;

@@ -10,13 +10,14 @@ use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
+use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
 use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::rows::Column;
 use crate::settings::Forced;
 use crate::value::Datum;
-use freshet_engine::catalog::Schema;
+use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
 use freshet_engine::txn::{Isolation, LockMode};
 use sqlparser::ast::{
@@ -118,6 +119,11 @@ pub enum Plan {
     ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
+    /// Samples these tables.
+    Analyze {
+        tables: Vec<Arc<Table>>,
+        tag: &'static str,
+    },
     Copy(Arc<CopyPlan>),
     Named(Arc<NamedStatement>),
     Other(Arc<dyn Planned>),
@@ -140,6 +146,7 @@ impl Plan {
             Plan::Select(query) => query.locks.is_empty(),
             Plan::Lock(locks) => locks.mode <= LockMode::RowExclusive,
             Plan::Other(planned) => !planned.writes(),
+            Plan::Analyze { .. } => true,
             Plan::Copy(copy) => !matches!(copy.as_ref(), CopyPlan::From { .. }),
             _ => false,
         }
@@ -171,6 +178,7 @@ pub fn route(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
+        Parsed::Analyze { tables, tag } => Ok(plain(Plan::Analyze { tables: analyzed(schema, &tables)?, tag })),
         Parsed::Named(named) => Ok(plain(Plan::Named(Arc::new(*named)))),
         Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
         Parsed::Copy(copy) => {
@@ -256,6 +264,27 @@ fn set_constraints(schema: &Schema, names: Option<&[ast::ObjectName]>, deferred:
     Ok(plain(Plan::SetConstraints { ids: Some(ids), deferred }))
 }
 
+/// The tables that are to be sampled: all, where none is named.
+fn analyzed(schema: &Schema, named: &[Analyzed]) -> Result<Vec<Arc<Table>>, SqlError> {
+    if named.is_empty() {
+        return Ok(schema.tables().cloned().collect());
+    }
+    let mut tables = Vec::with_capacity(named.len());
+    for Analyzed { table, columns } in named {
+        let name = crate::bind::names::RelationName::of(table)?;
+        let table = name.table(schema).ok_or_else(|| name.undefined())?;
+        for column in columns {
+            let column = crate::bind::scope::fold(column);
+            if table.column(&column).is_none() {
+                let message = format!("column \"{column}\" of relation \"{}\" does not exist", table.def.name);
+                return Err(SqlError::new("42703", message));
+            }
+        }
+        tables.push(table.clone());
+    }
+    Ok(tables)
+}
+
 /// A statement on rows, over tables only.
 fn route_expanded(
     sql: &str,
@@ -281,7 +310,14 @@ fn route_expanded(
         if *analyze || format.is_some() || options.is_some() {
             return Err(SqlError::unsupported("an option of EXPLAIN"));
         }
-        let explained = route_statement(sql, statement, schema, declared, forced)?;
+        let mut explained = route_statement(sql, statement, schema, declared, forced)?;
+        if let Plan::Select(query) = &explained.plan
+            && forced.is_none()
+            && query.is_heavy()
+            && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query))
+        {
+            explained = other;
+        }
         return Ok(Routed {
             plan: Plan::Explain(crate::explain::lines(&explained.plan)),
             columns: text_column("QUERY PLAN"),

@@ -34,14 +34,15 @@ use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::expr::{Env, SessionSequences};
 use crate::parse;
-use crate::road::{Progress, RoadContext, Running};
+use crate::road::{Planned, Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
-use crate::settings::{self, RECOVERY_TARGET};
+use crate::settings::{self, Forced, RECOVERY_TARGET};
+use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
-use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath};
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table};
 use freshet_engine::engine::{Account, Claim, Engine, Kind};
 use freshet_engine::ids::Cts;
 use freshet_engine::index::prefetch_value;
@@ -50,8 +51,8 @@ use freshet_engine::txn::{Error, Isolation, Stop, WaitToken};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -267,6 +268,7 @@ impl Session {
         let interrupt = Interrupt::default();
         let mut inner = engine.connect()?;
         inner.cancel_with(interrupt.cancelled.clone());
+        let statistics = cache.statistics.clone();
         Ok(Session {
             _account: account,
             inner,
@@ -282,6 +284,7 @@ impl Session {
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
                 activity: Some(cache.activity.clone()),
+                statistics: Some(statistics),
                 ..Env::default()
             },
             block: Block::None,
@@ -430,6 +433,7 @@ impl Session {
             },
             plan: routed.plan,
             notice,
+            heavy: OnceLock::new(),
             uses_clock: routed.uses_clock,
             needs_catalog,
             uses_sequences: routed.uses_sequences,
@@ -709,6 +713,7 @@ impl Session {
             | Plan::Delete(_)
             | Plan::Define(_)
             | Plan::Lock(_)
+            | Plan::Analyze { .. }
             | Plan::Other(_) => {
                 if matches!(statement.plan, Plan::Lock(_)) && self.block == Block::None {
                     return Err(SqlError::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
@@ -932,14 +937,22 @@ impl Session {
         if self.inner.is_read_only() && !statement.plan.only_reads() {
             return Err(self.statement_failed(read_only_error(Error::ReadOnly.into(), statement)));
         }
-        if matches!(statement.plan, Plan::Define(_)) && self.inline_limit.is_some() {
-            // An index is built in one go.
+        if matches!(statement.plan, Plan::Define(_) | Plan::Analyze { .. }) && self.inline_limit.is_some() {
+            // An index is built in one go, and so is a sample taken.
             return Ok(self.too_long(statement, parameters));
         }
         if let Plan::Define(definition) = &statement.plan {
             return self.define(definition, statement, parameters, rows);
         }
-        if let Plan::Other(planned) = &statement.plan {
+        if let Plan::Analyze { tables, tag } = &statement.plan {
+            return self.analyze(tables, tag, statement);
+        }
+        let other = match &statement.plan {
+            Plan::Other(planned) => Some(planned),
+            Plan::Select(query) if query.is_heavy() => self.heavy(statement),
+            _ => None,
+        };
+        if let Some(planned) = other {
             self.interrupt.limit_inline(None);
             let started = planned.start(&mut RoadContext {
                 engine: &self.engine,
@@ -954,6 +967,15 @@ impl Session {
                 Err(error) => Err(self.statement_failed(error)),
             };
         }
+        self.run_compiled(statement, parameters, rows)
+    }
+
+    fn run_compiled(
+        &mut self,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
         self.interrupt.limit_inline(self.inline_limit);
         let mut scratch = Scratch::of_thread();
         let mut run = Run {
@@ -991,6 +1013,46 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
         }
+    }
+
+    /// The plan of the other road for a compiled statement whose tables are large.
+    fn heavy<'s>(&mut self, statement: &'s Arc<Prepared>) -> Option<&'s Arc<dyn Planned>> {
+        if self.env.settings.fast.road.is_some() || statement.uses_sequences {
+            return None;
+        }
+        let made = statement.heavy.get_or_init(|| {
+            let schema = self.named(&statement.schema);
+            let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query)).ok()?;
+            let is_same = routed.parameters == statement.parameters
+                && routed.columns == statement.columns
+                && routed.uses_clock <= statement.uses_clock;
+            match routed.plan {
+                Plan::Other(planned) if is_same => Some(planned),
+                _ => None,
+            }
+        });
+        made.as_ref()
+    }
+
+    fn analyze(
+        &mut self,
+        tables: &[Arc<Table>],
+        command: &'static str,
+        statement: &Arc<Prepared>,
+    ) -> Result<Step, SqlError> {
+        let reader = self.inner.reader();
+        for table in tables {
+            let sampled = match self.interrupt.cancelled.load(Ordering::Relaxed) {
+                true => Err(SqlError::new("57014", "canceling statement due to user request")),
+                false => self.cache.statistics.analyze(table, &reader, SAMPLE_ROWS),
+            };
+            if let Err(error) = sampled {
+                return Err(self.statement_failed(error));
+            }
+        }
+        let schema = self.inner.schema().clone();
+        self.cache.statistics.retain(|id| schema.tables().any(|table| table.id.0 == id));
+        self.finish(statement, CommandTag { command, rows: None }, None)
     }
 
     /// An error, unless it stands for waiting for a sequence that another transaction is changing.
@@ -1194,10 +1256,12 @@ impl Session {
         );
         match progress {
             Ok(Progress::Done(count)) => {
-                let Plan::Other(planned) = &statement.plan else {
-                    unreachable!("invariant: only the other road's plans are driven");
+                let command = match &statement.plan {
+                    Plan::Other(planned) => planned.command(),
+                    // What the other road does for the compiled one are queries.
+                    _ => "SELECT",
                 };
-                let tag = CommandTag { command: planned.command(), rows: Some(count) };
+                let tag = CommandTag { command, rows: Some(count) };
                 self.finish(&statement, tag, None)
             }
             Ok(Progress::Pending(future)) => {
@@ -1209,6 +1273,12 @@ impl Session {
                 rows.start(&statement.columns);
                 self.pending = Some(Pending::Run { statement, parameters });
                 Ok(Step::Wait(Wait(On::Engine(token))))
+            }
+            // The compiled road keeps less in memory.
+            Err(error) if error.sqlstate == "53200" && matches!(statement.plan, Plan::Select(_)) => {
+                drop(running);
+                rows.start(&statement.columns);
+                self.run_compiled(&statement, &parameters, rows)
             }
             Err(error) => self.failed_or_waits(error, &statement, &parameters, rows),
         }

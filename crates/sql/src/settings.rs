@@ -189,6 +189,11 @@ pub enum Forced {
 
 impl Settings {
     /// What a query that is not compiled may hold in memory.
+    /// `max_parallel_workers_per_gather`: with 0 a query runs on one worker.
+    pub fn parallel_workers(&self) -> usize {
+        self.get("max_parallel_workers_per_gather").and_then(|v| v.parse().ok()).unwrap_or(0)
+    }
+
     pub fn query_memory_mb(&self) -> usize {
         let set = self.get("freshet.query_memory_mb").and_then(|v| v.parse().ok());
         set.unwrap_or(QUERY_MEMORY_MB)

@@ -31,7 +31,7 @@ const CONNECTIONS_MAX: usize = 512;
 /// Rows of one message of a load.
 const COPY_ROWS: u64 = 20_000;
 
-struct Postgres {
+pub struct Postgres {
     address: Address,
     tables: Vec<TableShape>,
     connections: usize,
@@ -74,7 +74,7 @@ fn other_user() -> Result<Option<(u32, u32)>, BenchError> {
 }
 
 impl Postgres {
-    fn start(setup: &Setup) -> Result<Postgres, BenchError> {
+    pub fn start(setup: &Setup) -> Result<Postgres, BenchError> {
         if setup.log.is_in_process() {
             return Err(BenchError::Usage(
                 "postgres writes its files by itself, not to modelled or raw devices: leave it out, or give directories as --log".into(),
@@ -116,6 +116,10 @@ impl Postgres {
         let version = assert_durable(address)?;
         let connections = setup.connections.min(connections);
         Ok(Postgres { address, tables: Vec::new(), connections, version, buffers_mib, _server: server })
+    }
+
+    pub fn address(&self) -> Address {
+        self.address
     }
 
     fn copy_text(&self, table: usize, rows: std::ops::Range<u64>, text: &mut String) {

@@ -17,6 +17,7 @@ use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
@@ -74,18 +75,34 @@ async fn connect(address: Address) -> Result<Client, BenchError> {
     Ok(client)
 }
 
-/// Asks one thing over a connection of its own; the cells of all rows, as text.
-pub fn ask(address: Address, sql: &str) -> Result<Vec<Vec<Option<String>>>, BenchError> {
+/// The cells of rows, as text.
+pub type Cells = Vec<Vec<Option<String>>>;
+
+/// Asks one thing over a connection of its own.
+pub fn ask(address: Address, sql: &str) -> Result<Cells, BenchError> {
+    let mut answers = ask_in_turn(address, std::slice::from_ref(&sql))?;
+    Ok(answers.pop().map(|(rows, _)| rows).unwrap_or_default())
+}
+
+/// Asks one thing after the other over one connection; each answer with the seconds that it took.
+pub fn ask_in_turn(address: Address, statements: &[impl AsRef<str>]) -> Result<Vec<(Cells, f64)>, BenchError> {
     let runtime = runtime()?;
     LocalSet::new().block_on(&runtime, async {
         let client = connect(address).await?;
-        let mut rows = Vec::new();
-        for message in client.simple_query(sql).await? {
-            if let SimpleQueryMessage::Row(row) = message {
-                rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+        let mut answers = Vec::with_capacity(statements.len());
+        for sql in statements {
+            let started = Instant::now();
+            let messages = client.simple_query(sql.as_ref()).await?;
+            let seconds = started.elapsed().as_secs_f64();
+            let mut rows = Vec::new();
+            for message in messages {
+                if let SimpleQueryMessage::Row(row) = message {
+                    rows.push((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect());
+                }
             }
+            answers.push((rows, seconds));
         }
-        Ok(rows)
+        Ok(answers)
     })
 }
 

@@ -72,7 +72,7 @@ pub use load::{Appender, Load};
 pub use locks::{AdvisoryKey, Blocked, LockFact, LockMode, ModeName, Strength, Thing};
 pub use lookup::{IntegerLookup, Lookup};
 pub use once::Change;
-pub use reader::{Batch, EntryCursor, LeaseEnded, Reader};
+pub use reader::{Batch, EntryCursor, LeaseEnded, PageCursor, Reader, RowPicks};
 pub use rows::{Direction, RangeCursor, TableCursor, VALUE_BYTES_MAX};
 pub use savepoint::Savepoint;
 pub use sequences::TakenValue;

@@ -11,12 +11,12 @@
 //! 2. After the lease is closed no reader touches a row: every batch asks first.
 
 use super::core::Core;
-use super::rows::{read_before, read_version};
+use super::rows::{read_before, read_picked, read_version};
 use super::session::Session;
 use crate::catalog::{Index, Table, Tree};
-use crate::ids::{Cts, RowId};
+use crate::ids::{Cts, PageNo, RowId};
 use crate::index::{Cursor, Direction, Entries};
-use crate::schema::{KeyBuf, Row, Value};
+use crate::schema::{KeyBuf, Picks, Row, Value};
 use crate::table::SessionNo;
 use parking_lot::RwLock;
 use std::ops::{Bound, ControlFlow};
@@ -101,6 +101,37 @@ pub struct Batch<'r> {
     dependency: Cts,
 }
 
+/// What a full scan looks at of a row: copies of other columns may be anything.
+#[derive(Debug)]
+pub struct RowPicks(Picks);
+
+impl RowPicks {
+    /// These columns of the table's.
+    pub fn of(table: &Table, columns: impl IntoIterator<Item = u16>) -> RowPicks {
+        RowPicks(table.layout.picks(columns))
+    }
+}
+
+/// Position of a reader's full scan, with the page that it is on: the list of pages is shared by all, and is not asked for each row.
+#[derive(Clone, Copy, Debug)]
+pub struct PageCursor {
+    position: u64,
+    page: PageNo,
+    page_start: u64,
+    page_end: u64,
+}
+
+impl PageCursor {
+    /// Before the slot at this position.
+    pub fn at(position: u64) -> PageCursor {
+        PageCursor { position, page: PageNo(0), page_start: 0, page_end: 0 }
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+}
+
 /// Position of a reader's scan in an ordered index.
 pub struct EntryCursor {
     tree: Cursor,
@@ -126,13 +157,28 @@ impl Batch<'_> {
         self.reader.core.fetch_long(table, row, column);
     }
 
-    /// The next visible row of a full scan that goes on at `position` (0 to begin) and ends below `end`.
-    pub fn scan_next(&mut self, table: &Table, position: &mut u64, end: u64, row: &mut Row) -> Option<RowId> {
-        let end = end.min(table.store.primary.high_water());
-        while *position < end {
-            let id = table.store.primary.nth(*position)?;
-            *position += 1;
-            if self.read(table, id, row) {
+    /// The next visible row of a full scan, of which only the `picks` count, before the position `end`.
+    pub fn scan_next(
+        &mut self,
+        table: &Table,
+        cursor: &mut PageCursor,
+        end: u64,
+        picks: &RowPicks,
+        row: &mut Row,
+    ) -> Option<RowId> {
+        let Reader { core, no, snapshot, .. } = self.reader;
+        let container = &table.store.primary;
+        let end = end.min(container.high_water());
+        while cursor.position < end {
+            if cursor.position >= cursor.page_end {
+                (cursor.page, cursor.page_start) = container.page_at(cursor.position)?;
+                cursor.page_end = cursor.page_start + container.slots_per_page();
+            }
+            let id = RowId::new(cursor.page, (cursor.position - cursor.page_start) as u16);
+            cursor.position += 1;
+            read_picked(core, *no, *snapshot, container, id, &picks.0, row);
+            self.dependency = self.dependency.max(row.cts());
+            if row.is_live() {
                 return Some(id);
             }
         }

@@ -83,7 +83,40 @@ pub struct Query {
     pub recheck: Vec<Expr>,
 }
 
+/// Slots of a table that is better read by all cores: some milliseconds' work.
+const HEAVY_SLOTS: u64 = 50_000;
+
 impl Query {
+    /// Whether it does more with a large table than to give its rows: the other road groups and joins a batch at a time, on all cores.
+    pub fn is_heavy(&self) -> bool {
+        self.lock.is_none() && self.reads_much() && self.computes()
+    }
+
+    fn reads_much(&self) -> bool {
+        let stops_early = self.limit.is_some() && self.sort.is_empty() && !self.distinct && self.grouping.is_none();
+        let is_large = |step: &Step| match &step.access {
+            Access::Scan => {
+                let table = self.tables.get(usize::from(step.source)).and_then(Option::as_ref);
+                table.is_some_and(|table| table.slots() >= HEAVY_SLOTS)
+            }
+            Access::Derived(inner) => inner.reads_much(),
+            _ => false,
+        };
+        !stops_early && self.steps.iter().any(is_large)
+    }
+
+    /// More than a sum of a column, which the compiled loop takes as fast as memory gives it.
+    fn computes(&self) -> bool {
+        let is_plain = |aggregate: &super::aggregate::Aggregate| {
+            !aggregate.distinct
+                && aggregate.filter.is_none()
+                && aggregate.arg.as_ref().is_none_or(|(arg, _)| matches!(arg, Expr::Column { .. }))
+        };
+        let groups = |grouping: &Grouping| !grouping.keys.is_empty() || !grouping.aggregates.iter().all(is_plain);
+        let is_derived = |step: &Step| matches!(&step.access, Access::Derived(inner) if inner.computes());
+        self.steps.len() > 1 || self.grouping.as_ref().is_some_and(groups) || self.steps.iter().any(is_derived)
+    }
+
     /// Whether it finds one row of one table by a unique key and nothing else, in an index that can be asked for the newest version. A further
     /// condition is asked before the row is locked, of the version that a snapshot sees.
     pub fn is_by_key(&self) -> bool {

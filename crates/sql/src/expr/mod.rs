@@ -15,6 +15,7 @@ pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
 use crate::settings::Settings;
+use crate::statistics::Statistics;
 use crate::value::cast::{is_text, needs_clock};
 use crate::value::function::Function;
 use crate::value::is_fixed;
@@ -59,6 +60,8 @@ pub struct Env {
     pub keys: Option<Arc<AdvisoryKeys>>,
     /// Who else is connected.
     pub activity: Option<Arc<crate::activity::Activity>>,
+    /// What is known of tables; `None` where nothing is.
+    pub statistics: Option<Arc<Statistics>>,
 }
 
 /// A bound expression.

@@ -3,6 +3,7 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
+pub mod analyze;
 pub mod copy;
 mod grammar;
 mod mend;
@@ -41,8 +42,13 @@ pub enum Parsed {
     Checkpoint,
     /// EXPLAIN RESTART: the engine's own restart, foretold.
     ExplainRestart,
-    /// VACUUM and ANALYZE have nothing to do here; their tag.
+    /// What has nothing to do here, VACUUM for one; its tag.
     NoOperation(&'static str),
+    /// ANALYZE, or VACUUM with it: these tables, or all.
+    Analyze {
+        tables: Vec<analyze::Analyzed>,
+        tag: &'static str,
+    },
     Abort,
     /// Of this session's prepared statements and cursors.
     Named(Box<named::NamedStatement>),
@@ -229,11 +235,8 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "unlisten") {
         return Ok(Some(Parsed::NoOperation("UNLISTEN")));
     }
-    if is(0, "vacuum") {
-        return Ok(Some(Parsed::NoOperation("VACUUM")));
-    }
-    if is(0, "analyze") || is(0, "analyse") {
-        return Ok(Some(Parsed::NoOperation("ANALYZE")));
+    if is(0, "vacuum") || is(0, "analyze") || is(0, "analyse") {
+        return analyze::parse_analyze(words, sql).map(Some);
     }
     if is(0, "lock") {
         return lock_table(words, sql).map(Some);

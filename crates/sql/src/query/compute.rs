@@ -61,6 +61,10 @@ impl Computed {
     pub fn expr(&self) -> &Expr {
         &self.expr
     }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
 }
 
 impl PartialEq for Computed {

@@ -6,22 +6,26 @@
 //! | column, literal, parameter | itself; a parameter as the literal it is bound to |
 //! | AND, OR, NOT, IS NULL, IS TRUE | native |
 //! | comparison, IN, IS DISTINCT FROM | native on one common type, by [`Key`] where equality is not that of the bytes |
+//! | decimal or date compared with a constant of another type | native, with the constant as one of the first type ([`narrowed`]) |
+//! | sums, differences and products of decimals | [`Fixed`], a column at a time |
 //! | anything else | [`Computed`] over the columns it mentions |
 //!
 //! Native comparisons are what DataFusion can push down, join by and look keys up with.
 
 use super::cells::{data_type, literal};
 use super::compute::{Computed, Key};
+use super::fixed::{Fixed, Op, Term, scale_of};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
 use crate::value::cast::{is_float, is_integer, is_numeric};
+use crate::value::numeric::POWERS;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::NUMERIC;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Cast, InList, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr as DfExpr, Operator, ScalarUDF, ScalarUDFImpl};
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
 use std::sync::Arc;
 
 /// What columns and placeholders stand for, and what parameters are bound to.
@@ -31,6 +35,8 @@ pub struct Leaves<'a> {
     pub placeholders: &'a dyn Fn(u16, u16) -> Option<Leaf>,
     pub parameters: &'a [Datum],
     pub env: &'a Env,
+    /// Sums are not taken at a fixed scale: an earlier run found that they do not fit (`fixed`).
+    pub is_wide: bool,
 }
 
 /// An expression of DataFusion's with its SQL type.
@@ -124,12 +130,18 @@ impl Leaves<'_> {
                 })
             }
             Expr::Compare { operator, left, right } => match native(operator.op) {
-                Some(op) => match self.sides(operator, left, right)? {
-                    Some((left, right)) => Ok(infix(left, op, right)),
+                Some(op) => match self.narrow_or_sides(operator, op, left, right)? {
+                    Some(native) => Ok(native),
                     None => self.computed(expr, ty),
                 },
                 None => self.computed(expr, ty),
             },
+            Expr::Binary { operator, .. } if matches!(ty, Type::Decimal { .. }) && operator.is_exact() => {
+                match self.fixed_as(expr, ty) {
+                    Some(fixed) => Ok(fixed),
+                    None => self.computed(expr, ty),
+                }
+            }
             Expr::Distinct { operator, left, right, negated } => match self.sides(operator, left, right)? {
                 Some((left, right)) => {
                     let op = if *negated { Operator::IsNotDistinctFrom } else { Operator::IsDistinctFrom };
@@ -156,6 +168,90 @@ impl Leaves<'_> {
         }
         let joined = parts.into_iter().reduce(|left, right| infix(left, op, right));
         Ok(joined.unwrap_or(DfExpr::Literal(ScalarValue::Boolean(Some(empty)), None)))
+    }
+
+    /// A native comparison, where there is one.
+    fn narrow_or_sides(
+        &self,
+        operator: &BinaryOperator,
+        op: Operator,
+        left: &Expr,
+        right: &Expr,
+    ) -> Result<Option<DfExpr>, SqlError> {
+        let (value, ty, constant, mirrored) = match (self.constant(left), self.constant(right)) {
+            (None, Some(constant)) => (left, operator.left, Some((operator.right, constant)), op),
+            (Some(constant), None) => (right, operator.right, Some((operator.left, constant)), op.swap().unwrap_or(op)),
+            _ => (left, operator.left, None, op),
+        };
+        if let Some((of, datum)) = constant
+            && of != ty
+            && let Some((op, datum)) = narrowed(ty, mirrored, of, &datum)
+        {
+            return Ok(Some(infix(self.convert(value, ty)?, op, lit(ty, &datum)?)));
+        }
+        Ok(self.sides(operator, left, right)?.map(|(left, right)| infix(left, op, right)))
+    }
+
+    /// The value of an expression without columns that is always the same.
+    fn constant(&self, expr: &Expr) -> Option<Datum> {
+        let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
+        let is_free = !expr.mentions(|_| true) && !expr.has_aggregate() && !expr.asks_sequence();
+        if !is_free || expr.is_volatile() {
+            return None;
+        }
+        evaluate(expr, &frame).ok().map(|scalar| scalar.into_datum())
+    }
+
+    /// A decimal's arithmetic, which is sure to fit.
+    fn fixed_as(&self, expr: &Expr, ty: Type) -> Option<DfExpr> {
+        let mut args = Vec::new();
+        let term = self.term(expr, ty, &mut args)?;
+        let count = args.len();
+        (count > 0 && Some(term.scale()) == scale_of(ty)).then(|| call(Fixed::of_type(term, count, ty), args))
+    }
+
+    /// What a sum is taken of, with its type; `None`: not at a fixed scale.
+    pub fn summand(&self, expr: &Expr, ty: Type) -> Option<(DfExpr, Type)> {
+        if self.is_wide {
+            return None;
+        }
+        if let Expr::Column { source, column } | Expr::Cell { source, column } = expr {
+            let leaf = self.leaf(*source, *column)?;
+            return scale_of(leaf.ty).map(|_| (leaf.expr, leaf.ty));
+        }
+        let mut args = Vec::new();
+        let term = self.term(expr, ty, &mut args)?;
+        let fixed = Fixed::new(term, args.len());
+        let ty = fixed.ty();
+        (!args.is_empty()).then(|| (call(fixed, args), ty))
+    }
+
+    /// The expression over arguments that are integers at one scale.
+    fn term(&self, expr: &Expr, ty: Type, args: &mut Vec<DfExpr>) -> Option<Term> {
+        match expr {
+            Expr::Const(datum) => Term::constant(ty, datum),
+            Expr::Param(i) => Term::constant(ty, &self.parameters[usize::from(*i)]),
+            Expr::Column { source, column } | Expr::Cell { source, column } => {
+                let leaf = self.leaf(*source, *column)?;
+                let scale = scale_of(leaf.ty)?;
+                let at = args.iter().position(|a| *a == leaf.expr).unwrap_or_else(|| {
+                    args.push(leaf.expr);
+                    args.len() - 1
+                });
+                Some(Term::Argument { at, scale })
+            }
+            Expr::Binary { operator, left, right } if operator.is_exact() => {
+                let op = Op::of(operator.op)?;
+                let left = self.term(left, operator.left, args)?;
+                let right = self.term(right, operator.right, args)?;
+                Term::joined(op, left, right)
+            }
+            Expr::Cast { expr, from, to: Type::Numeric { typmod: None }, .. } => {
+                scale_of(*from)?;
+                self.term(expr, *from, args)
+            }
+            _ => None,
+        }
     }
 
     /// Both sides as what they are natively compared by.
@@ -259,6 +355,41 @@ impl Leaves<'_> {
         let computed = Computed::new(over_args, arguments, ty, self.env.clock.clone());
         Ok(call(computed.with_sequences(self.env), args))
     }
+}
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// `value op constant` with the constant, which is `of` another type, as one of the value's. A constant between two values of the type is
+/// replaced by the one below it.
+fn narrowed(ty: Type, op: Operator, of: Type, datum: &Datum) -> Option<(Operator, Datum)> {
+    let (below, is_exact) = match (ty, of, datum.as_value()) {
+        (Type::Decimal { precision, scale }, _, _) => {
+            let Term::Constant { unscaled, scale: own } = Term::constant(of, datum)? else {
+                return None;
+            };
+            let power = POWERS[usize::from(own.abs_diff(scale))];
+            let (below, is_exact) = match own <= scale {
+                true => (unscaled.checked_mul(power)?, true),
+                false => (unscaled.div_euclid(power), unscaled.rem_euclid(power) == 0),
+            };
+            if below.unsigned_abs() >= POWERS[usize::from(precision)].unsigned_abs() {
+                return None;
+            }
+            (Datum::Decimal(below), is_exact)
+        }
+        // The ends of the range stand for the infinities.
+        (Type::Date, Type::Timestamp, Value::Int(us)) if !matches!(us, i64::MIN | i64::MAX) => {
+            (Datum::Int(us.div_euclid(DAY_US)), us.rem_euclid(DAY_US) == 0)
+        }
+        _ => return None,
+    };
+    let op = match op {
+        op if is_exact => op,
+        Operator::Lt | Operator::LtEq => Operator::LtEq,
+        Operator::Gt | Operator::GtEq => Operator::Gt,
+        _ => return None,
+    };
+    Some((op, below))
 }
 
 pub fn lit(ty: Type, datum: &Datum) -> Result<DfExpr, SqlError> {

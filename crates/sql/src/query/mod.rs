@@ -5,7 +5,9 @@
 //! | `cells` | how values travel in Arrow |
 //! | `fault` | what a client hears of DataFusion's errors |
 //! | `compute` | how it computes what PostgreSQL defines |
+//! | `fixed` | how arithmetic on decimals is done for whole columns |
 //! | `fold` | how sums and averages are taken |
+//! | `sums` | how those of decimals and integers are taken fast |
 //! | `gather` | how aggregates are taken that need all their rows |
 //! | `apply` | how a subquery is run for each row around it |
 //! | `scan` | how it reads a table |
@@ -18,7 +20,10 @@
 //! | `change` | how rows are changed by what a query finds |
 //! | `merge` | what MERGE does with each row |
 //! | `with` | what changes within WITH do |
+//! | `estimate` | how many rows a plan gives |
+//! | `order` | in which order tables are joined |
 //! | `run` | where and how a plan runs |
+//! | `exchange` | how its parts run on all cores |
 //! | `interrupt` | how a query is stopped |
 //!
 //! A statement is bound by the compiled road's binder and computed by its evaluator; DataFusion joins, groups, sorts, ranks and combines
@@ -30,18 +35,23 @@ mod cells;
 mod change;
 mod compute;
 mod convert;
+mod estimate;
+mod exchange;
 mod fault;
+mod fixed;
 mod fold;
 mod from;
 mod gather;
 mod grouping;
 mod interrupt;
 mod merge;
+mod order;
 mod plan;
 mod run;
 mod scan;
 mod series;
 mod sets;
+mod sums;
 mod window;
 mod with;
 
@@ -64,6 +74,7 @@ use sqlparser::ast::{self, Statement};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use with::Part;
 
 /// The road to DataFusion.
@@ -72,13 +83,13 @@ pub struct DataFusion;
 impl Road for DataFusion {
     fn plan(&self, request: &Request<'_>) -> Result<Arc<dyn Planned>, SqlError> {
         let env = Env::default();
-        let per_row = Cell::new(false);
+        let ways = Ways::default();
         let mut parameters = request.declared.to_vec();
         // Types are found by binding; values are null until there are some.
         let (bound, parameters) = loop {
             let nulls = vec![Datum::Null; parameters.len()];
             let (sql, statement) = (request.sql, request.statement);
-            let bound = bind(sql, statement, request.schema, &parameters, &nulls, &env, None, &per_row);
+            let bound = bind(sql, statement, request.schema, &parameters, &nulls, &env, None, &ways);
             match bound {
                 Ok((bound, types)) => break (bound, types),
                 // A parameter that nothing declared was met: there is one more than thought.
@@ -87,17 +98,18 @@ impl Road for DataFusion {
                 Err(Unbound::Error(error)) => return Err(error),
             }
         };
-        Ok(Arc::new(DataFusionStatement {
+        Ok(Arc::new(Shared(Arc::new(DataFusionStatement {
             sql: request.sql.to_owned(),
             statement: request.statement.clone(),
             schema: request.schema.clone(),
             columns: bound.action.columns(),
             command: bound.action.command(),
             change: bound.parts.iter().map(|part| part.action.command()).next(),
-            per_row: per_row.get(),
             uses_sequences: bound.uses_sequences,
+            per_row: ways.per_row.get(),
+            is_wide: AtomicBool::new(false),
             parameters,
-        }))
+        }))))
     }
 }
 
@@ -108,6 +120,15 @@ struct Bound {
     plan: LogicalPlan,
     action: Action,
     uses_sequences: bool,
+}
+
+/// In which of its ways a statement is planned.
+#[derive(Default)]
+struct Ways {
+    /// Correlated subqueries run for each row around them.
+    per_row: Cell<bool>,
+    /// Sums are taken of numbers of any size (`fixed`).
+    is_wide: bool,
 }
 
 enum Unbound {
@@ -125,14 +146,15 @@ fn bind(
     parameters: &[Datum],
     env: &Env,
     reader: Option<Reader>,
-    per_row: &Cell<bool>,
+    ways: &Ways,
 ) -> Result<(Bound, Vec<Type>), Unbound> {
     let highest = highest_parameter(statement);
     if highest > parameters.len() {
         return Err(Unbound::Parameters(highest));
     }
     let mut planner = Planner::new(parameters, env, reader);
-    planner.per_row = per_row.get();
+    planner.per_row = ways.per_row.get();
+    planner.is_wide = ways.is_wide;
     let mut binder = Binder::new(sql, schema, declared);
     binder.beyond = Some(&planner);
     let bound = match statement {
@@ -140,14 +162,14 @@ fn bind(
         other => planner.change(&mut binder, other),
     };
     let parts = planner.parts.take();
-    if !per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
+    if !ways.per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
         // What DataFusion cannot join runs for each row.
         let is_joined = parts.iter().all(|part| run::can_run(&part.plan));
         let can_join =
             !planner.is_deep.get() && is_joined && bound.as_ref().is_ok_and(|(rel, _)| run::can_run(&rel.plan));
         if !can_join {
-            per_row.set(true);
-            return bind(sql, statement, schema, declared, parameters, env, None, per_row);
+            ways.per_row.set(true);
+            return bind(sql, statement, schema, declared, parameters, env, None, ways);
         }
     }
     match bound {
@@ -189,13 +211,15 @@ struct DataFusionStatement {
     /// Correlated subqueries run for each row around them.
     per_row: bool,
     uses_sequences: bool,
+    /// A run found that its sums do not fit at a fixed scale.
+    is_wide: AtomicBool,
 }
 
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        let per_row = Cell::new(self.per_row);
-        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &per_row) {
+        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: self.is_wide.load(Ordering::Relaxed) };
+        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &ways) {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
             Err(Unbound::Parameters(_)) => Err(SqlError::new("08P01", "a parameter has no value")),
@@ -242,30 +266,34 @@ impl DataFusionStatement {
     }
 }
 
-impl Planned for DataFusionStatement {
+/// The statement, which its runs hold too.
+#[derive(Debug)]
+struct Shared(Arc<DataFusionStatement>);
+
+impl Planned for Shared {
     fn parameters(&self) -> Vec<Type> {
-        self.parameters.clone()
+        self.0.parameters.clone()
     }
 
     fn columns(&self) -> Arc<[Column]> {
-        self.columns.clone()
+        self.0.columns.clone()
     }
 
     fn command(&self) -> &'static str {
-        self.command
+        self.0.command
     }
 
     fn writes(&self) -> bool {
-        self.changing() != "SELECT"
+        self.0.writes()
     }
 
     fn uses_sequences(&self) -> bool {
-        self.uses_sequences
+        self.0.uses_sequences
     }
 
     fn explain(&self) -> Vec<String> {
-        let nulls = vec![Datum::Null; self.parameters.len()];
-        let shown = self.bind(&nulls, &Env::default(), None).and_then(|bound| {
+        let nulls = vec![Datum::Null; self.0.parameters.len()];
+        let shown = self.0.bind(&nulls, &Env::default(), None).and_then(|bound| {
             let plans = bound.parts.iter().map(|part| &part.plan).chain([&bound.plan]);
             let lines = plans.map(run::explain).collect::<Result<Vec<_>, _>>()?;
             Ok(lines.concat())
@@ -275,12 +303,22 @@ impl Planned for DataFusionStatement {
 
     fn start(&self, context: &mut RoadContext<'_>) -> Result<Box<dyn Running>, SqlError> {
         if self.writes() && context.session.is_read_only() {
-            let message = format!("cannot execute {} in a read-only transaction", self.changing());
+            let message = format!("cannot execute {} in a read-only transaction", self.0.changing());
             return Err(SqlError::new("25006", message));
         }
-        if let Some(token) = self.enter_read(context.session)? {
-            return Ok(Box::new(Barred(Some(token))));
+        match self.0.enter_read(context.session)? {
+            Some(token) => Ok(Box::new(Barred(Some(token)))),
+            None => Ok(Box::new(self.0.run(context)?)),
         }
+    }
+}
+
+impl DataFusionStatement {
+    fn writes(&self) -> bool {
+        self.changing() != "SELECT"
+    }
+
+    fn run(self: &Arc<Self>, context: &mut RoadContext<'_>) -> Result<InProgress, SqlError> {
         let reader = match self.change {
             None => context.session.reader(),
             Some(_) => context.session.reader_before_changes(),
@@ -291,13 +329,20 @@ impl Planned for DataFusionStatement {
         let mut parts: VecDeque<Part> = parts.into_iter().chain([last]).collect();
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
         let query = start_query(&first, context)?;
-        Ok(Box::new(InProgress { query, part: first, next: parts, follows: false, changed: change::Changed::new() }))
+        let statement = self.clone();
+        Ok(InProgress { query, part: first, next: parts, follows: false, changed: change::Changed::new(), statement })
     }
 }
 
 fn start_query(part: &Part, context: &RoadContext<'_>) -> Result<run::Query, SqlError> {
     let memory_mb = context.env.settings.query_memory_mb();
-    run::Query::start(part.plan.clone(), memory_mb, context.engine.account(Kind::Queries))
+    let parts = match (&part.action, context.env.settings.parallel_workers()) {
+        (_, 0) => run::Parts::One,
+        (Action::Give(_), _) => run::Parts::of(&part.plan),
+        // Rows are changed in the order in which one scan finds them.
+        _ => run::Parts::One,
+    };
+    run::Query::start(part.plan.clone(), parts, memory_mb, context.engine.account(Kind::Queries))
 }
 
 /// A run of a statement: its parts one after the other.
@@ -308,6 +353,7 @@ struct InProgress {
     /// Changes within WITH came before the part.
     follows: bool,
     changed: change::Changed,
+    statement: Arc<DataFusionStatement>,
 }
 
 impl InProgress {
@@ -342,7 +388,19 @@ impl Running for InProgress {
             };
             // Its reads ended when the snapshot was: the client hears why.
             context.session.check_snapshot()?;
-            match self.apply(&result?, context, rows) {
+            let collected = match result {
+                Err(error) if error.sqlstate == fixed::TOO_WIDE => {
+                    self.statement.is_wide.store(true, Ordering::Relaxed);
+                    if self.follows {
+                        // What came before is undone.
+                        return Ok(Progress::Restart(WaitToken::ready()));
+                    }
+                    *self = self.statement.clone().run(context)?;
+                    continue;
+                }
+                result => result?,
+            };
+            match self.apply(&collected, context, rows) {
                 Ok(Some(count)) => return Ok(Progress::Done(count)),
                 Ok(None) => {}
                 Err(Halt::Wait(token)) => return Ok(Progress::Restart(token)),

@@ -24,6 +24,7 @@ use super::fold::{Fold, Kind};
 use super::gather::Gather;
 use super::scan::Snapshot;
 use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
+use super::sums::FixedSum;
 use super::window::Window;
 use super::with::Part;
 use crate::bind::expr::Bound;
@@ -33,6 +34,7 @@ use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::statistics::TableStatistics;
 use crate::value::Datum;
 use crate::value::cast::{CastContext, common_type, is_float};
 use crate::value::operator::{BinaryOp, BinaryOperator};
@@ -199,6 +201,8 @@ pub struct Planner<'a> {
     pub reader: Option<Reader>,
     /// Correlated subqueries run for each row around them.
     pub per_row: bool,
+    /// Sums are taken of numbers of any size (`fixed`).
+    pub is_wide: bool,
     /// Some subquery is correlated in a way that is left to DataFusion.
     pub is_correlated: Cell<bool>,
     /// One refers to more than the query right around it.
@@ -225,6 +229,7 @@ impl<'a> Planner<'a> {
             env,
             reader,
             per_row: false,
+            is_wide: false,
             is_correlated,
             is_deep,
             parts: RefCell::default(),
@@ -256,7 +261,13 @@ impl<'a> Planner<'a> {
             GIVEN => self.state.borrow().given.get(usize::from(column)).cloned(),
             _ => None,
         };
-        let leaves = Leaves { sources, placeholders: &placeholders, parameters: self.parameters, env: self.env };
+        let leaves = Leaves {
+            sources,
+            placeholders: &placeholders,
+            parameters: self.parameters,
+            env: self.env,
+            is_wide: self.is_wide,
+        };
         Ok(convert(&leaves)?)
     }
 
@@ -432,7 +443,7 @@ impl<'a> Planner<'a> {
 
     /// A table at the statement's snapshot, as a source named `name`. Its last column is the row id.
     pub fn table(&self, table: &Arc<Table>, name: &str) -> Bind<(LogicalPlan, Vec<Leaf>)> {
-        let provider = Arc::new(Snapshot::new(table.clone(), self.reader.clone()));
+        let provider = Arc::new(Snapshot::new(table.clone(), self.reader.clone(), self.known(table)));
         let relation = TableReference::bare(self.unique(name));
         let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
         let leaf = |name: &str, ty| Leaf::new(DfExpr::Column(DfColumn::new(Some(relation.clone()), name)), ty);
@@ -440,6 +451,15 @@ impl<'a> Planner<'a> {
         let mut leaves: Vec<Leaf> = columns.map(|c| leaf(&c.name, c.ty)).collect();
         leaves.push(leaf(super::scan::ROW_ID, Type::Int8));
         Ok((df(plan.build())?, leaves))
+    }
+
+    /// What is known of a table: sampled if that is due, or as it is where a plan is only looked at.
+    fn known(&self, table: &Arc<Table>) -> Option<Arc<TableStatistics>> {
+        let statistics = self.env.statistics.as_ref()?;
+        match &self.reader {
+            Some(reader) => statistics.of(table, reader),
+            None => statistics.get(table),
+        }
     }
 
     /// A relation as a source of FROM.
@@ -892,8 +912,13 @@ impl<'a> Planner<'a> {
             GIVEN => self.state.borrow().given.get(usize::from(column)).cloned(),
             _ => None,
         };
-        let leaves =
-            Leaves { sources: leaves, placeholders: &placeholders, parameters: self.parameters, env: self.env };
+        let leaves = Leaves {
+            sources: leaves,
+            placeholders: &placeholders,
+            parameters: self.parameters,
+            env: self.env,
+            is_wide: self.is_wide,
+        };
         let mut outputs = Vec::with_capacity(items.len());
         for ((item, untyped), origin) in items.iter().zip(untyped).zip(origins) {
             let expr = leaves.convert(&item.expr, item.ty)?;
@@ -1694,8 +1719,25 @@ fn gather_call(
     Ok((Arc::new(AggregateUDF::new_from_impl(gather)), exprs, signature.result))
 }
 
+/// A sum or average at a fixed scale.
+fn fixed_sum(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Option<(Arc<AggregateUDF>, Vec<DfExpr>, Type)> {
+    let average = match aggregate.function {
+        AggregateFunction::Sum => false,
+        AggregateFunction::Avg => true,
+        _ => return None,
+    };
+    let (arg, ty) = aggregate.arg.as_ref().filter(|_| !aggregate.distinct)?;
+    let (_, result) = aggregate.function.types(Some(*ty))?;
+    let (summand, input) = leaves.summand(arg, *ty)?;
+    let sum = FixedSum::of(average, input, result)?;
+    Some((Arc::new(AggregateUDF::new_from_impl(sum)), vec![summand], result))
+}
+
 fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type), SqlError> {
-    let (function, args, ty) = aggregate_call(aggregate, leaves)?;
+    let (function, args, ty) = match fixed_sum(aggregate, leaves) {
+        Some(fixed) => fixed,
+        None => aggregate_call(aggregate, leaves)?,
+    };
     let filter = aggregate.filter.as_ref().map(|f| leaves.condition(f)).transpose()?;
     // Duplicates change neither a minimum nor a truth.
     let distinct = aggregate.distinct

@@ -2,12 +2,19 @@
 //!
 //! 1. No session's thread runs a query: it gets [`Outcome`]'s `ready` to wait for and takes the batches when they are there.
 //! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
-//! 3. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
+//! 3. A query of large tables runs on all of them at once (`exchange`), one of small tables on one.
+//! 4. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
+use super::estimate::snapshot_of;
+use super::exchange::spread;
 use super::fault::sql_error;
+use super::fold::Fold;
+use super::gather::Gather;
 use super::interrupt::{HideConstants, Stopped, interruptible};
+use super::order;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -16,9 +23,9 @@ use datafusion::execution::memory_pool::{
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::OptimizerRule;
-use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
 use futures::{FutureExt, StreamExt};
@@ -58,50 +65,127 @@ impl Worker {
     }
 }
 
-/// The threads that queries run on, one per core, of all databases of the process: the one with the fewest.
-fn worker() -> Result<&'static Worker, SqlError> {
+/// The threads that queries run on, one per core, of all databases of the process.
+fn workers() -> Result<&'static [Worker], SqlError> {
     static WORKERS: OnceLock<std::io::Result<Vec<Worker>>> = OnceLock::new();
-    let made = WORKERS.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..cores).map(Worker::start).collect()
-    });
+    let made = WORKERS.get_or_init(|| (0..cores()).map(Worker::start).collect());
     match made {
-        Ok(workers) => {
-            let least = workers.iter().min_by_key(|w| w.running.load(Ordering::Relaxed));
-            Ok(least.expect("invariant: there is a core"))
-        }
+        Ok(workers) => Ok(workers),
         Err(error) => Err(SqlError::new("53000", format!("no threads for queries: {error}"))),
     }
 }
 
-/// Rules, functions and settings of planning, made once.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The worker with the fewest queries.
+fn worker() -> Result<&'static Worker, SqlError> {
+    let least = workers()?.iter().min_by_key(|w| w.running.load(Ordering::Relaxed));
+    Ok(least.expect("invariant: there is a core"))
+}
+
+/// Runs a part of a query on the part's worker.
+pub fn spawn_on(part: usize, work: impl Future<Output = ()> + Send + 'static) -> Result<AbortHandle, SqlError> {
+    let workers = workers()?;
+    Ok(workers[part % workers.len()].runtime.spawn(work).abort_handle())
+}
+
+/// On how many workers a query runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parts {
+    One,
+    All,
+}
+
+/// Slots of all tables that a query reads, from which on it is worth more than one worker: a tenth of a second's work.
+const PARALLEL_SLOTS: u64 = 100_000;
+
+impl Parts {
+    /// For a query that may run on all: as much as it reads is worth.
+    pub fn of(plan: &LogicalPlan) -> Parts {
+        let mut slots = 0;
+        let mut is_whole = false;
+        let counted = plan.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) => {
+                    slots += snapshot_of(scan).map_or(0, |snapshot| snapshot.table().slots());
+                }
+                LogicalPlan::Aggregate(aggregate) => {
+                    is_whole |= aggregate.aggr_expr.iter().any(takes_rows_in_turn);
+                }
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        if counted.is_ok() && !is_whole && slots >= PARALLEL_SLOTS && cores() > 1 { Parts::All } else { Parts::One }
+    }
+}
+
+/// Whether an aggregate cannot be put together of parts: a sum without duplicates, or one that keeps its rows in the order in which they come.
+fn takes_rows_in_turn(aggregate: &Expr) -> bool {
+    match aggregate {
+        Expr::Alias(alias) => takes_rows_in_turn(&alias.expr),
+        Expr::AggregateFunction(call) => {
+            let function = call.func.inner();
+            function.downcast_ref::<Gather>().is_some()
+                || (call.params.distinct && function.downcast_ref::<Fold>().is_some())
+        }
+        _ => false,
+    }
+}
+
+/// Rules, functions and settings of planning for one worker, made once.
 pub fn planning() -> &'static SessionState {
     static STATE: OnceLock<SessionState> = OnceLock::new();
-    STATE.get_or_init(|| {
-        let mut config = SessionConfig::new()
-            // A scan is one stream: its session's snapshot and transaction are one.
-            .with_target_partitions(1)
-            .with_batch_size(8192)
-            .with_information_schema(false);
-        let options = config.options_mut();
-        options.execution.collect_statistics = false;
-        options.optimizer.repartition_joins = false;
-        options.optimizer.repartition_aggregations = false;
-        options.optimizer.repartition_windows = false;
-        options.optimizer.repartition_sorts = false;
-        // Scans do not take them, and joins are built anew by `interrupt`.
-        options.optimizer.enable_dynamic_filter_pushdown = false;
-        let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-        let mut rules = state.physical_optimizers().to_vec();
-        rules.insert(0, Arc::new(HideConstants));
-        // It leaves out sort keys that a unique one before them decides, also where the rows of that one were unnested.
-        let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| rule.name() != "eliminate_duplicated_expr";
-        let logical = state.optimizers().iter().filter(wanted).cloned().collect();
-        SessionStateBuilder::new_from_existing(state)
-            .with_optimizer_rules(logical)
-            .with_physical_optimizer_rules(rules)
-            .build()
-    })
+    STATE.get_or_init(|| state(1))
+}
+
+fn planning_for(parts: Parts) -> &'static SessionState {
+    static STATE: OnceLock<SessionState> = OnceLock::new();
+    match parts {
+        Parts::One => planning(),
+        Parts::All => STATE.get_or_init(|| state(cores())),
+    }
+}
+
+fn state(parts: usize) -> SessionState {
+    let mut config =
+        SessionConfig::new().with_target_partitions(parts).with_batch_size(8192).with_information_schema(false);
+    let options = config.options_mut();
+    options.execution.collect_statistics = false;
+    options.optimizer.repartition_joins = parts > 1;
+    options.optimizer.repartition_aggregations = parts > 1;
+    options.optimizer.repartition_windows = false;
+    options.optimizer.repartition_sorts = parts > 1;
+    options.optimizer.enable_round_robin_repartition = false;
+    // Scans do not take them, and joins are built anew by `interrupt`.
+    options.optimizer.enable_dynamic_filter_pushdown = false;
+    let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let mut rules = state.physical_optimizers().to_vec();
+    rules.insert(0, Arc::new(HideConstants));
+    // It leaves out sort keys that a unique one before them decides, also where the rows of that one were unnested.
+    let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| rule.name() != "eliminate_duplicated_expr";
+    let logical = state.optimizers().iter().filter(wanted).cloned().collect();
+    SessionStateBuilder::new_from_existing(state)
+        .with_optimizer_rules(logical)
+        .with_physical_optimizer_rules(rules)
+        .build()
+}
+
+/// The best plan that is found.
+async fn physical_plan(plan: &LogicalPlan, parts: Parts) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = planning_for(parts);
+    let mut best = state.optimize(plan)?;
+    if let Some(ordered) = order::ordered(&best)? {
+        // What a join passes on depends on what comes after it.
+        let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| {
+            ["push_down_filter", "optimize_projections"].contains(&rule.name())
+        };
+        let rules = state.optimizers().iter().filter(wanted).cloned().collect();
+        best = Optimizer::with_rules(rules).optimize(ordered, state, |_, _| {})?;
+    }
+    state.query_planner().create_physical_plan(&best, state).await
 }
 
 /// A query's memory: within its own limit, and drawn on the database's.
@@ -167,9 +251,15 @@ pub struct Collected {
     _held: MemoryReservation,
 }
 
-async fn collect(plan: LogicalPlan, memory_mb: usize, account: Account, stopped: Stopped) -> Result<Collected> {
-    let physical = planning().create_physical_plan(&plan).await?;
-    let physical = interruptible(physical, &stopped)?;
+async fn collect(
+    plan: LogicalPlan,
+    parts: Parts,
+    memory_mb: usize,
+    account: Account,
+    stopped: Stopped,
+) -> Result<Collected> {
+    let physical = physical_plan(&plan, parts).await?;
+    let physical = spread(interruptible(physical, &stopped)?)?;
     let task = task(memory_mb, account)?;
     let result = MemoryConsumer::new("result").register(task.memory_pool());
     let mut stream = execute_stream(physical, task)?;
@@ -215,7 +305,7 @@ pub struct Query {
 }
 
 impl Query {
-    pub fn start(plan: LogicalPlan, memory_mb: usize, account: Account) -> Result<Query, SqlError> {
+    pub fn start(plan: LogicalPlan, parts: Parts, memory_mb: usize, account: Account) -> Result<Query, SqlError> {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +313,7 @@ impl Query {
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let result = collect(plan, memory_mb, account, told).await.map_err(sql_error);
+            let result = collect(plan, parts, memory_mb, account, told).await.map_err(sql_error);
             ending.0.finish(result);
         });
         Ok(Query { shared, abort: task.abort_handle(), stopped })
@@ -260,7 +350,8 @@ pub fn can_run(plan: &LogicalPlan) -> bool {
 
 /// The plan as EXPLAIN shows it.
 pub fn explain(plan: &LogicalPlan) -> Result<Vec<String>, SqlError> {
-    let physical = futures::executor::block_on(planning().create_physical_plan(plan)).map_err(sql_error)?;
+    let planned = physical_plan(plan, Parts::of(plan));
+    let physical = futures::executor::block_on(planned).and_then(spread).map_err(sql_error)?;
     let shown = displayable(physical.as_ref()).indent(false).to_string();
     Ok(shown.lines().map(str::to_owned).collect())
 }

@@ -2,10 +2,11 @@
 //!
 //! | filter | served by | pushed down |
 //! |---|---|---|
-//! | `column op literal`, IN, IS [NOT] NULL, AND and OR of such | the engine's own comparison | exactly |
+//! | `column op literal`, `column op column`, IN, IS [NOT] NULL, AND and OR of such | the engine's own comparison | exactly |
 //! | an expression of the compiled evaluator over the table's columns | that evaluator, on the row | exactly |
 //! | anything else | | no |
 //!
+//! A large table that is read as a whole is read in several partitions, on as many threads (`exchange`): each takes every nth stretch of slots.
 //! The rows come from one lease of the session (`freshet_engine::txn::Reader`): own changes are seen, nothing is locked.
 //! The provider has one column more than the table: the row id, for changes that are planned as queries.
 
@@ -14,6 +15,7 @@ use super::compute::Computed;
 use super::fault::carried;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, test};
+use crate::statistics::TableStatistics;
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
 use datafusion::arrow::array::RecordBatch;
@@ -22,7 +24,9 @@ use datafusion::arrow::record_batch::RecordBatchOptions;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Constraint, Constraints, DataFusionError, Result, ScalarValue, Statistics, ToDFSchema};
+use datafusion::common::{
+    ColumnStatistics, Constraint, Constraints, DataFusionError, Result, ScalarValue, Statistics, ToDFSchema,
+};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr as DfExpr, Operator, TableProviderFilterPushDown, TableType};
@@ -39,15 +43,15 @@ use datafusion::physical_plan::{
 use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Type, Value};
-use freshet_engine::txn::{Batch, EntryCursor, Reader};
+use freshet_engine::txn::{Batch, EntryCursor, PageCursor, Reader, RowPicks};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 8192;
-/// Slots that one lease of the reader visits at most: a selective filter must not hold it for a whole table.
-const BATCH_SLOTS: u64 = 64 * 1024;
+/// Slots that one lease of the reader visits at most: a selective filter must not hold it for a whole table. A partition takes so many at a time.
+const STRETCH_SLOTS: u64 = 32 * 1024;
 /// The name of the row id's column: no SQL identifier can be it.
 pub const ROW_ID: &str = "row id";
 
@@ -58,15 +62,17 @@ pub struct Snapshot {
     reader: Option<Reader>,
     schema: SchemaRef,
     constraints: Constraints,
+    /// What is known of its values.
+    known: Option<Arc<TableStatistics>>,
 }
 
 impl Snapshot {
-    pub fn new(table: Arc<Table>, reader: Option<Reader>) -> Snapshot {
+    pub fn new(table: Arc<Table>, reader: Option<Reader>, known: Option<Arc<TableStatistics>>) -> Snapshot {
         let columns = table.def.columns.iter();
         let mut fields: Vec<Field> = columns.map(|c| Field::new(&c.name, data_type(c.ty), !c.not_null)).collect();
         fields.push(Field::new(ROW_ID, data_type(Type::Int8), false));
         let constraints = Constraints::new_unverified(unique_keys(&table));
-        Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints }
+        Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints, known }
     }
 }
 
@@ -108,7 +114,7 @@ impl TableProvider for Snapshot {
     }
 
     fn statistics(&self) -> Option<Statistics> {
-        let rows = usize::try_from(self.table.slots()).unwrap_or(usize::MAX);
+        let rows = self.rows_of(&[]) as usize;
         Some(Statistics::new_unknown(&self.schema).with_num_rows(Precision::Inexact(rows)))
     }
 
@@ -155,7 +161,7 @@ impl Snapshot {
         }
         // The optimizer may give a filter that it was offered another form.
         if let Some(rest) = conjunction(rewritten) {
-            let all = self.scan_of((0..self.schema.fields().len()).collect(), conditions, filters, None)?;
+            let all = self.scan_of(state, (0..self.schema.fields().len()).collect(), conditions, filters, None)?;
             let predicate = state.create_physical_expr(rest, &self.schema.clone().to_dfschema()?)?;
             let filtered = Arc::new(FilterExec::try_new(predicate, all)?);
             let given = columns.iter().map(|&c| {
@@ -164,40 +170,104 @@ impl Snapshot {
             });
             return Ok(Arc::new(ProjectionExec::try_new(given, filtered)?));
         }
-        self.scan_of(columns, conditions, filters, limit)
+        self.scan_of(state, columns, conditions, filters, limit)
     }
 
     fn scan_of(
         &self,
+        state: &dyn Session,
         columns: Vec<usize>,
         conditions: Vec<Condition>,
         filters: &[DfExpr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(self.schema.project(&columns)?);
+        let told = self.told(filters, &columns);
         let path = Path::choose(&self.table, &conditions);
+        let partitions = match (&path, limit) {
+            (Path::All, None) => self.partitions(state.config().target_partitions()),
+            _ => 1,
+        };
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
         Ok(Arc::new(SnapshotScan {
-            scan: Arc::new(Scan { table: self.table.clone(), columns, conditions, path, limit, schema }),
+            scan: Arc::new(Scan::new(&self.table, columns, conditions, path, limit, schema, partitions)),
             reader: self.reader.clone(),
+            told,
             shown: filters.iter().map(ToString::to_string).collect(),
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::NonCooperative)),
         }))
     }
 }
 
+impl Snapshot {
+    /// In how many parts it is worth reading.
+    fn partitions(&self, most: usize) -> usize {
+        let stretches = usize::try_from(self.table.slots() / STRETCH_SLOTS).unwrap_or(usize::MAX);
+        stretches.clamp(1, most.max(1))
+    }
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Rows for which these filters hold, estimated.
+    pub fn rows_of(&self, filters: &[DfExpr]) -> f64 {
+        let all = self.known.as_ref().map_or(self.table.slots() as f64, |known| known.rows_of(&self.table));
+        let conditions: Vec<Condition> = filters.iter().filter_map(|f| Condition::of(f, &self.table)).collect();
+        let conditions = conditions.into_iter().flat_map(|c| match c {
+            Condition::All(list) => list,
+            one => vec![one],
+        });
+        let conditions: Vec<Condition> = conditions.collect();
+        (all * super::estimate::share(&conditions, &self.table, self.known.as_deref())).max(1.0)
+    }
+
+    /// Distinct values of a column, estimated.
+    pub fn distinct(&self, column: &str) -> Option<f64> {
+        let at = self.table.column(column)?;
+        if let Some(values) = self.known.as_ref().and_then(|k| k.column(column, self.table.def.columns[at].ty)) {
+            return Some(values.distinct);
+        }
+        let is_key = |index: &&Arc<Index>| {
+            index.def.unique && index.def.columns.len() == 1 && usize::from(index.def.columns[0].column) == at
+        };
+        self.table.indexes.iter().find(is_key).map(|_| self.rows_of(&[]))
+    }
+
+    /// What DataFusion is told of a scan.
+    fn told(&self, filters: &[DfExpr], columns: &[usize]) -> Statistics {
+        let rows = self.rows_of(filters);
+        let one = |&column: &usize| {
+            let name = self.schema.field(column).name();
+            let distinct = self.distinct(name).map_or(Precision::Absent, |d| Precision::Inexact(d.min(rows) as usize));
+            ColumnStatistics { distinct_count: distinct, ..ColumnStatistics::new_unknown() }
+        };
+        Statistics {
+            num_rows: Precision::Inexact(rows as usize),
+            total_byte_size: Precision::Absent,
+            column_statistics: columns.iter().map(one).collect(),
+        }
+    }
+}
+
 /// A filter that a scan decides by itself. Only TRUE passes, so that neither NOT nor unknown needs a place.
 #[derive(Debug, Clone)]
-enum Condition {
+pub(super) enum Condition {
     Compare {
         column: usize,
         op: BinaryOp,
         with: Datum,
+    },
+    /// Both columns are of one type.
+    Columns {
+        left: usize,
+        op: BinaryOp,
+        right: usize,
     },
     In {
         column: usize,
@@ -212,7 +282,10 @@ enum Condition {
     All(Vec<Condition>),
     Any(Vec<Condition>),
     /// An expression of the compiled road, over the row as source 0.
-    Computed(Expr),
+    Computed {
+        expr: Expr,
+        env: Arc<Env>,
+    },
 }
 
 impl Condition {
@@ -223,6 +296,15 @@ impl Condition {
                 Operator::Or => Self::both(&binary.left, &binary.right, table).map(Condition::Any),
                 op => {
                     let op = comparison(op)?;
+                    if let (Some(left), Some(right)) = (column_of(&binary.left, table), column_of(&binary.right, table))
+                    {
+                        let columns = &table.def.columns;
+                        return (columns.get(left)?.ty == columns.get(right)?.ty).then_some(Condition::Columns {
+                            left,
+                            op,
+                            right,
+                        });
+                    }
                     match column_and_literal(&binary.left, &binary.right, table) {
                         Some((column, with)) => Some(Condition::Compare { column, op, with }),
                         None => {
@@ -250,7 +332,8 @@ impl Condition {
                     }
                     _ => None,
                 });
-                Some(Condition::Computed(expr))
+                let env = Arc::new(Env { clock: computed.clock().clone(), ..Env::default() });
+                Some(Condition::Computed { expr, env })
             }
             _ => None,
         }
@@ -263,10 +346,13 @@ impl Condition {
     /// Columns that are looked at.
     fn columns(&self, out: &mut Vec<usize>) {
         match self {
-            Condition::Compare { column, .. } | Condition::In { column, .. } => out.push(*column),
-            Condition::Null { .. } | Condition::Always(_) => {}
+            Condition::Compare { column, .. } | Condition::In { column, .. } | Condition::Null { column, .. } => {
+                out.push(*column);
+            }
+            Condition::Columns { left, right, .. } => out.extend([*left, *right]),
+            Condition::Always(_) => {}
             Condition::All(list) | Condition::Any(list) => list.iter().for_each(|c| c.columns(out)),
-            Condition::Computed(expr) => expr.walk(&mut |e| {
+            Condition::Computed { expr, .. } => expr.walk(&mut |e| {
                 if let Expr::Column { column, .. } = e {
                     out.push(usize::from(*column));
                 }
@@ -275,7 +361,8 @@ impl Condition {
         }
     }
 
-    fn holds(&self, table: &Arc<Table>, row: &Row) -> Result<bool, SqlError> {
+    fn holds(&self, tables: &[Option<Arc<Table>>; 1], row: &Row) -> Result<bool, SqlError> {
+        let table = tables[0].as_ref().expect("invariant: the only source is a table");
         let get = |column: usize| row.get(&table.layout, column);
         Ok(match self {
             Condition::Compare { column, op, with } => {
@@ -283,6 +370,10 @@ impl Condition {
                 !value.is_null() && !with.is_null() && {
                     op.holds(table.layout.column_type(*column).compare(&value, &with))
                 }
+            }
+            Condition::Columns { left, op, right } => {
+                let (a, b) = (get(*left), get(*right));
+                !a.is_null() && !b.is_null() && op.holds(table.layout.column_type(*left).compare(&a, &b))
             }
             Condition::In { column, list } => {
                 let (value, ty) = (get(*column), table.layout.column_type(*column));
@@ -293,7 +384,7 @@ impl Condition {
             Condition::Always(truth) => *truth,
             Condition::All(list) => {
                 for condition in list {
-                    if !condition.holds(table, row)? {
+                    if !condition.holds(tables, row)? {
                         return Ok(false);
                     }
                 }
@@ -301,17 +392,14 @@ impl Condition {
             }
             Condition::Any(list) => {
                 for condition in list {
-                    if condition.holds(table, row)? {
+                    if condition.holds(tables, row)? {
                         return Ok(true);
                     }
                 }
                 false
             }
-            Condition::Computed(expr) => {
-                let env = Env::default();
-                let tables = [Some(table.clone())];
-                let rows = std::slice::from_ref(row);
-                test(expr, &Frame { tables: &tables, rows, cells: &[], parameters: &[], env: &env })?
+            Condition::Computed { expr, env } => {
+                test(expr, &Frame { tables, rows: std::slice::from_ref(row), cells: &[], parameters: &[], env })?
             }
         })
     }
@@ -451,53 +539,117 @@ fn range_ends(index: &Index, equal: &[Datum], lower: Option<&Datum>, upper: Opti
 
 #[derive(Debug)]
 struct Scan {
+    /// The one table, as the evaluator takes sources.
+    tables: [Option<Arc<Table>>; 1],
     table: Arc<Table>,
     /// Positions in the provider's schema.
     columns: Vec<usize>,
-    conditions: Vec<Condition>,
+    /// The cheap ones first.
+    conditions: Vec<Test>,
     path: Path,
     limit: Option<usize>,
     schema: SchemaRef,
+    partitions: usize,
+    /// What a full scan copies of a row.
+    picks: RowPicks,
+    /// Variable-length columns that are given.
+    given: Vec<usize>,
+}
+
+/// A condition, and the variable-length columns that it looks at: a long value is fetched only for a row that passed what came before.
+#[derive(Debug)]
+struct Test {
+    condition: Condition,
+    variable: Vec<usize>,
+}
+
+impl Test {
+    /// A comparison of what lies in the row costs least, the evaluator most.
+    fn rank(&self) -> u8 {
+        match &self.condition {
+            Condition::Computed { .. } => 2,
+            _ => u8::from(!self.variable.is_empty()),
+        }
+    }
+}
+
+impl Scan {
+    fn new(
+        table: &Arc<Table>,
+        columns: Vec<usize>,
+        conditions: Vec<Condition>,
+        path: Path,
+        limit: Option<usize>,
+        schema: SchemaRef,
+        partitions: usize,
+    ) -> Scan {
+        let mut looked_at = Vec::new();
+        conditions.iter().for_each(|c| c.columns(&mut looked_at));
+        let is_own = |c: &usize| *c < table.def.columns.len();
+        let picked = looked_at.iter().chain(&columns).copied().filter(is_own);
+        let picks = RowPicks::of(table, picked.map(|c| c as u16));
+        let variable = |c: &usize| is_own(c) && table.layout.column_type(*c).is_variable();
+        let given = columns.iter().copied().filter(variable).collect();
+        let test = |condition: Condition| {
+            let mut looked_at = Vec::new();
+            condition.columns(&mut looked_at);
+            looked_at.retain(variable);
+            looked_at.sort_unstable();
+            looked_at.dedup();
+            Test { condition, variable: looked_at }
+        };
+        let mut conditions: Vec<Test> = conditions.into_iter().map(test).collect();
+        conditions.sort_by_key(Test::rank);
+        let tables = [Some(table.clone())];
+        let table = table.clone();
+        Scan { tables, table, columns, conditions, path, limit, schema, partitions, picks, given }
+    }
 }
 
 /// Where a scan stands between batches.
 enum Position {
-    Slots(u64),
+    Slots(PageCursor),
     Candidates(Vec<RowId>, usize),
     Entries(Box<EntryCursor>, KeyBuf),
     Start,
     End,
 }
 
-/// A scan in progress.
+/// A scan in progress, or a partition of one.
 struct Progress {
     scan: Arc<Scan>,
     reader: Reader,
     position: Position,
+    /// Where the partition's stretch ends.
+    stretch_end: u64,
     /// Slots when the scan began: rows of later ones are not of its snapshot.
     slots: u64,
     left: usize,
     row: Row,
-    /// Variable-length columns that are looked at: to filter, and to give.
-    filtered: Vec<usize>,
-    given: Vec<usize>,
 }
 
 impl Progress {
-    fn new(scan: Arc<Scan>, reader: Reader) -> Progress {
-        let variable = |c: &usize| *c < scan.table.def.columns.len() && scan.table.layout.column_type(*c).is_variable();
-        let mut filtered = Vec::new();
-        scan.conditions.iter().for_each(|c| c.columns(&mut filtered));
-        filtered.retain(variable);
-        filtered.sort_unstable();
-        filtered.dedup();
-        let given = scan.columns.iter().copied().filter(variable).filter(|c| !filtered.contains(c)).collect();
+    fn new(scan: Arc<Scan>, reader: Reader, partition: usize) -> Progress {
+        let first = partition as u64 * STRETCH_SLOTS;
         let position = match scan.path {
-            Path::All => Position::Slots(0),
+            Path::All => Position::Slots(PageCursor::at(first)),
             _ => Position::Start,
         };
         let (slots, left) = (scan.table.slots(), scan.limit.unwrap_or(usize::MAX));
-        Progress { scan, reader, position, slots, left, row: Row::default(), filtered, given }
+        Progress { scan, reader, position, stretch_end: first + STRETCH_SLOTS, slots, left, row: Row::default() }
+    }
+
+    /// Where the lease that begins may read to: past the end of a stretch the partition's next one begins.
+    fn stretch(&mut self) -> u64 {
+        let Position::Slots(cursor) = &mut self.position else {
+            return 0;
+        };
+        if cursor.position() >= self.stretch_end {
+            let next = self.stretch_end + (self.scan.partitions as u64 - 1) * STRETCH_SLOTS;
+            self.stretch_end = next + STRETCH_SLOTS;
+            *cursor = PageCursor::at(next);
+        }
+        self.slots.min(self.stretch_end)
     }
 
     /// The next batch that has rows.
@@ -523,13 +675,10 @@ impl Progress {
         if matches!(self.position, Position::Start) {
             self.position = start(&scan, batch);
         }
-        let slots_end = match self.position {
-            Position::Slots(at) => self.slots.min(at.saturating_add(BATCH_SLOTS)),
-            _ => 0,
-        };
+        let slots_end = self.stretch();
         while out.rows < rows {
             let next = match &mut self.position {
-                Position::Slots(at) => batch.scan_next(&scan.table, at, slots_end, &mut self.row),
+                Position::Slots(cursor) => batch.scan_next(&scan.table, cursor, slots_end, &scan.picks, &mut self.row),
                 Position::Candidates(list, at) => next_candidate(&scan, batch, list, at, &mut self.row),
                 Position::Entries(cursor, key) => match &scan.path {
                     Path::Range { index, .. } => batch.range_next(&scan.table, index, cursor, key, &mut self.row),
@@ -538,18 +687,15 @@ impl Progress {
                 Position::Start | Position::End => None,
             };
             let Some(id) = next else {
-                if !matches!(self.position, Position::Slots(at) if at < self.slots) {
+                if !matches!(&self.position, Position::Slots(cursor) if cursor.position() < self.slots) {
                     self.position = Position::End;
                 }
                 return Ok(());
             };
-            for &column in &self.filtered {
-                batch.fetch_long(&scan.table, &mut self.row, column);
-            }
-            if !holds(&scan, &self.row)? {
+            if !holds(&scan, batch, &mut self.row)? {
                 continue;
             }
-            for &column in &self.given {
+            for &column in &scan.given {
                 batch.fetch_long(&scan.table, &mut self.row, column);
             }
             out.push(&scan, id, &self.row)?;
@@ -558,9 +704,12 @@ impl Progress {
     }
 }
 
-fn holds(scan: &Scan, row: &Row) -> Result<bool, SqlError> {
-    for condition in &scan.conditions {
-        if !condition.holds(&scan.table, row)? {
+fn holds(scan: &Scan, batch: &mut Batch<'_>, row: &mut Row) -> Result<bool, SqlError> {
+    for Test { condition, variable } in &scan.conditions {
+        for &column in variable {
+            batch.fetch_long(&scan.table, row, column);
+        }
+        if !condition.holds(&scan.tables, row)? {
             return Ok(false);
         }
     }
@@ -569,7 +718,7 @@ fn holds(scan: &Scan, row: &Row) -> Result<bool, SqlError> {
 
 fn start(scan: &Scan, batch: &mut Batch<'_>) -> Position {
     match &scan.path {
-        Path::All => Position::Slots(0),
+        Path::All => Position::Slots(PageCursor::at(0)),
         Path::Lookup { index, key } => {
             let mut candidates = Vec::new();
             batch.lookup(index, |i| key[i].as_value(), &mut candidates);
@@ -581,7 +730,7 @@ fn start(scan: &Scan, batch: &mut Batch<'_>) -> Position {
             let (low, high) = range_ends(index, equal, lower.as_ref(), upper.as_ref());
             match batch.range(index, &low, &high) {
                 Some(cursor) => Position::Entries(Box::new(cursor), KeyBuf::default()),
-                None => Position::Slots(0),
+                None => Position::Slots(PageCursor::at(0)),
             }
         }
     }
@@ -638,6 +787,8 @@ impl Output {
 struct SnapshotScan {
     scan: Arc<Scan>,
     reader: Option<Reader>,
+    /// Rows and values, estimated.
+    told: Statistics,
     shown: Vec<String>,
     properties: Arc<PlanProperties>,
 }
@@ -698,25 +849,19 @@ impl ExecutionPlan for SnapshotScan {
         self.scan.limit
     }
 
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        let slots = usize::try_from(self.scan.table.slots()).unwrap_or(usize::MAX);
-        let rows = match &self.scan.path {
-            Path::Lookup { index, .. } if index.def.unique => 1,
-            Path::Lookup { .. } => slots / 100,
-            Path::Range { .. } => slots / 4,
-            Path::All if self.scan.conditions.is_empty() => slots,
-            Path::All => slots / 3,
-        };
-        let rows = rows.min(self.scan.limit.unwrap_or(usize::MAX));
-        let unknown = Statistics::new_unknown(&self.scan.schema);
-        Ok(Arc::new(unknown.with_num_rows(Precision::Inexact(rows))))
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let mut told = self.told.clone();
+        let all = told.num_rows.get_value().copied().unwrap_or(0).min(self.scan.limit.unwrap_or(usize::MAX));
+        let rows = if args.partition().is_some() { all / self.scan.partitions } else { all };
+        told.num_rows = Precision::Inexact(rows);
+        Ok(Arc::new(told))
     }
 
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let Some(reader) = self.reader.clone() else {
             return Err(DataFusionError::Internal("a plan without a snapshot is only shown".to_owned()));
         };
-        let progress = Progress::new(self.scan.clone(), reader);
+        let progress = Progress::new(self.scan.clone(), reader, partition);
         let batches = futures::stream::try_unfold(progress, |mut progress| async move {
             Ok(progress.next_batch()?.map(|batch| (batch, progress)))
         });

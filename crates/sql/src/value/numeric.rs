@@ -212,6 +212,16 @@ impl Numeric {
         Numeric::Finite(Finite { unscaled: Unscaled::Small(unscaled), scale: scale.into() })
     }
 
+    /// The unscaled value and the scale, of a finite number that 128 bits and a scale of 255 hold.
+    pub fn small(&self) -> Option<(i128, u8)> {
+        match self {
+            Numeric::Finite(Finite { unscaled: Unscaled::Small(unscaled), scale }) => {
+                Some((*unscaled, u8::try_from(*scale).ok()?))
+            }
+            _ => None,
+        }
+    }
+
     pub fn from_i64(value: i64) -> Numeric {
         Numeric::from_decimal(value.into(), 0)
     }

@@ -191,6 +191,11 @@ impl BinaryOperator {
         }
     }
 
+    /// Whether it computes with exact numbers that are not all integers.
+    pub fn is_exact(&self) -> bool {
+        matches!(self.kernel, Kernel::Decimal | Kernel::Numeric)
+    }
+
     /// The order of two values that are not null, for a comparison.
     pub fn compare(&self, left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, SqlError> {
         let Kernel::Compare(comparison) = self.kernel else {

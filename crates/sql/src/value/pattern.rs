@@ -34,6 +34,21 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                 if after == pattern.len() {
                     return Ok(true);
                 }
+                match literal(&pattern[after..], escape) {
+                    // Before another `%` its first place is as good as any.
+                    Some((literal, false)) => match memchr::memmem::find(&value[at..], literal) {
+                        Some(found) => {
+                            (at, next) = (at + found + literal.len(), after + literal.len());
+                            continue;
+                        }
+                        None => {
+                            check_end(pattern, after, escape)?;
+                            return Ok(false);
+                        }
+                    },
+                    Some((literal, true)) => return Ok(value[at..].ends_with(literal)),
+                    None => {}
+                }
                 retry = Some((after, at));
                 next = after;
                 continue;
@@ -54,6 +69,17 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                 return Ok(false);
             }
         }
+    }
+}
+
+/// The plain text that a pattern begins with, and whether the pattern ends with it; `None` unless that or a `%` follows.
+fn literal(pattern: &[u8], escape: Option<char>) -> Option<(&[u8], bool)> {
+    let is_escape = |byte: u8| escape.is_some_and(|e| !e.is_ascii() || e as u32 == u32::from(byte));
+    let end = pattern.iter().position(|&byte| byte == b'%' || byte == b'_' || is_escape(byte)).unwrap_or(pattern.len());
+    match pattern.get(end) {
+        None => Some((pattern, true)),
+        Some(b'%') if end > 0 && !is_escape(b'%') => Some((&pattern[..end], false)),
+        Some(_) => None,
     }
 }
 
@@ -106,4 +132,31 @@ pub fn like_prefix(pattern: &[u8], escape: Option<char>) -> Vec<u8> {
         at = after;
     }
     prefix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_between_and_after_runs_are_found() {
+        let like = |value: &str, pattern: &str| like(value.as_bytes(), pattern.as_bytes(), Some('\\'), false);
+        for (value, pattern, expected) in [
+            ("a special and a request", "%special%request%", true),
+            ("a request, specially", "%special%request%", false),
+            ("specialrequest", "%special%request%", true),
+            ("LARGE BRUSHED BRASS", "%BRASS", true),
+            ("LARGE BRASS BRUSHED", "%BRASS", false),
+            ("aXbaXb", "%X_a%b", true),
+            ("grün", "%ü%", true),
+            ("grün", "%ü_", true),
+            ("50%", "%\\%", true),
+            ("50", "%\\%", false),
+            ("ab", "%%b", true),
+            ("", "%a%", false),
+        ] {
+            assert_eq!(like(value, pattern), Ok(expected), "{value} {pattern}");
+        }
+        assert!(like("b", "%a%\\").is_err());
+    }
 }
