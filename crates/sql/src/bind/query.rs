@@ -569,13 +569,8 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
 
 fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
-    // A view that a change goes through shows its columns in an order of its own.
-    let columns: Vec<u16> = match source == 0 && scope.goes_through {
-        true => scope.first.iter().filter(|f| f.source == 0).map(|f| f.column).collect(),
-        false => (0..entry.columns.len() as u16).collect(),
-    };
-    for i in columns {
-        let column = &entry.columns[usize::from(i)];
+    for (i, column) in entry.columns.iter().enumerate() {
+        let i = i as u16;
         if column.name.is_empty() {
             continue;
         }

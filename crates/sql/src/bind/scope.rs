@@ -90,16 +90,14 @@ pub struct Found {
 #[derive(Clone, Default, Debug)]
 pub struct Scope {
     pub sources: Vec<ScopeSource>,
-    /// What `*` shows before all else: the columns that USING merged, and those of a view that a change goes through.
+    /// What `*` shows before all else: the columns that USING merged.
     pub first: Vec<Found>,
-    /// Source 0 is such a view, whose own order is that of `first`.
-    pub goes_through: bool,
 }
 
 impl Scope {
     pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
         let name = alias.unwrap_or_else(|| table.def.name.clone());
-        Scope { sources: vec![ScopeSource::of_table(name, table)], first: Vec::new(), goes_through: false }
+        Scope { sources: vec![ScopeSource::of_table(name, table)], first: Vec::new() }
     }
 
     pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {

@@ -7,13 +7,10 @@
 use super::names::RelationName;
 use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder, Refusal};
-use crate::compiled::aggregate::AggregateFunction;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
-use crate::value::aggregate::Gathered;
 use freshet_engine::catalog::{Table, View};
 use sqlparser::ast::{self, GroupByExpr, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The table behind a view.
@@ -39,7 +36,6 @@ impl Through {
         Scope {
             sources: vec![ScopeSource { name, table: Some(self.table.clone()), columns, merged: Vec::new() }],
             first,
-            goes_through: true,
         }
     }
 }
@@ -123,21 +119,6 @@ fn of_table(table: Arc<Table>) -> Through {
     Through { table, columns, conditions: Vec::new() }
 }
 
-fn has_aggregate(item: &SelectItem) -> bool {
-    let is_aggregate = |expr: &ast::Expr| match expr {
-        ast::Expr::Function(function) => {
-            let name = function.name.to_string().to_lowercase();
-            AggregateFunction::named(&name).is_some() || Gathered::named(&name).is_some()
-        }
-        _ => false,
-    };
-    ast::visit_expressions(
-        item,
-        |expr| if is_aggregate(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) },
-    )
-    .is_break()
-}
-
 /// The SELECT of a view that can be changed through, but for what it reads; else what such views contain.
 fn plain_select(query: &ast::Query) -> Result<&ast::Select, &'static str> {
     let ast::Query { with, body, limit_clause, fetch, .. } = query;
@@ -160,9 +141,6 @@ fn plain_select(query: &ast::Query) -> Result<&ast::Select, &'static str> {
     }
     if select.having.is_some() {
         return Err("Views containing HAVING");
-    }
-    if select.projection.iter().any(has_aggregate) {
-        return Err("Views that return aggregate functions");
     }
     Ok(select)
 }

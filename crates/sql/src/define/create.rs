@@ -593,7 +593,6 @@ pub fn scope_of(def: &TableDef) -> Scope {
     Scope {
         sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new() }],
         first: Vec::new(),
-        goes_through: false,
     }
 }
 

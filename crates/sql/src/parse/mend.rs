@@ -7,8 +7,6 @@
 //! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
-//! | `TABLE t` | `SELECT * FROM t` |
-//! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a INT, b INT) AS`: the types are the query's |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
 
@@ -80,7 +78,6 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
-    let tokens = if has(&tokens, Keyword::TABLE) { with_selects_of_tables(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(tokens) } else { tokens }
 }
@@ -101,58 +98,6 @@ pub fn take_with_data(tokens: &mut Vec<TokenWithSpan>) -> Option<bool> {
     let at = words[words.len() - with];
     tokens.truncate(at);
     Some(no == 0)
-}
-
-fn with_selects_of_tables(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    use Keyword as K;
-    let word = |at: usize| keyword(tokens.get(at));
-    let is_name = |at: usize| matches!(tokens.get(at).map(|t| &t.token), Some(Token::Word(_)));
-    let inserts = word(0) == K::INSERT;
-    let is_query = |at: usize| {
-        word(at) == K::TABLE
-            && is_name(at + 1)
-            && (at == 0
-                || matches!(tokens[at - 1].token, Token::LParen | Token::RParen)
-                || matches!(word(at - 1), K::UNION | K::ALL | K::DISTINCT | K::EXCEPT | K::INTERSECT | K::AS)
-                || inserts && is_name(at - 1) && word(at - 1) != K::INTO)
-    };
-    let named = named_columns(&tokens);
-    let mut mended = Vec::with_capacity(tokens.len());
-    for (at, token) in tokens.iter().enumerate() {
-        let mut put = |new: Token| mended.push(spanned(token, new));
-        if is_query(at) {
-            put(Token::make_keyword("SELECT"));
-            put(Token::Mul);
-            put(Token::make_keyword("FROM"));
-            continue;
-        }
-        put(token.token.clone());
-        if named.contains(&at) {
-            put(Token::make_keyword("INT"));
-        }
-    }
-    mended
-}
-
-/// Where the names stand in `CREATE TABLE t (a, b) AS`.
-fn named_columns(tokens: &[TokenWithSpan]) -> Vec<usize> {
-    let is = |at: usize, token: Token| tokens.get(at).is_some_and(|t| t.token == token);
-    let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return Vec::new() };
-    if keyword(tokens.first()) != Keyword::CREATE || !tokens[..open].iter().any(|t| keyword(Some(t)) == Keyword::TABLE)
-    {
-        return Vec::new();
-    }
-    let mut names = Vec::new();
-    let mut at = open + 1;
-    while matches!(tokens.get(at).map(|t| &t.token), Some(Token::Word(_))) {
-        names.push(at);
-        match is(at + 1, Token::Comma) {
-            true => at += 2,
-            false if is(at + 1, Token::RParen) && keyword(tokens.get(at + 2)) == Keyword::AS => return names,
-            false => break,
-        }
-    }
-    Vec::new()
 }
 
 fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {

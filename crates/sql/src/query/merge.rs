@@ -130,9 +130,6 @@ impl Planner<'_> {
         if returning.is_some() {
             return Err(SqlError::new("42601", "syntax error at or near \"RETURNING\"").into());
         }
-        if clauses.is_empty() {
-            return Err(SqlError::new("42601", "syntax error at end of input").into());
-        }
         check_reachable(clauses)?;
         let written = TableWithJoins { relation: table.clone(), joins: Vec::new() };
         let (target, target_scope) = binder.target_table(&written, "merge into").map_err(as_unsupported)?;

@@ -1626,7 +1626,6 @@ fn scope_of(rel: &Rel) -> Scope {
     Scope {
         sources: vec![ScopeSource { name: String::new(), table: None, columns: columns.collect(), merged: Vec::new() }],
         first: Vec::new(),
-        goes_through: false,
     }
 }
 

@@ -60,10 +60,6 @@ impl Planner<'_> {
     /// A query, or a change behind WITH, as a whole statement.
     pub fn statement(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
         if let Some(with) = &query.with {
-            if with.recursive && matches!(query.body.as_ref(), SetExpr::Merge(_)) {
-                let message = "WITH RECURSIVE is not supported for MERGE statement";
-                return Err(SqlError::new("42601", message).into());
-            }
             self.with(binder, with, true)?;
         }
         if is_change(query) {
