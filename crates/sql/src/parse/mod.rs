@@ -283,9 +283,9 @@ fn lock_table(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
     let tokens: Vec<TokenWithSpan> = words[start.min(end)..end].iter().map(|t| (*t).clone()).collect();
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
     let names = parser.parse_comma_separated(|p| {
-        p.parse_keyword(Keyword::ONLY);
+        let _ = p.parse_keyword(Keyword::ONLY);
         let name = p.parse_object_name(false)?;
-        p.consume_token(&Token::Mul);
+        let _ = p.consume_token(&Token::Mul);
         Ok(name)
     });
     let names = names.map_err(|e| syntax_error(sql, e))?;
