@@ -184,8 +184,8 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, array, cast, datetime, expression, group, interval, join, json, limits, math, matrix, order, series,
-    set, string, subquery, window, with, zone,
+    aggregate, array, cast, catalog, datetime, expression, group, interval, join, json, limits, math, matrix, order,
+    series, set, string, subquery, window, with, zone,
 );
 
 #[cfg(feature = "query")]
