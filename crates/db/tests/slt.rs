@@ -171,8 +171,8 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, array, cast, create, datetime, expression, group, interval, join, json, limits, math, matrix, merge,
-    order, series, set, string, subquery, view, window, with, zone,
+    aggregate, array, cast, catalog, create, datetime, expression, group, interval, join, json, limits, math, matrix,
+    merge, order, series, set, string, subquery, view, window, with, zone,
 );
 
 #[cfg(feature = "query")]

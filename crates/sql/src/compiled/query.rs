@@ -89,7 +89,7 @@ const HEAVY_SLOTS: u64 = 50_000;
 impl Query {
     /// Whether it does more with a large table than to give its rows: the other road groups and joins a batch at a time, on all cores.
     pub fn is_heavy(&self) -> bool {
-        self.locks.is_none() && self.reads_much() && self.computes()
+        self.locks.is_empty() && self.reads_much() && self.computes()
     }
 
     fn reads_much(&self) -> bool {
