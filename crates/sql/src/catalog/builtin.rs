@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `relations.txt` | oid, name; `== schema` begins those of a schema |
 //! | `types.txt` | oid, name in `pg_type`, name as `format_type` shows it (`-`: the same) |
+//! | `keywords.txt` | word, `U`, `C`, `T` or `R` as `pg_get_keywords` says, whether it can be a label without AS |
 //! | `procs.txt` | oid, name, the oids of the result's type (`*`: it gives rows) and of the arguments' |
 
 use freshet_engine::catalog::NamespaceId;
@@ -73,6 +74,36 @@ static PROCS: LazyLock<Vec<SystemProc>> = LazyLock::new(|| {
     };
     include_str!("procs.txt").lines().filter_map(of_line).collect()
 });
+
+/// A word of PostgreSQL's grammar.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyword {
+    pub word: &'static str,
+    pub category: &'static str,
+    pub is_label: bool,
+}
+
+pub fn keywords() -> impl Iterator<Item = Keyword> {
+    include_str!("keywords.txt").lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some(Keyword { word: words.next()?, category: words.next()?, is_label: words.next()? == "t" })
+    })
+}
+
+impl Keyword {
+    pub fn category_description(&self) -> &'static str {
+        match self.category {
+            "C" => "unreserved (cannot be function or type name)",
+            "T" => "reserved (can be function or type name)",
+            "R" => "reserved",
+            _ => "unreserved",
+        }
+    }
+
+    pub fn label_description(&self) -> &'static str {
+        if self.is_label { "can be bare label" } else { "requires AS" }
+    }
+}
 
 static PROC_PLACES: LazyLock<HashMap<u32, usize>> =
     LazyLock::new(|| PROCS.iter().enumerate().map(|(at, proc)| (proc.oid, at)).collect());

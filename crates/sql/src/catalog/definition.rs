@@ -19,20 +19,28 @@ pub fn style(pretty: bool) -> Style {
     Style { pretty }
 }
 
+/// A column's default as `pg_attrdef` has it: which column it is of (from 1) decides what a literal in it is.
+pub fn stored_default(column: u16, text: &str) -> String {
+    format!("{{COLUMN {column}}} {text}")
+}
+
+fn split_default(stored: &str) -> (Option<u16>, &str) {
+    let marked = stored.strip_prefix("{COLUMN ").and_then(|rest| rest.split_once("} "));
+    match marked.and_then(|(column, text)| Some((column.parse().ok()?, text))) {
+        Some((column, text)) => (Some(column), text),
+        None => (None, stored),
+    }
+}
+
 impl Catalog {
-    /// An expression over a relation's columns; 0: over none.
+    /// An expression over a relation's columns (0: over none), which may be one of [`stored_default`].
     pub fn expression(&self, text: &str, relation: u32, style: Style) -> String {
         let table = self.schema.table_by_id(TableId(relation));
         let scope = table.map_or_else(Scope::default, |table| Scope::of_table(table, None));
         let deparser = Deparser { catalog: self, scope: &scope, qualified: false, style };
-        let shown = crate::parse::parse_expression(text).ok().and_then(|ast| {
-            // A default or a generated column has its column's type.
-            let to = table.and_then(|table| {
-                let column = table.def.columns.iter().find(|column| column.default.as_deref() == Some(text));
-                column.map(|column| column.ty)
-            });
-            deparser.shown(&ast, to)
-        });
+        let (column, text) = split_default(text);
+        let to = column.and_then(|column| Some(table?.def.columns.get(usize::from(column).checked_sub(1)?)?.ty));
+        let shown = crate::parse::parse_expression(text).ok().and_then(|ast| deparser.shown(&ast, to));
         shown.unwrap_or_else(|| text.to_owned())
     }
 

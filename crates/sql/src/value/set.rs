@@ -49,6 +49,16 @@ impl SetFunction {
             "json_each" | "jsonb_each" | "json_each_text" | "jsonb_each_text" => &["key", "value"],
             "_pg_expandarray" => &["x", "n"],
             "pg_options_to_table" => &["option_name", "option_value"],
+            "pg_sequence_parameters" => &[
+                "start_value",
+                "minimum_value",
+                "maximum_value",
+                "increment",
+                "cycle_option",
+                "cache_size",
+                "data_type",
+            ],
+            "pg_get_keywords" => &["word", "catcode", "barelabel", "catdesc", "baredesc"],
             "aclexplode" => &["grantor", "grantee", "privilege_type", "is_grantable"],
             _ => return None,
         })

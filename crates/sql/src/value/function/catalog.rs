@@ -8,6 +8,7 @@ use crate::catalog::definition::style;
 use crate::catalog::{Catalog, Relation, builtin, oid};
 use crate::error::SqlError;
 use crate::value::numeric::Numeric;
+use crate::value::pgtype::{self, NUMERIC};
 use crate::value::{Datum, array_datum, quoted_ident};
 use freshet_engine::catalog::{NamespaceId, Table};
 use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
@@ -401,7 +402,17 @@ pub(super) fn pg_size_pretty(a: &Arguments<'_>) -> Result {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     let bytes = match a.types[0] {
         Type::Int8 => i128::from(a.int(0)),
-        _ => i128::from(a.number(0).trunc(0)?.to_i64("bigint")?),
+        _ => {
+            let number = a.number(0);
+            let limit = Numeric::from_i64(10 * 1024);
+            if number < limit && number.clone().negated() < limit {
+                let mut shown = Vec::new();
+                crate::value::to_text(NUMERIC, &Value::Bytes(&number.to_stored()), &mut shown);
+                shown.extend_from_slice(b" bytes");
+                return Ok(text(shown));
+            }
+            i128::from(number.trunc(0)?.to_i64("bigint")?)
+        }
     };
     let (mut size, mut unit, mut halves) = (bytes, 0, 1);
     // Kept in halves after the first step, so that rounding happens once.
@@ -465,6 +476,23 @@ pub(super) fn pg_sequence_last_value(a: &Arguments<'_>) -> Result {
         }
         None => Datum::Null,
     })
+}
+
+/// 42P01 for a number of nothing.
+pub(super) fn sequence_parameters(a: &Arguments<'_>) -> std::result::Result<Vec<Datum>, SqlError> {
+    let number = oid_at(a, 0);
+    let def = match catalog(a)?.relation(number) {
+        Some(Relation::Sequence(sequence)) => &sequence.def,
+        Some(relation) => {
+            return Err(SqlError::new("42809", format!("\"{}\" is not a sequence", relation.name())));
+        }
+        None => return Err(SqlError::new("42P01", format!("relation with OID {number} does not exist"))),
+    };
+    let ints = |list: &[i64]| list.iter().map(|v| Datum::Int(*v)).collect::<Vec<_>>();
+    let mut row = ints(&[def.start, def.min, def.max, def.increment]);
+    row.push(Datum::Bool(def.cycle));
+    row.extend(ints(&[def.cache, pgtype::describe(def.ty).oid.into()]));
+    Ok(row)
 }
 
 /// What the owner of an object may do where nothing was granted.

@@ -1,7 +1,7 @@
 //! Functions that give rows: `generate_series`, `unnest`, the elements of documents.
 
 use super::arguments::{Arguments, text};
-use super::{regex, text as texts};
+use super::{catalog, regex, text as texts};
 use crate::error::SqlError;
 use crate::value::array::Array;
 use crate::value::interval::{self, Interval};
@@ -29,6 +29,8 @@ enum Gives {
     Numbered,
     /// `name=value` in two columns.
     Options,
+    Keywords,
+    SequenceParameters,
     /// Of what there is none of here: channels, partitions, grants.
     None,
 }
@@ -58,6 +60,8 @@ fn named(name: &str) -> Option<Gives> {
         "json_object_keys" | "jsonb_object_keys" => Gives::Keys,
         "_pg_expandarray" => Gives::Numbered,
         "pg_options_to_table" => Gives::Options,
+        "pg_get_keywords" => Gives::Keywords,
+        "pg_sequence_parameters" => Gives::SequenceParameters,
         "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
         _ => return None,
     })
@@ -113,6 +117,28 @@ impl RowFunction {
                 vec![Type::array_of(Type::Text)],
                 vec![(Some("option_name"), Type::Text), (Some("option_value"), Type::Text)],
             ),
+            Gives::Keywords => (
+                Vec::new(),
+                vec![
+                    (Some("word"), Type::Text),
+                    (Some("catcode"), Type::CharByte),
+                    (Some("barelabel"), Type::Bool),
+                    (Some("catdesc"), Type::Text),
+                    (Some("baredesc"), Type::Text),
+                ],
+            ),
+            Gives::SequenceParameters => (
+                vec![Type::Oid(OidKind::Oid)],
+                vec![
+                    (Some("start_value"), Type::Int8),
+                    (Some("minimum_value"), Type::Int8),
+                    (Some("maximum_value"), Type::Int8),
+                    (Some("increment"), Type::Int8),
+                    (Some("cycle_option"), Type::Bool),
+                    (Some("cache_size"), Type::Int8),
+                    (Some("data_type"), Type::Oid(OidKind::Oid)),
+                ],
+            ),
             Gives::None if name == "aclexplode" => (
                 vec![Type::array_of(Type::System(SystemKind::AclItem))],
                 vec![
@@ -129,7 +155,7 @@ impl RowFunction {
             Gives::Matches | Gives::Split | Gives::Parts => 2..=3,
             Gives::Unnest => 1..=64,
             Gives::Series | Gives::Subscripts => given.len()..=given.len(),
-            Gives::None => arguments.len()..=arguments.len(),
+            Gives::None | Gives::Keywords => arguments.len()..=arguments.len(),
             _ => 1..=1,
         };
         let fits = counts.contains(&given.len())
@@ -167,6 +193,8 @@ impl RowFunction {
             Gives::Keys => one(keys(&a)?),
             Gives::Numbered => numbered(&a),
             Gives::Options => options(&a),
+            Gives::Keywords => keywords(),
+            Gives::SequenceParameters => vec![catalog::sequence_parameters(&a)?],
             Gives::None => Vec::new(),
             Gives::Unnest => unreachable!("it returned above"),
         })
@@ -177,6 +205,19 @@ impl RowFunction {
 fn numbered(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
     let items = a.array(0).items.into_iter();
     items.zip(1..).map(|(item, number)| vec![item, Datum::Int(number)]).collect()
+}
+
+fn keywords() -> Vec<Vec<Datum>> {
+    let row = |keyword: crate::catalog::builtin::Keyword| {
+        vec![
+            text(keyword.word),
+            text(keyword.category),
+            Datum::Bool(keyword.is_label),
+            text(keyword.category_description()),
+            text(keyword.label_description()),
+        ]
+    };
+    crate::catalog::builtin::keywords().map(row).collect()
 }
 
 fn options(a: &Arguments<'_>) -> Vec<Vec<Datum>> {
