@@ -348,7 +348,9 @@ fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
         for attribute in relation.attributes() {
             if let Some(text) = attribute.default {
                 let number = attribute.number;
-                rows.row(cells![oid::column_default(table.id.0, number as u16), table.id.0, i32::from(number), text]);
+                let stored = crate::catalog::definition::stored_default(number as u16, text);
+                let own = oid::column_default(table.id.0, number as u16);
+                rows.row(cells![own, table.id.0, i32::from(number), stored]);
             }
         }
     }
