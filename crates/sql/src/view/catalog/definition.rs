@@ -1,6 +1,7 @@
 //! How are expressions and queries of definitions written? As the functions `pg_get_expr`, `pg_get_viewdef` and their like write them.
 
-use crate::catalog::{Catalog, definition::style};
+use crate::catalog::Catalog;
+use crate::catalog::definition::{stored_default, style};
 use freshet_engine::catalog::{Constraint, Index, Schema, Table, View};
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ pub fn view(schema: &Arc<Schema>, view: &View) -> String {
     catalog(schema).view_text(view, false)
 }
 
-/// An expression over the columns of the relation with this oid.
-pub fn expression(schema: &Arc<Schema>, relation: u32, text: &str) -> String {
-    catalog(schema).expression(text, relation, style(false))
+/// What gives a column its value: that of the relation with this oid, counted from 1.
+pub fn default(schema: &Arc<Schema>, relation: u32, column: i16, text: &str) -> String {
+    catalog(schema).expression(&stored_default(column as u16, text), relation, style(false))
 }
 
 /// A check's condition in the parentheses that `pg_get_constraintdef` writes.

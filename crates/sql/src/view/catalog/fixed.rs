@@ -103,15 +103,13 @@ pub struct TypeFacts {
     pub align: char,
     pub storage: char,
     pub collation: u32,
-    /// The oid of its arrays.
-    pub array: u32,
 }
 
 static TYPES: LazyLock<HashMap<u32, TypeFacts>> = LazyLock::new(|| {
     let text = &TEXTS["pg_type"];
     let at = |name: &str| text.columns.iter().position(|c| *c == name).expect("a column of pg_type");
     let (oid, name, length, by_value) = (at("oid"), at("typname"), at("typlen"), at("typbyval"));
-    let (align, storage, collation, array) = (at("typalign"), at("typstorage"), at("typcollation"), at("typarray"));
+    let (align, storage, collation) = (at("typalign"), at("typstorage"), at("typcollation"));
     let letter = |word: &str| word.chars().next().unwrap_or('c');
     let facts = text.lines.iter().map(|line| {
         let cells: Vec<&'static str> = line.split('\t').collect();
@@ -122,7 +120,6 @@ static TYPES: LazyLock<HashMap<u32, TypeFacts>> = LazyLock::new(|| {
             align: letter(cells[align]),
             storage: letter(cells[storage]),
             collation: cells[collation].parse().unwrap_or(0),
-            array: cells[array].parse().unwrap_or(0),
         };
         (cells[oid].parse().unwrap_or(0), facts)
     });

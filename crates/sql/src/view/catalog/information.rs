@@ -408,7 +408,8 @@ fn column_row(
     let database = database(about);
     let measures = measures(ty);
     let facts = attribute.facts().1;
-    let text = attribute.default.map(|text| super::definition::expression(about.schema, relation.oid, text));
+    let text =
+        attribute.default.map(|text| super::definition::default(about.schema, relation.oid, attribute.number, text));
     let is_generated = attribute.role == ColumnRole::Generated;
     let (default, generation) = if is_generated { (None, text) } else { (text, None) };
     // The types' own collations are not told, but that of names.

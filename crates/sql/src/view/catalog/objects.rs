@@ -281,7 +281,7 @@ fn row_type(relation: &Relation<'_>) -> u32 {
     match relation.kind {
         Kind::Table(_) | Kind::View(_) => oid::row_type(relation.oid),
         Kind::System(shape) => shape.row_type,
-        Kind::Index(..) | Kind::Sequence(_) => 0,
+        Kind::Index(..) | Kind::Sequence => 0,
     }
 }
 
@@ -290,7 +290,7 @@ fn width(relation: &Relation<'_>) -> i32 {
         Kind::Table(table) => table.def.columns.len(),
         Kind::Index(_, index) => index.def.columns.len() + index.def.include.len(),
         Kind::View(view) => view.def.columns.len(),
-        Kind::Sequence(_) => super::relation::SEQUENCE_COLUMNS.len(),
+        Kind::Sequence => super::relation::SEQUENCE_COLUMNS.len(),
         Kind::System(shape) => shape.columns.len(),
     };
     columns as i32
@@ -348,7 +348,9 @@ fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
         for attribute in relation.attributes() {
             if let Some(text) = attribute.default {
                 let number = attribute.number;
-                rows.row(cells![oid::column_default(table.id.0, number as u16), table.id.0, i32::from(number), text]);
+                let stored = crate::catalog::definition::stored_default(number as u16, text);
+                let own = oid::column_default(table.id.0, number as u16);
+                rows.row(cells![own, table.id.0, i32::from(number), stored]);
             }
         }
     }

@@ -15,7 +15,7 @@ pub enum Kind<'a> {
     Table(&'a Arc<Table>),
     Index(&'a Arc<Table>, &'a Arc<Index>),
     View(&'a View),
-    Sequence(&'a Sequence),
+    Sequence,
     System(&'static Shape),
 }
 
@@ -89,7 +89,7 @@ pub fn relations(schema: &Schema) -> Vec<Relation<'_>> {
         oid: s.id,
         name: &s.def.name,
         namespace: s.def.namespace,
-        kind: Kind::Sequence(s),
+        kind: Kind::Sequence,
     }));
     all.sort_unstable_by_key(|relation| relation.oid);
     let system = |shape: &'static Shape| Relation {
@@ -113,7 +113,7 @@ impl<'a> Relation<'a> {
             Kind::Table(_) => 'r',
             Kind::Index(..) => 'i',
             Kind::View(_) => 'v',
-            Kind::Sequence(_) => 'S',
+            Kind::Sequence => 'S',
             Kind::System(shape) => char::from(shape.kind),
         }
     }
@@ -131,7 +131,7 @@ impl<'a> Relation<'a> {
                 let columns = view.def.columns.iter().enumerate();
                 columns.map(|(i, (name, ty))| Attribute::plain(i + 1, name, ty.unwrap_or(Type::Text))).collect()
             }
-            Kind::Sequence(_) => {
+            Kind::Sequence => {
                 let columns = SEQUENCE_COLUMNS.iter().enumerate();
                 columns
                     .map(|(i, &(name, ty))| Attribute { not_null: true, ..Attribute::plain(i + 1, name, ty) })
