@@ -166,7 +166,7 @@ impl Batch<'_> {
         picks: &RowPicks,
         row: &mut Row,
     ) -> Option<RowId> {
-        let Reader { core, no, snapshot, .. } = self.reader;
+        let Reader { core, no, snapshot, before, .. } = self.reader;
         let container = &table.store.primary;
         let end = end.min(container.high_water());
         while cursor.position < end {
@@ -176,9 +176,16 @@ impl Batch<'_> {
             }
             let id = RowId::new(cursor.page, (cursor.position - cursor.page_start) as u16);
             cursor.position += 1;
-            read_picked(core, *no, *snapshot, container, id, &picks.0, row);
+            // Own changes of this command are undone on a whole copy.
+            let live = match before {
+                None => {
+                    read_picked(core, *no, *snapshot, container, id, &picks.0, row);
+                    row.is_live()
+                }
+                Some(command) => read_before(core, *no, *command, *snapshot, container, id, row),
+            };
             self.dependency = self.dependency.max(row.cts());
-            if row.is_live() {
+            if live {
                 return Some(id);
             }
         }
