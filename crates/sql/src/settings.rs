@@ -90,7 +90,9 @@ static KNOWN: &[Known] = &[
     known("lc_numeric", "C", Kind::OneOf(&["C"])),
     known("lc_time", "C", Kind::OneOf(&["C"])),
     known("lock_timeout", "0", Kind::Milliseconds),
+    known("max_function_args", "100", Kind::Fixed),
     known("max_identifier_length", "63", Kind::Fixed),
+    known("max_index_keys", "32", Kind::Fixed),
     // The database's, not the session's: the engine holds it.
     known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
     // There is nobody else to be.

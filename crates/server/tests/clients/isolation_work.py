@@ -58,6 +58,11 @@ SCENARIOS = {
 
 STRICTER = "a transaction that writes fails if what it read has changed, also where no cycle closes"
 DIFFERS = {
+    # The DELETE that waited runs again at a new snapshot, and so meets the row that had another value before: all of it is as of one moment.
+    **{
+        ("PMP predicate write", level): ("30 | - | 2:30", "a statement that waited runs again")
+        for level in ("read uncommitted", "read committed")
+    },
     ("read before a write", "serializable"): ("10 | 40001 | 1:12 2:20", STRICTER),
 }
 

@@ -77,6 +77,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use with::Part;
 
+/// The SQLSTATE of what DataFusion takes for its own mistake.
+const INTERNAL: &str = "XX000";
+
 /// The road to DataFusion.
 pub struct DataFusion;
 
@@ -106,7 +109,7 @@ impl Road for DataFusion {
             command: bound.action.command(),
             change: bound.parts.iter().map(|part| part.action.command()).next(),
             uses_sequences: bound.uses_sequences,
-            per_row: ways.per_row.get(),
+            per_row: AtomicBool::new(ways.per_row.get()),
             is_wide: AtomicBool::new(false),
             parameters,
         }))))
@@ -209,7 +212,7 @@ struct DataFusionStatement {
     /// The first change within WITH.
     change: Option<&'static str>,
     /// Correlated subqueries run for each row around them.
-    per_row: bool,
+    per_row: AtomicBool,
     uses_sequences: bool,
     /// A run found that its sums do not fit at a fixed scale.
     is_wide: AtomicBool,
@@ -218,7 +221,8 @@ struct DataFusionStatement {
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: self.is_wide.load(Ordering::Relaxed) };
+        let per_row = Cell::new(self.per_row.load(Ordering::Relaxed));
+        let ways = Ways { per_row, is_wide: self.is_wide.load(Ordering::Relaxed) };
         match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &ways) {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
@@ -248,6 +252,12 @@ impl DataFusionStatement {
         }
         Ok(None)
     }
+}
+
+/// In which ways a run was planned, at most: what it finds impossible it leaves to the others.
+struct Run {
+    is_wide: bool,
+    per_row: bool,
 }
 
 /// A statement that cannot begin yet.
@@ -314,11 +324,24 @@ impl Planned for Shared {
 }
 
 impl DataFusionStatement {
+    /// Whether the statement has another way than that of the run which met this error; it takes that one from now on.
+    fn takes_another_way(&self, run: &Run, error: &SqlError) -> bool {
+        let (way, was_taken) = match error.sqlstate {
+            fixed::TOO_WIDE => (&self.is_wide, run.is_wide),
+            // Of the joins that subqueries become some are refused only when all of the plan is there.
+            INTERNAL => (&self.per_row, run.per_row),
+            _ => return false,
+        };
+        way.store(true, Ordering::Relaxed);
+        !was_taken
+    }
+
     fn writes(&self) -> bool {
         self.changing() != "SELECT"
     }
 
     fn run(self: &Arc<Self>, context: &mut RoadContext<'_>) -> Result<InProgress, SqlError> {
+        let way = Run { is_wide: self.is_wide.load(Ordering::Relaxed), per_row: self.per_row.load(Ordering::Relaxed) };
         let reader = match self.change {
             None => context.session.reader(),
             Some(_) => context.session.reader_before_changes(),
@@ -330,7 +353,15 @@ impl DataFusionStatement {
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
         let query = start_query(&first, context)?;
         let statement = self.clone();
-        Ok(InProgress { query, part: first, next: parts, follows: false, changed: change::Changed::new(), statement })
+        Ok(InProgress {
+            query,
+            part: first,
+            next: parts,
+            follows: false,
+            changed: change::Changed::new(),
+            statement,
+            way,
+        })
     }
 }
 
@@ -354,6 +385,7 @@ struct InProgress {
     follows: bool,
     changed: change::Changed,
     statement: Arc<DataFusionStatement>,
+    way: Run,
 }
 
 impl InProgress {
@@ -389,8 +421,7 @@ impl Running for InProgress {
             // Its reads ended when the snapshot was: the client hears why.
             context.session.check_snapshot()?;
             let collected = match result {
-                Err(error) if error.sqlstate == fixed::TOO_WIDE => {
-                    self.statement.is_wide.store(true, Ordering::Relaxed);
+                Err(error) if self.statement.takes_another_way(&self.way, &error) => {
                     if self.follows {
                         // What came before is undone.
                         return Ok(Progress::Restart(WaitToken::ready()));

@@ -21,7 +21,7 @@ create table shop.product (
     weight real,
     size double precision,
     stock int default 5,
-    total bigint generated always as (stock * 2) stored,
+    total int generated always as (stock * 2) stored,
     active boolean default true not null,
     code uuid
 );
@@ -117,5 +117,6 @@ set search_path to shop, public;
 reset search_path;
 drop view public.both;
 drop table public.plain;
+set client_min_messages = warning;
 drop schema shop cascade;
 \d
