@@ -57,8 +57,10 @@ impl sqllogictest::DB for Embedded {
             (0..width)
                 .map(|column| match rows.get(row, column) {
                     Value::Null => "NULL".to_owned(),
-                    Value::Bytes([]) => "(empty)".to_owned(),
-                    _ => rows.display(row, column).expect("the cell is not null"),
+                    _ => match rows.display(row, column).expect("the cell is not null") {
+                        text if text.is_empty() => "(empty)".to_owned(),
+                        text => text,
+                    },
                 })
                 .collect()
         });
@@ -138,6 +140,7 @@ files!(
     constraint,
     define,
     join,
+    locks,
     once,
     savepoint,
     schema,
@@ -172,7 +175,7 @@ macro_rules! folders {
 #[cfg(feature = "query")]
 folders!(
     aggregate, array, cast, catalog, create, datetime, expression, group, interval, join, json, limits, math, matrix,
-    merge, order, series, set, string, subquery, view, window, with, zone,
+    merge, optimizer, order, series, set, string, subquery, view, window, with, zone,
 );
 
 #[cfg(feature = "query")]

@@ -310,6 +310,10 @@ impl Target<'_> {
         if !head.is_free() || !old.has_integer(change.lookup.integer?, *key) {
             return None;
         }
+        // A long value is fetched to be looked at, and unlinked when it goes: the longer way.
+        if old.has_long(layout, old, &picks.variable) {
+            return None;
+        }
         new.copy_picked(old, picks);
         if !set(old, new) || new.has_long(layout, old, &picks.variable) {
             return None;

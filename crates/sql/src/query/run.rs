@@ -258,8 +258,8 @@ async fn collect(
     account: Account,
     stopped: Stopped,
 ) -> Result<Collected> {
-    let physical = physical_plan(&plan, parts).await?;
-    let physical = spread(interruptible(physical, &stopped)?)?;
+    let physical = interruptible(physical_plan(&plan, parts).await?, &stopped)?;
+    let physical = if parts == Parts::All { spread(physical)? } else { physical };
     let task = task(memory_mb, account)?;
     let result = MemoryConsumer::new("result").register(task.memory_pool());
     let mut stream = execute_stream(physical, task)?;
