@@ -180,12 +180,15 @@ impl Serial {
     }
 }
 
+/// From the first key to the last, both of them in it.
+type KeyRange = (Box<[u64]>, Box<[u64]>);
+
 /// What a transaction read of an index.
 #[derive(Default)]
 struct OfIndex {
     is_all: bool,
     hashes: HashSet<u64>,
-    ranges: Vec<(Box<[u64]>, Box<[u64]>)>,
+    ranges: Vec<KeyRange>,
 }
 
 impl OfIndex {
