@@ -130,6 +130,7 @@ macro_rules! files {
         pub const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
+#[cfg(feature = "query")]
 use files;
 
 files!(

@@ -414,7 +414,7 @@ impl Definer<'_> {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());
             }
-            return Err(already_exists(&name).into());
+            return Err(already_exists(name).into());
         }
         let kind = match using {
             None => IndexKind::BTree,
