@@ -277,8 +277,8 @@ pub struct Table {
     pub(crate) gate: Arc<Gate>,
     /// Record words that hold columns of any index, with their null bits: an update that leaves them alone moves no entry.
     pub(crate) key_words: Vec<usize>,
-    /// The same of unique indexes, which foreign keys may refer to.
-    pub(crate) unique_words: Vec<usize>,
+    /// The bits of unique indexes' columns, which foreign keys may refer to: other columns may lie in the same words.
+    unique_bits: Vec<(usize, u64)>,
     /// Columns of variable length.
     pub(crate) variable: Vec<usize>,
 }
@@ -292,16 +292,19 @@ impl Table {
         store: Arc<Store>,
         gate: Arc<Gate>,
     ) -> Table {
-        let words_of = |is_of: fn(&Index) -> bool| {
-            let keys = indexes.iter().filter(|i| is_of(i)).flat_map(|i| i.def.columns.iter());
-            let mut words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
-            words.sort_unstable();
-            words.dedup();
-            words
-        };
-        let (key_words, unique_words) = (words_of(|_| true), words_of(|index| index.def.unique));
+        let keys = indexes.iter().flat_map(|i| i.def.columns.iter());
+        let mut key_words: Vec<usize> = keys.flat_map(|c| layout.words_of(usize::from(c.column))).collect();
+        key_words.sort_unstable();
+        key_words.dedup();
+        let keys = indexes.iter().filter(|i| i.def.unique).flat_map(|i| i.def.columns.iter());
+        let unique_bits = keys.flat_map(|c| layout.bits_of(usize::from(c.column))).collect();
         let variable = (0..layout.columns()).filter(|&c| layout.column_type(c).is_variable()).collect();
-        Table { id, def, layout, indexes, store, gate, key_words, unique_words, variable }
+        Table { id, def, layout, indexes, store, gate, key_words, unique_bits, variable }
+    }
+
+    /// Whether a column of a unique index has another value in the one copy than in the other.
+    pub(crate) fn differs_in_unique(&self, old: &Row, new: &Row) -> bool {
+        self.unique_bits.iter().any(|&(word, bits)| (old.words[word] ^ new.words[word]) & bits != 0)
     }
 
     /// The same table and rows with other indexes.

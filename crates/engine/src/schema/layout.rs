@@ -152,4 +152,13 @@ impl Layout {
         let (word, null_word) = (usize::from(field.word), usize::from(field.null_word));
         [Some(word), wide.then_some(word + 1), Some(null_word)].into_iter().flatten()
     }
+
+    /// The same, with the bits of them that are the column's.
+    pub(crate) fn bits_of(&self, column: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let Field { ty, word, shift, null_word, null_bit, .. } = self.fields[column];
+        let bits = 8 * ty.field_bytes().min(8) as u32;
+        let own = (u64::MAX >> (64 - bits)) << shift;
+        let wide = (ty.field_bytes() == 16).then_some((usize::from(word) + 1, u64::MAX));
+        [Some((usize::from(word), own)), wide, Some((usize::from(null_word), 1 << null_bit))].into_iter().flatten()
+    }
 }

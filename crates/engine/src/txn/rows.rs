@@ -575,7 +575,7 @@ impl Session {
     pub fn update(&mut self, table: &Arc<Table>, id: RowId, old: &Row, new: &mut Row) -> Result<(), Stop> {
         let number = self.enter(table)?;
         let keys_touched = table.key_words.iter().any(|&w| old.words[w] != new.words[w]);
-        if keys_touched && table.unique_words.iter().any(|&w| old.words[w] != new.words[w]) {
+        if keys_touched && table.differs_in_unique(old, new) {
             self.lock_keys(table, Held { table: number, container: PRIMARY, row: id })?;
         }
         self.store_long_values(number, table, new)?;
