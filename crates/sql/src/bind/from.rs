@@ -128,8 +128,10 @@ impl Binder<'_> {
         args: &[FunctionArg],
         alias: Option<&TableAlias>,
     ) -> Bind<([Expr; 3], ScopeSource)> {
-        let function = relation_name(name)?;
-        if function != "generate_series" || !matches!(args.len(), 2 | 3) {
+        let function = name.to_string();
+        if function.strip_prefix("pg_catalog.").unwrap_or(&function) != "generate_series"
+            || !matches!(args.len(), 2 | 3)
+        {
             return not_compiled(format!("the function {name} in FROM"));
         }
         let mut bounds = Vec::with_capacity(3);

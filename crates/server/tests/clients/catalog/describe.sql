@@ -117,6 +117,5 @@ set search_path to shop, public;
 reset search_path;
 drop view public.both;
 drop table public.plain;
-set client_min_messages = warning;
 drop schema shop cascade;
 \d
