@@ -276,10 +276,9 @@ impl Row {
         Some((length, prefix, (high <= RowId::MAX.0).then_some(RowId(high))))
     }
 
-    /// Whether this copy of `old` or that itself has a long value in one of these columns.
-    pub(crate) fn has_long(&self, layout: &Layout, old: &Row, columns: &[u16]) -> bool {
-        let is_long = |row: &Row| columns.iter().any(|&c| row.long_descriptor(layout, usize::from(c)).is_some());
-        !self.heap.is_empty() || is_long(self) || is_long(old)
+    /// Whether it has a long value in one of these columns.
+    pub(crate) fn has_long(&self, layout: &Layout, columns: &[u16]) -> bool {
+        !self.heap.is_empty() || columns.iter().any(|&c| self.long_descriptor(layout, usize::from(c)).is_some())
     }
 
     /// A long value of this column that was set and is not stored yet.

@@ -311,11 +311,11 @@ impl Target<'_> {
             return None;
         }
         // A long value is fetched to be looked at, and unlinked when it goes: the longer way.
-        if old.has_long(layout, old, &picks.variable) {
+        if old.has_long(layout, &picks.variable) {
             return None;
         }
         new.copy_picked(old, picks);
-        if !set(old, new) || new.has_long(layout, old, &picks.variable) {
+        if !set(old, new) || new.has_long(layout, &picks.variable) {
             return None;
         }
         change.differences(old, new, changed);
