@@ -2,7 +2,7 @@
 //!
 //! | file | a line |
 //! |---|---|
-//! | `relations.txt` | oid, name; `== schema` begins those of a schema |
+//! | `view/catalog/relations.txt` | `c` (pg_catalog) or `i` (information_schema), name, kind, oid; what follows is `view::catalog`'s |
 //! | `types.txt` | oid, name in `pg_type`, name as `format_type` shows it (`-`: the same) |
 //! | `keywords.txt` | word, `U`, `C`, `T` or `R` as `pg_get_keywords` says, whether it can be a label without AS |
 //! | `procs.txt` | oid, name, the oids of the result's type (`*`: it gives rows) and of the arguments' |
@@ -10,9 +10,6 @@
 use freshet_engine::catalog::NamespaceId;
 use std::collections::HashMap;
 use std::sync::LazyLock;
-
-/// The name space of `information_schema`.
-pub const INFORMATION: NamespaceId = NamespaceId(13207);
 
 /// A relation of the system's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,16 +40,13 @@ fn number(text: &str) -> u32 {
 }
 
 static RELATIONS: LazyLock<Vec<SystemRelation>> = LazyLock::new(|| {
-    let mut namespace = NamespaceId::CATALOG;
-    let mut relations = Vec::new();
-    for line in include_str!("relations.txt").lines() {
-        match line.split_once(' ') {
-            Some(("==", "information_schema")) => namespace = INFORMATION,
-            Some(("==", _)) | None => namespace = NamespaceId::CATALOG,
-            Some((oid, name)) => relations.push(SystemRelation { oid: number(oid), namespace, name }),
-        }
-    }
-    relations
+    let of_line = |line: &'static str| {
+        let mut words = line.split(' ');
+        let namespace = if words.next()? == "c" { NamespaceId::CATALOG } else { NamespaceId::INFORMATION };
+        let (name, oid) = (words.next()?, number(words.nth(1)?));
+        Some(SystemRelation { oid, namespace, name })
+    };
+    include_str!("../view/catalog/relations.txt").lines().filter_map(of_line).collect()
 });
 
 static TYPES: LazyLock<Vec<SystemType>> = LazyLock::new(|| {
@@ -151,7 +145,7 @@ mod tests {
         assert!(PROCS.windows(2).all(|pair| pair[0].name <= pair[1].name));
         assert_eq!(relation_named(NamespaceId::CATALOG, "pg_class").map(|r| r.oid), Some(1259));
         assert_eq!(relation(1259).map(|r| r.name), Some("pg_class"));
-        assert!(relation_named(INFORMATION, "tables").is_some());
+        assert!(relation_named(NamespaceId::INFORMATION, "tables").is_some());
         assert_eq!(type_of(1043).map(|ty| (ty.name, ty.shown)), Some(("varchar", "character varying")));
         assert_eq!(type_named("_int4").map(|ty| ty.oid), Some(1007));
         assert_eq!(procs_named("array_in").iter().map(|p| p.oid).collect::<Vec<_>>(), [750]);

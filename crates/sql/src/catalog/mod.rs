@@ -136,10 +136,7 @@ impl Catalog {
     }
 
     pub fn namespace_name(&self, id: NamespaceId) -> Option<&str> {
-        match id {
-            builtin::INFORMATION => Some("information_schema"),
-            id => self.schema.namespace_by_id(id).map(|namespace| namespace.name.as_str()),
-        }
+        self.schema.namespace_by_id(id).map(|namespace| namespace.name.as_str())
     }
 }
 

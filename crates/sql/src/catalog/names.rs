@@ -229,9 +229,6 @@ impl Catalog {
     // ---- others
 
     fn find_namespace(&self, name: &str) -> Result<u32, SqlError> {
-        if name == "information_schema" {
-            return Ok(builtin::INFORMATION.0);
-        }
         let found = self.schema.namespace(name).map(|namespace| namespace.id.0);
         found.ok_or_else(|| undefined("schema", name, "3F000"))
     }

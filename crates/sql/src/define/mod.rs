@@ -258,7 +258,7 @@ impl Definer<'_> {
             }
             ast::SchemaName::UnnamedAuthorization(ident) => crate::bind::scope::fold(ident),
         };
-        if self.engine.schema().namespace(&name).is_some() || name == "information_schema" {
+        if self.engine.schema().namespace(&name).is_some() {
             if if_not_exists {
                 self.notice("42P06", format!("schema \"{name}\" already exists, skipping"));
                 return Ok(());
