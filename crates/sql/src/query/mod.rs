@@ -77,9 +77,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use with::Part;
 
-/// The SQLSTATE of what DataFusion takes for its own mistake.
-const INTERNAL: &str = "XX000";
-
 /// The road to DataFusion.
 pub struct DataFusion;
 
@@ -109,7 +106,7 @@ impl Road for DataFusion {
             command: bound.action.command(),
             change: bound.parts.iter().map(|part| part.action.command()).next(),
             uses_sequences: bound.uses_sequences,
-            per_row: AtomicBool::new(ways.per_row.get()),
+            per_row: ways.per_row.get(),
             is_wide: AtomicBool::new(false),
             parameters,
         }))))
@@ -212,7 +209,7 @@ struct DataFusionStatement {
     /// The first change within WITH.
     change: Option<&'static str>,
     /// Correlated subqueries run for each row around them.
-    per_row: AtomicBool,
+    per_row: bool,
     uses_sequences: bool,
     /// A run found that its sums do not fit at a fixed scale.
     is_wide: AtomicBool,
@@ -221,17 +218,14 @@ struct DataFusionStatement {
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        let per_row = Cell::new(self.per_row.load(Ordering::Relaxed));
-        let ways = Ways { per_row, is_wide: self.is_wide.load(Ordering::Relaxed) };
+        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: self.is_wide.load(Ordering::Relaxed) };
         match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &ways) {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
             Err(Unbound::Parameters(_)) => Err(SqlError::new("08P01", "a parameter has no value")),
         }
     }
-}
 
-impl DataFusionStatement {
     /// Says what will be read, where somebody wants to know; gives what to wait for while a table is barred.
     fn enter_read(&self, session: &mut Session) -> Result<Option<WaitToken>, SqlError> {
         if session.isolation() != Isolation::Serializable && !session.has_barred_tables() {
@@ -254,25 +248,12 @@ impl DataFusionStatement {
     }
 }
 
-/// In which ways a run was planned, at most: what it finds impossible it leaves to the others.
-struct Run {
-    is_wide: bool,
-    per_row: bool,
-}
-
 /// A statement that cannot begin yet.
 struct Barred(Option<WaitToken>);
 
 impl Running for Barred {
     fn step(&mut self, _: &mut RoadContext<'_>, _: &mut RowSet) -> Result<Progress, SqlError> {
         Ok(Progress::Restart(self.0.take().unwrap_or_else(WaitToken::ready)))
-    }
-}
-
-impl DataFusionStatement {
-    /// The command that decides whether anything is changed.
-    fn changing(&self) -> &'static str {
-        self.change.unwrap_or(self.command)
     }
 }
 
@@ -324,16 +305,9 @@ impl Planned for Shared {
 }
 
 impl DataFusionStatement {
-    /// Whether the statement has another way than that of the run which met this error; it takes that one from now on.
-    fn takes_another_way(&self, run: &Run, error: &SqlError) -> bool {
-        let (way, was_taken) = match error.sqlstate {
-            fixed::TOO_WIDE => (&self.is_wide, run.is_wide),
-            // Of the joins that subqueries become some are refused only when all of the plan is there.
-            INTERNAL => (&self.per_row, run.per_row),
-            _ => return false,
-        };
-        way.store(true, Ordering::Relaxed);
-        !was_taken
+    /// The command that decides whether anything is changed.
+    fn changing(&self) -> &'static str {
+        self.change.unwrap_or(self.command)
     }
 
     fn writes(&self) -> bool {
@@ -341,7 +315,7 @@ impl DataFusionStatement {
     }
 
     fn run(self: &Arc<Self>, context: &mut RoadContext<'_>) -> Result<InProgress, SqlError> {
-        let way = Run { is_wide: self.is_wide.load(Ordering::Relaxed), per_row: self.per_row.load(Ordering::Relaxed) };
+        let is_wide = self.is_wide.load(Ordering::Relaxed);
         let reader = match self.change {
             None => context.session.reader(),
             Some(_) => context.session.reader_before_changes(),
@@ -360,7 +334,7 @@ impl DataFusionStatement {
             follows: false,
             changed: change::Changed::new(),
             statement,
-            way,
+            is_wide,
         })
     }
 }
@@ -385,7 +359,8 @@ struct InProgress {
     follows: bool,
     changed: change::Changed,
     statement: Arc<DataFusionStatement>,
-    way: Run,
+    /// The run was planned for sums of any size.
+    is_wide: bool,
 }
 
 impl InProgress {
@@ -421,7 +396,8 @@ impl Running for InProgress {
             // Its reads ended when the snapshot was: the client hears why.
             context.session.check_snapshot()?;
             let collected = match result {
-                Err(error) if self.statement.takes_another_way(&self.way, &error) => {
+                Err(error) if error.sqlstate == fixed::TOO_WIDE && !self.is_wide => {
+                    self.statement.is_wide.store(true, Ordering::Relaxed);
                     if self.follows {
                         // What came before is undone.
                         return Ok(Progress::Restart(WaitToken::ready()));
