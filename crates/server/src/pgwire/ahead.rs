@@ -22,6 +22,13 @@ struct Reach {
 }
 
 impl Reach {
+    /// Passes over the frame whose turn it is, if nothing was looked at yet: loading what is wanted now gains nothing.
+    fn begin_behind(&mut self, bind: Frame) {
+        if self.bytes == 0 {
+            *self = Reach { bytes: bind.length, binds: 1 };
+        }
+    }
+
     fn pass(&mut self, frame: Frame) {
         if self.bytes >= frame.length {
             self.binds -= usize::from(frame.kind == b'B');
@@ -53,9 +60,10 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// Looks at the Binds in `input`, which begins with one whose turn it is.
+    /// Looks at the Binds in `input` behind its first frame, a whole Bind, whose turn it is.
     pub fn look<'s>(
         &mut self,
+        bind: Frame,
         input: &[u8],
         message_bytes_max: usize,
         session: &'s Session,
@@ -68,6 +76,8 @@ impl Lookahead {
                 session.load_ahead(prepared, key, what);
             }
         };
+        self.far.begin_behind(bind);
+        self.near.begin_behind(bind);
         self.far.stretch(FAR, input, message_bytes_max, &mut |bind| load(bind, Ahead::Entry));
         self.near.stretch(NEAR, input, message_bytes_max, &mut |bind| load(bind, Ahead::Row));
     }

@@ -21,7 +21,7 @@
 //! limit keeps its whole result in memory from its first Execute on.
 
 use super::ahead::Lookahead;
-use super::frame::{self, Bind, Format, Malformed, Message, Target};
+use super::frame::{self, Bind, Format, Frame, Malformed, Message, Target};
 use super::reply::{Output, ResultFormats, Severity};
 use ::pgwire::messages::startup::ParameterStatus;
 use bytes::{Buf, BytesMut};
@@ -244,7 +244,7 @@ impl Conversation {
                 Err(reason) => return broken(&reason, output),
             };
             if frame.kind == b'B' {
-                self.look_ahead(input);
+                self.look_ahead(frame, input);
             }
             let (bytes, rest) = input.split_at(frame.length);
             match frame::decode(frame.kind, bytes) {
@@ -307,10 +307,10 @@ impl Conversation {
         self.work.as_ref().is_some_and(|work| matches!(work.stage, Stage::CopyIn { .. } | Stage::CopyOut { .. }))
     }
 
-    /// `input` begins with a Bind.
-    fn look_ahead(&mut self, input: &[u8]) {
+    /// `input` begins with this Bind.
+    fn look_ahead(&mut self, bind: Frame, input: &[u8]) {
         let Conversation { session, unnamed_statement, lookahead, message_bytes_max, .. } = self;
-        lookahead.look(input, *message_bytes_max, session, |name| match name.is_empty() {
+        lookahead.look(bind, input, *message_bytes_max, session, |name| match name.is_empty() {
             true => unnamed_statement.as_deref(),
             false => session.statement(name).map(|statement| &**statement),
         });
