@@ -7,6 +7,10 @@ use crate::value::{Datum, array_datum};
 use freshet_engine::catalog::NamespaceId;
 use freshet_engine::schema::Type;
 
+pub type Filled = Result<(), SqlError>;
+/// Gives rows of a relation's columns.
+pub type Fill = fn(&About<'_>, &mut Filler<'_>) -> Filled;
+
 /// What makes a relation's rows.
 pub struct Source {
     pub namespace: NamespaceId,
@@ -15,7 +19,7 @@ pub struct Source {
     pub columns: &'static [&'static str],
     /// The rows follow from the definitions of the schema alone.
     pub follows_schema: bool,
-    pub fill: fn(&About<'_>, &mut Filler<'_>) -> Result<(), SqlError>,
+    pub fill: Fill,
 }
 
 /// Rows on their way.

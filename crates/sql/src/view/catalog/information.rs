@@ -1,11 +1,10 @@
 //! `information_schema`: what the schema has, in the standard's words and with PostgreSQL's choices.
 
 use super::super::About;
-use super::fill::{Filler, Source, cells};
+use super::fill::{Fill, Filled, Filler, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use crate::bind::names::namespace_name;
-use crate::error::SqlError;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
     Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, Schema, Sequence, Table,
@@ -13,14 +12,8 @@ use freshet_engine::catalog::{
 use freshet_engine::schema::Type;
 use std::sync::Arc;
 
-type Filled = Result<(), SqlError>;
-
 /// Their rows name the database, which is the session's.
-const fn source(
-    relation: &'static str,
-    columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler<'_>) -> Filled,
-) -> Source {
+const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
     Source { namespace: NamespaceId::INFORMATION, relation, columns, follows_schema: false, fill }
 }
 

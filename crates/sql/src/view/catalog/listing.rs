@@ -1,23 +1,16 @@
 //! The views of `pg_catalog`: what its tables have, with names in place of numbers, and what the server knows of itself.
 
 use super::super::About;
-use super::fill::{Cell, Filler, NO_CHAR, Source, cells};
+use super::fill::{Cell, Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::objects::OWNER;
 use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
-use crate::error::SqlError;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{NamespaceId, Table};
 use std::sync::Arc;
 
-type Filled = Result<(), SqlError>;
-
-const fn source(
-    relation: &'static str,
-    columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler<'_>) -> Filled,
-) -> Source {
+const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
     Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
 }
 

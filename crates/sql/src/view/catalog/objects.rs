@@ -3,12 +3,11 @@
 //! A hidden column, which an index on an expression is about, stands as a dropped one: clients count columns without gaps.
 
 use super::super::About;
-use super::fill::{Filler, NO_CHAR, Source, cells};
+use super::fill::{Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, access_method, key, relations};
 use crate::bind::names::TEMPORARY;
 use crate::catalog::oid;
-use crate::error::SqlError;
 use crate::value::{Datum, array_datum, pgtype, vector_datum};
 use freshet_engine::catalog::{
     Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, Schema, Table,
@@ -39,11 +38,7 @@ mod class {
 
 const CATALOG: NamespaceId = NamespaceId::CATALOG;
 
-const fn source(
-    relation: &'static str,
-    columns: &'static [&'static str],
-    fill: fn(&About<'_>, &mut Filler<'_>) -> Result<(), SqlError>,
-) -> Source {
+const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
     Source { namespace: CATALOG, relation, columns, follows_schema: true, fill }
 }
 
@@ -222,7 +217,7 @@ pub static SOURCES: &[Source] = &[
     },
 ];
 
-fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for namespace in about.schema.namespaces() {
         rows.row(cells![namespace.id.0, namespace.name.as_str(), OWNER]);
     }
@@ -231,7 +226,7 @@ fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> 
 
 // ---- relations and their columns
 
-fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let schema = about.schema;
     let parents: std::collections::HashSet<u32> = schema.foreign_keys().map(|(_, _, key)| key.parent.0).collect();
     for relation in relations(schema) {
@@ -301,7 +296,7 @@ fn persistence(schema: &Schema, namespace: NamespaceId) -> char {
     if is_temporary { 't' } else { 'p' }
 }
 
-fn attributes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn attributes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in relations(about.schema) {
         for attribute in relation.attributes() {
             rows.row(attribute_row(relation.oid, &attribute));
@@ -342,7 +337,7 @@ fn attribute_row(relation: u32, attribute: &Attribute<'_>) -> [Datum; 19] {
     ]
 }
 
-fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for table in about.schema.tables() {
         let relation = Relation { oid: table.id.0, name: "", namespace: CATALOG, kind: Kind::Table(table) };
         for attribute in relation.attributes() {
@@ -357,7 +352,7 @@ fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in relations(about.schema) {
         let own = row_type(&relation);
         if own == 0 {
@@ -399,7 +394,7 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
 
 // ---- indexes and constraints
 
-fn indexes(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn indexes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for table in about.schema.tables() {
         for index in &table.indexes {
             rows.row(index_row(table, index.id.0, &index.def));
@@ -483,7 +478,7 @@ impl Referenced {
     }
 }
 
-fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for table in about.schema.tables() {
         let namespace = table.def.namespace.0;
         for constraint in &table.def.constraints {
@@ -547,7 +542,7 @@ fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError>
 
 // ---- the rest
 
-fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for sequence in about.schema.sequences() {
         let def = &sequence.def;
         let ty = pgtype::describe(def.ty).oid;
@@ -556,7 +551,7 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let schema = about.schema;
     let constraints = schema.tables().flat_map(|table| {
         let keys = table.indexes.iter().map(|index| index.def.constraint).filter(|&id| id != 0);
@@ -577,7 +572,7 @@ fn descriptions(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError
     Ok(())
 }
 
-fn rules(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn rules(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for view in about.schema.views() {
         rows.row(cells![oid::rule(view.id), "_RETURN", view.id, '1', 'O', true]);
     }
@@ -587,7 +582,7 @@ fn rules(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
 /// An object: its class, number and column.
 type Address = (u32, u32, i32);
 
-fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn dependencies(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let schema = about.schema;
     let mut add = |(class, object, column): Address, (on, other, part): Address, kind: char| {
         rows.row(cells![class, object, column, on, other, part, kind]);
@@ -661,7 +656,7 @@ fn sequences_named_in(schema: &Schema, text: &str) -> Vec<u32> {
     schema.sequences().filter(named).map(|s| s.id).collect()
 }
 
-fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let setting = |name: &str| about.env.settings.get(name).unwrap_or_default();
     let (collate, ctype) = (setting("lc_collate"), setting("lc_ctype"));
     let name = about.env.database.as_str();
@@ -670,7 +665,7 @@ fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
 }
 
 /// There is one role: who the session calls itself.
-fn roles(about: &About<'_>, rows: &mut Filler<'_>) -> Result<(), SqlError> {
+fn roles(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     rows.row(cells![OWNER, about.env.user.as_str(), true, true, true, true, true, true, true, -1]);
     Ok(())
 }
