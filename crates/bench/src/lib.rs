@@ -21,6 +21,10 @@
 //! | [`compare`] | is it faster than it was |
 //! | [`disks`], [`directory`], [`tptbm`], [`extreme`] | the workloads of these names |
 //! | [`tpch`] | the workload of this name: analytic queries beside PostgreSQL |
+//! | [`responder`] | what could any server reach here |
+//! | [`served`] | which servers does a client ask |
+//! | [`pgbench`] | the workload of this name: servers asked by PostgreSQL's own client |
+//! | [`market`] | the workload of this name: a feed applied while customers ask for forms |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
 //! | [`reopen`] | what does one restart cost, in a process of its own |
@@ -54,6 +58,10 @@ pub mod directory;
 pub mod tptbm;
 pub mod extreme;
 pub mod tpch;
+pub mod responder;
+pub mod served;
+pub mod pgbench;
+pub mod market;
 pub mod data;
 pub mod cold;
 pub mod reopen;
@@ -82,8 +90,13 @@ enum Workload {
     Tptbm(tptbm::TptbmArgs),
     Extreme(extreme::ExtremeArgs),
     Tpch(tpch::TpchArgs),
+    Pgbench(pgbench::PgbenchArgs),
+    Market(market::MarketArgs),
     Restart(restart::RestartArgs),
     Compare(compare::CompareArgs),
+    /// What `pgbench` and `market` compare servers with
+    #[command(hide = true)]
+    Responder(responder::ResponderArgs),
     /// One restart of a database that `restart` made, told as JSON
     #[command(hide = true)]
     Reopen(reopen::ReopenArgs),
@@ -117,6 +130,9 @@ pub fn execute(args: BenchArgs) -> Result<(), BenchError> {
         Workload::Tptbm(args) => tptbm::run(&args),
         Workload::Extreme(args) => extreme::run(&args),
         Workload::Tpch(args) => tpch::run(&args),
+        Workload::Pgbench(args) => pgbench::run(&args),
+        Workload::Market(args) => market::run(&args),
+        Workload::Responder(args) => responder::run(&args),
         Workload::Restart(args) => restart::run(&args),
         Workload::Reopen(args) => reopen::run_and_tell(&args),
         Workload::Unknown(words) => Err(unknown(&words)),

@@ -45,6 +45,12 @@ impl Table {
     }
 
     pub fn create(&self) -> String {
+        let option = if self.hash { " WITH (primary_key = hash)" } else { "" };
+        format!("{}{option}", self.create_anywhere())
+    }
+
+    /// Without what only our SQL has.
+    pub fn create_anywhere(&self) -> String {
         let columns: Vec<String> = self
             .columns
             .iter()
@@ -56,11 +62,7 @@ impl Table {
                 format!("{name} {}{not_null}", type_name(*ty))
             })
             .collect();
-        let option = match self.hash {
-            true => " WITH (primary_key = hash)",
-            false => "",
-        };
-        format!("CREATE TABLE {} ({}, PRIMARY KEY ({})){option}", self.name, columns.join(", "), self.key.join(", "),)
+        format!("CREATE TABLE {} ({}, PRIMARY KEY ({}))", self.name, columns.join(", "), self.key.join(", "))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::{BenchError, on};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// The kernel's unit in `/proc` (USER_HZ), the same on every architecture that we build for.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// Of what it said before it failed.
 const LINES: usize = 6;
 
@@ -46,6 +49,29 @@ impl Server {
         Ok(Server { name, child, said, stop })
     }
 
+    /// Processor time that it and the processes that it started have used, those that have ended included.
+    pub fn cpu_seconds(&self) -> f64 {
+        let own = self.child.id();
+        let all: HashMap<u32, Stat> = std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter_map(|pid| Some((pid, Stat::read(pid)?)))
+            .collect();
+        let is_of_it = |mut pid: u32| {
+            while pid != own {
+                match all.get(&pid) {
+                    Some(stat) => pid = stat.parent,
+                    None => return false,
+                }
+            }
+            true
+        };
+        let ticks: u64 = all.iter().filter(|(pid, _)| is_of_it(**pid)).map(|(_, stat)| stat.ticks).sum();
+        ticks as f64 / TICKS_PER_SECOND
+    }
+
     /// Asks until the server answers, has ended, or has had its time.
     pub fn wait_until(&mut self, mut answers: impl FnMut() -> Result<(), BenchError>) -> Result<(), BenchError> {
         let start = Instant::now();
@@ -59,6 +85,24 @@ impl Server {
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
+    }
+}
+
+/// What `/proc/PID/stat` tells of a process.
+struct Stat {
+    parent: u32,
+    /// In user mode and in the kernel, its own and those of its children that have ended and were waited for.
+    ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Stat> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
+        let parent = fields.next()?.parse().ok()?;
+        let ticks = fields.skip(9).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        Some(Stat { parent, ticks })
     }
 }
 

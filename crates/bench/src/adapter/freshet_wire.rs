@@ -24,15 +24,15 @@ pub const KIND: Kind = Kind {
 /// Beside those of the drivers: loading, asking.
 const OWN_SESSIONS: usize = 64;
 
-struct Wire {
+pub struct Wire {
     address: Address,
     tables: Vec<TableShape>,
     connections: usize,
     // Last: what asks it goes first.
-    _server: Server,
+    server: Server,
 }
 
-fn program() -> Result<PathBuf, Missing> {
+pub fn program() -> Result<PathBuf, Missing> {
     if let Some(named) = std::env::var_os("FRESHET_BIN") {
         return Ok(named.into());
     }
@@ -46,7 +46,7 @@ fn program() -> Result<PathBuf, Missing> {
 }
 
 impl Wire {
-    fn start(setup: &Setup) -> Result<Wire, BenchError> {
+    pub fn start(setup: &Setup) -> Result<Wire, BenchError> {
         if setup.log.is_in_process() {
             return Err(BenchError::Usage(
                 "freshet-wire is a process of its own, which has no modelled or raw devices: leave it out, or give directories as --log".into(),
@@ -67,7 +67,17 @@ impl Wire {
         let mut server = Server::start("freshet-serve", command, &setup.dir, Signal::INT)?;
         let address = Address { at, user: "freshet", database: "freshet" };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
-        Ok(Wire { address, tables: Vec::new(), connections: setup.connections, _server: server })
+        Ok(Wire { address, tables: Vec::new(), connections: setup.connections, server })
+    }
+}
+
+impl Wire {
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 }
 

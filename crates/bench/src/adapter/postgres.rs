@@ -38,11 +38,11 @@ pub struct Postgres {
     version: String,
     buffers_mib: u64,
     // Last: what asks it goes first.
-    _server: Server,
+    server: Server,
 }
 
 /// The directory of initdb and postgres, of the newest version that is installed.
-fn programs() -> Result<PathBuf, Missing> {
+pub fn programs() -> Result<PathBuf, Missing> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
     let mut found: Vec<(u32, PathBuf)> = debian.map(|(version, path)| (version, path.join("bin"))).collect();
@@ -115,11 +115,15 @@ impl Postgres {
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
         let version = assert_durable(address)?;
         let connections = setup.connections.min(connections);
-        Ok(Postgres { address, tables: Vec::new(), connections, version, buffers_mib, _server: server })
+        Ok(Postgres { address, tables: Vec::new(), connections, version, buffers_mib, server })
     }
 
     pub fn address(&self) -> Address {
         self.address
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     fn copy_text(&self, table: usize, rows: std::ops::Range<u64>, text: &mut String) {

@@ -1,0 +1,502 @@
+//! The workload `market`: customers ask for forms while the feed of a trading day is applied, on our server, on PostgreSQL, and on one that does
+//! nothing but replay recorded answers. The published benchmark's figures 10 and 11 (REFERENCE.md F13 to F16).
+//!
+//! The densest seconds of the day ([`window`]) are replayed, again and again, at so many times their own speed; before them the tables hold what the
+//! day had left by then. Every server gets the same statements through the same driver over as many connections, durable on both, all data in memory
+//! on both. All servers are there at the same time, and asked one after the other at each point. At the end the trades, their history and
+//! the quotes that each server holds are those that it acknowledged, or there is no figure.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`window`] | which messages, and what stands before them |
+//! | [`client`] | who asks and who tells |
+
+pub mod client;
+pub mod window;
+
+use crate::adapter::freshet_wire::{self, Wire};
+use crate::adapter::postgres::{self, Postgres};
+use crate::adapter::wire::{ask, ask_numbers, copy};
+use crate::adapter::{Missing, Setup};
+use crate::error::{BenchError, on};
+use crate::figure::{self, Due, Figure, Setting};
+use crate::log_plan::LogPlan;
+use crate::machine::Machine;
+use crate::progress::{during, say};
+use crate::report;
+use crate::responder::{self, Responder};
+use crate::scratch::Scratch;
+use crate::served::System;
+use clap::Args;
+use client::{Applied, Applier, Asking, Clock, Customer, Shown, Speed};
+use freshet_market::generate::DayPlan;
+use freshet_market::lines::OnError;
+use freshet_market::schema::{self, apply, forms};
+use freshet_market::source::{Day, Source};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+use window::{Stored, Window};
+
+const CASES: &[(&str, &str)] = &[
+    (
+        "ratio",
+        "64 customers who ask for Form 1 and Form 2 in several ratios, while the feed runs 8 times as fast as it did",
+    ),
+    ("speed", "64 customers, half of the forms each, while the feed runs so many times as fast as it did"),
+    ("few", "8 customers, half of the forms each, the feed 8 times as fast"),
+    ("feed", "nobody asks: messages as fast as they are acknowledged"),
+];
+const CUSTOMERS: usize = 64;
+const FEW_CUSTOMERS: usize = 8;
+/// Percent of Form 2.
+const RATIOS: [u64; 5] = [0, 25, 50, 75, 100];
+const SPEEDS: [f64; 6] = [0.0, 1.0, 2.0, 4.0, 8.0, 100.0];
+/// The speed at which ratios are compared.
+const PEAK: f64 = 8.0;
+/// Connections of the feed, on every server.
+const APPLIERS: usize = 8;
+const MEMORY_BYTES: u64 = 3 << 29;
+/// Below, a run only shows that it works.
+const JUDGED_STOCKS: usize = 1_000;
+const PROBE_BYTES: u64 = 64 << 20;
+const COPY_BYTES: usize = 1 << 20;
+
+const TIMES_POSTGRES: f64 = 4.0;
+const OF_RESPONDER: f64 = 0.7;
+const CPU_OF_POSTGRES: f64 = 1.0 / 8.0;
+const LAG_P99_US: f64 = 20_000.0;
+const AT_100_OF_NONE: f64 = 0.8;
+
+/// A market's feed and its customers, on our server and on PostgreSQL
+#[derive(Args, Clone, Debug)]
+pub struct MarketArgs {
+    /// A real feed (CSV or .zst); without it a day is generated
+    #[arg(long, value_name = "FILE")]
+    feed: Option<PathBuf>,
+    /// Daily bars for the feed's charts (CSV or .zst)
+    #[arg(long, value_name = "FILE", requires = "feed")]
+    daily: Option<PathBuf>,
+    /// Copies of the day, under cloned codes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clones: u32,
+    /// The generated day's number of stocks
+    #[arg(long, default_value_t = 1_700, conflicts_with = "feed", value_parser = clap::value_parser!(u32).range(1..=80_000))]
+    stocks: u32,
+    /// The generated day's number of messages
+    #[arg(long, default_value_t = 4_000_000, conflicts_with = "feed", value_parser = clap::value_parser!(u64).range(1_000..))]
+    messages: u64,
+    /// Seconds of the day that are replayed: its densest
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    window: u64,
+    /// Seconds of each measurement
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Both queries of a form in one message
+    #[arg(long)]
+    pipelined: bool,
+    /// Only these cases [default: all]
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Append the figures as JSON lines
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Where the databases are made
+    #[arg(long, value_name = "DIR", default_value = "freshet-data/bench")]
+    data: PathBuf,
+}
+
+/// One measurement, of each server.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    case: &'static str,
+    customers: usize,
+    form_2_percent: u64,
+    speed: Speed,
+    /// The sweep's place.
+    at: f64,
+}
+
+/// What a measurement gave.
+struct Measured {
+    shown: Shown,
+    applied: Applied,
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+/// A server, with what it acknowledged and how often the window was replayed on it.
+struct Market {
+    system: System,
+    stored: Stored,
+    rounds: i64,
+}
+
+pub fn run(args: &MarketArgs) -> Result<(), BenchError> {
+    if let Some(unknown) = args.cases.iter().find(|case| !CASES.iter().any(|(name, _)| name == case)) {
+        let known: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+        return Err(BenchError::Usage(format!("market has no case {unknown}; there are: {}", known.join(", "))));
+    }
+    let missing = |missing: Missing| BenchError::Machine(format!("{}; {}", missing.reason, missing.remedy));
+    (postgres::KIND.is_available)().map_err(missing)?;
+    freshet_wire::program().map_err(missing)?;
+    std::fs::create_dir_all(&args.data).map_err(on(&args.data))?;
+    let machine = Machine::measure(&args.data, PROBE_BYTES)?;
+    machine.lines().iter().for_each(|line| say(line));
+    let window = during("the day", 0, |_| window_of(args))?;
+    let (codes, messages) = (window.codes.len(), window.messages.len());
+    say(&format!("{codes} codes; {messages} messages in {} s, {:.0} a second", args.window, window.per_second()));
+    let scratch = Scratch::new(&args.data, "market")?;
+    let mut markets = start(&scratch, &window)?;
+    let is_judged = codes >= JUDGED_STOCKS && machine.optimised;
+    let mut figures = Vec::new();
+    for point in points(&args.cases) {
+        measure_all(args, &window, &mut markets, point, is_judged, &mut figures)?;
+    }
+    markets.iter().try_for_each(check)?;
+    figures.extend(at_100_of_none(&figures, is_judged));
+    finish(args, machine, &figures)
+}
+
+fn window_of(args: &MarketArgs) -> Result<Window, BenchError> {
+    let source = match &args.feed {
+        Some(feed) => {
+            Source::File { feed: feed.clone(), daily: args.daily.clone(), symbols: None, on_error: OnError::Stop }
+        }
+        None => Source::Generated(DayPlan { seed: 1, stocks: args.stocks, messages: args.messages }),
+    };
+    let day = Day::open(source).map_err(|error| BenchError::Usage(error.to_string()))?;
+    Window::of(&day, args.window, args.clones)
+}
+
+fn points(cases: &[String]) -> Vec<Point> {
+    let peak = Point { case: "few", customers: FEW_CUSTOMERS, form_2_percent: 50, speed: Speed::Times(PEAK), at: 0.0 };
+    let mut points = Vec::new();
+    points.extend(RATIOS.map(|percent| Point {
+        case: "ratio",
+        customers: CUSTOMERS,
+        form_2_percent: percent,
+        at: percent as f64,
+        ..peak
+    }));
+    points.extend(SPEEDS.map(|times| Point {
+        case: "speed",
+        customers: CUSTOMERS,
+        speed: Speed::Times(times),
+        at: times,
+        ..peak
+    }));
+    points.push(peak);
+    points.push(Point { case: "feed", customers: 0, speed: Speed::Max, ..peak });
+    points.retain(|point| cases.is_empty() || cases.iter().any(|case| case == point.case));
+    points
+}
+
+/// Starts and fills all servers. The one that does nothing replays what ours says to the queries.
+fn start(scratch: &Scratch, window: &Window) -> Result<Vec<Market>, BenchError> {
+    let log = LogPlan::of_all(&[]).map_err(BenchError::Usage)?;
+    let setup = |name: &str| {
+        let dir = scratch.path().join(name);
+        std::fs::create_dir_all(&dir).map_err(on(&dir))?;
+        Setup::new(dir, log.clone(), MEMORY_BYTES, CUSTOMERS + APPLIERS)
+    };
+    let mut systems = vec![
+        System::Postgres(Postgres::start(&setup("postgres")?)?),
+        System::Freshet(Wire::start(&setup("freshet")?)?),
+    ];
+    for system in &systems {
+        during(&format!("{}: load", system.name()), 0, |_| load(system, window))?;
+    }
+    let recorded = scratch.path().join("recorded");
+    let code = window.codes.first().map_or("", |code| &code.code);
+    let queries = [forms::QF1, forms::QF2, &forms::qf3(), forms::QF4, apply::CHECK_STATUS, apply::BEST];
+    responder::record(systems[1].address(), &queries, code, &recorded)?;
+    systems.insert(0, System::Responder(Responder::start(scratch.path(), Some(&recorded))?));
+    Ok(systems.into_iter().map(|system| Market { system, stored: window.stored(), rounds: 0 }).collect())
+}
+
+fn load(system: &System, window: &Window) -> Result<(), BenchError> {
+    let address = system.address();
+    for table in schema::all_tables() {
+        let definition = match system {
+            System::Freshet(_) => table.create(),
+            _ => table.create_anywhere(),
+        };
+        ask(address, &definition)?;
+    }
+    for (table, text) in window.rows() {
+        let mut rest = text.as_str();
+        copy(address, table, |message| {
+            let end = rest.len().min(COPY_BYTES);
+            let end = (end..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+            message.push_str(&rest[..end]);
+            rest = &rest[end..];
+            !message.is_empty()
+        })?;
+    }
+    let positions: Vec<String> = (0..APPLIERS).map(|applier| format!("({applier}, 0)")).collect();
+    ask(address, &format!("INSERT INTO market_position (applier, message) VALUES {}", positions.join(", ")))?;
+    ask(address, "VACUUM ANALYZE").map(drop)
+}
+
+fn measure_all(
+    args: &MarketArgs,
+    window: &Window,
+    markets: &mut [Market],
+    point: Point,
+    is_judged: bool,
+    figures: &mut Vec<Figure>,
+) -> Result<(), BenchError> {
+    let mut measured = BTreeMap::new();
+    for market in markets {
+        let what = format!("{}: {} {}", market.system.name(), point.case, point.at);
+        let found = during(&what, 0, |_| measure(args, window, market, point))?;
+        measured.insert(market.system.name(), found);
+    }
+    let first = figures.len();
+    for (adapter, found) in &measured {
+        figures.push(figure_of(point, adapter, found));
+    }
+    let judge = |figure: Figure, due: Due| if is_judged { figure.due(due) } else { figure };
+    if let (Some(ours), Some(theirs), Some(limit)) =
+        (measured.get("freshet-wire"), measured.get("postgres"), measured.get("responder"))
+    {
+        let rate = |m: &Measured| rate_of(point, m);
+        let own = figures[first..].iter_mut().find(|f| f.adapter == "freshet-wire").expect("it was measured");
+        own.peers = BTreeMap::from([("postgres", rate(ours) / rate(theirs))]);
+        *own = std::mem::take(own).limit(rate(limit));
+        if point.customers > 0 && point.speed == Speed::Times(PEAK) {
+            // Four times PostgreSQL, or 0.7 of what only replays: whichever is lower.
+            let due = (TIMES_POSTGRES * rate(theirs)).min(OF_RESPONDER * rate(limit));
+            let of_due = derived(point, "forms, of what is due").ratio(rate(ours) / due);
+            let lag = Figure {
+                p99_us: Some(ours.applied.lag_us.value_at_quantile(0.99) as f64),
+                ..derived(point, "feed lag")
+            };
+            figures.push(judge(of_due, Due::RatioAtLeast(1.0)));
+            figures.push(judge(lag, Due::P99AtMostUs(LAG_P99_US)));
+        }
+        let cpu = |m: &Measured| m.cpu_seconds / amount_of(point, m).max(1.0);
+        if point.speed == Speed::Times(0.0) || point.customers == 0 {
+            let each = if point.customers > 0 { "server CPU of a form" } else { "server CPU of a message" };
+            let note = format!("{:.1} us, PostgreSQL {:.1} us", cpu(ours) * 1e6, cpu(theirs) * 1e6);
+            let figure = derived(point, each).ratio(cpu(ours) / cpu(theirs)).note(note);
+            figures.push(judge(figure, Due::RatioAtMost(CPU_OF_POSTGRES)));
+        }
+    }
+    figure::rates_table(&figures[first..]).iter().skip(1).for_each(|line| say(&format!("  {line}")));
+    Ok(())
+}
+
+/// A figure of ours that is a ratio or a time.
+fn derived(point: Point, name: &str) -> Figure {
+    Figure {
+        workload: "market",
+        adapter: "freshet-wire",
+        sessions: point.customers,
+        at: (point.at > 0.0).then_some(point.at),
+        ..Figure::new(point.case, name, 0.0, "", 0.0)
+    }
+}
+
+fn amount_of(point: Point, measured: &Measured) -> f64 {
+    if point.customers > 0 { measured.shown.forms as f64 } else { measured.applied.messages as f64 }
+}
+
+fn rate_of(point: Point, measured: &Measured) -> f64 {
+    amount_of(point, measured) / measured.seconds
+}
+
+fn figure_of(point: Point, adapter: &'static str, measured: &Measured) -> Figure {
+    let (unit, latency) = match point.customers {
+        0 => ("messages", &measured.applied.lag_us),
+        _ => ("forms", &measured.shown.latency_us),
+    };
+    let amount = amount_of(point, measured);
+    let speed = match point.speed {
+        Speed::Times(times) => format!("feed {times} times"),
+        Speed::Max => "feed as fast as it goes".to_owned(),
+    };
+    let lag = &measured.applied.lag_us;
+    let lag = match lag.is_empty() {
+        true => String::new(),
+        false => format!(
+            "; {:.0} messages/s, lag p99 {}",
+            measured.applied.messages as f64 / measured.seconds,
+            figure::micros(lag.value_at_quantile(0.99) as f64)
+        ),
+    };
+    Figure {
+        workload: "market",
+        adapter,
+        sessions: point.customers,
+        at: (point.at > 0.0).then_some(point.at),
+        p50_us: Some(latency.value_at_quantile(0.5) as f64),
+        p99_us: Some(latency.value_at_quantile(0.99) as f64),
+        note: format!(
+            "{speed}, {}% Form 2; server {:.1} us of processor each{lag}",
+            point.form_2_percent,
+            measured.cpu_seconds * 1e6 / amount.max(1.0)
+        ),
+        ..Figure::new(point.case, unit, amount, unit, measured.seconds)
+    }
+}
+
+/// Threads with the customers, and one with the appliers, each with an event loop of its own.
+fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point) -> Result<Measured, BenchError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(point.customers);
+    let has_feed = point.speed != Speed::Times(0.0);
+    let ready = Barrier::new(threads + usize::from(has_feed) + 1);
+    let clock = OnceLock::new();
+    let stop = AtomicBool::new(false);
+    let (address, rounds) = (market.system.address(), market.rounds);
+    let asking = Asking { form_2_percent: point.form_2_percent, pipelined: args.pipelined };
+    // Whoever fails still meets the others at the barriers, so that nobody waits for ever.
+    let meet = || {
+        ready.wait();
+        ready.wait();
+        *clock.get().expect("set between the two barriers")
+    };
+    std::thread::scope(|scope| {
+        let customers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (meet, stop) = (&meet, &stop);
+                scope.spawn(move || {
+                    let own = (thread..point.customers).step_by(threads);
+                    let asked = on_a_loop(async {
+                        let connected =
+                            futures::future::try_join_all(own.clone().map(|_| Customer::connect(address))).await;
+                        let clock = meet();
+                        let connected = connected?;
+                        let asking = connected
+                            .iter()
+                            .zip(own)
+                            .map(|(customer, seed)| customer.ask(window, asking, seed as u64 + 1, clock));
+                        futures::future::try_join_all(asking).await
+                    });
+                    asked.inspect_err(|_| stop.store(true, Ordering::Relaxed))
+                })
+            })
+            .collect();
+        let feed = has_feed.then(|| {
+            let (meet, stop) = (&meet, &stop);
+            scope.spawn(move || {
+                let round = Cell::new(rounds);
+                let applied = on_a_loop(async {
+                    let connected =
+                        futures::future::try_join_all((0..APPLIERS).map(|n| Applier::connect(address, n, APPLIERS)))
+                            .await;
+                    let (clock, started) = (meet(), Instant::now());
+                    let mut connected = connected?;
+                    let applying = connected
+                        .iter_mut()
+                        .map(|applier| applier.apply(window, point.speed, started, clock, &round, stop));
+                    futures::future::try_join_all(applying).await
+                });
+                applied.map(|applied| (applied, round.get()))
+            })
+        });
+        ready.wait();
+        let begin = Instant::now() + Duration::from_secs(1);
+        let end = begin + Duration::from_secs(args.seconds);
+        clock.set(Clock { begin, end }).expect("set once");
+        ready.wait();
+        std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+        let before = market.system.server().cpu_seconds();
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        let cpu_seconds = market.system.server().cpu_seconds() - before;
+        let mut measured = Measured {
+            shown: Shown::default(),
+            applied: Applied::default(),
+            seconds: args.seconds as f64,
+            cpu_seconds,
+        };
+        for thread in customers {
+            let shown = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            shown.iter().for_each(|shown| measured.shown.add(shown));
+        }
+        if let Some(feed) = feed {
+            let (applied, rounds) = feed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            applied.iter().for_each(|applied| measured.applied.add(applied));
+            market.rounds = rounds;
+            market.stored.trades += measured.applied.trades;
+            market.stored.history += measured.applied.trades;
+            market.stored.quotes += measured.applied.quotes;
+        }
+        Ok(measured)
+    })
+}
+
+fn on_a_loop<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, BenchError> {
+    let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = made.map_err(|error| BenchError::Machine(format!("no event loop: {error}")))?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+/// The server holds what it acknowledged.
+fn check(market: &Market) -> Result<(), BenchError> {
+    if matches!(market.system, System::Responder(_)) {
+        return Ok(());
+    }
+    let number = |sql: &str| -> Result<u64, BenchError> {
+        Ok(ask_numbers(market.system.address(), sql)?.first().copied().unwrap_or_default() as u64)
+    };
+    let found = Stored {
+        trades: number("SELECT sum(trade_count)::bigint FROM trade")?,
+        history: number("SELECT count(*) FROM trade_history")?,
+        quotes: number("SELECT sum(quote_count)::bigint FROM bidnask")?,
+    };
+    match found == market.stored {
+        true => Ok(()),
+        false => Err(BenchError::WrongData(format!(
+            "{} holds {found:?}, where {:?} were acknowledged",
+            market.system.name(),
+            market.stored
+        ))),
+    }
+}
+
+/// Forms a second at 100 times the feed, of those without.
+fn at_100_of_none(figures: &[Figure], is_judged: bool) -> Option<Figure> {
+    let rate = |at: Option<f64>| {
+        let found = figures
+            .iter()
+            .find(|f| f.case == "speed" && f.adapter == "freshet-wire" && f.figure == "forms" && f.at == at);
+        found.map(|f| f.rate_per_s)
+    };
+    let ratio = rate(Some(100.0))? / rate(None)?;
+    let figure = Figure {
+        workload: "market",
+        adapter: "freshet-wire",
+        sessions: CUSTOMERS,
+        ..Figure::new("speed", "forms at 100 times the feed, of those without", 0.0, "", 0.0).ratio(ratio)
+    };
+    Some(if is_judged { figure.due(Due::RatioAtLeast(AT_100_OF_NONE)) } else { figure })
+}
+
+fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(), BenchError> {
+    say("");
+    figure::rates_table(figures).iter().for_each(|line| say(line));
+    let config = BTreeMap::from([
+        ("feed", args.feed.as_ref().map_or("generated".to_owned(), |feed| feed.display().to_string())),
+        ("clones", args.clones.to_string()),
+        ("seconds", args.seconds.to_string()),
+        ("mode", if args.pipelined { "pipelined" } else { "plain" }.to_owned()),
+    ]);
+    let setting = Setting { commit: figure::commit(), version: env!("CARGO_PKG_VERSION"), config, machine };
+    if let Some(path) = &args.json {
+        figure::append_json(path, figures, &setting)?;
+    }
+    if let Some(path) = &args.html {
+        std::fs::write(path, report::page("market", CASES, figures, &setting)).map_err(on(path))?;
+    }
+    say("");
+    say(&figure::verdict(figures));
+    Ok(())
+}

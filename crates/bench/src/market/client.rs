@@ -1,0 +1,482 @@
+//! Who asks, and who tells? Customers with their forms and appliers with the feed, each over a connection of its own: tokio-postgres, prepared
+//! statements, the same for every server.
+//!
+//! | who | sends |
+//! |---|---|
+//! | a customer | the two queries of a form, one after the other, or both in one message (`pipelined`) |
+//! | an applier, of a status or quote | the whole transaction in one message |
+//! | an applier, of a trade | BEGIN and the two reads; then the changes with what was read, and COMMIT |
+//!
+//! A code belongs to one applier, so appliers never wait for each other, and a code's messages are applied in the feed's order.
+
+use super::window::{Due, Window};
+use crate::adapter::wire::Address;
+use crate::error::BenchError;
+use bytes::{BufMut, BytesMut};
+use freshet_market::apply::latency_histogram;
+use freshet_market::generate::Random;
+use freshet_market::message::{Body, Trade};
+use freshet_market::schema::{apply, forms};
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt, StreamExt};
+use hdrhistogram::Histogram;
+use postgres_types::{FromSql, IsNull, ToSql, Type};
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls, Row, Statement};
+
+type Failed = tokio_postgres::Error;
+type Boxed = Box<dyn Error + Sync + Send>;
+
+/// A parameter, in whatever type its place has.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    Text(String),
+    /// An integer, or the number's ten-thousandths where the type is numeric.
+    Number(i64),
+    /// Microseconds since 2000.
+    Time(i64),
+    /// What the server said, given back.
+    Raw(Option<Vec<u8>>),
+}
+
+impl ToSql for Cell {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Boxed> {
+        match self {
+            Cell::Text(text) => out.put_slice(text.as_bytes()),
+            Cell::Time(us) => out.put_i64(*us),
+            Cell::Raw(None) => return Ok(IsNull::Yes),
+            Cell::Raw(Some(bytes)) => out.put_slice(bytes),
+            Cell::Number(number) => match *ty {
+                Type::INT4 => out.put_i32(i32::try_from(*number)?),
+                Type::INT8 => out.put_i64(*number),
+                Type::NUMERIC => put_numeric(*number, out),
+                _ => return Err(format!("a number where {ty} is due").into()),
+            },
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    postgres_types::to_sql_checked!();
+}
+
+/// A value as it came.
+struct Raw(Vec<u8>);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Boxed> {
+        Ok(Raw(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// Ten-thousandths in the binary form of numeric: digits of base 10,000, the last of them the fraction.
+fn put_numeric(number: i64, out: &mut BytesMut) {
+    let magnitude = number.unsigned_abs();
+    let mut whole = magnitude / 10_000;
+    let mut digits = vec![(magnitude % 10_000) as u16];
+    while whole > 0 {
+        digits.push((whole % 10_000) as u16);
+        whole /= 10_000;
+    }
+    out.put_u16(digits.len() as u16);
+    out.put_i16(digits.len() as i16 - 2);
+    out.put_u16(if number < 0 { 0x4000 } else { 0 });
+    out.put_u16(4);
+    digits.iter().rev().for_each(|digit| out.put_u16(*digit));
+}
+
+/// The ten-thousandths of a numeric with at most four digits behind the point.
+fn numeric(raw: &[u8]) -> Option<i64> {
+    let word = |at: usize| Some(i16::from_be_bytes([*raw.get(2 * at)?, *raw.get(2 * at + 1)?]));
+    let (count, weight, sign) = (word(0)?, word(1)?, word(2)?);
+    let mut number = 0i64;
+    for place in 0..count {
+        // The digit of weight -1 counts ten-thousandths.
+        let power = u32::try_from(weight - place + 1).ok()?;
+        number += i64::from(word(4 + place as usize)?) * 10_000i64.checked_pow(power)?;
+    }
+    Some(if sign == 0 { number } else { -number })
+}
+
+/// When a measurement warms up, counts, and ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    pub begin: Instant,
+    pub end: Instant,
+}
+
+impl Clock {
+    fn counts(&self, asked: Instant, answered: Instant) -> bool {
+        asked >= self.begin && answered <= self.end
+    }
+}
+
+/// A connection whose other half runs on the local set.
+async fn connect(address: Address) -> Result<Client, BenchError> {
+    let mut config = tokio_postgres::Config::new();
+    config.host(address.at.ip().to_string()).port(address.at.port()).user(address.user).dbname(address.database);
+    let (client, connection) = config.connect(NoTls).await?;
+    // Its failure is told to whoever waits for an answer.
+    tokio::task::spawn_local(connection.map(drop));
+    Ok(client)
+}
+
+/// Polls each once in order, so that they are queued in this order and leave together, then waits for all.
+async fn together<T>(all: Vec<LocalBoxFuture<'_, Result<T, Failed>>>) -> Result<Vec<T>, Failed> {
+    futures::future::try_join_all(all).await
+}
+
+// ---- customers
+
+/// What customers saw.
+pub struct Shown {
+    pub forms: u64,
+    pub latency_us: Histogram<u64>,
+}
+
+impl Default for Shown {
+    fn default() -> Shown {
+        Shown { forms: 0, latency_us: latency_histogram() }
+    }
+}
+
+impl Shown {
+    pub fn add(&mut self, other: &Shown) {
+        self.forms += other.forms;
+        self.latency_us.add(&other.latency_us).expect("all histograms have the same bounds");
+    }
+}
+
+/// How customers ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking {
+    /// Forms 2 in a hundred.
+    pub form_2_percent: u64,
+    pub pipelined: bool,
+}
+
+pub struct Customer {
+    client: Client,
+    /// Of Form 1, then of Form 2, with the rows that each may give.
+    queries: [(Statement, std::ops::RangeInclusive<u64>); 4],
+}
+
+impl Customer {
+    pub async fn connect(address: Address) -> Result<Customer, BenchError> {
+        let client = connect(address).await?;
+        let queries = [
+            (client.prepare(forms::QF1).await?, 1..=1),
+            (client.prepare(forms::QF2).await?, 1..=60),
+            (client.prepare(&forms::qf3()).await?, 1..=1),
+            (client.prepare(forms::QF4).await?, 0..=20),
+        ];
+        Ok(Customer { client, queries })
+    }
+
+    /// Shows forms of random codes until the clock's end.
+    pub async fn ask(&self, window: &Window, asking: Asking, seed: u64, clock: Clock) -> Result<Shown, BenchError> {
+        let mut random = Random::new(seed);
+        let mut shown = Shown::default();
+        loop {
+            let asked = Instant::now();
+            if asked >= clock.end {
+                return Ok(shown);
+            }
+            let code = &window.codes[random.below(window.codes.len() as u64) as usize].code;
+            let form = if random.chance(asking.form_2_percent) { &self.queries[2..] } else { &self.queries[..2] };
+            if asking.pipelined {
+                let both: Vec<LocalBoxFuture<'_, Result<(), BenchError>>> =
+                    form.iter().map(|query| self.rows(query, code).boxed_local()).collect();
+                futures::future::try_join_all(both).await?;
+            } else {
+                for query in form {
+                    self.rows(query, code).await?;
+                }
+            }
+            let answered = Instant::now();
+            if clock.counts(asked, answered) {
+                shown.forms += 1;
+                shown.latency_us.saturating_record(((answered - asked).as_micros() as u64).max(1));
+            }
+        }
+    }
+
+    async fn rows(
+        &self,
+        (statement, due): &(Statement, std::ops::RangeInclusive<u64>),
+        code: &str,
+    ) -> Result<(), BenchError> {
+        let rows = self.client.query_raw(statement, [code]).await?;
+        futures::pin_mut!(rows);
+        let mut count = 0;
+        while let Some(row) = rows.next().await {
+            row?;
+            count += 1;
+        }
+        match due.contains(&count) {
+            true => Ok(()),
+            false => Err(BenchError::WrongData(format!("a form's query gave {count} rows for {code}"))),
+        }
+    }
+}
+
+// ---- the feed
+
+/// What appliers did.
+pub struct Applied {
+    /// In the window that counts.
+    pub messages: u64,
+    /// In all, for the oracle.
+    pub trades: u64,
+    pub quotes: u64,
+    /// From when a message was due until its commit was answered.
+    pub lag_us: Histogram<u64>,
+}
+
+impl Default for Applied {
+    fn default() -> Applied {
+        Applied { messages: 0, trades: 0, quotes: 0, lag_us: latency_histogram() }
+    }
+}
+
+impl Applied {
+    pub fn add(&mut self, other: &Applied) {
+        self.messages += other.messages;
+        self.trades += other.trades;
+        self.quotes += other.quotes;
+        self.lag_us.add(&other.lag_us).expect("all histograms have the same bounds");
+    }
+}
+
+/// How fast the feed runs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Speed {
+    Times(f64),
+    Max,
+}
+
+struct Statements {
+    begin: Statement,
+    commit: Statement,
+    status: Statement,
+    quote: Statement,
+    closest: Statement,
+    check_status: Statement,
+    best: Statement,
+    settle: Statement,
+    record: Statement,
+    position: Statement,
+}
+
+pub struct Applier {
+    client: Client,
+    statements: Statements,
+    number: usize,
+    of: usize,
+    position: i64,
+}
+
+impl Applier {
+    /// The `number`th of so many.
+    pub async fn connect(address: Address, number: usize, of: usize) -> Result<Applier, BenchError> {
+        let client = connect(address).await?;
+        let statements = Statements {
+            begin: client.prepare("BEGIN").await?,
+            commit: client.prepare("COMMIT").await?,
+            status: client.prepare(apply::STATUS).await?,
+            quote: client.prepare(&apply::quote()).await?,
+            closest: client.prepare(apply::CLOSEST).await?,
+            check_status: client.prepare(apply::CHECK_STATUS).await?,
+            best: client.prepare(apply::BEST).await?,
+            settle: client.prepare(apply::SETTLE).await?,
+            record: client.prepare(apply::RECORD).await?,
+            position: client.prepare(apply::POSITION).await?,
+        };
+        Ok(Applier { client, statements, number, of, position: 0 })
+    }
+
+    /// Applies its messages of the window, again and again, until the clock's end. `round` numbers the first repetition, so that no two have the
+    /// same history keys.
+    pub async fn apply(
+        &mut self,
+        window: &Window,
+        speed: Speed,
+        started: Instant,
+        clock: Clock,
+        round: &std::cell::Cell<i64>,
+        stop: &AtomicBool,
+    ) -> Result<Applied, BenchError> {
+        let own: Vec<&Due> = window.messages.iter().filter(|message| message.code % self.of == self.number).collect();
+        let mut applied = Applied::default();
+        let first_round = round.get();
+        for repetition in 0.. {
+            let shift_us = (first_round + repetition) * window.span_us;
+            round.set(round.get().max(first_round + repetition + 1));
+            for message in &own {
+                let due = match speed {
+                    Speed::Max => Instant::now(),
+                    Speed::Times(times) => {
+                        let at = (repetition * window.span_us + message.at_us) as f64 / times;
+                        let due = started + Duration::from_micros(at as u64);
+                        if due > clock.end {
+                            return Ok(applied);
+                        }
+                        tokio::time::sleep_until(due.into()).await;
+                        due
+                    }
+                };
+                if due >= clock.end || Instant::now() >= clock.end || stop.load(Ordering::Relaxed) {
+                    return Ok(applied);
+                }
+                self.message(window, message, shift_us, (first_round + repetition) as i32 + 1, &mut applied).await?;
+                let answered = Instant::now();
+                if due >= clock.begin {
+                    applied.messages += u64::from(answered <= clock.end);
+                    applied.lag_us.saturating_record(((answered - due).as_micros() as u64).max(1));
+                }
+            }
+            if own.is_empty() {
+                return Ok(applied);
+            }
+        }
+        Ok(applied)
+    }
+
+    async fn message(
+        &mut self,
+        window: &Window,
+        message: &Due,
+        shift_us: i64,
+        repetition: i32,
+        applied: &mut Applied,
+    ) -> Result<(), BenchError> {
+        self.position += 1;
+        let code = Cell::Text(window.codes[message.code].code.clone());
+        let time = Cell::Time(message.ts.0 + shift_us);
+        match &message.body {
+            Body::Status { status, previous_close } => {
+                let status = Cell::Text(String::from_utf8_lossy(status.as_bytes()).into_owned());
+                let change = vec![code, status, Cell::Number((*previous_close).into()), time];
+                self.whole(vec![(&self.statements.status, change)]).await?;
+            }
+            Body::Quote(book) => {
+                let mut change = vec![code.clone(), time.clone()];
+                for levels in [book.bid_price, book.bid_quantity, book.ask_price, book.ask_quantity] {
+                    change.extend(levels.map(|level| Cell::Number(level.into())));
+                }
+                change.extend([book.bid_total(), book.ask_total()].map(Cell::Number));
+                let best = [book.bid_price[0], book.ask_price[0]].map(|price| Cell::Number(price.into()));
+                let closest = [code, time].into_iter().chain(best).collect();
+                self.whole(vec![(&self.statements.quote, change), (&self.statements.closest, closest)]).await?;
+                applied.quotes += 1;
+            }
+            Body::Trade(trade) => {
+                let seq = trade.seq.wrapping_add(repetition.wrapping_mul(window.trades_most));
+                applied.trades += u64::from(self.trade(code, time, trade, seq).await?);
+            }
+        }
+        Ok(())
+    }
+
+    fn position(&self) -> Vec<Cell> {
+        vec![Cell::Number(self.number as i64), Cell::Number(self.position)]
+    }
+
+    async fn execute(&self, statement: &Statement, cells: Vec<Cell>) -> Result<u64, Failed> {
+        self.client.execute_raw(statement, cells).await
+    }
+
+    /// A transaction of changes that each find their row.
+    async fn whole(&self, changes: Vec<(&Statement, Vec<Cell>)>) -> Result<(), BenchError> {
+        let statements = &self.statements;
+        let changed = changes.len() + 1;
+        let mut all = vec![self.execute(&statements.begin, Vec::new()).boxed_local()];
+        all.extend(changes.into_iter().map(|(statement, cells)| self.execute(statement, cells).boxed_local()));
+        all.push(self.execute(&statements.position, self.position()).boxed_local());
+        all.push(self.execute(&statements.commit, Vec::new()).boxed_local());
+        found(&together(all).await?[1..=changed])
+    }
+
+    /// False if the stock does not trade.
+    async fn trade(&self, code: Cell, time: Cell, trade: &Trade, seq: i32) -> Result<bool, BenchError> {
+        let statements = &self.statements;
+        let ask = |statement| {
+            let code = code.clone();
+            async move {
+                let rows = self.client.query_raw(statement, [code]).await?;
+                futures::pin_mut!(rows);
+                let mut first = None;
+                while let Some(row) = rows.next().await {
+                    first = Some(row?);
+                }
+                Ok::<Option<Row>, Failed>(first)
+            }
+        };
+        let begin = self.execute(&statements.begin, Vec::new());
+        let (_, status, best) = futures::try_join!(begin, ask(&statements.check_status), ask(&statements.best))?;
+        let (Some(status), Some(best)) = (status, best) else {
+            return Err(BenchError::WrongData(format!("{code:?} is not among the stocks")));
+        };
+        let previous = status.try_get::<_, Option<Raw>>(1)?.and_then(|raw| numeric(&raw.0)).unwrap_or(0);
+        let mut levels = Vec::with_capacity(4);
+        for column in 0..4 {
+            levels.push(Cell::Raw(best.try_get::<_, Option<Raw>>(column)?.map(|raw| raw.0)));
+        }
+        if status.try_get::<_, Option<Raw>>(0)?.is_none_or(|raw| raw.0 != b"TRADE") {
+            self.execute(&statements.commit, Vec::new()).await?;
+            return Ok(false);
+        }
+        let price = i64::from(trade.price);
+        let settled = [price, price - previous, i64::from(trade.quantity), trade.amount].map(Cell::Number);
+        let settle: Vec<Cell> = [code.clone(), time.clone()]
+            .into_iter()
+            .chain(settled.clone())
+            .chain(levels.clone())
+            .chain([Cell::Number(previous)])
+            .collect();
+        let record: Vec<Cell> =
+            [code, time, Cell::Number(seq.into())].into_iter().chain(settled).chain(levels).collect();
+        let all = vec![
+            self.execute(&statements.settle, settle).boxed_local(),
+            self.execute(&statements.record, record).boxed_local(),
+            self.execute(&statements.position, self.position()).boxed_local(),
+            self.execute(&statements.commit, Vec::new()).boxed_local(),
+        ];
+        found(&together(all).await?[..3])?;
+        Ok(true)
+    }
+}
+
+/// Each change changed one row.
+fn found(rows: &[u64]) -> Result<(), BenchError> {
+    match rows.iter().all(|rows| *rows == 1) {
+        true => Ok(()),
+        false => Err(BenchError::WrongData(format!("changes of one row each changed {rows:?} rows"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numerics_read_as_they_were_written() {
+        for number in [0, 1, -1, 9_999, 10_000, -123_456_789, 99_999_999_999, 1_000_000_000_000_000] {
+            let mut bytes = BytesMut::new();
+            put_numeric(number, &mut bytes);
+            assert_eq!(numeric(&bytes), Some(number));
+        }
+        // PostgreSQL leaves out zeros at the end: 20000 has one digit of weight 1.
+        assert_eq!(numeric(&[0, 1, 0, 1, 0, 0, 0, 4, 0, 2]), Some(200_000_000));
+        assert_eq!(numeric(&[0, 9]), None);
+    }
+}
