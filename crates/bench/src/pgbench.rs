@@ -281,11 +281,11 @@ impl Bench<'_> {
             let line = said.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.split('/').next()?.parse().ok()
         };
-        let found = number("tps = ")
-            .zip(number("latency average = "))
-            .zip(number("number of transactions actually processed: "));
-        let ((rate_per_s, latency_ms), transactions) =
-            found.ok_or_else(|| BenchError::Engine(format!("pgbench says nothing that is understood: {said}")))?;
+        let transactions = number("number of transactions actually processed: ")
+            .ok_or_else(|| BenchError::Engine(format!("pgbench says nothing that is understood: {said}")))?;
+        // It leaves them out, or says NaN, where there was nothing in that time.
+        let told = |name: &str| number(name).filter(|number| number.is_finite()).unwrap_or(0.0);
+        let (rate_per_s, latency_ms) = (told("tps = "), told("latency average = "));
         Ok(Asked { rate_per_s, latency_ms, transactions: transactions as u64, cpu_seconds })
     }
 

@@ -162,6 +162,8 @@ const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 const INT4: u32 = 23;
+/// Of every parameter: clients send numbers of any size.
+const INT8: u32 = 20;
 /// A message beyond is not one of pgbench's: the connection ends.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -263,7 +265,7 @@ impl Said {
         let gives_a_row = word == b"select";
         let (mut described, mut columns, mut executed) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
         let count = parameters(sql);
-        put(&mut described, b't', &[&count.to_be_bytes(), &INT4.to_be_bytes().repeat(usize::from(count))]);
+        put(&mut described, b't', &[&count.to_be_bytes(), &INT8.to_be_bytes().repeat(usize::from(count))]);
         if gives_a_row {
             one_column(&mut columns);
             put(&mut executed, b'D', &[&1u16.to_be_bytes(), &1u32.to_be_bytes(), b"0"]);
