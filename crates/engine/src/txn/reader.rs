@@ -81,6 +81,11 @@ impl Session {
 }
 
 impl Reader {
+    /// Whether nothing more can be read: the statement is over, or its snapshot was ended to make room for versions.
+    pub fn is_ended(&self) -> bool {
+        !*self.lease.open.read() || self.core.sessions.place(self.no).is_ended()
+    }
+
     /// Reads some rows; keep it short, for the session waits for it when it is cancelled.
     pub fn batch<T>(&self, read: impl FnOnce(&mut Batch<'_>) -> T) -> Result<T, LeaseEnded> {
         let open = self.lease.open.read();

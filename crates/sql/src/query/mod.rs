@@ -339,7 +339,7 @@ impl DataFusionStatement {
     }
 }
 
-fn start_query(part: &Part, context: &RoadContext<'_>) -> Result<run::Query, SqlError> {
+fn start_query(part: &Part, context: &mut RoadContext<'_>) -> Result<run::Query, SqlError> {
     let memory_mb = context.env.settings.query_memory_mb();
     let parts = match (&part.action, context.env.settings.parallel_workers()) {
         (_, 0) => run::Parts::One,
@@ -347,7 +347,8 @@ fn start_query(part: &Part, context: &RoadContext<'_>) -> Result<run::Query, Sql
         // Rows are changed in the order in which one scan finds them.
         _ => run::Parts::One,
     };
-    run::Query::start(part.plan.clone(), parts, memory_mb, context.engine.account(Kind::Queries))
+    let reader = context.session.reader();
+    run::Query::start(part.plan.clone(), parts, memory_mb, context.engine.account(Kind::Queries), reader)
 }
 
 /// A run of a statement: its parts one after the other.

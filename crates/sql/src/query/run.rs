@@ -3,7 +3,8 @@
 //! 1. No session's thread runs a query: it gets [`Outcome`]'s `ready` to wait for and takes the batches when they are there.
 //! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
 //! 3. A query of large tables runs on all of them at once (`exchange`), one of small tables on one.
-//! 4. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
+//! 4. A query whose snapshot was ended (72000) is over within [`SNAPSHOT_LOOK`], whether it still reads or not.
+//! 5. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
 use super::estimate::snapshot_of;
 use super::exchange::spread;
@@ -28,15 +29,21 @@ use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
+use freshet_engine::txn::Reader;
+use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+
+/// Between two looks whether a query's snapshot is still there.
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(100);
 
 /// A thread that runs queries, taking turns between those it was given.
 struct Worker {
@@ -52,7 +59,7 @@ impl Worker {
             // Plans are deep trees.
             .stack_size(8 << 20);
         thread.spawn(move || {
-            let runtime = Builder::new_current_thread().build();
+            let runtime = Builder::new_current_thread().enable_time().build();
             let made = runtime.as_ref().map(|r| r.handle().clone()).map_err(|e| std::io::Error::from(e.kind()));
             if tell.send(made).is_ok()
                 && let Ok(runtime) = runtime
@@ -297,6 +304,14 @@ impl Drop for Ending {
     }
 }
 
+/// Ready once nothing more can be read. A query that has read its tables computes on without asking them, perhaps for hours; what it would give
+/// then is refused all the same.
+async fn snapshot_lost(reader: &Reader) {
+    while !reader.is_ended() {
+        tokio::time::sleep(SNAPSHOT_LOOK).await;
+    }
+}
+
 /// A query in progress.
 pub struct Query {
     shared: Arc<Shared>,
@@ -305,7 +320,14 @@ pub struct Query {
 }
 
 impl Query {
-    pub fn start(plan: LogicalPlan, parts: Parts, memory_mb: usize, account: Account) -> Result<Query, SqlError> {
+    /// `reader` is of the statement's snapshot.
+    pub fn start(
+        plan: LogicalPlan,
+        parts: Parts,
+        memory_mb: usize,
+        account: Account,
+        reader: Reader,
+    ) -> Result<Query, SqlError> {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +335,12 @@ impl Query {
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let result = collect(plan, parts, memory_mb, account, told).await.map_err(sql_error);
+            let collecting = std::pin::pin!(collect(plan, parts, memory_mb, account, told));
+            let lost = std::pin::pin!(snapshot_lost(&reader));
+            let result = match select(collecting, lost).await {
+                Either::Left((collected, _)) => collected.map_err(sql_error),
+                Either::Right(((), _)) => Err(SqlError::new("57014", "the snapshot was ended")),
+            };
             ending.0.finish(result);
         });
         Ok(Query { shared, abort: task.abort_handle(), stopped })
