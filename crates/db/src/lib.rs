@@ -224,6 +224,16 @@ impl Session {
         Ok(Statement { prepared })
     }
 
+    /// As [`Session::prepare`], for a text that comes with its values: the statement, and the values that it takes as parameters. Texts that differ in
+    /// their values alone are planned once.
+    pub fn prepare_text(&mut self, sql: &str) -> Result<(Statement, Vec<Datum>), SqlError> {
+        let (prepared, values) = self.inner.prepare_text(sql).map_err(|error| self.told(error))?;
+        if let Some(cts) = self.inner.prepare_dependency() {
+            self.inner.engine().wait_durable(cts).wait()?;
+        }
+        Ok((Statement { prepared }, values))
+    }
+
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
     pub fn execute(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<u64, SqlError> {
         self.inner.set_waits_inline(true);
@@ -333,8 +343,8 @@ impl Session {
     pub fn run(&mut self, script: &str) -> Result<u64, SqlError> {
         let mut count = 0;
         for sql in self.inner.split(script)? {
-            let statement = self.prepare(&sql)?;
-            count = self.execute(&statement, &[])?;
+            let (statement, values) = self.prepare_text(&sql)?;
+            count = self.execute(&statement, &values)?;
         }
         Ok(count)
     }

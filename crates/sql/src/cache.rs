@@ -4,6 +4,7 @@
 //! statement that is still in use stays, and texts that come once go.
 
 use crate::activity::Activity;
+use crate::compiled::change::InsertSource;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
 use crate::road::Planned;
@@ -14,7 +15,7 @@ use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
 use freshet_engine::schema::Type;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 /// A parsed and bound statement; shared by all sessions through the statement cache, rebound when the schema changed.
@@ -64,6 +65,17 @@ impl Prepared {
         matches!(self.plan, Plan::Commit { .. } | Plan::Rollback { .. } | Plan::RollbackTo(_))
     }
 
+    /// Whether the plan is the same for all values of its parameters: one row by its key, or rows that are given.
+    pub(crate) fn fits_all_values(&self) -> bool {
+        match &self.plan {
+            Plan::Select(query) => query.is_by_key(),
+            Plan::Update(update) => update.search.is_by_key(),
+            Plan::Delete(delete) => delete.search.is_by_key(),
+            Plan::Insert(insert) => matches!(insert.source, InsertSource::Values(_)),
+            _ => false,
+        }
+    }
+
     /// Nothing but blanks and comments.
     pub fn is_empty(&self) -> bool {
         matches!(self.plan, Plan::Empty)
@@ -81,9 +93,14 @@ type Generation = HashMap<Box<str>, Vec<Arc<Prepared>>>;
 struct Generations {
     young: Generation,
     old: Generation,
+    /// Texts of shapes that are not to be planned as such.
+    refused: HashSet<Box<str>>,
     /// What all of them are planned for.
     schema: Option<Arc<Schema>>,
 }
+
+/// Shapes whose plans depend on their values, at most: beyond they are forgotten, and found out anew.
+const REFUSED_MAX: usize = 4 * GENERATION;
 
 /// Prepared statements by their text and declared parameter types.
 #[derive(Default)]
@@ -113,6 +130,19 @@ impl StatementCache {
         let found = generations.old.get(sql)?.iter().find(fits)?.clone();
         generations.insert(&found);
         Some(found)
+    }
+
+    /// Whether the shape was found to be of no use, for the schema of now.
+    pub(crate) fn is_refused(&self, shape: &str) -> bool {
+        self.generations.lock().refused.contains(shape)
+    }
+
+    pub(crate) fn refuse(&self, shape: &str) {
+        let refused = &mut self.generations.lock().refused;
+        if refused.len() >= REFUSED_MAX {
+            refused.clear();
+        }
+        refused.insert(shape.into());
     }
 
     /// Keeps a statement that was planned for the committed schema.

@@ -40,6 +40,7 @@ pub mod route;
 mod explain;
 
 pub mod activity;
+mod shape;
 pub mod cache;
 pub mod session;
 pub mod load;

@@ -39,6 +39,7 @@ use crate::route::{Level, Modes, Plan, route};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
+use crate::shape::{self, Taken};
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
@@ -392,6 +393,36 @@ impl Session {
             return Err(aborted());
         }
         Ok(prepared)
+    }
+
+    /// As [`Session::prepare`], for a text with its values in it: the statement, and the values that are its parameters. Texts that differ in their
+    /// values alone are planned once ([`crate::shape`]).
+    pub fn prepare_text(&mut self, sql: &str) -> Result<(Arc<Prepared>, Vec<Datum>), SqlError> {
+        match self.prepare_shape(sql) {
+            Some(shaped) => Ok(shaped),
+            None => Ok((self.prepare(sql, &[])?, Vec::new())),
+        }
+    }
+
+    fn prepare_shape(&mut self, sql: &str) -> Option<(Arc<Prepared>, Vec<Datum>)> {
+        let shape = shape::of(sql)?;
+        if self.block == Block::Failed || self.env.settings.fast.road.is_some() || self.cache.is_refused(&shape.text) {
+            return None;
+        }
+        self.error_dependency = None;
+        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        self.prepare_dependency = self.depends_on(self.engine.schema_cts());
+        let planned = self.plan(&shape.text, &shape.types, &schema).ok().filter(|p| p.fits_all_values());
+        let Some(prepared) = planned else {
+            self.cache.refuse(&shape.text);
+            return None;
+        };
+        let values = shape.values.into_iter().zip(&prepared.parameters).map(|(value, &ty)| match value {
+            Taken::Integer(number) => Some(Datum::Int(number)),
+            Taken::Text(text) => value::from_text_by(ty, text.as_bytes(), self.clock_for(ty)).ok(),
+        });
+        let values = values.collect::<Option<Vec<Datum>>>()?;
+        Some((prepared, values))
     }
 
     /// What the answer to the last `prepare` depends on: it is told once this is durable.

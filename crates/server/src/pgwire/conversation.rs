@@ -624,14 +624,17 @@ impl Conversation {
         if script.pieces.len() > 1 {
             self.begin_implicit();
         }
-        let prepared = self.prepare(&script.pieces[script.at], &[], output)?;
+        let (prepared, values) = self.session.prepare_text(&script.pieces[script.at])?;
+        if let Some(cts) = self.session.prepare_dependency() {
+            output.depend(cts);
+        }
         if prepared.is_empty() {
             script.at += 1;
             return Ok(Turn::On);
         }
         self.statements_begun += 1;
         work.gives_rows = !prepared.columns.is_empty();
-        let step = self.session.execute(&prepared, &[], &mut self.rows)?;
+        let step = self.session.execute(&prepared, &values, &mut self.rows)?;
         Ok(self.stepped(work, step, output))
     }
 

@@ -106,3 +106,45 @@ fn text_that_is_not_utf8_is_an_error_of_the_statement() {
         if severity == "ERROR" && state == "22021"));
     assert_eq!(client.value("select 1"), "1");
 }
+
+/// Texts that differ in their values alone are planned once; what they mean is what they say.
+#[test]
+fn values_in_the_text_keep_their_types() {
+    let mut client = connect();
+    client.query("create table simple_values(id bigint primary key, s smallint, n numeric(6,2), c char(4), v varchar(3), d date)");
+    for id in [1, 2, -3] {
+        let insert = format!("insert into simple_values values ({id}, {id}, {id}, 'a', 'it', '2026-01-0{}')", id.abs());
+        assert_eq!(client.query(&insert)[0], Reply::Complete("INSERT 0 1".into()));
+    }
+    for (sql, value) in [
+        ("select n from simple_values where id = 2", "2.00"),
+        ("select n from simple_values where id = -3", "-3.00"),
+        ("select d from simple_values where id = 1", "2026-01-01"),
+        ("select count(*) from simple_values where id = 3000000000", "0"),
+        ("select count(*) from simple_values where s = 100000", "0"),
+        ("select pg_typeof(s + 1) from simple_values where id = 1", "integer"),
+        ("select pg_typeof(s + 3000000000) from simple_values where id = 1", "bigint"),
+        ("select n / 2 from simple_values where id = 1", "0.50000000000000000000"),
+        ("select id / 2 from simple_values where id = -3", "-1"),
+    ] {
+        // The second time the plan is there.
+        assert_eq!(client.value(sql), value, "{sql}");
+        assert_eq!(client.value(sql), value, "{sql}");
+    }
+    for (sql, state) in [
+        ("update simple_values set s = 100000 where id = 1", "22003"),
+        ("update simple_values set s = 100000 where id = 1", "22003"),
+        ("update simple_values set v = 'long' where id = 1", "22001"),
+        ("update simple_values set v = 'long' where id = 1", "22001"),
+        ("update simple_values set d = 'never' where id = 1", "22007"),
+        ("insert into simple_values values (1, 1, 1, 'a', 'b', '2026-01-01')", "23505"),
+        ("insert into simple_values values (99999999999999999999, 1, 1, 'a', 'b', '2026-01-01')", "22003"),
+    ] {
+        assert_eq!(client.sqlstate(sql), state, "{sql}");
+    }
+    assert_eq!(
+        client.query("update simple_values set v = 'x  ', n = 7 where id = 2")[0],
+        Reply::Complete("UPDATE 1".into())
+    );
+    assert_eq!(client.value("select '[' || v || ']' || n from simple_values where id = 2"), "[x  ]7.00");
+}

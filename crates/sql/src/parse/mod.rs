@@ -338,8 +338,10 @@ pub fn split(script: &str) -> Result<Vec<String>, SqlError> {
 
 fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let blank = |part: &str| {
-        part.trim().is_empty()
-            || tokenize(part)
+        let part = part.trim();
+        part.is_empty()
+            // Only a comment's beginning may be all there is.
+            || part.starts_with(['-', '/']) && tokenize(part)
                 .is_ok_and(|tokens| tokens.iter().all(|t| matches!(t.token, Token::Whitespace(_) | Token::EOF)))
     };
     parts.into_iter().filter(|part| !blank(part)).map(str::to_owned).collect()
