@@ -15,7 +15,7 @@ struct Embedded {
 /// What only the compiled road serves, or what tells the roads apart.
 fn shows_its_road(sql: &str) -> bool {
     let sql = sql.to_ascii_uppercase();
-    let of_one_road = ["FOR UPDATE", "FOR SHARE", "FOR NO KEY", "FOR KEY", "ADVISORY", "VAL("];
+    let of_one_road = ["ADVISORY", "VAL("];
     sql.starts_with("EXPLAIN") || of_one_road.iter().any(|word| sql.contains(word))
 }
 
@@ -141,6 +141,7 @@ files!(
     conflict,
     constraint,
     define,
+    explain,
     join,
     locks,
     once,
@@ -148,6 +149,7 @@ files!(
     schema,
     select,
     sequence,
+    statistics,
     transaction,
     types,
     view
@@ -156,7 +158,7 @@ files!(
 /// Files of what only DataFusion serves.
 #[cfg(feature = "query")]
 mod only_with_query {
-    super::files!(query, sets);
+    super::files!(queue, query, sets);
 }
 
 /// Folders of `slt/records/`: records by area, with PostgreSQL's answers (`scripts/slt check` asks it again).
@@ -200,7 +202,7 @@ fn every_file_is_named() {
         #[cfg(feature = "query")]
         let is_named = NAMES.contains(&name) || only_with_query::NAMES.contains(&name);
         #[cfg(not(feature = "query"))]
-        let is_named = NAMES.contains(&name) || ["query", "sets"].contains(&name);
+        let is_named = NAMES.contains(&name) || ["queue", "query", "sets"].contains(&name);
         assert!(is_named, "{name}.slt is run by no test");
     }
 }

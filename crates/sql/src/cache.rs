@@ -45,6 +45,8 @@ pub struct Prepared {
     pub(crate) path: SchemaPath,
     /// That is `public` alone.
     pub(crate) has_usual_path: bool,
+    /// Of the statistics that it was planned by; `None`: by none.
+    pub(crate) epoch: Option<u64>,
     /// Counts until the last user is gone.
     pub(crate) _charge: Account,
 }
@@ -122,8 +124,9 @@ impl StatementCache {
         path: &SchemaPath,
     ) -> Option<Arc<Prepared>> {
         let mut generations = self.generations.lock();
-        let fits =
-            |p: &&Arc<Prepared>| p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema) && p.path == *path;
+        let fits = |p: &&Arc<Prepared>| {
+            p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema) && p.path == *path && !self.is_outdated(p)
+        };
         if let Some(found) = generations.young.get(sql).and_then(|l| l.iter().find(fits)) {
             return Some(found.clone());
         }
@@ -143,6 +146,11 @@ impl StatementCache {
             refused.clear();
         }
         refused.insert(shape.into());
+    }
+
+    /// Whether more is known now than the statement was planned by.
+    pub(crate) fn is_outdated(&self, prepared: &Prepared) -> bool {
+        prepared.epoch.is_some_and(|epoch| epoch != self.statistics.epoch())
     }
 
     /// Keeps a statement that was planned for the committed schema.

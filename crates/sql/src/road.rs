@@ -6,6 +6,7 @@
 use crate::compiled::Interrupt;
 use crate::compiled::rules::Constraints;
 use crate::error::SqlError;
+use crate::explain::Options;
 use crate::expr::Env;
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
@@ -42,9 +43,12 @@ pub trait Planned: Send + Sync + std::fmt::Debug {
     fn command(&self) -> &'static str;
     /// Changes rows: runs in a read-write transaction.
     fn writes(&self) -> bool;
+    /// Locks rows: likewise.
+    fn locks(&self) -> bool;
     /// Takes or looks at values of sequences.
     fn uses_sequences(&self) -> bool;
-    fn explain(&self) -> Vec<String>;
+    /// Shows its plan; with ANALYZE it runs for that.
+    fn explain(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Box<dyn Running>, SqlError>;
     /// Starts a run within the current statement of `context.session`.
     fn start(&self, context: &mut RoadContext<'_>) -> Result<Box<dyn Running>, SqlError>;
 }

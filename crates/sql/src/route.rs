@@ -3,19 +3,23 @@
 //! What neither road takes is an error that names it.
 
 use crate::bind::change::is_select;
+use crate::bind::init::InitBinding;
 use crate::bind::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::change::{Delete, Insert, Update};
+use crate::compiled::init::Init;
 use crate::compiled::lock::TableLocks;
 use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
+use crate::explain::{Explained, Options};
 use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
 use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::rows::Column;
 use crate::settings::Forced;
+use crate::statistics::Statistics;
 use crate::value::Datum;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
@@ -24,6 +28,7 @@ use sqlparser::ast::{
     self, DiscardObject, Reset, Set, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What BEGIN or SET TRANSACTION asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,6 +82,8 @@ pub enum Plan {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    /// Queries whose values a change or a SELECT uses, and that.
+    Init(Box<Init>),
     Define(Box<Definition>),
     /// SET CONSTRAINTS: these, by id, or all.
     SetConstraints {
@@ -115,7 +122,7 @@ pub enum Plan {
     DiscardAll,
     Show(String),
     ShowAll,
-    Explain(Vec<String>),
+    Explain(Box<Explained>),
     ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
@@ -143,10 +150,12 @@ impl Plan {
     /// Runs at the durable horizon when it is a transaction of its own.
     pub fn only_reads(&self) -> bool {
         match self {
-            Plan::Select(query) => query.locks.is_empty(),
+            Plan::Select(query) => !query.locks_rows(),
+            Plan::Init(init) => init.then.only_reads() && !init.locks(),
             Plan::Lock(locks) => locks.mode <= LockMode::RowExclusive,
-            Plan::Other(planned) => !planned.writes(),
+            Plan::Other(planned) => !planned.writes() && !planned.locks(),
             Plan::Analyze { .. } => true,
+            Plan::Explain(explained) => !explained.options.analyze || explained.of.only_reads(),
             Plan::Copy(copy) => !matches!(copy.as_ref(), CopyPlan::From { .. }),
             _ => false,
         }
@@ -162,14 +171,27 @@ pub struct Routed {
     pub uses_clock: bool,
     /// Takes values from sequences: writes, though it may be a SELECT.
     pub uses_sequences: bool,
+    /// Of the statistics that it was planned by; `None`: by none.
+    pub epoch: Option<u64>,
 }
 
-/// Parses, binds and routes one statement.
+/// Parses, binds and routes one statement, of whose tables nothing is known.
 pub fn route(
     sql: &str,
     schema: &Arc<Schema>,
     declared: &[Option<Type>],
     forced: Option<Forced>,
+) -> Result<Routed, SqlError> {
+    route_by(sql, schema, declared, forced, None)
+}
+
+/// Parses, binds and routes one statement, by what is known of its tables.
+pub fn route_by(
+    sql: &str,
+    schema: &Arc<Schema>,
+    declared: &[Option<Type>],
+    forced: Option<Forced>,
+    known: Option<&Arc<Statistics>>,
 ) -> Result<Routed, SqlError> {
     match parse(sql)? {
         Parsed::Empty => Ok(plain(Plan::Empty)),
@@ -197,12 +219,19 @@ pub fn route(
         }
         Parsed::LockTable { names, mode, nowait } => lock_table(schema, &names, mode, nowait),
         Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
-        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced),
+        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced, known),
     }
 }
 
 fn plain(plan: Plan) -> Routed {
-    Routed { plan, parameters: Vec::new(), columns: Arc::new([]), uses_clock: false, uses_sequences: false }
+    Routed {
+        plan,
+        parameters: Vec::new(),
+        columns: Arc::new([]),
+        uses_clock: false,
+        uses_sequences: false,
+        epoch: None,
+    }
 }
 
 fn text_column(name: &str) -> Arc<[Column]> {
@@ -215,6 +244,7 @@ fn route_statement(
     schema: &Arc<Schema>,
     declared: &[Option<Type>],
     forced: Option<Forced>,
+    known: Option<&Arc<Statistics>>,
 ) -> Result<Routed, SqlError> {
     if let Some(control) = control(statement)? {
         return Ok(control);
@@ -224,9 +254,9 @@ fn route_statement(
         return Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility }))));
     }
     if let Some(expanded) = crate::define::view::expand(statement, schema)? {
-        return route_expanded(sql, &expanded, schema, declared, forced);
+        return route_expanded(sql, &expanded, schema, declared, forced, known);
     }
-    route_expanded(sql, statement, schema, declared, forced)
+    route_expanded(sql, statement, schema, declared, forced, known)
 }
 
 fn lock_table(schema: &Schema, names: &[ast::ObjectName], mode: LockMode, nowait: bool) -> Result<Routed, SqlError> {
@@ -292,6 +322,7 @@ fn route_expanded(
     schema: &Arc<Schema>,
     declared: &[Option<Type>],
     forced: Option<Forced>,
+    known: Option<&Arc<Statistics>>,
 ) -> Result<Routed, SqlError> {
     if let Some(set) = set_config(statement) {
         return Ok(set);
@@ -299,7 +330,7 @@ fn route_expanded(
     if let Statement::Explain {
         describe_alias: ast::DescribeAlias::Explain,
         analyze,
-        verbose: _,
+        verbose,
         query_plan: false,
         estimate: false,
         statement,
@@ -307,35 +338,55 @@ fn route_expanded(
         options,
     } = statement
     {
-        if *analyze || format.is_some() || options.is_some() {
-            return Err(SqlError::unsupported("an option of EXPLAIN"));
-        }
-        let mut explained = route_statement(sql, statement, schema, declared, forced)?;
-        if let Plan::Select(query) = &explained.plan
-            && forced.is_none()
-            && query.is_heavy()
-            && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query))
+        let options = Options::of(*analyze, *verbose, format.as_ref(), options.as_deref())?;
+        let started = Instant::now();
+        let mut explained = route_statement(sql, statement, schema, declared, forced, known)?;
+        let is_heavy = match &explained.plan {
+            Plan::Select(query) => query.is_heavy(),
+            Plan::Init(init) => init.is_heavy(),
+            _ => false,
+        };
+        if forced.is_none()
+            && is_heavy
+            && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query), known)
         {
             explained = other;
         }
+        let planning_ms = started.elapsed().as_secs_f64() * 1e3;
+        let ty = if options.json { Type::Json } else { Type::Text };
+        let Routed { plan: of, columns, .. } = explained;
         return Ok(Routed {
-            plan: Plan::Explain(crate::explain::lines(&explained.plan)),
-            columns: text_column("QUERY PLAN"),
-            ..explained
+            plan: Plan::Explain(Box::new(Explained { options, of, columns, planning_ms })),
+            columns: Arc::new([Column { name: "QUERY PLAN".to_owned(), ty, origin: None }]),
+            parameters: explained.parameters,
+            uses_clock: explained.uses_clock,
+            uses_sequences: explained.uses_sequences,
+            epoch: explained.epoch,
         });
     }
     if forced == Some(Forced::Query) && other_road_can(statement) {
         return take_other_road(sql, statement, schema, declared, "this statement", None);
     }
     let mut binder = Binder::new(sql, schema, declared);
+    binder.init = Some(InitBinding::default());
+    binder.statistics = known.cloned();
+    let epoch = known.map(|known| known.epoch());
     match compile(&mut binder, statement) {
-        Ok((plan, columns)) => Ok(Routed {
-            plan,
-            parameters: binder.parameter_types(),
-            columns,
-            uses_clock: binder.uses_clock,
-            uses_sequences: binder.uses_sequences,
-        }),
+        Ok((plan, columns)) => {
+            let InitBinding { first, plans } = binder.init.take().unwrap_or_default();
+            let plan = match plans.is_empty() {
+                true => plan,
+                false => Plan::Init(Box::new(Init { plans, first, then: plan })),
+            };
+            Ok(Routed {
+                plan,
+                parameters: binder.parameter_types(),
+                columns,
+                uses_clock: binder.uses_clock,
+                uses_sequences: binder.uses_sequences,
+                epoch: epoch.filter(|_| binder.is_estimated),
+            })
+        }
         Err(Refusal::Error(error)) => Err(error),
         Err(Refusal::NotCompiled { what, position }) if forced == Some(Forced::Compiled) => {
             Err(SqlError::unsupported(format!("{what} on the compiled road")).at(position))
@@ -377,6 +428,7 @@ fn take_other_road(
         uses_clock: true,
         // Defaults may ask one.
         uses_sequences: planned.writes() || planned.uses_sequences(),
+        epoch: None,
         plan: Plan::Other(planned),
     })
 }

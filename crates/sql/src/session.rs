@@ -32,10 +32,11 @@ use crate::compiled::rules::{self, Constraints};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
+use crate::explain::{self, Explained};
 use crate::expr::{Env, SessionSequences};
 use crate::parse;
 use crate::road::{Planned, Progress, RoadContext, Running};
-use crate::route::{Level, Modes, Plan, route};
+use crate::route::{Level, Modes, Plan, route, route_by};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
@@ -346,6 +347,11 @@ impl Session {
         }
     }
 
+    /// How often queries that are not compiled were planned, of all sessions that share the statement cache.
+    pub fn queries_planned(&self) -> u64 {
+        self.cache.statistics.plannings.load(Ordering::Relaxed)
+    }
+
     pub fn idle_in_transaction_timeout(&self) -> Option<Duration> {
         self.env.settings.fast.idle_in_transaction_timeout
     }
@@ -440,8 +446,9 @@ impl Session {
         }
         let mut charge = self.planning(sql)?;
         let path_schema = self.named(schema);
-        let mut routed = route(sql, &path_schema, types, forced)?;
-        let is_named = matches!(routed.plan, Plan::Named(_));
+        let mut routed = route_by(sql, &path_schema, types, forced, Some(&self.cache.statistics))?;
+        // Which road is shown depends on how large tables are now.
+        let is_fleeting = matches!(routed.plan, Plan::Named(_) | Plan::Explain(_));
         if let Plan::Named(named) = &routed.plan {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
@@ -470,9 +477,10 @@ impl Session {
             uses_sequences: routed.uses_sequences,
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
+            epoch: routed.epoch,
             _charge: charge.account,
         });
-        if charge.keeps && forced.is_none() && !is_named && Arc::ptr_eq(schema, &self.engine.schema()) {
+        if charge.keeps && forced.is_none() && !is_fleeting && Arc::ptr_eq(schema, &self.engine.schema()) {
             self.cache.insert(&prepared);
         }
         Ok(prepared)
@@ -742,9 +750,11 @@ impl Session {
             | Plan::Insert(_)
             | Plan::Update(_)
             | Plan::Delete(_)
+            | Plan::Init(_)
             | Plan::Define(_)
             | Plan::Lock(_)
             | Plan::Analyze { .. }
+            | Plan::Explain(_)
             | Plan::Other(_) => {
                 if matches!(statement.plan, Plan::Lock(_)) && self.block == Block::None {
                     return Err(SqlError::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
@@ -800,12 +810,6 @@ impl Session {
                     give_text(rows, &[name, &value, ""])?;
                 }
                 Ok(done("SHOW", None, None))
-            }
-            Plan::Explain(lines) => {
-                for line in lines {
-                    give_text(rows, &[line])?;
-                }
-                Ok(done("EXPLAIN", None, None))
             }
             Plan::ExplainRestart => {
                 let restart = crate::view::Relation::View(&crate::view::RESTART);
@@ -891,7 +895,7 @@ impl Session {
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
             self.env.schema = self.current_schema();
         }
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || !is_along {
+        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || !is_along || self.cache.is_outdated(statement) {
             let statement = match self.replan(statement) {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
@@ -978,9 +982,13 @@ impl Session {
         if let Plan::Analyze { tables, tag } = &statement.plan {
             return self.analyze(tables, tag, statement);
         }
+        if let Plan::Explain(explained) = &statement.plan {
+            return self.explain(explained, statement, parameters, rows);
+        }
         let other = match &statement.plan {
             Plan::Other(planned) => Some(planned),
             Plan::Select(query) if query.is_heavy() => self.heavy(statement),
+            Plan::Init(init) if init.is_heavy() => self.heavy(statement),
             _ => None,
         };
         if let Some(planned) = other {
@@ -1018,15 +1026,8 @@ impl Session {
             constraints: &mut self.constraints,
         };
         let result = match &statement.plan {
-            Plan::Select(plan) => query::run(plan, &mut run, rows).map(|()| ("SELECT", Some(rows.len() as u64))),
-            Plan::Insert(plan) => change::insert(plan, &mut run, rows).map(|n| ("INSERT", Some(n))),
-            Plan::Update(plan) => change::update(plan, &mut run, rows).map(|n| ("UPDATE", Some(n))),
-            Plan::Delete(plan) => change::delete(plan, &mut run, rows).map(|n| ("DELETE", Some(n))),
-            Plan::Lock(locks) => lock::lock_tables(locks, &mut run).map(|()| ("LOCK TABLE", None)),
-            Plan::SetConstraints { ids, .. } => {
-                rules::settle(&mut run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None))
-            }
-            other => unreachable!("invariant: only statements on rows and schema run: {other:?}"),
+            Plan::Explain(explained) => measured(explained, &mut run, rows).map(|()| ("EXPLAIN", None)),
+            plan => run_program(plan, &mut run, rows),
         };
         scratch.leave_to_thread();
         match result {
@@ -1063,6 +1064,32 @@ impl Session {
             }
         });
         made.as_ref()
+    }
+
+    /// EXPLAIN, on the road that the statement takes.
+    fn explain(
+        &mut self,
+        explained: &Explained,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let Plan::Other(planned) = &explained.of else {
+            return self.run_compiled(statement, parameters, rows);
+        };
+        self.interrupt.limit_inline(None);
+        let mut context = RoadContext {
+            engine: &self.engine,
+            session: &mut self.inner,
+            parameters,
+            env: &self.env,
+            interrupt: &mut self.interrupt,
+            constraints: &mut self.constraints,
+        };
+        match planned.explain(&mut context, &explained.options) {
+            Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
+            Err(error) => Err(self.statement_failed(error)),
+        }
     }
 
     fn analyze(
@@ -1288,6 +1315,9 @@ impl Session {
         match progress {
             Ok(Progress::Done(count)) => {
                 let command = match &statement.plan {
+                    Plan::Explain(_) => {
+                        return self.finish(&statement, CommandTag { command: "EXPLAIN", rows: None }, None);
+                    }
                     Plan::Other(planned) => planned.command(),
                     // What the other road does for the compiled one are queries.
                     _ => "SELECT",
@@ -1306,7 +1336,7 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             // The compiled road keeps less in memory.
-            Err(error) if error.sqlstate == "53200" && matches!(statement.plan, Plan::Select(_)) => {
+            Err(error) if error.sqlstate == "53200" && matches!(statement.plan, Plan::Select(_) | Plan::Init(_)) => {
                 drop(running);
                 rows.start(&statement.columns);
                 self.run_compiled(&statement, &parameters, rows)
@@ -1839,6 +1869,59 @@ fn done(command: &'static str, durable: Option<Cts>, warning: Option<(&'static s
     Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable, warning })
 }
 
+/// Runs a compiled statement on rows.
+fn run_program(plan: &Plan, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(&'static str, Option<u64>), Halt> {
+    match plan {
+        Plan::Select(plan) => query::run(plan, run, rows).map(|()| ("SELECT", Some(rows.len() as u64))),
+        Plan::Insert(plan) => change::insert(plan, run, rows).map(|n| ("INSERT", Some(n))),
+        Plan::Update(plan) => change::update(plan, run, rows).map(|n| ("UPDATE", Some(n))),
+        Plan::Delete(plan) => change::delete(plan, run, rows).map(|n| ("DELETE", Some(n))),
+        Plan::Init(init) => {
+            let parameters = init.parameters(run)?;
+            let mut then = Run {
+                engine: &mut *run.engine,
+                parameters: &parameters,
+                env: run.env,
+                scratch: &mut *run.scratch,
+                interrupt: &mut *run.interrupt,
+                constraints: &mut *run.constraints,
+            };
+            run_program(&init.then, &mut then, rows)
+        }
+        Plan::Lock(locks) => lock::lock_tables(locks, run).map(|()| ("LOCK TABLE", None)),
+        Plan::SetConstraints { ids, .. } => rules::settle(run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None)),
+        other => unreachable!("invariant: only statements on rows and schema run: {other:?}"),
+    }
+}
+
+/// The lines of EXPLAIN of a compiled statement, which runs if it is to be measured.
+fn measured(explained: &Explained, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    if explain::nodes(&explained.of, run.env, None).is_none() {
+        give_text(rows, &["Utility Statement"])?;
+        return Ok(());
+    }
+    let planning_ms = explained.planning_ms;
+    let started = Instant::now();
+    let mut measured = None;
+    if explained.options.analyze {
+        let mut given = RowSet::default();
+        run.env.engine.iter().for_each(|engine| given.charge_to(engine));
+        given.start(&explained.columns);
+        run.scratch.watch = Some(Box::default());
+        let result = run_program(&explained.of, run, &mut given);
+        let watch = run.scratch.watch.take().unwrap_or_default();
+        result?;
+        let total_ms = started.elapsed().as_secs_f64() * 1e3;
+        measured = Some(explain::Measured { watch: *watch, total_ms, rows: given.len() as u64 });
+    }
+    let times = explain::Times { planning_ms, execution_ms: started.elapsed().as_secs_f64() * 1e3 };
+    let node = explain::nodes(&explained.of, run.env, measured.as_ref()).expect("it is the same plan");
+    for line in explain::lines(&node, "compiled", &explained.options, times) {
+        give_text(rows, &[&line])?;
+    }
+    Ok(())
+}
+
 fn give_text(rows: &mut RowSet, cells: &[&str]) -> Result<(), SqlError> {
     for cell in cells {
         rows.push(&Value::Bytes(cell.as_bytes()));
@@ -1859,16 +1942,26 @@ fn read_only_error(error: SqlError, statement: &Prepared) -> SqlError {
     if error.sqlstate != "25006" {
         return error;
     }
-    let command = match &statement.plan {
+    let Some(command) = changing(&statement.plan) else { return error };
+    SqlError::new("25006", format!("cannot execute {command} in a read-only transaction"))
+}
+
+/// What a plan that writes is called where it must not.
+fn changing(plan: &Plan) -> Option<&'static str> {
+    Some(match plan {
         Plan::Insert(_) => "INSERT",
         Plan::Update(_) => "UPDATE",
         Plan::Delete(_) => "DELETE",
         Plan::Select(_) => "SELECT FOR UPDATE",
+        Plan::Init(init) => return changing(&init.then),
+        Plan::Explain(explained) => return changing(&explained.of),
         Plan::Define(definition) => definition.tag(),
-        Plan::Other(planned) => planned.command(),
-        _ => return error,
-    };
-    SqlError::new("25006", format!("cannot execute {command} in a read-only transaction"))
+        Plan::Other(planned) => match planned.command() {
+            "SELECT" => "SELECT FOR UPDATE",
+            command => command,
+        },
+        _ => return None,
+    })
 }
 
 /// Microseconds since 2000-01-01.

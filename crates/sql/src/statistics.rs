@@ -23,6 +23,7 @@ use freshet_engine::txn::{PageCursor, Reader, RowPicks};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows that ANALYZE looks at.
 pub const SAMPLE_ROWS: u64 = 30_000;
@@ -39,6 +40,10 @@ const VALUE_BYTES_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Statistics {
     tables: RwLock<HashMap<u32, Arc<TableStatistics>>>,
+    /// How often something became known or was forgotten.
+    epoch: AtomicU64,
+    /// How often a query was planned that is not compiled.
+    pub plannings: AtomicU64,
 }
 
 /// What is known of one table.
@@ -87,16 +92,23 @@ impl Statistics {
         self.analyze(table, reader, QUICK_ROWS).ok()
     }
 
+    /// What is known is the same as long as this is.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
     /// Samples a table.
     pub fn analyze(&self, table: &Arc<Table>, reader: &Reader, rows: u64) -> Result<Arc<TableStatistics>, SqlError> {
         let made = Arc::new(Sample::take(table, reader, rows)?.statistics(table));
         self.tables.write().insert(table.id.0, made.clone());
+        self.epoch.fetch_add(1, Ordering::AcqRel);
         Ok(made)
     }
 
     /// Forgets tables that are no more.
     pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
         self.tables.write().retain(|id, _| is_there(*id));
+        self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -3,5 +3,8 @@
 mod constraints;
 mod locks;
 #[cfg(feature = "query")]
+mod plans;
+#[cfg(feature = "query")]
 mod query;
+mod queue;
 mod world;

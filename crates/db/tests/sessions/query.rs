@@ -164,12 +164,12 @@ fn parameters_are_typed_by_what_they_meet() {
 fn explain_names_the_road_and_the_index() {
     let world = World::new(ACCOUNTS);
     let mut session = world.db.session().expect("a session");
-    let sql = "EXPLAIN SELECT v FROM t WHERE id = 2 AND v > (SELECT min(v) FROM t)";
+    let sql = "EXPLAIN SELECT v FROM t WHERE id = 2 AND v IN (SELECT v FROM t)";
     let statement = session.prepare(sql).expect("it is planned");
     let rows = session.query(&statement, &[]).expect("it is explained");
     let lines: Vec<&str> = (0..rows.len()).filter_map(|i| rows.text(i, 0)).collect();
-    assert_eq!(lines[0], "DataFusion:");
-    assert!(lines.iter().any(|l| l.contains("SnapshotScan: t by key of t_pkey (btree)")), "{lines:#?}");
+    assert_eq!(lines.last(), Some(&"Road: DataFusion"));
+    assert!(lines.iter().any(|l| l.contains("Index Scan using t_pkey on t")), "{lines:#?}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_forced_road_is_taken_or_refused() {
     session.run("SET freshet.road = query").expect("the setting is known");
     let statement = session.prepare("EXPLAIN SELECT v FROM t WHERE id = 2").expect("it is planned");
     let rows = session.query(&statement, &[]).expect("it is explained");
-    assert_eq!(rows.text(0, 0), Some("DataFusion:"));
+    assert_eq!(rows.text(rows.len() - 1, 0), Some("Road: DataFusion"));
     assert_eq!(session.run("UPDATE t SET v = 1 WHERE id = 2").expect("it runs"), 1);
 }
 

@@ -454,11 +454,14 @@ impl Binder<'_> {
         if let Some(selection) = selection {
             conditions.extend(conjuncts(self.condition(selection, "WHERE", scope)?));
         }
-        let mut from = From { scope: scope.clone(), computed: vec![None], outer: vec![None], conditions: Vec::new() };
+        let (scope, known) = (scope.clone(), self.knowledge());
+        let mut from = From { scope, computed: vec![None], outer: vec![None], conditions: Vec::new(), known };
         let recheck = conditions.clone();
         let loops = plan_loops(&mut from, conditions, &[]);
+        self.is_estimated |= from.known.is_asked.get();
         let mut query = Query {
             tables: vec![Some(table.clone())],
+            names: from.names(),
             long_columns: Vec::new(),
             widths: from.widths(),
             steps: loops.steps,

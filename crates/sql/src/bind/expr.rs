@@ -155,9 +155,23 @@ impl Binder<'_> {
                 let from = self.bind(expr, scope)?;
                 self.call_bound("extract", vec![field, from])
             }
-            A::Subquery(_) | A::Exists { .. } | A::InSubquery { .. } => Err(self.not_compiled("a subquery", ast)),
+            A::Subquery(query) => self.scalar_subquery(query).map_err(|refusal| self.placed(refusal, ast)),
+            A::Exists { subquery, negated } => {
+                self.exists_subquery(subquery, *negated).map_err(|refusal| self.placed(refusal, ast))
+            }
+            A::InSubquery { expr, subquery, negated } => {
+                self.in_subquery(expr, subquery, *negated, scope).map_err(|refusal| self.placed(refusal, ast))
+            }
             other if self.is_more(other) => self.more(other, scope),
             other => Err(self.not_compiled(&format!("the expression {other}"), ast)),
+        }
+    }
+
+    /// Says where what is not compiled stands.
+    fn placed(&self, refusal: Refusal, ast: &ast::Expr) -> Refusal {
+        match refusal {
+            Refusal::NotCompiled { what, position: None } => self.not_compiled(&what, ast),
+            other => other,
         }
     }
 

@@ -3,7 +3,8 @@
 use super::expr::Bound;
 use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
-use crate::compiled::access::{Access, Choice, Rank, WantedOrder, choose, view_key};
+use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
+use crate::compiled::estimate::share;
 use crate::compiled::query::Step;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -28,6 +29,7 @@ pub struct From {
     pub outer: Vec<Option<Vec<Expr>>>,
     /// Conditions of inner joins, which are as good as WHERE's.
     pub conditions: Vec<Expr>,
+    pub known: Knowledge,
 }
 
 impl From {
@@ -36,12 +38,16 @@ impl From {
         sources.map(|s| s.table.clone()).collect()
     }
 
+    pub fn names(&self) -> Vec<String> {
+        self.scope.sources.iter().map(|s| s.name.clone()).collect()
+    }
+
     pub fn widths(&self) -> Vec<usize> {
         let sources = self.scope.sources.iter();
         sources.map(|s| s.columns.len()).collect()
     }
 
-    fn add(&mut self, source: ScopeSource, computed: Option<Access>) -> Bind<u16> {
+    pub(super) fn add(&mut self, source: ScopeSource, computed: Option<Access>) -> Bind<u16> {
         let at = self.scope.add(source)?;
         self.computed.push(computed);
         self.outer.push(None);
@@ -51,7 +57,7 @@ impl From {
 
 impl Binder<'_> {
     pub fn from(&mut self, list: &[TableWithJoins]) -> Bind<From> {
-        let mut from = From::default();
+        let mut from = From { known: self.knowledge(), ..From::default() };
         for item in list {
             let TableWithJoins { relation, joins } = item;
             self.factor(relation, &mut from)?;
@@ -62,7 +68,11 @@ impl Binder<'_> {
         Ok(from)
     }
 
-    fn factor(&mut self, factor: &TableFactor, from: &mut From) -> Bind<u16> {
+    pub(super) fn knowledge(&self) -> Knowledge {
+        Knowledge { statistics: self.statistics.clone(), ..Knowledge::default() }
+    }
+
+    pub(super) fn factor(&mut self, factor: &TableFactor, from: &mut From) -> Bind<u16> {
         match factor {
             TableFactor::Table {
                 name,
@@ -168,6 +178,7 @@ impl Binder<'_> {
             table: None,
             columns: vec![ScopeColumn { name: alias, ty }],
             merged: Vec::new(),
+            derived: false,
         };
         rename(&mut source, columns)?;
         Ok((bounds, source))
@@ -178,7 +189,12 @@ impl Binder<'_> {
         let Some(alias) = alias else {
             return Err(SqlError::new("42601", "subquery in FROM must have an alias").into());
         };
+        if let Some(source) = self.flattened(query, &alias, &names, from)? {
+            return Ok(source);
+        }
         let outer = self.aggregates.take();
+        let locked = self.locked_derived(query, &alias);
+        let query = locked.as_ref().unwrap_or(query);
         let (columns, access) = match query.body.as_ref() {
             SetExpr::Values(values) if is_bare(query) => {
                 let (rows, types) = self.value_rows(values)?;
@@ -193,7 +209,7 @@ impl Binder<'_> {
             }
         };
         self.aggregates = outer;
-        let mut source = ScopeSource { name: alias, table: None, columns, merged: Vec::new() };
+        let mut source = ScopeSource { name: alias, table: None, columns, merged: Vec::new(), derived: false };
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }
@@ -209,8 +225,11 @@ impl Binder<'_> {
             _ => return not_compiled(format!("the join {join}")),
         };
         let before = from.scope.clone();
+        let known = from.conditions.len();
         let source = self.factor(relation, from)?;
-        let conditions = match constraint {
+        // What a subquery in its place asks of its rows.
+        let own = from.conditions.split_off(known);
+        let mut conditions = match constraint {
             JoinConstraint::On(on) => {
                 let scope = from.scope.clone();
                 conjuncts(self.condition(on, "JOIN/ON", &scope)?)
@@ -222,6 +241,7 @@ impl Binder<'_> {
             }
             JoinConstraint::Natural => return not_compiled("NATURAL JOIN"),
         };
+        conditions.extend(own);
         if left {
             from.outer[usize::from(source)] = Some(conditions);
         } else {
@@ -377,7 +397,7 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
     match access {
         _ if rank.one_row => 1.0,
         Access::Lookup { .. } => 10.0,
-        Access::Points { list, .. } => 2.0 * list.len() as f64,
+        Access::Points { list, .. } => 2.0 * list.expected() as f64,
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
@@ -420,7 +440,11 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
             Some(access) => access,
             None => choice.access,
         };
-        let conditions = answered.clone();
+        let shown = |is_key: bool| {
+            let of = answered.iter().enumerate().filter(|(at, _)| choice.keyed.contains(at) == is_key);
+            of.map(|(_, condition)| describe(condition, from)).collect()
+        };
+        let (keyed, conditions) = (shown(true), shown(false));
         answered.retain(|_| {
             at += 1;
             !choice.answered.contains(&(at - 1))
@@ -430,13 +454,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         }
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
-        loops.steps.push(Step {
-            source,
-            access,
-            filter: now,
-            outer,
-            conditions: conditions.iter().map(|c| describe(c, from)).collect(),
-        });
+        loops.steps.push(Step { source, access, filter: now, outer, keyed, conditions });
     }
     loops
 }
@@ -457,7 +475,7 @@ fn path(
     order: &[WantedOrder],
 ) -> Choice {
     if let Some(table) = &from.scope.sources[usize::from(source)].table {
-        return choose(table, source, conditions, available, order);
+        return choose(table, source, conditions, available, order, &from.known);
     }
     let access = match &from.computed[usize::from(source)] {
         Some(Access::View { view, schema, .. }) => {
@@ -466,7 +484,7 @@ fn path(
         }
         _ => Access::Scan,
     };
-    Choice { access, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() }
+    Choice { access, answered: Vec::new(), keyed: Vec::new(), ordered: order.is_empty(), rank: Rank::default() }
 }
 
 /// A greedy order that starts with `first`, and its cost: rows looked at.
@@ -485,7 +503,8 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
             let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
             let expected = match &from.computed[usize::from(source)] {
                 Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
-                _ => expected_rows(&choice.access, &choice.rank),
+                _ => counted_rows(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty())
+                    .unwrap_or_else(|| expected_rows(&choice.access, &choice.rank)),
             };
             (source, expected)
         });
@@ -497,6 +516,17 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         cost += rows;
     }
     (sequence, cost)
+}
+
+/// The rows of a path by the table's statistics. What is read whole for each row of the loops before it has none: see `refuse_rescans`.
+fn counted_rows(from: &From, source: u16, conditions: &[Expr], choice: &Choice, is_first: bool) -> Option<f64> {
+    let table = from.scope.sources[usize::from(source)].table.as_ref()?;
+    if choice.rank.one_row || from.scope.sources.len() == 1 || (!is_first && matches!(choice.access, Access::Scan)) {
+        return None;
+    }
+    let known = from.known.of(table)?;
+    let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
+    Some((known.rows_of(table) * shares.product::<f64>()).max(1.0))
 }
 
 /// Refuses what only another road can do well.

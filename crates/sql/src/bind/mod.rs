@@ -9,9 +9,11 @@ pub mod expr;
 pub mod names;
 pub mod rules;
 pub mod sequence;
+mod flatten;
 pub mod from;
 mod gather;
 mod hidden;
+pub mod init;
 mod more;
 pub mod query;
 pub mod scope;
@@ -19,10 +21,13 @@ pub mod through;
 pub mod types;
 
 #[cfg(feature = "query")]
+pub(crate) use flatten::locks_for;
+#[cfg(feature = "query")]
 pub(crate) use more::row_items;
 
 use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
+use crate::statistics::Statistics;
 use crate::view::Relation;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
@@ -86,6 +91,14 @@ pub struct Binder<'a> {
     pub(crate) in_aggregate: bool,
     /// What the outputs of the next SELECT are stored into: types for literals and parameters without one.
     pub(crate) output_types: Vec<Type>,
+    /// The queries whose values the statement uses; `None` where it may use none.
+    pub init: Option<init::InitBinding>,
+    /// The locking clauses of the SELECT whose FROM is being bound.
+    pub(crate) locking: Vec<ast::LockClause>,
+    /// By which paths are chosen, where there are several.
+    pub statistics: Option<Arc<Statistics>>,
+    /// They were asked.
+    pub is_estimated: bool,
 }
 
 impl<'a> Binder<'a> {
@@ -103,6 +116,10 @@ impl<'a> Binder<'a> {
             aggregates: None,
             in_aggregate: false,
             output_types: Vec::new(),
+            init: None,
+            locking: Vec::new(),
+            statistics: None,
+            is_estimated: false,
         }
     }
 

@@ -447,6 +447,11 @@ impl Binder<'_> {
             other => other,
         };
         let (left, array) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        self.quantified_over(left, op, array, all)
+    }
+
+    /// `left op ANY (array)`, or ALL.
+    pub(super) fn quantified_over(&mut self, left: Bound, op: BinaryOp, array: Bound, all: bool) -> Bind<Bound> {
         let element = match array.ty.map(Type::as_array) {
             Some(Type::Array(element)) => *element,
             // An array of what stands on the left.

@@ -3,8 +3,8 @@
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
 use super::scope::{Scope, fold};
-use super::{Bind, Binder, PLACEHOLDERS, not_compiled};
-use crate::compiled::access::WantedOrder;
+use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
+use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, Grouping};
 use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
@@ -83,6 +83,9 @@ impl Binder<'_> {
         match body.as_ref() {
             SetExpr::Select(select) => self.select(select, tail),
             SetExpr::Values(values) => self.values_query(values, tail),
+            SetExpr::SetOperation { .. } if !locks.is_empty() => {
+                Err(locks_nothing(&locks[0], "UNION/INTERSECT/EXCEPT"))
+            }
             SetExpr::Query(_) => not_compiled("a query in parentheses with clauses after it"),
             SetExpr::SetOperation { op, .. } => not_compiled(op.to_string()),
             SetExpr::Table(_) => not_compiled("TABLE"),
@@ -125,8 +128,12 @@ impl Binder<'_> {
     }
 
     fn values_query(&mut self, values: &ast::Values, tail: Tail<'_>) -> Bind<Query> {
-        if !tail.order.is_empty() || !tail.locks.is_empty() {
-            return not_compiled("VALUES with ORDER BY or a locking clause");
+        if let Some(clause) = tail.locks.first() {
+            let message = format!("FOR {} cannot be applied to VALUES", locking(clause).0.words());
+            return Err(SqlError::new("0A000", message).into());
+        }
+        if !tail.order.is_empty() {
+            return not_compiled("VALUES with ORDER BY");
         }
         let (rows, types) = self.value_rows(values)?;
         let columns: Vec<Column> = types
@@ -137,13 +144,15 @@ impl Binder<'_> {
         let output = (0..types.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
         Ok(Query {
             tables: vec![None],
+            names: vec!["*VALUES*".to_owned()],
             long_columns: vec![Vec::new()],
             widths: vec![types.len()],
             steps: vec![Step {
                 source: 0,
-                access: crate::compiled::access::Access::Values(rows),
+                access: Access::Values(rows),
                 filter: Vec::new(),
                 outer: None,
+                keyed: Vec::new(),
                 conditions: Vec::new(),
             }],
             precondition: Vec::new(),
@@ -220,7 +229,10 @@ impl Binder<'_> {
         }
 
         let stored_types = std::mem::take(&mut self.output_types);
-        let mut from = self.from(from)?;
+        let around = std::mem::replace(&mut self.locking, tail.locks.to_vec());
+        let from = self.from(from);
+        self.locking = around;
+        let mut from = from?;
         let scope = from.scope.clone();
         let mut conditions = std::mem::take(&mut from.conditions);
         if let Some(selection) = selection {
@@ -233,16 +245,19 @@ impl Binder<'_> {
         if distinct && items.iter().any(|item| item.ty == Type::Json) {
             return Err(SqlError::new("42883", "could not identify an equality operator for type json").into());
         }
+        let is_having = having.is_some();
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
         let mut order = self.order(&tail.order, &items, distinct, &scope)?;
         let aggregates = self.aggregates.take().unwrap_or_default();
         let mut keys = self.group_keys(group_by, &items, &scope)?;
+        let keys_given = keys.is_some();
         if let Some(keys) = &mut keys {
             let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
             add_dependents(keys, asked, &scope);
         }
 
-        let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some();
+        let has_aggregates = !aggregates.is_empty();
+        let grouped = keys.is_some() || has_aggregates || having.is_some();
         let grouping = if grouped {
             let keys = keys.unwrap_or_default();
             let having = having.map(|h| over_groups(h, &keys, &aggregates, &scope)).transpose()?;
@@ -258,7 +273,17 @@ impl Binder<'_> {
         } else {
             None
         };
-        let locks = self.locks(tail.locks, &scope, &from, grouped || distinct)?;
+        if let Some(clause) = tail.locks.first() {
+            let folds = Folds {
+                distinct,
+                grouped: keys_given,
+                having: is_having,
+                aggregates: has_aggregates,
+                ..Folds::default()
+            };
+            folds.refuse_lock(clause)?;
+        }
+        let locks = self.locks(tail.locks, &scope, &from)?;
         self.assemble(from, conditions, items, order, grouping, distinct, tail, locks)
     }
 
@@ -290,13 +315,10 @@ impl Binder<'_> {
         let columns: Arc<[Column]> = columns.collect();
         let recheck = if locks.is_empty() { Vec::new() } else { conditions.clone() };
         let loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
+        self.is_estimated |= from.known.is_asked.get();
         refuse_rescans(&loops)?;
         let in_order = order.is_empty()
             || (grouping.is_none() && !distinct && (loops.one_row || (wanted.is_some() && loops.ordered)));
-        // With a limit it would lock more rows than it gives.
-        if !locks.is_empty() && !in_order && (tail.limit.is_some() || tail.offset.is_some()) {
-            return Err(SqlError::unsupported("FOR UPDATE with a LIMIT and an ORDER BY that no index gives").into());
-        }
         let sort: Vec<SortKey> = if in_order {
             Vec::new()
         } else {
@@ -304,6 +326,7 @@ impl Binder<'_> {
         };
         let mut query = Query {
             long_columns: Vec::new(),
+            names: from.names(),
             tables,
             widths,
             steps: loops.steps,
@@ -487,23 +510,25 @@ impl Binder<'_> {
     }
 
     /// Which rows the clauses lock: of several that name one source, the strongest counts, and the shortest wait.
-    fn locks(&mut self, clauses: &[LockClause], scope: &Scope, from: &From, folded: bool) -> Bind<Vec<RowLocking>> {
+    fn locks(&mut self, clauses: &[LockClause], scope: &Scope, from: &From) -> Bind<Vec<RowLocking>> {
         let mut locks: Vec<RowLocking> = Vec::new();
         for clause in clauses {
-            let (row_lock, of) = locking(clause);
-            let words = row_lock.words();
-            if folded {
-                return Err(SqlError::unsupported(format!("FOR {words} with DISTINCT, GROUP BY or aggregates")).into());
-            }
-            let sources: Vec<u16> = match of.is_empty() {
-                true => (0..scope.sources.len() as u16).collect(),
-                false => of.iter().map(|name| scope.source(&fold(name))).collect::<Result<_, _>>()?,
-            };
-            for source in sources {
-                if scope.sources[usize::from(source)].table.is_none() {
-                    return Err(SqlError::unsupported(format!("FOR {words} of computed rows")).into());
+            let (row_lock, _) = locking(clause);
+            for source in locked_sources(clause, scope)? {
+                let at = usize::from(source);
+                let kind = match (&scope.sources[at].table, &from.computed[at]) {
+                    (Some(_), _) => None,
+                    // What is in it was locked with it, and is.
+                    (None, Some(Access::Derived(_))) => continue,
+                    (None, Some(Access::Values(_))) => Some("VALUES"),
+                    (None, _) => Some("a function"),
+                };
+                if let Some(kind) = kind {
+                    not_lockable(clause, kind)?;
+                    continue;
                 }
-                if from.outer[usize::from(source)].is_some() {
+                if from.outer[at].is_some() {
+                    let words = row_lock.words();
                     let message = format!("FOR {words} cannot be applied to the nullable side of an outer join");
                     return Err(SqlError::new("0A000", message).into());
                 }
@@ -512,23 +537,91 @@ impl Binder<'_> {
                     Some(NonBlock::Nowait) => LockWait::NoWait,
                     Some(NonBlock::SkipLocked) => LockWait::SkipLocked,
                 };
-                let strength = strength_of(row_lock);
-                match locks.iter_mut().find(|lock| lock.source == source) {
-                    None => locks.push(RowLocking { source, strength, wait }),
-                    Some(lock) => {
-                        lock.strength = lock.strength.max(strength);
-                        if wait == LockWait::NoWait || lock.wait == LockWait::Wait {
-                            lock.wait = wait;
-                        }
-                    }
-                }
+                add_lock(&mut locks, RowLocking { source, strength: strength_of(row_lock), wait });
             }
         }
         Ok(locks)
     }
 }
 
-fn strength_of(lock: RowLock) -> Strength {
+/// Locks a source, or locks it more strongly.
+pub fn add_lock(locks: &mut Vec<RowLocking>, new: RowLocking) {
+    match locks.iter_mut().find(|lock| lock.source == new.source) {
+        None => locks.push(new),
+        Some(lock) => {
+            lock.strength = lock.strength.max(new.strength);
+            if new.wait == LockWait::NoWait || lock.wait == LockWait::Wait {
+                lock.wait = new.wait;
+            }
+        }
+    }
+}
+
+/// The sources that a locking clause names, or all.
+pub fn locked_sources(clause: &LockClause, scope: &Scope) -> Bind<Vec<u16>> {
+    let (row_lock, of) = locking(clause);
+    if of.is_empty() {
+        return Ok((0..scope.sources.len() as u16).collect());
+    }
+    let named = of.iter().map(|name| {
+        let name = fold(name);
+        scope.source(&name).map_err(|_| {
+            let words = row_lock.words();
+            let message = format!("relation \"{name}\" in FOR {words} clause not found in FROM clause");
+            Refusal::Error(SqlError::new("42P01", message))
+        })
+    });
+    named.collect()
+}
+
+/// What cannot be locked is an error where it is named, and left alone otherwise.
+pub fn not_lockable(clause: &LockClause, kind: &str) -> Bind<()> {
+    let (row_lock, of) = locking(clause);
+    match of.is_empty() {
+        true => Ok(()),
+        false => {
+            let message = format!("FOR {} cannot be applied to {kind}", row_lock.words());
+            Err(SqlError::new("0A000", message).into())
+        }
+    }
+}
+
+/// What makes one row of several, so that there is none to lock.
+#[derive(Clone, Copy, Default)]
+pub struct Folds {
+    pub distinct: bool,
+    pub grouped: bool,
+    pub having: bool,
+    pub aggregates: bool,
+    pub windows: bool,
+    pub sets: bool,
+}
+
+impl Folds {
+    pub fn refuse_lock(self, clause: &LockClause) -> Bind<()> {
+        let Folds { distinct, grouped, having, aggregates, windows, sets } = self;
+        let all = [
+            (distinct, "DISTINCT clause"),
+            (grouped, "GROUP BY clause"),
+            (having, "HAVING clause"),
+            (aggregates, "aggregate functions"),
+            (windows, "window functions"),
+            (sets, "set-returning functions in the target list"),
+        ];
+        match all.iter().find(|(is_there, _)| *is_there) {
+            None => Ok(()),
+            Some((_, what)) => Err(locks_nothing(clause, what)),
+        }
+    }
+}
+
+/// A query that gives no rows of tables as they are.
+pub fn locks_nothing(clause: &LockClause, what: &str) -> Refusal {
+    let words = locking(clause).0.words();
+    SqlError::new("0A000", format!("FOR {words} is not allowed with {what}")).into()
+}
+
+pub fn strength_of(lock: RowLock) -> Strength {
     match lock {
         RowLock::KeyShare => Strength::KeyShare,
         RowLock::Share => Strength::Share,
@@ -671,7 +764,8 @@ pub fn add_dependents<'e>(keys: &mut Vec<(Expr, Type)>, asked: impl Iterator<Ite
         keys.iter().any(|(key, _)| *key == Expr::Column { source, column })
     };
     let known = |source: u16| {
-        let table = scope.sources.get(usize::from(source))?.table.as_ref()?;
+        let source_of_key = scope.sources.get(usize::from(source)).filter(|entry| !entry.derived)?;
+        let table = source_of_key.table.as_ref()?;
         let primary = table.indexes.first().filter(|index| index.def.primary)?;
         primary.def.columns.iter().all(|c| is_key(keys, source, c.column)).then_some(())
     };

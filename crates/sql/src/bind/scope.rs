@@ -52,6 +52,8 @@ pub struct ScopeSource {
     pub columns: Vec<ScopeColumn>,
     /// Columns that `USING` merged into an earlier source's: not in `*`, not found by their bare name.
     pub merged: Vec<u16>,
+    /// The columns of a subquery that stands for its table: what follows from the table's keys does not follow here.
+    pub derived: bool,
 }
 
 impl ScopeSource {
@@ -64,12 +66,13 @@ impl ScopeSource {
                 .collect(),
             table: Some(table.clone()),
             merged: Vec::new(),
+            derived: false,
         }
     }
 
     pub fn of_view(name: String, view: &Relation) -> ScopeSource {
         let columns = view.every_column().map(|(name, ty)| ScopeColumn { name: name.to_owned(), ty });
-        ScopeSource { name, columns: columns.collect(), table: None, merged: hidden_of_view(view) }
+        ScopeSource { name, columns: columns.collect(), table: None, merged: hidden_of_view(view), derived: false }
     }
 }
 

@@ -34,7 +34,13 @@ impl Through {
         let shown = |&(_, column): &(String, u16)| Found { source: 0, column, ty: columns[usize::from(column)].ty };
         let first = self.columns.iter().map(shown).collect();
         Scope {
-            sources: vec![ScopeSource { name, table: Some(self.table.clone()), columns, merged: Vec::new() }],
+            sources: vec![ScopeSource {
+                name,
+                table: Some(self.table.clone()),
+                columns,
+                merged: Vec::new(),
+                derived: false,
+            }],
             first,
         }
     }

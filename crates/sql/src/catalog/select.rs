@@ -262,7 +262,7 @@ impl Lister<'_> {
                 let columns = self.columns(select, &names, base)?;
                 let name = fold(&alias.name);
                 let text = format!("({text}) {}", quoted_ident(&name));
-                scope.add(ScopeSource { name, table: None, columns, merged: Vec::new() }).ok()?;
+                scope.add(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false }).ok()?;
                 Some(Part { text, is_join: false })
             }
             _ => None,
@@ -321,7 +321,7 @@ fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSourc
             let column =
                 |(name, ty): &(String, Option<Type>)| ScopeColumn { name: name.clone(), ty: ty.unwrap_or(Type::Text) };
             let columns = view.def.columns.iter().map(column).collect();
-            Some(ScopeSource { name, table: None, columns, merged: Vec::new() })
+            Some(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false })
         }
         _ => None,
     }

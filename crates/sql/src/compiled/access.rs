@@ -4,25 +4,28 @@
 //! |---|---|---|
 //! | `Unique` | every column of a unique index has an equality | at most one, checked by the engine |
 //! | `Lookup` | every column of another index has an equality | candidates, read and checked |
-//! | `Points` | as those, with an IN list on one column | one probe for each distinct value |
+//! | `Points` | as those, with an IN list or `= ANY(array)` on one column | one probe for each distinct value |
 //! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
 //! | `Scan` | otherwise | all |
 //!
 //! `Unique` and `Points` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
 //! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
 
+use super::estimate::share;
 use super::{Halt, Level, Run, Scratch};
 use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
-use crate::value::Datum;
+use crate::statistics::{Statistics, TableStatistics};
 use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
+use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
 use freshet_engine::catalog::{Index, IndexKind, Schema, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyPart, Row, Type, Value};
 use freshet_engine::txn::{Direction, RangeCursor, Session, Stop, Strength, TableCursor};
+use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
@@ -47,6 +50,32 @@ impl KeyValue {
     /// The expression, if its value is the key's as it stands.
     pub fn leaf(&self) -> Option<&Expr> {
         self.direct.then_some(&self.expr)
+    }
+}
+
+/// The values that one key column takes in turn.
+#[derive(Clone, Debug)]
+pub enum List {
+    Values(Vec<KeyValue>),
+    /// The elements of an array; the types are those of an element.
+    Array(KeyValue),
+}
+
+impl List {
+    /// Values, as far as they are known before it runs.
+    pub fn expected(&self) -> usize {
+        match self {
+            List::Values(values) => values.len(),
+            List::Array(_) => 10,
+        }
+    }
+
+    /// What it is made of.
+    fn keys(&self) -> &[KeyValue] {
+        match self {
+            List::Values(values) => values,
+            List::Array(array) => std::slice::from_ref(array),
+        }
     }
 }
 
@@ -75,7 +104,7 @@ pub enum Access {
         index: Arc<Index>,
         keys: Vec<KeyValue>,
         varying: usize,
-        list: Vec<KeyValue>,
+        list: List,
     },
     Range(Range),
     Scan,
@@ -109,8 +138,14 @@ struct UsableList<'a> {
     column: u16,
     /// Where the condition stands.
     at: usize,
+    wanted: Wanted<'a>,
+}
+
+enum Wanted<'a> {
     /// Values and their types.
-    list: Vec<(&'a Expr, Type)>,
+    Values(Vec<(&'a Expr, Type)>),
+    /// An array, and its elements' type.
+    Array(&'a Expr, Type),
 }
 
 /// What choosing found.
@@ -118,6 +153,8 @@ pub struct Choice {
     pub access: Access,
     /// Conditions that the path answers exactly.
     pub answered: Vec<usize>,
+    /// Conditions that it finds its rows by.
+    pub keyed: Vec<usize>,
     /// The rows come in the wanted order.
     pub ordered: bool,
     /// Larger is better.
@@ -151,20 +188,60 @@ pub fn choose(
     conditions: &[Expr],
     available: &dyn Fn(u16) -> bool,
     order: &[WantedOrder],
+    known: &Knowledge,
 ) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
-    let mut best =
-        Choice { access: Access::Scan, answered: Vec::new(), ordered: order.is_empty(), rank: Rank::default() };
-    for index in &table.indexes {
-        for choice in
-            [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
-        {
-            if choice.rank > best.rank {
-                best = choice;
-            }
-        }
+    let found = table.indexes.iter().flat_map(|index| {
+        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
+    });
+    let mut found: Vec<Choice> = found.collect();
+    let whole = Choice {
+        access: Access::Scan,
+        answered: Vec::new(),
+        keyed: Vec::new(),
+        ordered: order.is_empty(),
+        rank: Rank::default(),
+    };
+    // Of equals the first.
+    let Some(ranked) =
+        (0..found.len()).rev().max_by_key(|&at| found[at].rank).filter(|&at| found[at].rank > whole.rank)
+    else {
+        return whole;
+    };
+    if found.len() == 1 || found[ranked].rank.one_row {
+        return found.swap_remove(ranked);
     }
-    best
+    let cheapest = known.of(table).and_then(|known| {
+        let cost = |choice: &Choice| {
+            let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
+            let rows = known.rows_of(table) * shares.product::<f64>();
+            if choice.ordered { rows } else { rows * UNORDERED_COST }
+        };
+        let costs: Vec<f64> = found.iter().map(cost).collect();
+        let cheapest = (0..found.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b]))?;
+        (costs[cheapest] * CLEARLY < costs[ranked]).then_some(cheapest)
+    });
+    found.swap_remove(cheapest.unwrap_or(ranked))
+}
+
+/// Rows that must be sorted cost so much more than those that come in order, of which a limit may take the first.
+const UNORDERED_COST: f64 = 10.0;
+/// So much cheaper must a path be than the one that has most of the conditions.
+const CLEARLY: f64 = 2.0;
+
+/// What planning knows of tables, and whether it has asked.
+#[derive(Default)]
+pub struct Knowledge {
+    pub statistics: Option<Arc<Statistics>>,
+    pub is_asked: Cell<bool>,
+}
+
+impl Knowledge {
+    pub fn of(&self, table: &Table) -> Option<Arc<TableStatistics>> {
+        let statistics = self.statistics.as_ref()?;
+        self.is_asked.set(true);
+        statistics.get(table)
+    }
 }
 
 /// The column of a computed relation by which its rows are found, with the value.
@@ -209,7 +286,14 @@ fn usable<'a>(
                     && list.iter().all(|(_, item)| known(item))
                 {
                     let list = list.iter().map(|(operator, item)| (item, operator.right));
-                    lists.push(UsableList { column, at, list: list.collect() });
+                    lists.push(UsableList { column, at, wanted: Wanted::Values(list.collect()) });
+                }
+            }
+            Expr::Quantified { operator, left, array, all: false } if operator.op == BinaryOp::Eq => {
+                if let Some(column) = plain_column(left, source)
+                    && known(array)
+                {
+                    lists.push(UsableList { column, at, wanted: Wanted::Array(array, operator.right) });
                 }
             }
             // A bare boolean column is its comparison with true.
@@ -224,6 +308,23 @@ fn usable<'a>(
         }
     }
     (usable, lists)
+}
+
+impl Wanted<'_> {
+    fn is_convertible(&self, to: Type) -> bool {
+        match self {
+            Wanted::Values(values) => values.iter().all(|(_, ty)| key_convertible(*ty, to)),
+            Wanted::Array(_, ty) => key_convertible(*ty, to),
+        }
+    }
+
+    fn keys(&self, to: Type) -> List {
+        let key = |expr: &Expr, ty: Type| KeyValue::new(expr.clone(), ty, to);
+        match self {
+            Wanted::Values(values) => List::Values(values.iter().map(|(e, ty)| key(e, *ty)).collect()),
+            Wanted::Array(array, ty) => List::Array(key(array, *ty)),
+        }
+    }
 }
 
 fn flipped(op: BinaryOp) -> BinaryOp {
@@ -312,6 +413,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     if whole_key && index.def.unique {
         return Some(Choice {
             access: Access::Unique { index: index.clone(), keys },
+            keyed: answered.clone(),
             answered,
             ordered: true,
             rank: rank(0, !order.is_empty()),
@@ -321,6 +423,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
         return whole_key.then(|| Choice {
             access: Access::Lookup { index: index.clone(), keys },
             answered: Vec::new(),
+            keyed: answered,
             ordered: order.is_empty(),
             rank: rank(0, false),
         });
@@ -328,10 +431,12 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     let next = columns.get(equalities);
     let bound = |ops: [BinaryOp; 2]| {
         let column = next?.column;
-        usable.iter().filter(|u| u.column == column && ops.contains(&u.op)).find_map(|u| key_value(table, column, u))
+        let found = usable.iter().filter(|u| u.column == column && ops.contains(&u.op));
+        found.filter_map(|u| Some((key_value(table, column, u)?, u.at))).next()
     };
-    let lower = bound([BinaryOp::Gt, BinaryOp::Ge]);
-    let upper = bound([BinaryOp::Lt, BinaryOp::Le]);
+    let (lower, low_at) = bound([BinaryOp::Gt, BinaryOp::Ge]).unzip();
+    let (upper, high_at) = bound([BinaryOp::Lt, BinaryOp::Le]).unzip();
+    answered.extend(low_at.into_iter().chain(high_at));
     let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
     let direction = ordered_by(&columns, equalities, usable, order);
     if equalities == 0 && bounds == 0 && (order.is_empty() || direction.is_none()) {
@@ -346,6 +451,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
             direction: direction.unwrap_or(Direction::Forward),
         }),
         answered: Vec::new(),
+        keyed: answered,
         ordered: direction.is_some(),
         rank: rank(bounds, direction.is_some() && !order.is_empty()),
     })
@@ -392,14 +498,11 @@ fn try_points(
             continue;
         }
         let to = table.layout.column_type(usize::from(column.column));
-        let list = lists
-            .iter()
-            .find(|l| l.column == column.column && l.list.iter().all(|(_, ty)| key_convertible(*ty, to)))?;
+        let list = lists.iter().find(|l| l.column == column.column && l.wanted.is_convertible(to))?;
         if varying.is_some() {
             return None;
         }
-        let values = list.list.iter().map(|(e, ty)| KeyValue::new((*e).clone(), *ty, to));
-        varying = Some((i, values.collect::<Vec<_>>()));
+        varying = Some((i, list.wanted.keys(to)));
         answered.push(list.at);
         keys.push(KeyValue::new(Expr::NULL, to, to));
     }
@@ -407,6 +510,7 @@ fn try_points(
     let equalities = keys.len() - 1;
     Some(Choice {
         access: Access::Points { index: index.clone(), keys, varying, list },
+        keyed: answered.clone(),
         answered,
         ordered: false,
         rank: Rank {
@@ -434,6 +538,18 @@ fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError>
         return Ok(Some(Place::At(scalar.into_datum())));
     }
     Ok(place(key.from, &scalar.value(), key.to))
+}
+
+/// An element of an array as a value of the key's column; `None`: the column has none like it.
+fn place_of(array: &KeyValue, item: &Datum) -> Option<Datum> {
+    match item {
+        Datum::Null => None,
+        item if converts_to_itself(array.from, array.to) => Some(item.clone()),
+        item => match place(array.from, &item.as_value(), array.to) {
+            Some(Place::At(datum)) => Some(datum),
+            _ => None,
+        },
+    }
 }
 
 /// The value of a key that needs no conversion.
@@ -526,7 +642,7 @@ impl Access {
                 keys.iter().for_each(|k| f(&k.expr));
             }
             Access::Points { keys, list, .. } => {
-                keys.iter().chain(list).for_each(|k| f(&k.expr));
+                keys.iter().chain(list.keys()).for_each(|k| f(&k.expr));
             }
             Access::Range(range) => {
                 let keys = range.equal.iter().chain(&range.lower).chain(&range.upper);
@@ -648,7 +764,7 @@ fn open_points(
     view: &StepView<'_>,
     keys: &[KeyValue],
     varying: usize,
-    list: &[KeyValue],
+    list: &List,
     run: &mut Run<'_>,
 ) -> Result<Cursor, Halt> {
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
@@ -664,7 +780,7 @@ fn sorted_points(
     view: &StepView<'_>,
     keys: &[KeyValue],
     varying: usize,
-    list: &[KeyValue],
+    list: &List,
     computed: &mut Vec<Datum>,
     run: &Run<'_>,
 ) -> Result<Vec<Datum>, SqlError> {
@@ -677,13 +793,22 @@ fn sorted_points(
     }
     computed.push(Datum::Null);
     computed.append(&mut after);
-    let mut values = Vec::with_capacity(list.len());
-    for key in list {
-        if let Some(Place::At(datum)) = resolve(key, &frame)? {
-            values.push(datum);
+    let mut values = Vec::with_capacity(list.keys().len());
+    match list {
+        List::Values(list) => {
+            for key in list {
+                if let Some(Place::At(datum)) = resolve(key, &frame)? {
+                    values.push(datum);
+                }
+            }
+        }
+        List::Array(array) => {
+            if let Value::Bytes(stored) = evaluate(&array.expr, &frame)?.value() {
+                values.extend(array_items(array.from, stored).iter().filter_map(|item| place_of(array, item)));
+            }
         }
     }
-    let ty = list.first().map_or(Type::Bool, |k| k.to);
+    let ty = list.keys().first().map_or(Type::Bool, |k| k.to);
     values.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
     values.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
     Ok(values)

@@ -7,6 +7,8 @@
 pub mod access;
 pub mod aggregate;
 pub mod change;
+pub mod estimate;
+pub mod init;
 pub mod lock;
 pub mod once;
 pub mod point;
@@ -14,6 +16,7 @@ pub mod conflict;
 pub mod query;
 pub mod rules;
 pub mod sort;
+pub mod watch;
 
 use crate::error::SqlError;
 use crate::expr::{Env, Frame};
@@ -88,6 +91,8 @@ pub struct Scratch {
     targets: Vec<RowId>,
     /// The row being written.
     changed: Row,
+    /// Of a run that is measured.
+    pub watch: Option<Box<watch::Watch>>,
 }
 
 std::thread_local! {

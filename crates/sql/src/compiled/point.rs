@@ -5,7 +5,7 @@
 //!
 //! A query that is one gives exactly what `query::run` gives for it.
 
-use super::access::Access;
+use super::access::{self, Access};
 use super::query::Query;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -80,7 +80,9 @@ impl Point {
             && !query.distinct;
         let (index, keys, list) = match &step.access {
             Access::Unique { index, keys } => (index, keys, None),
-            Access::Points { index, keys, varying, list } => (index, keys, Some((*varying, list))),
+            Access::Points { index, keys, varying, list: access::List::Values(list) } => {
+                (index, keys, Some((*varying, list)))
+            }
             _ => return None,
         };
         if !is_plain || !index.def.unique {

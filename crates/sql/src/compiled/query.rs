@@ -16,6 +16,7 @@ use crate::expr::{Env, Expr, Frame, evaluate, test};
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use freshet_engine::catalog::Table;
+use freshet_engine::ids::RowId;
 use freshet_engine::schema::Value;
 use freshet_engine::txn::{Error, Locked, Stop, Strength};
 use std::collections::HashSet;
@@ -30,7 +31,8 @@ pub struct Step {
     pub filter: Vec<Expr>,
     /// LEFT JOIN: what makes a match. The filter is then asked after it, of the row of nulls too.
     pub outer: Option<Vec<Expr>>,
-    /// As EXPLAIN shows them.
+    /// As EXPLAIN shows them: what the path finds its rows by, and what is asked of them.
+    pub keyed: Vec<String>,
     pub conditions: Vec<String>,
 }
 
@@ -61,6 +63,8 @@ pub struct SortKey {
 pub struct Query {
     /// By source; `None` for a computed one.
     pub tables: Vec<Option<Arc<Table>>>,
+    /// By source: what the statement calls it.
+    pub names: Vec<String>,
     /// By source: variable-length columns that are looked at.
     pub long_columns: Vec<Vec<u16>>,
     /// By source: columns of a computed one.
@@ -89,7 +93,13 @@ const HEAVY_SLOTS: u64 = 50_000;
 impl Query {
     /// Whether it does more with a large table than to give its rows: the other road groups and joins a batch at a time, on all cores.
     pub fn is_heavy(&self) -> bool {
-        self.locks.is_empty() && self.reads_much() && self.computes()
+        !self.locks_rows() && self.reads_much() && self.computes()
+    }
+
+    /// Whether it locks rows, or a query in its FROM does.
+    pub fn locks_rows(&self) -> bool {
+        let locks = |step: &Step| matches!(&step.access, Access::Derived(inner) if inner.locks_rows());
+        !self.locks.is_empty() || self.steps.iter().any(locks)
     }
 
     fn reads_much(&self) -> bool {
@@ -186,45 +196,130 @@ fn run_grouped(
 }
 
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let result = match query.sort.is_empty() {
+        true => lock_as_found(query, limits, run, rows),
+        false => lock_in_order(query, limits, run, rows),
+    };
+    run.engine.set_nowait(false);
+    result
+}
+
+fn lock_as_found(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let mut output = Output::new(query, limits, rows, run.env);
-    let result = descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_rows(query, run)? {
+    descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_rows(query, run)? {
         true => Ok(output.take(&run.frame(&query.tables))?),
         false => Ok(Flow::Continue),
-    });
-    run.engine.set_nowait(false);
-    result?;
+    })?;
     Ok(output.finish()?)
+}
+
+/// Rows are put in order as the snapshot has them, then locked one after the other until the limit is met.
+fn lock_in_order(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    let mut sorter = Sorter::new(&query.orders, places_width(query), None, Charge::of_query(run.env.engine.as_ref()));
+    descend(query, 0, run, &mut |run: &mut Run<'_>| {
+        let frame = run.frame(&query.tables);
+        for key in &query.sort {
+            sorter.push(evaluate(&key.expr, &frame)?.into_datum());
+        }
+        push_places(query, run, &mut sorter);
+        sorter.row_done()?;
+        Ok(Flow::Continue)
+    })?;
+    let mut output = Output::in_order(query, limits, rows, run.env);
+    for places in sorter.finish() {
+        run.row()?;
+        take_places(query, places, run);
+        if lock_rows(query, run)? && output.take(&run.frame(&query.tables))? == Flow::Stop {
+            break;
+        }
+    }
+    Ok(output.finish()?)
+}
+
+/// Cells that a combination of rows is kept as: a row id for each stored one, or its cells.
+fn places_width(query: &Query) -> usize {
+    query.tables.iter().zip(&query.widths).map(|(table, width)| if table.is_some() { 1 } else { *width }).sum()
+}
+
+fn push_places(query: &Query, run: &Run<'_>, sorter: &mut Sorter<'_>) {
+    for (source, table) in query.tables.iter().enumerate() {
+        match (table, run.scratch.ids[source]) {
+            (Some(_), NO_ROW) => sorter.push(Datum::Null),
+            (Some(_), id) => sorter.push(Datum::Int(id.0 as i64)),
+            (None, _) => run.scratch.cells[source].iter().for_each(|cell| sorter.push(cell.clone())),
+        }
+    }
+}
+
+/// Brings the rows of a combination to hand again.
+fn take_places(query: &Query, places: Vec<Datum>, run: &mut Run<'_>) {
+    let mut places = places.into_iter();
+    for (source, table) in query.tables.iter().enumerate() {
+        let Some(table) = table else {
+            run.scratch.cells[source] = places.by_ref().take(query.widths[source]).collect();
+            continue;
+        };
+        match places.next() {
+            Some(Datum::Int(id)) => {
+                let id = RowId(id as u64);
+                run.scratch.ids[source] = id;
+                run.engine.read(table, id, &mut run.scratch.rows[source]);
+            }
+            _ => nulls(query, source as u16, run),
+        }
+    }
+    for depth in 0..query.steps.len() {
+        let view = query.view(depth);
+        let is_there = run.scratch.ids[usize::from(view.source)] != NO_ROW;
+        if is_there && query.tables[usize::from(view.source)].is_some() {
+            access::fetch_long(&view, run);
+        }
+    }
 }
 
 /// Locks the rows at hand; false if one is gone, they no longer meet the condition, or one is to be skipped.
 fn lock_rows(query: &Query, run: &mut Run<'_>) -> Result<bool, Halt> {
     let mut is_newer = false;
-    for &RowLocking { source, strength, wait } in &query.locks {
-        let at = usize::from(source);
+    for lock in &query.locks {
+        let at = usize::from(lock.source);
         let table = query.tables[at].as_ref().expect("invariant: only stored rows are locked");
-        run.engine.set_nowait(wait != LockWait::Wait);
-        let id = run.scratch.ids[at];
-        match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[at]) {
-            Ok(Locked::Gone) => return Ok(false),
-            Ok(Locked::Same) => {}
-            Ok(Locked::Newer) => is_newer = true,
-            Err(Stop::Error(Error::LockNotAvailable)) if wait == LockWait::SkipLocked => return Ok(false),
-            Err(Stop::Error(Error::LockNotAvailable)) => {
-                let message = format!("could not obtain lock on row in relation \"{}\"", table.def.name);
-                return Err(SqlError::new("55P03", message).into());
-            }
-            Err(stop) => return Err(stop.into()),
+        match lock_row(table, run.scratch.ids[at], lock, at, run)? {
+            None | Some(Locked::Gone) => return Ok(false),
+            Some(Locked::Same) => {}
+            Some(Locked::Newer) => is_newer = true,
         }
-        for depth in (0..query.steps.len()).filter(|&depth| query.steps[depth].source == source) {
+        for depth in (0..query.steps.len()).filter(|&depth| query.steps[depth].source == lock.source) {
             access::fetch_long(&query.view(depth), run);
         }
     }
     Ok(!is_newer || holds(&query.recheck, &run.frame(&query.tables))?)
 }
 
+/// Locks a row, which then stands in the scratch's row `at` as it is now; `None`: somebody has it, and it is to be skipped. The session goes on not
+/// to wait until it is told otherwise.
+pub fn lock_row(
+    table: &Arc<Table>,
+    id: RowId,
+    lock: &RowLocking,
+    at: usize,
+    run: &mut Run<'_>,
+) -> Result<Option<Locked>, Halt> {
+    run.engine.set_nowait(lock.wait != LockWait::Wait);
+    match run.engine.lock_as(table, id, lock.strength, &mut run.scratch.rows[at]) {
+        Ok(locked) => Ok(Some(locked)),
+        Err(Stop::Error(Error::LockNotAvailable)) if lock.wait == LockWait::SkipLocked => Ok(None),
+        Err(Stop::Error(Error::LockNotAvailable)) => {
+            let message = format!("could not obtain lock on row in relation \"{}\"", table.def.name);
+            Err(SqlError::new("55P03", message).into())
+        }
+        Err(stop) => Err(stop.into()),
+    }
+}
+
 /// All rows as owned values, and what they are charged.
 pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>>, Charge), Halt> {
-    let mut scratch = Scratch::default();
+    // What is measured is measured of it too.
+    let mut scratch = Scratch { watch: outer.scratch.watch.take(), ..Scratch::default() };
     let mut inner = Run {
         engine: &mut *outer.engine,
         parameters: outer.parameters,
@@ -236,7 +331,9 @@ pub fn materialize(query: &Query, outer: &mut Run<'_>) -> Result<(Vec<Vec<Datum>
     let mut rows = RowSet::default();
     let mut charge = Charge::of_query(outer.env.engine.as_ref());
     outer.env.engine.iter().for_each(|engine| rows.charge_to(engine));
-    run(query, &mut inner, &mut rows)?;
+    let result = run(query, &mut inner, &mut rows);
+    outer.scratch.watch = scratch.watch.take();
+    result?;
     let width = query.columns.len();
     let mut owned: Vec<Vec<Datum>> = Vec::new();
     let mut bytes = 0;
@@ -260,6 +357,9 @@ pub fn descend(
     let Some(step) = query.steps.get(depth) else {
         return each(run);
     };
+    if run.scratch.watch.is_some() {
+        return super::watch::descend(query, depth, run, each);
+    }
     let view = query.view(depth);
     let mut cursor = access::open(&view, run)?;
     let mut matched = false;
@@ -295,10 +395,17 @@ pub fn holds(conditions: &[Expr], frame: &Frame<'_>) -> Result<bool, SqlError> {
     Ok(true)
 }
 
-fn nulls(query: &Query, source: u16, run: &mut Run<'_>) {
+/// In place of the id of a row of nulls.
+const NO_ROW: RowId = RowId(u64::MAX);
+
+/// The row of nulls that a LEFT JOIN gives where nothing matches.
+pub(super) fn nulls(query: &Query, source: u16, run: &mut Run<'_>) {
     let source = usize::from(source);
     match &query.tables[source] {
-        Some(table) => run.scratch.rows[source].reset(&table.layout),
+        Some(table) => {
+            run.scratch.ids[source] = NO_ROW;
+            run.scratch.rows[source].reset(&table.layout);
+        }
         None => {
             let cells = &mut run.scratch.cells[source];
             cells.clear();
@@ -365,6 +472,11 @@ impl<'q, 'r> Output<'q, 'r> {
             charge: Charge::of_query(env.engine.as_ref().filter(|_| query.distinct)),
             seen_bytes: 0,
         }
+    }
+
+    /// For rows that come in the query's order.
+    fn in_order(query: &'q Query, limits: Limits, rows: &'r mut RowSet, env: &Env) -> Output<'q, 'r> {
+        Output { sorter: None, ..Output::new(query, limits, rows, env) }
     }
 
     fn take(&mut self, frame: &Frame<'_>) -> Result<Flow, SqlError> {

@@ -591,7 +591,7 @@ pub fn scope_of(def: &TableDef) -> Scope {
     });
     let columns = columns.collect();
     Scope {
-        sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new() }],
+        sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new(), derived: false }],
         first: Vec::new(),
     }
 }

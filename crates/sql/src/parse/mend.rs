@@ -10,7 +10,7 @@
 //!
 //! What stays keeps its place in the text, so errors point where they should.
 
-use sqlparser::ast::{Ident, LockClause, LockType};
+use sqlparser::ast::{Ident, LockClause, LockType, ObjectName};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -58,6 +58,14 @@ pub fn locking(clause: &LockClause) -> (RowLock, Vec<Ident>) {
     }
 }
 
+/// The same clause for all of the relations that it stands beside.
+pub fn locking_all(clause: &LockClause) -> LockClause {
+    let first = clause.of.iter().flat_map(|name| name.0.first());
+    let marker = first.filter(|part| part.as_ident().is_some_and(|ident| ident.value.starts_with(MARKER)));
+    let of = marker.cloned().next().map(|part| ObjectName(vec![part]));
+    LockClause { of, ..clause.clone() }
+}
+
 fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
     match token.map(|t| &t.token) {
         Some(Token::Word(word)) if word.quote_style.is_none() => word.keyword,
@@ -79,7 +87,7 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
-    if has(&tokens, Keyword::FOR) { with_plain_locks(tokens) } else { tokens }
+    if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
 }
 
 /// Takes `WITH [NO] DATA` off the end of a CREATE; gives whether there are to be data.
@@ -250,6 +258,49 @@ fn with_plain_locks(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         at = next;
     }
     mended
+}
+
+/// LIMIT, OFFSET and FETCH may stand behind the locking clauses too.
+fn limits_before_locks(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut at = 0;
+    while at < tokens.len() {
+        let mut behind = at;
+        while let Some((_, words)) = lock_at(&tokens[behind..]) {
+            behind = tables_at(&tokens, behind + 1 + words).1;
+            behind += match keyword(tokens.get(behind)) {
+                Keyword::NOWAIT => 1,
+                Keyword::SKIP => 2,
+                _ => 0,
+            };
+        }
+        let limits = [Keyword::LIMIT, Keyword::OFFSET, Keyword::FETCH];
+        if behind > at && limits.contains(&keyword(tokens.get(behind))) {
+            let end = limits_end(&tokens, behind);
+            tokens[at..end].rotate_left(behind - at);
+            at = end;
+            continue;
+        }
+        at = behind.max(at + 1);
+    }
+    tokens
+}
+
+/// Where the limits of a query end that begin here.
+fn limits_end(tokens: &[TokenWithSpan], from: usize) -> usize {
+    const NEXT: &[Keyword] =
+        &[Keyword::FOR, Keyword::RETURNING, Keyword::ON, Keyword::UNION, Keyword::INTERSECT, Keyword::EXCEPT];
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate().skip(from) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 0 => return at,
+            Token::RParen => depth -= 1,
+            Token::SemiColon => return at,
+            _ if depth == 0 && NEXT.contains(&keyword(Some(token))) => return at,
+            _ => {}
+        }
+    }
+    tokens.len()
 }
 
 fn spanned(place: &TokenWithSpan, token: Token) -> TokenWithSpan {

@@ -19,7 +19,7 @@ use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
-pub use mend::{RowLock, locking};
+pub use mend::{RowLock, locking, locking_all};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{SetExpr, Statement};
 use sqlparser::keywords::Keyword;

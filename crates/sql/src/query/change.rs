@@ -10,6 +10,7 @@
 
 use super::cells::Cells;
 use super::convert::Leaf;
+use super::lock::LockRows;
 use super::merge::Merge;
 use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, output, refuse};
 use crate::bind::change::assignment_cast;
@@ -44,6 +45,10 @@ pub enum Action {
     Delete(Box<Delete>),
     /// The first column is the target's row id or null, the second tells what is done, then come values.
     Merge(Box<Merge>),
+    /// Locks the rows that the query found: see `lock`.
+    Lock(Box<LockRows>),
+    /// A query of the compiled road, which needs no plan of this one.
+    Run(Box<Query>),
 }
 
 pub type Casts = Vec<Option<(Type, Type)>>;
@@ -51,7 +56,7 @@ pub type Casts = Vec<Option<(Type, Type)>>;
 impl Action {
     pub fn command(&self) -> &'static str {
         match self {
-            Action::Give(_) => "SELECT",
+            Action::Give(_) | Action::Lock(_) | Action::Run(_) => "SELECT",
             Action::Insert(..) => "INSERT",
             Action::Update(_) => "UPDATE",
             Action::Delete(_) => "DELETE",
@@ -59,13 +64,30 @@ impl Action {
         }
     }
 
+    /// The operation and the table, as EXPLAIN shows them; `None`: rows are given.
+    pub fn shown(&self) -> Option<(&'static str, &str)> {
+        let (operation, table) = match self {
+            Action::Give(_) | Action::Lock(_) | Action::Run(_) => return None,
+            Action::Insert(insert, _) => ("Insert", insert.tables[0].as_ref()),
+            Action::Update(update) => ("Update", update.search.tables[0].as_ref()),
+            Action::Delete(delete) => ("Delete", delete.search.tables[0].as_ref()),
+            Action::Merge(merge) => ("Merge", Some(&merge.target)),
+        };
+        Some((operation, table.map_or("", |table| table.def.name.as_str())))
+    }
+
     fn returning(&self) -> Option<&Returning> {
         match self {
-            Action::Give(_) | Action::Merge(_) => None,
+            Action::Give(_) | Action::Merge(_) | Action::Lock(_) | Action::Run(_) => None,
             Action::Insert(insert, _) => insert.returning.as_ref(),
             Action::Update(update) => update.returning.as_ref(),
             Action::Delete(delete) => delete.returning.as_ref(),
         }
+    }
+
+    /// Whether it locks rows and changes none.
+    pub fn locks(&self) -> bool {
+        matches!(self, Action::Lock(_) | Action::Run(_))
     }
 
     /// Whether it is a change with RETURNING.
@@ -76,6 +98,8 @@ impl Action {
     pub fn columns(&self) -> Arc<[Column]> {
         match (self, self.returning()) {
             (Action::Give(columns), _) => columns.clone(),
+            (Action::Lock(lock), _) => lock.columns.clone(),
+            (Action::Run(query), _) => query.columns.clone(),
             (_, Some(returning)) => returning.columns.clone(),
             (_, None) => Arc::new([]),
         }
@@ -317,6 +341,14 @@ pub fn apply(
 ) -> Result<u64, Halt> {
     rows.start(&action.columns());
     with_run(context, |run| {
+        match action {
+            Action::Lock(lock) => return lock.apply(batches, run, rows),
+            Action::Run(query) => {
+                crate::compiled::query::run(query, run, rows)?;
+                return Ok(rows.len() as u64);
+            }
+            _ => {}
+        }
         let mut count = 0;
         for batch in batches {
             let columns = super::compute::readable(batch.columns()).map_err(super::fault::sql_error)?;
@@ -330,7 +362,7 @@ pub fn apply(
 
 /// What is due at the statement's end.
 pub fn finish(action: &Action, context: &mut RoadContext<'_>, is_last_of_several: bool) -> Result<(), Halt> {
-    if matches!(action, Action::Give(_)) && !is_last_of_several {
+    if action.command() == "SELECT" && !is_last_of_several {
         return Ok(());
     }
     with_run(context, |run| crate::compiled::rules::finish_statement(run))
@@ -383,6 +415,7 @@ fn apply_row(
             change::delete_row(delete, id, run, rows).map(|()| true)
         }
         Action::Merge(merge) => merge.apply_row(columns, row, changed, run, rows),
+        Action::Lock(_) | Action::Run(_) => unreachable!("invariant: their rows are not applied one by one"),
     }
 }
 

@@ -15,6 +15,7 @@
 use super::cells::{data_type, literal};
 use super::compute::{Computed, Key};
 use super::fixed::{Fixed, Op, Term, scale_of};
+use super::template::Holes;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
@@ -37,6 +38,8 @@ pub struct Leaves<'a> {
     pub env: &'a Env,
     /// Sums are not taken at a fixed scale: an earlier run found that they do not fit (`fixed`).
     pub is_wide: bool,
+    /// Parameters stay open, where the plan is kept for other values.
+    pub holes: Option<&'a Holes>,
 }
 
 /// An expression of DataFusion's with its SQL type.
@@ -105,7 +108,10 @@ impl Leaves<'_> {
     pub fn convert(&self, expr: &Expr, ty: Type) -> Result<DfExpr, SqlError> {
         match expr {
             Expr::Const(datum) => lit(ty, datum),
-            Expr::Param(i) => lit(ty, &self.parameters[usize::from(*i)]),
+            Expr::Param(i) => match self.holes {
+                Some(holes) => Ok(holes.hole(*i, ty)),
+                None => lit(ty, &self.parameters[usize::from(*i)]),
+            },
             Expr::Column { source, column } | Expr::Cell { source, column } => {
                 let leaf = self.known_leaf(*source, *column)?;
                 Ok(widened(leaf, ty))
@@ -196,6 +202,9 @@ impl Leaves<'_> {
     fn constant(&self, expr: &Expr) -> Option<Datum> {
         let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
         let is_free = !expr.mentions(|_| true) && !expr.has_aggregate() && !expr.asks_sequence();
+        if self.holes.is_some() && mentions_parameters(expr) {
+            return None;
+        }
         if !is_free || expr.is_volatile() {
             return None;
         }
@@ -230,6 +239,7 @@ impl Leaves<'_> {
     fn term(&self, expr: &Expr, ty: Type, args: &mut Vec<DfExpr>) -> Option<Term> {
         match expr {
             Expr::Const(datum) => Term::constant(ty, datum),
+            Expr::Param(_) if self.holes.is_some() => None,
             Expr::Param(i) => Term::constant(ty, &self.parameters[usize::from(*i)]),
             Expr::Column { source, column } | Expr::Cell { source, column } => {
                 let leaf = self.leaf(*source, *column)?;
@@ -296,6 +306,8 @@ impl Leaves<'_> {
         // DataFusion merges IN with NOT IN of one expression as sets, in which a null is one value among others.
         let is_null = |item: &Expr| match item {
             Expr::Const(datum) => *datum == Datum::Null,
+            // It may be.
+            Expr::Param(_) if self.holes.is_some() => true,
             Expr::Param(i) => self.parameters[usize::from(*i)] == Datum::Null,
             _ => false,
         };
@@ -338,7 +350,17 @@ impl Leaves<'_> {
                     }
                 }
             }
-            Expr::Param(i) => Some(Expr::Const(self.parameters[usize::from(*i)].clone())),
+            Expr::Param(i) => match self.holes {
+                None => Some(Expr::Const(self.parameters[usize::from(*i)].clone())),
+                Some(holes) => {
+                    let hole = holes.own(*i);
+                    let at = args.iter().position(|a| *a == hole).unwrap_or_else(|| {
+                        args.push(hole);
+                        args.len() - 1
+                    });
+                    Some(Expr::Cell { source: 0, column: at as u16 })
+                }
+            },
             Expr::Env(_) | Expr::Setting { .. } => evaluate(e, &frame).ok().map(|s| Expr::Const(s.into_datum())),
             _ => None,
         });
@@ -355,6 +377,16 @@ impl Leaves<'_> {
         let computed = Computed::new(over_args, arguments, ty, self.env.clock.clone());
         Ok(call(computed.with_sequences(self.env), args))
     }
+}
+
+/// Whether a parameter's value is part of it.
+pub fn mentions_parameters(expr: &Expr) -> bool {
+    let mut found = false;
+    expr.walk(&mut |e| {
+        found |= matches!(e, Expr::Param(_));
+        !found
+    });
+    found
 }
 
 const DAY_US: i64 = 86_400_000_000;

@@ -52,6 +52,8 @@ fn share_of(condition: &Condition, table: &Table, known: Option<&TableStatistics
     match condition {
         Condition::Compare { column, op, with } => match column_of(*column) {
             Some((ty, values)) if *with != Datum::Null => values.compared(ty, *op, with),
+            // A value that is not known yet.
+            Some((_, values)) if *op == BinaryOp::Eq => (1.0 - values.null_fraction) / values.distinct.max(1.0),
             _ => match op {
                 BinaryOp::Eq => unknown_equal(table, *column),
                 BinaryOp::Ne => 1.0 - unknown_equal(table, *column),

@@ -92,7 +92,7 @@ enum Kind {
 
 /// Partitions that run on workers, and are read elsewhere.
 #[derive(Debug)]
-struct Exchange {
+pub struct Exchange {
     input: Arc<dyn ExecutionPlan>,
     kind: Kind,
     properties: Arc<PlanProperties>,

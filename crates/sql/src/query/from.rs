@@ -12,7 +12,7 @@ use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
-use crate::bind::{Bind, Binder};
+use crate::bind::{Bind, Binder, locks_for};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
@@ -206,6 +206,11 @@ impl Planner<'_> {
                         false => self.lateral_entry(rel, per_row, name, names),
                     };
                 }
+                if let Some(entry) = self.locked_table(binder, subquery, &name, &names)? {
+                    return Ok(entry);
+                }
+                let locked = binder.locked_derived(subquery, &name);
+                let subquery = locked.as_ref().unwrap_or(subquery);
                 let rel = match lateral {
                     false => self.query(binder, subquery)?,
                     true => self.correlated(binder, &before.scope, before.sources.clone(), |binder| {
@@ -232,6 +237,30 @@ impl Planner<'_> {
         }
     }
 
+    /// A subquery whose table is to be locked in the query around it; `None`: it is more than a table, or nothing is locked.
+    fn locked_table(
+        &self,
+        binder: &mut Binder<'_>,
+        query: &ast::Query,
+        name: &str,
+        names: &[String],
+    ) -> Bind<Option<Entry>> {
+        if locks_for(&binder.locking, name).is_empty() || self.reads_with(query) {
+            return Ok(None);
+        }
+        let beyond = binder.beyond.take();
+        let flat = binder.flat_source(query, name, names);
+        binder.beyond = beyond;
+        let Ok(Some((source, conditions))) = flat else { return Ok(None) };
+        let table = source.table.clone().expect("invariant: it stands for a table");
+        let (mut plan, leaves) = self.table(&table, name)?;
+        let own = vec![leaves.clone()];
+        for condition in conditions {
+            plan = self.filter(plan, &condition, &own)?;
+        }
+        Ok(Some(Entry::of(plan, source, leaves)))
+    }
+
     /// A join in parentheses with a name of its own.
     fn named_join(&self, inner: FromRel, alias: &TableAlias) -> Bind<Entry> {
         let (name, names) = alias_parts(Some(alias)).map_err(as_unsupported)?;
@@ -251,7 +280,7 @@ impl Planner<'_> {
         let types = rel.columns.iter().map(|c| c.ty).collect();
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
         let kind = Kind::Lateral { left: false };
-        let source = ScopeSource { name, table: None, columns, merged: Vec::new() };
+        let source = ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false };
         self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
     }
 
@@ -320,8 +349,10 @@ impl Planner<'_> {
         let table = binder.table(name).map_err(as_unsupported)?;
         let name = alias.unwrap_or_else(|| table.def.name.clone());
         let (plan, mut leaves) = self.table(&table, &name)?;
-        // The row id is for changes only.
-        leaves.truncate(table.def.columns.len());
+        // The row id is for changes and locks only.
+        if binder.locking.is_empty() {
+            leaves.truncate(table.def.columns.len());
+        }
         let mut source = ScopeSource::of_table(name, &table);
         rename(&mut source, names)?;
         Ok(Entry::of(plan, source, leaves))
@@ -351,7 +382,7 @@ impl Planner<'_> {
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
-        let mut source = ScopeSource { name: name.clone(), table: None, columns, merged: Vec::new() };
+        let mut source = ScopeSource { name: name.clone(), table: None, columns, merged: Vec::new(), derived: false };
         rename(&mut source, names)?;
         let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
         let rel = match correlated {
@@ -550,7 +581,7 @@ impl Planner<'_> {
         debug_assert!(added < usize::from(source));
         // No name means it: its columns are found by theirs.
         let name = format!(" merged {source}");
-        item.scope.add(ScopeSource { name, table: None, columns, merged: Vec::new() })?;
+        item.scope.add(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false })?;
         item.sources.push(leaves);
         item.scope.merge_first(first);
         item.plan = df(df(LogicalPlanBuilder::from(item.plan.clone()).project(outputs))?.build())?;

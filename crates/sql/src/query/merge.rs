@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// MERGE's clauses.
 #[derive(Clone, Debug)]
 pub struct Merge {
-    target: Arc<Table>,
+    pub target: Arc<Table>,
     clauses: Vec<Clause>,
 }
 

@@ -18,17 +18,21 @@
 //! | `plan` | what a query reads |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
 //! | `change` | how rows are changed by what a query finds |
+//! | `lock` | how rows are locked that a query finds |
 //! | `merge` | what MERGE does with each row |
 //! | `with` | what changes within WITH do |
 //! | `estimate` | how many rows a plan gives |
 //! | `order` | in which order tables are joined |
 //! | `run` | where and how a plan runs |
+//! | `template` | which plans are made once for many runs |
+//! | `lookup` | when a join looks its rows up |
 //! | `exchange` | how its parts run on all cores |
+//! | `explain` | what EXPLAIN shows of a plan |
 //! | `interrupt` | how a query is stopped |
 //!
 //! A statement is bound by the compiled road's binder and computed by its evaluator; DataFusion joins, groups, sorts, ranks and combines
-//! (`plan`). It is planned anew for every run, with the parameters as literals: what a plan costs is small against what such
-//! statements do, and an index is chosen by values.
+//! (`plan`). A first run is planned with the parameters as literals; those that follow share a plan where they can (`template`), in which scans
+//! still find their indexes by a run's values.
 
 mod apply;
 mod cells;
@@ -37,6 +41,7 @@ mod compute;
 mod convert;
 mod estimate;
 mod exchange;
+mod explain;
 mod fault;
 mod fixed;
 mod fold;
@@ -44,6 +49,8 @@ mod from;
 mod gather;
 mod grouping;
 mod interrupt;
+mod lock;
+mod lookup;
 mod merge;
 mod order;
 mod plan;
@@ -52,22 +59,27 @@ mod scan;
 mod series;
 mod sets;
 mod sums;
+mod template;
 mod window;
 mod with;
 
 use crate::bind::names::RelationName;
 use crate::bind::{Binder, Refusal};
+use crate::catalog::Known;
 use crate::compiled::Halt;
 use crate::error::SqlError;
+use crate::explain::Options;
 use crate::expr::Env;
 use crate::road::{Planned, Progress, Request, Road, RoadContext, Running};
 use crate::rows::{Column, RowSet};
-use crate::value::Datum;
+use crate::value::{Clock, Datum};
 use change::Action;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::logical_expr::LogicalPlan;
+use explain::Explaining;
 use freshet_engine::catalog::Schema;
 use freshet_engine::engine::Kind;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Isolation, Reader, Session, Stop, WaitToken};
 use plan::Planner;
 use sqlparser::ast::{self, Statement};
@@ -75,6 +87,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use template::{Choice, Facts, Holes, Template, Templates};
 use with::Part;
 
 /// The road to DataFusion.
@@ -104,10 +118,12 @@ impl Road for DataFusion {
             schema: request.schema.clone(),
             columns: bound.action.columns(),
             command: bound.action.command(),
-            change: bound.parts.iter().map(|part| part.action.command()).next(),
+            change: bound.parts.iter().map(|part| part.action.command()).find(|command| *command != "SELECT"),
+            locks: bound.parts.iter().map(|part| &part.action).chain([&bound.action]).any(Action::locks),
             uses_sequences: bound.uses_sequences,
             per_row: ways.per_row.get(),
             is_wide: AtomicBool::new(false),
+            templates: Templates::default(),
             parameters,
         }))))
     }
@@ -120,6 +136,9 @@ struct Bound {
     plan: LogicalPlan,
     action: Action,
     uses_sequences: bool,
+    uses_clock: bool,
+    /// Of a plan that is kept: its parameters.
+    holes: Option<Holes>,
 }
 
 /// In which of its ways a statement is planned.
@@ -129,6 +148,8 @@ struct Ways {
     per_row: Cell<bool>,
     /// Sums are taken of numbers of any size (`fixed`).
     is_wide: bool,
+    /// Parameters stay open: the plan is kept.
+    is_kept: bool,
 }
 
 enum Unbound {
@@ -155,6 +176,10 @@ fn bind(
     let mut planner = Planner::new(parameters, env, reader);
     planner.per_row = ways.per_row.get();
     planner.is_wide = ways.is_wide;
+    if ways.is_kept {
+        let types: Vec<Type> = declared.iter().map(|ty| ty.unwrap_or(Type::Text)).collect();
+        planner.holes = Some(Holes::new(&types));
+    }
     let mut binder = Binder::new(sql, schema, declared);
     binder.beyond = Some(&planner);
     let bound = match statement {
@@ -164,7 +189,7 @@ fn bind(
     let parts = planner.parts.take();
     if !ways.per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
         // What DataFusion cannot join runs for each row.
-        let is_joined = parts.iter().all(|part| run::can_run(&part.plan));
+        let is_joined = parts.iter().all(|part| part.plan.as_ref().is_none_or(run::can_run));
         let can_join =
             !planner.is_deep.get() && is_joined && bound.as_ref().is_ok_and(|(rel, _)| run::can_run(&rel.plan));
         if !can_join {
@@ -175,7 +200,9 @@ fn bind(
     match bound {
         Ok((rel, action)) => {
             let uses_sequences = binder.uses_sequences;
-            Ok((Bound { parts, plan: rel.plan, action, uses_sequences }, binder.parameter_types()))
+            let (uses_clock, types) = (binder.uses_clock, binder.parameter_types());
+            let holes = planner.holes.take();
+            Ok((Bound { parts, plan: rel.plan, action, uses_sequences, uses_clock, holes }, types))
         }
         Err(Refusal::Error(error)) => Err(Unbound::Error(error)),
         Err(Refusal::NotCompiled { what, position }) => Err(Unbound::Error(SqlError::unsupported(what).at(position))),
@@ -208,18 +235,26 @@ struct DataFusionStatement {
     command: &'static str,
     /// The first change within WITH.
     change: Option<&'static str>,
+    /// Rows are locked.
+    locks: bool,
     /// Correlated subqueries run for each row around them.
     per_row: bool,
     uses_sequences: bool,
     /// A run found that its sums do not fit at a fixed scale.
     is_wide: AtomicBool,
+    templates: Templates,
 }
 
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
+        let is_wide = self.is_wide.load(Ordering::Relaxed);
+        let ways = Ways { per_row: Cell::new(self.per_row), is_wide, is_kept: false };
+        self.bind_in(&ways, parameters, env, reader)
+    }
+
+    fn bind_in(&self, ways: &Ways, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: self.is_wide.load(Ordering::Relaxed) };
-        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, &ways) {
+        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, ways) {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
             Err(Unbound::Parameters(_)) => Err(SqlError::new("08P01", "a parameter has no value")),
@@ -278,29 +313,23 @@ impl Planned for Shared {
         self.0.writes()
     }
 
+    fn locks(&self) -> bool {
+        self.0.locks
+    }
+
     fn uses_sequences(&self) -> bool {
         self.0.uses_sequences
     }
 
-    fn explain(&self) -> Vec<String> {
-        let nulls = vec![Datum::Null; self.0.parameters.len()];
-        let shown = self.0.bind(&nulls, &Env::default(), None).and_then(|bound| {
-            let plans = bound.parts.iter().map(|part| &part.plan).chain([&bound.plan]);
-            let lines = plans.map(run::explain).collect::<Result<Vec<_>, _>>()?;
-            Ok(lines.concat())
-        });
-        shown.unwrap_or_else(|error| vec![format!("cannot be planned: {error}")])
+    fn explain(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Box<dyn Running>, SqlError> {
+        if options.analyze {
+            return self.0.enter(context, Some(*options));
+        }
+        Ok(Box::new(self.0.shown(context, options)?))
     }
 
     fn start(&self, context: &mut RoadContext<'_>) -> Result<Box<dyn Running>, SqlError> {
-        if self.writes() && context.session.is_read_only() {
-            let message = format!("cannot execute {} in a read-only transaction", self.0.changing());
-            return Err(SqlError::new("25006", message));
-        }
-        match self.0.enter_read(context.session)? {
-            Some(token) => Ok(Box::new(Barred(Some(token)))),
-            None => Ok(Box::new(self.0.run(context)?)),
-        }
+        self.0.enter(context, None)
     }
 }
 
@@ -314,18 +343,50 @@ impl DataFusionStatement {
         self.changing() != "SELECT"
     }
 
-    fn run(self: &Arc<Self>, context: &mut RoadContext<'_>) -> Result<InProgress, SqlError> {
-        let is_wide = self.is_wide.load(Ordering::Relaxed);
+    /// Starts a run; `explaining`: to measure it.
+    fn enter(
+        self: &Arc<Self>,
+        context: &mut RoadContext<'_>,
+        explaining: Option<Options>,
+    ) -> Result<Box<dyn Running>, SqlError> {
+        if self.writes() && context.session.is_read_only() {
+            let message = format!("cannot execute {} in a read-only transaction", self.changing());
+            return Err(SqlError::new("25006", message));
+        }
+        match self.enter_read(context.session)? {
+            Some(token) => Ok(Box::new(Barred(Some(token)))),
+            None => Ok(Box::new(self.run(context, explaining)?)),
+        }
+    }
+
+    /// The parts of a run, the statement itself last.
+    fn parts(&self, context: &mut RoadContext<'_>) -> Result<VecDeque<Part>, SqlError> {
         let reader = match self.change {
             None => context.session.reader(),
             Some(_) => context.session.reader_before_changes(),
         };
-        let Bound { parts, plan, action, uses_sequences: _ } =
-            self.bind(context.parameters, context.env, Some(reader))?;
-        let last = Part { plan, action, into: None };
-        let mut parts: VecDeque<Part> = parts.into_iter().chain([last]).collect();
+        let Bound { parts, plan, action, .. } = self.bind(context.parameters, context.env, Some(reader))?;
+        count_planning(context.env);
+        let last = Part { plan: Some(plan), action, into: None, name: None };
+        Ok(parts.into_iter().chain([last]).collect())
+    }
+
+    fn run(
+        self: &Arc<Self>,
+        context: &mut RoadContext<'_>,
+        explaining: Option<Options>,
+    ) -> Result<InProgress, SqlError> {
+        let is_wide = self.is_wide.load(Ordering::Relaxed);
+        let started = Instant::now();
+        if explaining.is_none()
+            && let Some(running) = self.run_template(context, is_wide)?
+        {
+            return Ok(running);
+        }
+        let mut parts = self.parts(context)?;
         let first = parts.pop_front().expect("invariant: the statement itself is a part");
-        let query = start_query(&first, context)?;
+        let mut explaining = explaining.map(|options| Explaining::new(options, started));
+        let query = start_query(&first, context, explaining.as_mut())?;
         let statement = self.clone();
         Ok(InProgress {
             query,
@@ -335,25 +396,142 @@ impl DataFusionStatement {
             changed: change::Changed::new(),
             statement,
             is_wide,
+            explaining,
         })
+    }
+
+    /// A run by a plan that is kept; `None`: it is planned for its values.
+    fn run_template(
+        self: &Arc<Self>,
+        context: &mut RoadContext<'_>,
+        is_wide: bool,
+    ) -> Result<Option<InProgress>, SqlError> {
+        let facts = Facts::of(context.env, context.parameters, is_wide);
+        let template = match self.templates.choose(&facts) {
+            Choice::Plan => return Ok(None),
+            Choice::Use(template) => template,
+            Choice::Make => match self.template(context, &facts)? {
+                Some(template) => template,
+                None => return Ok(None),
+            },
+        };
+        let action = template.action.clone();
+        let workers = workers_for(&action, template.bound(), context);
+        let reader = context.session.reader();
+        let filled = template.fill(reader, context.parameters, workers)?;
+        let memory_mb = context.env.settings.query_memory_mb();
+        let account = context.engine.account(Kind::Queries);
+        let reader = context.session.reader();
+        let query = run::Query::start(run::Work::Template(filled), memory_mb, account, reader)?;
+        Ok(Some(InProgress {
+            query: Some(query),
+            part: Part { plan: None, action, into: None, name: None },
+            next: VecDeque::new(),
+            follows: false,
+            changed: change::Changed::new(),
+            statement: self.clone(),
+            is_wide,
+            explaining: None,
+        }))
+    }
+
+    /// A plan that is kept from now on; `None`: there can be none.
+    fn template(&self, context: &mut RoadContext<'_>, facts: &Facts<'_>) -> Result<Option<Arc<Template>>, SqlError> {
+        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: facts.is_wide, is_kept: true };
+        // What is kept knows no session's catalog.
+        let clock = Clock { catalog: Known::default(), ..context.env.clock.clone() };
+        let env = Env { clock, ..context.env.clone() };
+        let reader = context.session.reader();
+        let bound = self.bind_in(&ways, context.parameters, &env, Some(reader));
+        let made = match bound {
+            Ok(Bound { parts, plan, action, uses_sequences: false, uses_clock: false, holes: Some(holes) })
+                if parts.is_empty() && !self.per_row && !action.locks() =>
+            {
+                // Tables may have been sampled just now.
+                let facts = Facts::of(context.env, context.parameters, facts.is_wide);
+                let account = context.engine.account(Kind::Statements);
+                Template::new(plan, action, holes, &facts, account).map(Arc::new)
+            }
+            _ => None,
+        };
+        match &made {
+            None => self.templates.give_up(),
+            Some(template) => {
+                count_planning(context.env);
+                self.templates.keep(template);
+            }
+        }
+        Ok(made)
+    }
+
+    /// What EXPLAIN tells of a statement that does not run.
+    fn shown(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Shown, SqlError> {
+        let mut explaining = Explaining::new(*options, Instant::now());
+        for part in self.parts(context)? {
+            if let Some(plan) = &part.plan {
+                explaining.plan = Some(run::planned(plan, workers_for(&part.action, plan, context))?);
+            }
+            explaining.finish_part(&part, context.env);
+        }
+        Ok(Shown(explaining.lines()))
     }
 }
 
-fn start_query(part: &Part, context: &mut RoadContext<'_>) -> Result<run::Query, SqlError> {
-    let memory_mb = context.env.settings.query_memory_mb();
-    let parts = match (&part.action, context.env.settings.parallel_workers()) {
+/// The lines of an EXPLAIN of a statement that did not run.
+struct Shown(Vec<String>);
+
+impl Running for Shown {
+    fn step(&mut self, _: &mut RoadContext<'_>, rows: &mut RowSet) -> Result<Progress, SqlError> {
+        give_lines(&self.0, rows)?;
+        Ok(Progress::Done(0))
+    }
+}
+
+fn give_lines(lines: &[String], rows: &mut RowSet) -> Result<(), SqlError> {
+    for line in lines {
+        rows.push(&Value::Bytes(line.as_bytes()));
+        rows.finish_row()?;
+    }
+    Ok(())
+}
+
+/// Counts that a query was planned.
+fn count_planning(env: &Env) {
+    env.statistics.iter().for_each(|statistics| {
+        statistics.plannings.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// On how many workers a part's query runs.
+fn workers_for(action: &Action, plan: &LogicalPlan, context: &RoadContext<'_>) -> run::Parts {
+    match (action, context.env.settings.parallel_workers()) {
         (_, 0) => run::Parts::One,
-        (Action::Give(_), _) => run::Parts::of(&part.plan),
+        (Action::Give(_), _) => run::Parts::of(plan),
         // Rows are changed in the order in which one scan finds them.
         _ => run::Parts::One,
+    }
+}
+
+fn start_query(
+    part: &Part,
+    context: &mut RoadContext<'_>,
+    explaining: Option<&mut Explaining>,
+) -> Result<Option<run::Query>, SqlError> {
+    let Some(plan) = &part.plan else { return Ok(None) };
+    let memory_mb = context.env.settings.query_memory_mb();
+    let workers = workers_for(&part.action, plan, context);
+    let work = match explaining {
+        None => run::Work::Plan(Box::new(plan.clone()), workers),
+        Some(explaining) => run::Work::Ready(explaining.watch(plan, workers)?),
     };
     let reader = context.session.reader();
-    run::Query::start(part.plan.clone(), parts, memory_mb, context.engine.account(Kind::Queries), reader)
+    run::Query::start(work, memory_mb, context.engine.account(Kind::Queries), reader).map(Some)
 }
 
 /// A run of a statement: its parts one after the other.
 struct InProgress {
-    query: run::Query,
+    /// `None`: the part needs none.
+    query: Option<run::Query>,
     part: Part,
     next: VecDeque<Part>,
     /// Changes within WITH came before the part.
@@ -362,26 +540,50 @@ struct InProgress {
     statement: Arc<DataFusionStatement>,
     /// The run was planned for sums of any size.
     is_wide: bool,
+    /// Of EXPLAIN ANALYZE.
+    explaining: Option<Explaining>,
 }
 
 impl InProgress {
-    /// Applies what the part's query gave; `None`: another part follows.
-    fn apply(
+    /// As `apply`; what EXPLAIN ANALYZE runs gives the lines that tell of it.
+    fn apply_or_explain(
         &mut self,
-        result: &run::Collected,
+        batches: &[RecordBatch],
         context: &mut RoadContext<'_>,
         rows: &mut RowSet,
     ) -> Result<Option<u64>, Halt> {
+        if self.explaining.is_none() {
+            return self.apply(batches, context, rows);
+        }
+        let mut given = RowSet::default();
+        given.charge_to(context.engine);
+        let count = self.apply(batches, context, &mut given)?;
+        if let (Some(_), Some(explaining)) = (count, self.explaining.take()) {
+            give_lines(&explaining.lines(), rows)?;
+        }
+        Ok(count)
+    }
+
+    /// Applies what the part's query gave; `None`: another part follows.
+    fn apply(
+        &mut self,
+        batches: &[RecordBatch],
+        context: &mut RoadContext<'_>,
+        rows: &mut RowSet,
+    ) -> Result<Option<u64>, Halt> {
+        if let Some(explaining) = &mut self.explaining {
+            explaining.finish_part(&self.part, context.env);
+        }
         let Some(next) = self.next.pop_front() else {
-            let count = change::apply(&self.part.action, &result.batches, &mut self.changed, context, rows)?;
+            let count = change::apply(&self.part.action, batches, &mut self.changed, context, rows)?;
             change::finish(&self.part.action, context, self.follows)?;
             return Ok(Some(count));
         };
         let mut given = RowSet::default();
         given.charge_to(context.engine);
-        change::apply(&self.part.action, &result.batches, &mut self.changed, context, &mut given)?;
+        change::apply(&self.part.action, batches, &mut self.changed, context, &mut given)?;
         self.part.give(&given)?;
-        self.query = start_query(&next, context)?;
+        self.query = start_query(&next, context, self.explaining.as_mut())?;
         self.part = next;
         self.follows = true;
         Ok(None)
@@ -391,24 +593,30 @@ impl InProgress {
 impl Running for InProgress {
     fn step(&mut self, context: &mut RoadContext<'_>, rows: &mut RowSet) -> Result<Progress, SqlError> {
         loop {
-            let Some(result) = self.query.take() else {
-                return Ok(Progress::Pending(Box::pin(self.query.ready())));
+            let result = match &self.query {
+                None => None,
+                Some(query) => match query.take() {
+                    Some(result) => Some(result),
+                    None => return Ok(Progress::Pending(Box::pin(query.ready()))),
+                },
             };
             // Its reads ended when the snapshot was: the client hears why.
             context.session.check_snapshot()?;
             let collected = match result {
-                Err(error) if error.sqlstate == fixed::TOO_WIDE && !self.is_wide => {
+                Some(Err(error)) if error.sqlstate == fixed::TOO_WIDE && !self.is_wide => {
                     self.statement.is_wide.store(true, Ordering::Relaxed);
                     if self.follows {
                         // What came before is undone.
                         return Ok(Progress::Restart(WaitToken::ready()));
                     }
-                    *self = self.statement.clone().run(context)?;
+                    let options = self.explaining.as_ref().map(|explaining| explaining.options);
+                    *self = self.statement.clone().run(context, options)?;
                     continue;
                 }
-                result => result?,
+                result => result.transpose()?,
             };
-            match self.apply(&collected, context, rows) {
+            let batches = collected.as_ref().map_or(&[][..], |collected| &collected.batches);
+            match self.apply_or_explain(batches, context, rows) {
                 Ok(Some(count)) => return Ok(Progress::Done(count)),
                 Ok(None) => {}
                 Err(Halt::Wait(token)) => return Ok(Progress::Restart(token)),

@@ -22,13 +22,15 @@ use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
 use super::fold::{Fold, Kind};
 use super::gather::Gather;
+use super::lock::Locking;
 use super::scan::Snapshot;
 use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
 use super::sums::FixedSum;
+use super::template::Holes;
 use super::window::Window;
 use super::with::Part;
 use crate::bind::expr::Bound;
-use crate::bind::query::{Item, OrderItem, add_dependents, order_items, over_groups};
+use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, over_groups};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
@@ -94,7 +96,7 @@ pub struct FromRel {
 }
 
 /// A query around the one being planned.
-struct Level {
+pub(super) struct Level {
     scope: Scope,
     sources: Vec<Vec<Leaf>>,
     /// Its subquery runs for each row: what of the row it refers to.
@@ -122,7 +124,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct State {
     given: Vec<Leaf>,
-    levels: Vec<Level>,
+    pub(super) levels: Vec<Level>,
     /// Columns of the scope that expressions are bound in now; the innermost last.
     blocks: Vec<Vec<Vec<Leaf>>>,
     pub windows: Option<Vec<Window>>,
@@ -130,6 +132,10 @@ pub(super) struct State {
     pub sets: Option<Vec<SetCall>>,
     pub named_windows: Vec<(String, ast::WindowSpec)>,
     pub ctes: Vec<(String, Rel)>,
+    /// Of the SELECT that is being planned, if it locks rows; of the next one, and of the last.
+    pub locking: Option<Locking>,
+    pub next_locking: Option<Locking>,
+    pub done_locking: Option<Locking>,
     /// Changes within WITH that return nothing.
     pub silent_ctes: Vec<String>,
     names: HashSet<String>,
@@ -203,6 +209,8 @@ pub struct Planner<'a> {
     pub per_row: bool,
     /// Sums are taken of numbers of any size (`fixed`).
     pub is_wide: bool,
+    /// Where the plan is kept for other values of its parameters: those that stay open.
+    pub holes: Option<Holes>,
     /// Some subquery is correlated in a way that is left to DataFusion.
     pub is_correlated: Cell<bool>,
     /// One refers to more than the query right around it.
@@ -230,6 +238,7 @@ impl<'a> Planner<'a> {
             reader,
             per_row: false,
             is_wide: false,
+            holes: None,
             is_correlated,
             is_deep,
             parts: RefCell::default(),
@@ -267,6 +276,7 @@ impl<'a> Planner<'a> {
             parameters: self.parameters,
             env: self.env,
             is_wide: self.is_wide,
+            holes: self.holes.as_ref(),
         };
         Ok(convert(&leaves)?)
     }
@@ -435,6 +445,9 @@ impl<'a> Planner<'a> {
         if !free {
             return refuse(format!("a subquery or column in {clause}"));
         }
+        if let Some(holes) = &self.holes {
+            holes.use_values(expr);
+        }
         let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
         Ok(evaluate(expr, &frame)?.into_datum())
     }
@@ -518,6 +531,14 @@ impl<'a> Planner<'a> {
             let mut state = self.state.borrow_mut();
             (state.windows.take(), state.sets.take(), std::mem::take(&mut state.in_filter))
         };
+        // A query within a locking one locks nothing by that.
+        let around = {
+            let mut state = self.state.borrow_mut();
+            let next = state.next_locking.take();
+            std::mem::replace(&mut state.locking, next)
+        };
+        let clauses = self.state.borrow().locking.as_ref().map(Locking::clauses).unwrap_or_default();
+        let outside = std::mem::replace(&mut binder.locking, clauses);
         let ctes = self.state.borrow().ctes.len();
         let rel = self.query_inner(binder, query, stored);
         let mut state = self.state.borrow_mut();
@@ -525,6 +546,8 @@ impl<'a> Planner<'a> {
         state.windows = windows;
         state.sets = sets;
         state.in_filter = in_filter;
+        state.done_locking = std::mem::replace(&mut state.locking, around);
+        binder.locking = outside;
         binder.aggregates = aggregates;
         binder.in_aggregate = in_aggregate;
         rel
@@ -544,8 +567,8 @@ impl<'a> Planner<'a> {
             format_clause,
             pipe_operators,
         } = query;
-        if let Some(lock) = locks.first() {
-            return refuse(format!("FOR {}", crate::parse::locking(lock).0.words()));
+        if !locks.is_empty() {
+            return self.locking_query(binder, query);
         }
         if for_clause.is_some() || settings.is_some() || format_clause.is_some() || !pipe_operators.is_empty() {
             return refuse("a clause of another dialect");
@@ -598,7 +621,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A count of LIMIT or OFFSET; while parameters are unknown, none.
-    fn count(&self, expr: Option<&Expr>, clause: &'static str) -> Bind<Option<u64>> {
+    pub(super) fn count(&self, expr: Option<&Expr>, clause: &'static str) -> Bind<Option<u64>> {
         let Some(expr) = expr else {
             return Ok(None);
         };
@@ -718,6 +741,8 @@ impl<'a> Planner<'a> {
             limits.limit = self.count(Some(&top), "LIMIT")?;
         }
         let mut from = self.from(binder, &select.from)?;
+        binder.locking = Vec::new();
+        self.note_locks(select, &from)?;
         let sources = from.sources.clone();
         self.within(&sources, || {
             if let Some(selection) = &select.selection {
@@ -834,6 +859,14 @@ impl<'a> Planner<'a> {
         // Those of GROUP BY, and those that aggregates fold.
         from.plan = self.applied(from.plan)?;
         from.plan = before.into_iter().try_fold(from.plan, |plan, pending| self.apply_one(plan, pending))?;
+        self.refuse_folded_locks(Folds {
+            distinct: select.distinct.is_some(),
+            grouped: keys.is_some(),
+            having: select.having.is_some(),
+            aggregates: !aggregates.is_empty(),
+            windows: !windows.is_empty(),
+            sets: !sets.is_empty(),
+        })?;
         let at_most_one = (grouped && keys.is_none()) || (select.from.is_empty() && sets.is_empty());
         let alone = !grouped && windows.is_empty();
         let (FromRel { mut plan, scope, sources }, set_leaves) = self.expand_outputs(from, &sets, alone)?;
@@ -918,12 +951,15 @@ impl<'a> Planner<'a> {
             parameters: self.parameters,
             env: self.env,
             is_wide: self.is_wide,
+            holes: self.holes.as_ref(),
         };
         let mut outputs = Vec::with_capacity(items.len());
         for ((item, untyped), origin) in items.iter().zip(untyped).zip(origins) {
             let expr = leaves.convert(&item.expr, item.ty)?;
             outputs.push((expr, Output { untyped, origin, ..output(item.name.clone(), item.ty) }));
         }
+        outputs.extend(self.row_ids());
+        let visible = outputs.len();
         let mut sorts = Vec::with_capacity(order.len());
         // An ORDER BY that is no output is one on the way.
         for by in &order {
@@ -944,7 +980,6 @@ impl<'a> Planner<'a> {
             let column = DfColumn::new_unqualified(format!("c{}", outputs.len() - 1));
             on_keys.push(key(DfExpr::Column(column), *ty));
         }
-        let visible = items.len();
         let mut rel = self.project(plan, outputs, at_most_one)?;
         if distinct {
             rel = self.distinct(rel)?;
@@ -1624,7 +1659,13 @@ pub fn as_unsupported(refusal: Refusal) -> Refusal {
 fn scope_of(rel: &Rel) -> Scope {
     let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
     Scope {
-        sources: vec![ScopeSource { name: String::new(), table: None, columns: columns.collect(), merged: Vec::new() }],
+        sources: vec![ScopeSource {
+            name: String::new(),
+            table: None,
+            columns: columns.collect(),
+            merged: Vec::new(),
+            derived: false,
+        }],
         first: Vec::new(),
     }
 }

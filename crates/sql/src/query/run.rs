@@ -12,7 +12,9 @@ use super::fault::sql_error;
 use super::fold::Fold;
 use super::gather::Gather;
 use super::interrupt::{HideConstants, Stopped, interruptible};
+use super::lookup::LookUp;
 use super::order;
+use super::template::Filled;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -26,7 +28,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Optimizer, OptimizerRule};
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
 use freshet_engine::txn::Reader;
@@ -171,6 +173,9 @@ fn state(parts: usize) -> SessionState {
     let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     let mut rules = state.physical_optimizers().to_vec();
     rules.insert(0, Arc::new(HideConstants));
+    // Sides are chosen before, and how rows are spread after.
+    let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
+    rules.insert(sides, Arc::new(LookUp));
     // It leaves out sort keys that a unique one before them decides, also where the rows of that one were unnested.
     let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| rule.name() != "eliminate_duplicated_expr";
     let logical = state.optimizers().iter().filter(wanted).cloned().collect();
@@ -182,17 +187,33 @@ fn state(parts: usize) -> SessionState {
 
 /// The best plan that is found.
 async fn physical_plan(plan: &LogicalPlan, parts: Parts) -> Result<Arc<dyn ExecutionPlan>> {
+    let best = optimized(plan, parts)?;
     let state = planning_for(parts);
-    let mut best = state.optimize(plan)?;
-    if let Some(ordered) = order::ordered(&best)? {
-        // What a join passes on depends on what comes after it.
-        let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| {
-            ["push_down_filter", "optimize_projections"].contains(&rule.name())
-        };
-        let rules = state.optimizers().iter().filter(wanted).cloned().collect();
-        best = Optimizer::with_rules(rules).optimize(ordered, state, |_, _| {})?;
-    }
     state.query_planner().create_physical_plan(&best, state).await
+}
+
+/// The best logical plan that is found.
+pub fn optimized(plan: &LogicalPlan, parts: Parts) -> Result<LogicalPlan> {
+    let state = planning_for(parts);
+    let best = state.optimize(plan)?;
+    let Some(ordered) = order::ordered(&best)? else { return Ok(best) };
+    // What a join passes on depends on what comes after it.
+    let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| {
+        ["push_down_filter", "optimize_projections"].contains(&rule.name())
+    };
+    let rules = state.optimizers().iter().filter(wanted).cloned().collect();
+    Optimizer::with_rules(rules).optimize(ordered, state, |_, _| {})
+}
+
+/// An optimized plan made physical.
+pub fn planned_from(optimized: &LogicalPlan, parts: Parts) -> Result<Arc<dyn ExecutionPlan>> {
+    let state = planning_for(parts);
+    at_once(state.query_planner().create_physical_plan(optimized, state))
+}
+
+/// Planning waits for nothing, so that it needs no executor, which the caller may be in already.
+fn at_once<T>(planning: impl Future<Output = Result<T>>) -> Result<T> {
+    planning.now_or_never().unwrap_or_else(|| Err(DataFusionError::Internal("planning waits".to_owned())))
 }
 
 /// A query's memory: within its own limit, and drawn on the database's.
@@ -258,15 +279,21 @@ pub struct Collected {
     _held: MemoryReservation,
 }
 
-async fn collect(
-    plan: LogicalPlan,
-    parts: Parts,
-    memory_mb: usize,
-    account: Account,
-    stopped: Stopped,
-) -> Result<Collected> {
-    let physical = interruptible(physical_plan(&plan, parts).await?, &stopped)?;
-    let physical = if parts == Parts::All { spread(physical)? } else { physical };
+/// What is run.
+pub enum Work {
+    Plan(Box<LogicalPlan>, Parts),
+    /// Planned before, or now for those that follow too.
+    Template(Filled),
+    /// Ready, and watched.
+    Ready(Arc<dyn ExecutionPlan>),
+}
+
+async fn collect(work: Work, memory_mb: usize, account: Account, stopped: Stopped) -> Result<Collected> {
+    let physical = match work {
+        Work::Plan(plan, parts) => on_parts(interruptible(physical_plan(&plan, parts).await?, &stopped)?, parts)?,
+        Work::Template(filled) => on_parts(interruptible(filled.physical()?, &stopped)?, filled.workers)?,
+        Work::Ready(physical) => physical,
+    };
     let task = task(memory_mb, account)?;
     let result = MemoryConsumer::new("result").register(task.memory_pool());
     let mut stream = execute_stream(physical, task)?;
@@ -321,13 +348,7 @@ pub struct Query {
 
 impl Query {
     /// `reader` is of the statement's snapshot.
-    pub fn start(
-        plan: LogicalPlan,
-        parts: Parts,
-        memory_mb: usize,
-        account: Account,
-        reader: Reader,
-    ) -> Result<Query, SqlError> {
+    pub fn start(work: Work, memory_mb: usize, account: Account, reader: Reader) -> Result<Query, SqlError> {
         let shared = Arc::new(Shared::default());
         let worker = worker()?;
         worker.running.fetch_add(1, Ordering::Relaxed);
@@ -335,7 +356,7 @@ impl Query {
         let stopped = Stopped::default();
         let told = stopped.clone();
         let task = worker.runtime.spawn(async move {
-            let collecting = std::pin::pin!(collect(plan, parts, memory_mb, account, told));
+            let collecting = std::pin::pin!(collect(work, memory_mb, account, told));
             let lost = std::pin::pin!(snapshot_lost(&reader));
             let result = match select(collecting, lost).await {
                 Either::Left((collected, _)) => collected.map_err(sql_error),
@@ -371,14 +392,14 @@ impl Drop for Query {
 
 /// Whether DataFusion finds a way to run the plan.
 pub fn can_run(plan: &LogicalPlan) -> bool {
-    // Planning waits for nothing, so that it needs no executor, which the caller may be in already.
-    planning().create_physical_plan(plan).now_or_never().is_some_and(|made| made.is_ok())
+    at_once(planning().create_physical_plan(plan)).is_ok()
 }
 
-/// The plan as EXPLAIN shows it.
-pub fn explain(plan: &LogicalPlan) -> Result<Vec<String>, SqlError> {
-    let planned = physical_plan(plan, Parts::of(plan));
-    let physical = futures::executor::block_on(planned).and_then(spread).map_err(sql_error)?;
-    let shown = displayable(physical.as_ref()).indent(false).to_string();
-    Ok(shown.lines().map(str::to_owned).collect())
+fn on_parts(plan: Arc<dyn ExecutionPlan>, parts: Parts) -> Result<Arc<dyn ExecutionPlan>> {
+    if parts == Parts::All { spread(plan) } else { Ok(plan) }
+}
+
+/// A plan as it would run.
+pub fn planned(plan: &LogicalPlan, parts: Parts) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+    at_once(physical_plan(plan, parts)).and_then(|plan| on_parts(plan, parts)).map_err(sql_error)
 }

@@ -13,7 +13,9 @@
 use super::cells::{Writer, data_type, datum};
 use super::compute::Computed;
 use super::fault::carried;
+use super::template::{filled, has_hole};
 use crate::error::SqlError;
+use crate::explain::{Estimate, Node};
 use crate::expr::{Env, Expr, Frame, test};
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
@@ -56,7 +58,7 @@ const STRETCH_SLOTS: u64 = 32 * 1024;
 pub const ROW_ID: &str = "row id";
 
 /// A table at a snapshot. Without a reader it can be planned and not run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     table: Arc<Table>,
     reader: Option<Reader>,
@@ -73,6 +75,11 @@ impl Snapshot {
         fields.push(Field::new(ROW_ID, data_type(Type::Int8), false));
         let constraints = Constraints::new_unverified(unique_keys(&table));
         Snapshot { table, reader, schema: Arc::new(Schema::new(fields)), constraints, known }
+    }
+
+    /// The table at another snapshot.
+    pub fn at(&self, reader: Option<&Reader>) -> Snapshot {
+        Snapshot { reader: reader.cloned(), ..self.clone() }
     }
 }
 
@@ -181,11 +188,23 @@ impl Snapshot {
         filters: &[DfExpr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let workers = state.config().target_partitions();
+        Ok(Arc::new(self.scan_by(workers, columns, conditions, filters, limit)?))
+    }
+
+    fn scan_by(
+        &self,
+        workers: usize,
+        columns: Vec<usize>,
+        conditions: Vec<Condition>,
+        filters: &[DfExpr],
+        limit: Option<usize>,
+    ) -> Result<SnapshotScan> {
         let schema = Arc::new(self.schema.project(&columns)?);
         let told = self.told(filters, &columns);
         let path = Path::choose(&self.table, &conditions);
         let partitions = match (&path, limit) {
-            (Path::All, None) => self.partitions(state.config().target_partitions()),
+            (Path::All, None) => self.partitions(workers),
             _ => 1,
         };
         let properties = PlanProperties::new(
@@ -194,13 +213,20 @@ impl Snapshot {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(Arc::new(SnapshotScan {
+        let is_key = |filter: &&DfExpr| Condition::of(filter, &self.table).is_some_and(|c| path.finds_by(&c));
+        let (keyed, shown): (Vec<&DfExpr>, Vec<&DfExpr>) = filters.iter().partition(is_key);
+        let texts = |list: Vec<&DfExpr>| list.into_iter().map(ToString::to_string).collect();
+        let (keyed, shown) = (texts(keyed), texts(shown));
+        let of = Origin { snapshot: self.at(None), columns: columns.clone(), filters: filters.to_vec() };
+        Ok(SnapshotScan {
             scan: Arc::new(Scan::new(&self.table, columns, conditions, path, limit, schema, partitions)),
             reader: self.reader.clone(),
             told,
-            shown: filters.iter().map(ToString::to_string).collect(),
+            keyed,
+            shown,
+            of: Arc::new(of),
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::NonCooperative)),
-        }))
+        })
     }
 }
 
@@ -289,7 +315,11 @@ pub(super) enum Condition {
 }
 
 impl Condition {
+    /// A hole in it stands for a value that is not known yet.
     fn of(filter: &DfExpr, table: &Table) -> Option<Condition> {
+        if has_hole(filter) {
+            return Condition::of(&filled(filter.clone(), &[]).ok()?, table);
+        }
         match filter {
             DfExpr::BinaryExpr(binary) => match binary.op {
                 Operator::And => Self::both(&binary.left, &binary.right, table).map(Condition::All),
@@ -324,12 +354,13 @@ impl Condition {
             }
             DfExpr::ScalarFunction(call) => {
                 let computed = call.func.inner().downcast_ref::<Computed>()?;
-                let columns: Option<Vec<usize>> = call.args.iter().map(|a| column_of(a, table)).collect();
-                let columns = columns?;
+                let arg = |a: &DfExpr| match a {
+                    DfExpr::Literal(scalar, _) => Some(Expr::Const(datum(scalar)?)),
+                    column => Some(Expr::Column { source: 0, column: column_of(column, table)? as u16 }),
+                };
+                let args = call.args.iter().map(arg).collect::<Option<Vec<Expr>>>()?;
                 let expr = computed.expr().clone().rewrite(&mut |e| match e {
-                    Expr::Cell { column, .. } => {
-                        Some(Expr::Column { source: 0, column: columns[usize::from(*column)] as u16 })
-                    }
+                    Expr::Cell { column, .. } => args.get(usize::from(*column)).cloned(),
                     _ => None,
                 });
                 let env = Arc::new(Env { clock: computed.clock().clone(), ..Env::default() });
@@ -477,6 +508,22 @@ impl Path {
             }
         }
         best.1
+    }
+
+    /// Whether it finds its rows by this condition, among others.
+    fn finds_by(&self, condition: &Condition) -> bool {
+        let (index, equal, bounded) = match self {
+            Path::All => return false,
+            Path::Lookup { index, key } => (index, key.len(), false),
+            Path::Range { index, equal, lower, upper } => (index, equal.len(), lower.is_some() || upper.is_some()),
+        };
+        let Condition::Compare { column, op, .. } = condition else { return false };
+        let at = index.def.columns.iter().position(|c| usize::from(c.column) == *column);
+        at.is_some_and(|at| match op {
+            BinaryOp::Eq => at < equal,
+            BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge => bounded && at == equal,
+            _ => false,
+        })
     }
 
     /// The path through an index and its worth, if the conditions give a key.
@@ -747,7 +794,7 @@ fn next_candidate(scan: &Scan, batch: &mut Batch<'_>, list: &[RowId], at: &mut u
 }
 
 /// A batch being written.
-struct Output {
+pub struct Output {
     writers: Vec<Writer>,
     rows: usize,
 }
@@ -782,15 +829,211 @@ impl Output {
     }
 }
 
-/// The scan as DataFusion's plans have it.
+/// What is looked for, and buffers.
+#[derive(Default)]
+pub struct Finder {
+    /// Columns of the table, and the values that they must have.
+    pub equal: Vec<(usize, Datum)>,
+    key: Vec<Datum>,
+    candidates: Vec<RowId>,
+    words: KeyBuf,
+    row: Row,
+}
+
+/// What a scan was planned from.
 #[derive(Debug)]
-struct SnapshotScan {
+struct Origin {
+    snapshot: Snapshot,
+    columns: Vec<usize>,
+    filters: Vec<DfExpr>,
+}
+
+/// The scan as DataFusion's plans have it.
+#[derive(Clone, Debug)]
+pub struct SnapshotScan {
     scan: Arc<Scan>,
     reader: Option<Reader>,
     /// Rows and values, estimated.
     told: Statistics,
+    /// Filters that the path finds its rows by, and the others, as they are shown.
+    keyed: Vec<String>,
     shown: Vec<String>,
+    of: Arc<Origin>,
     properties: Arc<PlanProperties>,
+}
+
+impl SnapshotScan {
+    /// The same at another snapshot, with values in its filters' holes: so it finds another path.
+    pub fn at(&self, reader: &Reader, values: &[ScalarValue]) -> Result<SnapshotScan> {
+        let Origin { snapshot, columns, filters } = self.of.as_ref();
+        if !filters.iter().any(has_hole) {
+            return Ok(SnapshotScan { reader: Some(reader.clone()), ..self.clone() });
+        }
+        let filters = filters.iter().map(|f| filled(f.clone(), values)).collect::<Result<Vec<_>>>()?;
+        let mut conditions = Vec::with_capacity(filters.len());
+        for filter in &filters {
+            match Condition::of(filter, &snapshot.table) {
+                Some(Condition::All(list)) => conditions.extend(list),
+                Some(condition) => conditions.push(condition),
+                None => return Err(DataFusionError::Internal("a filter changed with its values".to_owned())),
+            }
+        }
+        let snapshot = snapshot.at(Some(reader));
+        snapshot.scan_by(1, columns.clone(), conditions, &filters, self.scan.limit)
+    }
+
+    // ---- for joins that look rows up
+
+    pub fn table(&self) -> &Arc<Table> {
+        &self.scan.table
+    }
+
+    /// Whether it reads the whole table.
+    pub fn reads_all(&self) -> bool {
+        matches!(self.scan.path, Path::All) && self.scan.limit.is_none()
+    }
+
+    /// The table's column that is given at this place.
+    pub fn table_column(&self, place: usize) -> Option<usize> {
+        self.scan.columns.get(place).copied().filter(|&column| column < self.scan.table.def.columns.len())
+    }
+
+    /// The index that has most of these columns first, and by its columns which of them.
+    pub fn index_for(&self, columns: &[usize]) -> Option<(Arc<Index>, Vec<usize>)> {
+        let covered = |index: &Index| -> Vec<usize> {
+            let keys = index.def.columns.iter().map(|key| usize::from(key.column));
+            keys.map_while(|key| columns.iter().position(|column| *column == key)).collect()
+        };
+        let found = self.scan.table.indexes.iter().map(|index| (index, covered(index)));
+        let usable = found.filter(|(index, order)| match index.def.kind {
+            IndexKind::Hash => order.len() == index.def.columns.len(),
+            IndexKind::BTree => !order.is_empty(),
+        });
+        let best = usable.max_by_key(|(index, order)| {
+            let is_whole = order.len() == index.def.columns.len();
+            (is_whole && index.def.unique, order.len(), is_whole)
+        });
+        best.map(|(index, order)| (index.clone(), order))
+    }
+
+    /// Rows that have the same values in the index's first columns, estimated.
+    pub fn rows_per_key(&self, index: &Index, columns: usize) -> f64 {
+        if index.def.unique && columns == index.def.columns.len() {
+            return 1.0;
+        }
+        let snapshot = &self.of.snapshot;
+        let rows = snapshot.rows_of(&[]);
+        let keys = index.def.columns.iter().take(columns);
+        let names = keys.map(|key| &self.scan.table.def.columns[usize::from(key.column)].name);
+        let distinct: f64 = names.map(|name| snapshot.distinct(name).unwrap_or_else(|| rows.sqrt())).product();
+        rows / distinct.clamp(1.0, rows.max(1.0))
+    }
+
+    pub fn reader(&self) -> Result<&Reader> {
+        self.reader
+            .as_ref()
+            .ok_or_else(|| DataFusionError::Internal("a plan without a snapshot is only shown".to_owned()))
+    }
+
+    /// Gives every row that has the finder's values and meets the scan's conditions.
+    pub fn find(
+        &self,
+        batch: &mut Batch<'_>,
+        index: &Arc<Index>,
+        order: &[usize],
+        finder: &mut Finder,
+        give: &mut dyn FnMut(RowId, &Row) -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        let Finder { equal, key, candidates, words, row } = finder;
+        key.clear();
+        key.extend(order.iter().map(|&at| equal[at].1.clone()));
+        if key.len() == index.def.columns.len() {
+            candidates.clear();
+            batch.lookup(index, |i| key[i].as_value(), candidates);
+            candidates.sort_unstable();
+            candidates.dedup();
+            for &id in candidates.iter() {
+                if batch.read(&self.scan.table, id, row) && self.meets(batch, equal, row)? {
+                    give(id, row)?;
+                }
+            }
+            return Ok(());
+        }
+        let (low, high) = range_ends(index, key, None, None);
+        let Some(mut cursor) = batch.range(index, &low, &high) else { return Ok(()) };
+        while let Some(id) = batch.range_next(&self.scan.table, index, &mut cursor, words, row) {
+            if self.meets(batch, equal, row)? {
+                give(id, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn meets(&self, batch: &mut Batch<'_>, equal: &[(usize, Datum)], row: &mut Row) -> Result<bool, SqlError> {
+        let table = &self.scan.table;
+        for (column, wanted) in equal {
+            let ty = table.layout.column_type(*column);
+            if ty.is_variable() {
+                batch.fetch_long(table, row, *column);
+            }
+            let value = row.get(&table.layout, *column);
+            if value.is_null() || ty.compare(&value, &wanted.as_value()).is_ne() {
+                return Ok(false);
+            }
+        }
+        if !holds(&self.scan, batch, row)? {
+            return Ok(false);
+        }
+        self.scan.given.iter().for_each(|&column| batch.fetch_long(table, row, column));
+        Ok(true)
+    }
+
+    pub fn output(&self) -> Output {
+        Output::new(&self.scan, BATCH_ROWS)
+    }
+
+    pub fn push(&self, output: &mut Output, id: RowId, row: &Row) -> Result<(), SqlError> {
+        output.push(&self.scan, id, row)
+    }
+
+    pub fn finish(&self, output: Output) -> Result<RecordBatch> {
+        output.finish(&self.scan)
+    }
+
+    /// As EXPLAIN shows what is looked up.
+    pub fn lookup_node(&self, index: &Index, estimate: Estimate) -> Node {
+        let table = &self.scan.table.def.name;
+        let node = Node::new("Index Scan", estimate).being("Scan Direction", "Forward");
+        let node = node.about(" using ", "Index Name", &index.def.name).on(table, table);
+        let asked: Vec<String> = self.keyed.iter().chain(&self.shown).cloned().collect();
+        if asked.is_empty() { node } else { node.with("Filter", format!("({})", asked.join(" AND "))) }
+    }
+
+    /// Rows that it looks at, estimated.
+    pub fn rows_read(&self) -> f64 {
+        match self.scan.path {
+            Path::All => self.scan.table.slots() as f64,
+            _ => self.told.num_rows.get_value().map_or(1.0, |rows| *rows as f64),
+        }
+    }
+
+    /// As EXPLAIN shows it.
+    pub fn node(&self, estimate: Estimate) -> Node {
+        let table = &self.scan.table.def.name;
+        let node = match &self.scan.path {
+            Path::All => Node::new("Seq Scan", estimate),
+            Path::Lookup { index, .. } | Path::Range { index, .. } => Node::new("Index Scan", estimate)
+                .being("Scan Direction", "Forward")
+                .about(" using ", "Index Name", &index.def.name),
+        };
+        let node = node.on(table, table);
+        let all_of = |list: &[String]| match list {
+            [one] => format!("({one})"),
+            several => format!("(({}))", several.join(") AND (")),
+        };
+        let node = if self.keyed.is_empty() { node } else { node.with("Index Cond", all_of(&self.keyed)) };
+        if self.shown.is_empty() { node } else { node.with("Filter", all_of(&self.shown)) }
+    }
 }
 
 impl DisplayAs for SnapshotScan {
@@ -811,8 +1054,9 @@ impl DisplayAs for SnapshotScan {
         }
         let names: Vec<&str> = self.scan.schema.fields().iter().map(|field| field.name().as_str()).collect();
         write!(f, ", columns=[{}]", names.join(", "))?;
-        if !self.shown.is_empty() {
-            write!(f, ", filter=[{}]", self.shown.join(" AND "))?;
+        let filters: Vec<&str> = self.keyed.iter().chain(&self.shown).map(String::as_str).collect();
+        if !filters.is_empty() {
+            write!(f, ", filter=[{}]", filters.join(" AND "))?;
         }
         match self.scan.limit {
             Some(limit) => write!(f, ", limit={limit}"),

@@ -21,12 +21,15 @@ use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
 use sqlparser::ast::{self, SetExpr, Statement};
 use std::sync::Arc;
 
-/// A change of several in a statement.
+/// A change of several in a statement, or a query that locks rows.
 pub struct Part {
-    pub plan: LogicalPlan,
+    /// `None`: the action needs none.
+    pub plan: Option<LogicalPlan>,
     pub action: Action,
     /// Where those after it read what it returns.
     pub into: Option<PartitionData>,
+    /// What WITH calls it.
+    pub name: Option<String>,
 }
 
 impl Part {
@@ -72,6 +75,9 @@ impl Planner<'_> {
             };
         }
         let rest = ast::Query { with: None, ..query.clone() };
+        if !rest.locks.is_empty() {
+            return self.locked(binder, &rest);
+        }
         let rel = self.query(binder, if query.with.is_some() { &rest } else { query })?;
         let columns = columns_of(&rel.columns);
         Ok((rel, Action::Give(columns)))
@@ -105,12 +111,12 @@ impl Planner<'_> {
                 (Some(rel), Some(into))
             }
         };
-        self.parts.borrow_mut().push(Part { plan: rel.plan, action, into });
+        self.parts.borrow_mut().push(Part { plan: Some(rel.plan), action, into, name: Some(name.to_owned()) });
         Ok(returned)
     }
 
     /// A relation whose rows come when the change before it was applied.
-    fn returned_later(&self, name: &str, columns: &[Column]) -> Bind<(Rel, PartitionData)> {
+    pub(super) fn returned_later(&self, name: &str, columns: &[Column]) -> Bind<(Rel, PartitionData)> {
         let fields: Vec<Field> = columns.iter().enumerate().map(|(at, column)| field(at, column)).collect();
         let table = df(MemTable::try_new(Arc::new(ArrowSchema::new(fields)), vec![Vec::new()]))?;
         let into = table.batches[0].clone();

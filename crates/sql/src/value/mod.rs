@@ -26,6 +26,7 @@ mod tests;
 
 pub(crate) use datetime::is_fixed;
 pub(crate) use function::{quoted_ident, quoted_literal};
+pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;
 pub use zone::{Clock, Zone};

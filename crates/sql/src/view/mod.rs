@@ -74,6 +74,11 @@ pub trait SystemView: Sync {
     fn follows_schema(&self) -> bool {
         false
     }
+
+    /// They tell of statistics too.
+    fn follows_statistics(&self) -> bool {
+        false
+    }
 }
 
 impl std::fmt::Debug for dyn SystemView {
@@ -237,7 +242,7 @@ impl Rows {
 
 /// The rows of one version of the schema, by the relations' names; those of `information_schema` have no names of `pg_catalog`.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<&'static str, Arc<Rows>>>);
+struct Kept(Mutex<HashMap<&'static str, (u64, Arc<Rows>)>>);
 
 /// A relation's rows; none where a plan is only looked at and there is no database behind it.
 pub fn rows(relation: &Relation, schema: &Arc<Schema>, env: &Env) -> Result<Arc<Rows>, SqlError> {
@@ -251,12 +256,19 @@ pub fn rows(relation: &Relation, schema: &Arc<Schema>, env: &Env) -> Result<Arc<
         return Ok(Arc::new(made(view, &about)?));
     }
     let kept = schema.derived(Kept::default);
-    if let Some(rows) = kept.0.lock().get(view.name()) {
+    let epoch = match &env.statistics {
+        Some(statistics) if view.follows_statistics() => statistics.epoch(),
+        _ => 0,
+    };
+    if let Some((of, rows)) = kept.0.lock().get(view.name())
+        && *of == epoch
+    {
         return Ok(rows.clone());
     }
     // Not under the lock: two may make the same.
     let rows = Arc::new(made(view, &about)?);
-    Ok(kept.0.lock().entry(view.name()).or_insert(rows).clone())
+    kept.0.lock().insert(view.name(), (epoch, rows.clone()));
+    Ok(rows)
 }
 
 fn made(view: &'static dyn SystemView, about: &About<'_>) -> Result<Rows, SqlError> {

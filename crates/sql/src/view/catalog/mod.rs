@@ -9,6 +9,7 @@
 //! | `objects` | the tables of `pg_catalog` |
 //! | `listing` | its views |
 //! | `information` | `information_schema` |
+//! | `statistics` | what the planner knows of columns |
 //! | `definition` | how are expressions and queries of definitions written |
 //!
 //! 1. A relation without a generator is about what is not there (triggers, policies, publications): it is empty.
@@ -23,6 +24,7 @@ mod listing;
 mod objects;
 mod relation;
 mod shape;
+mod statistics;
 
 use super::{About, Cells, SystemView};
 use crate::error::SqlError;
@@ -44,7 +46,7 @@ pub fn is_table(name: &str) -> bool {
 
 /// Every generator.
 fn sources() -> impl Iterator<Item = &'static Source> {
-    objects::SOURCES.iter().chain(listing::SOURCES).chain(information::SOURCES)
+    objects::SOURCES.iter().chain(listing::SOURCES).chain(information::SOURCES).chain(statistics::SOURCES)
 }
 
 impl SystemView for Shape {
@@ -72,6 +74,10 @@ impl SystemView for Shape {
 
     fn follows_schema(&self) -> bool {
         self.source.is_none_or(|source| source.follows_schema)
+    }
+
+    fn follows_statistics(&self) -> bool {
+        self.name == "pg_class"
     }
 }
 

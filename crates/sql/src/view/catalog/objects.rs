@@ -255,7 +255,7 @@ fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             OWNER,
             method,
             if is_stored { relation.oid } else { 0 },
-            if kind == 'r' { -1.0_f32 } else { 0.0 },
+            row_count(about, &relation),
             has_index,
             matches!(relation.kind, Kind::System(shape) if shape.is_shared),
             persistence(schema, relation.namespace),
@@ -269,6 +269,20 @@ fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         ]);
     }
     Ok(())
+}
+
+/// `reltuples`: what was counted when the table was sampled.
+fn row_count(about: &About<'_>, relation: &Relation<'_>) -> f32 {
+    let sampled = |table| about.env.statistics.as_ref().and_then(|statistics| statistics.get(table));
+    match relation.kind {
+        Kind::Table(table) | Kind::Index(table, _) => match sampled(table) {
+            Some(known) => known.rows.round() as f32,
+            None if relation.letter() == 'r' => -1.0,
+            None => 0.0,
+        },
+        _ if relation.letter() == 'r' => -1.0,
+        _ => 0.0,
+    }
 }
 
 /// The oid of the type that a relation's rows have; indexes have none, sequences neither since PostgreSQL 14.

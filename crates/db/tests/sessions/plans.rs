@@ -1,0 +1,155 @@
+//! Plans of queries that are not compiled: made once for many runs, and anew when what they depend on has changed.
+
+use crate::world::{Client, World};
+use freshet_db::sql::Step;
+use freshet_db::{IntoDatum, RowSet};
+
+const JOIN: &str = "SELECT a.v, count(b.id) FROM a LEFT JOIN b ON b.a > a.id WHERE a.id = $1 GROUP BY a.v";
+
+fn world() -> World {
+    let world = World::new("CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, a int)");
+    world.client().ok("INSERT INTO a SELECT n, 'v' || n FROM generate_series(1, 50) AS n");
+    world.client().ok("INSERT INTO b SELECT n, n % 50 + 1 FROM generate_series(1, 500) AS n");
+    world
+}
+
+/// Runs it with the value, and gives its row as text.
+fn run(client: &mut Client, sql: &str, value: i32) -> Vec<String> {
+    let statement = client.session.prepare(sql, &[]).expect("it is planned");
+    let mut rows = RowSet::default();
+    let mut step = client.session.execute(&statement, &[value.into_datum()], &mut rows).expect("it runs");
+    while let Step::Wait(mut wait) = step {
+        wait.block(None);
+        step = client.session.resume(&mut rows).expect("it goes on");
+    }
+    let mut shown = Vec::new();
+    for row in 0..rows.len() {
+        let cells = (0..statement.columns.len()).map(|column| rows.display(row, column).unwrap_or_default());
+        shown.push(cells.collect::<Vec<_>>().join(" "));
+    }
+    shown
+}
+
+/// How often a query was planned while this ran.
+fn plannings(client: &mut Client, work: impl FnOnce(&mut Client)) -> u64 {
+    let before = client.session.queries_planned();
+    work(client);
+    client.session.queries_planned() - before
+}
+
+#[test]
+fn a_statement_that_runs_again_is_not_planned_again() {
+    let world = world();
+    let mut client = world.client();
+    // Its first run is planned for its value, the second for those that follow.
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 1))), 1);
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 2))), 1);
+    let many = plannings(&mut client, |c| {
+        for value in 1..=50 {
+            let below = (value..50).count() * 10;
+            assert_eq!(run(c, JOIN, value), [format!("v{value} {below}")], "{value}");
+        }
+        assert!(run(c, JOIN, 51).is_empty());
+    });
+    assert_eq!(many, 0);
+    // Another session has the same plan.
+    let mut other = world.client();
+    assert_eq!(plannings(&mut other, |c| assert_eq!(run(c, JOIN, 50), ["v50 0"])), 0);
+}
+
+#[test]
+fn a_plan_sees_what_each_run_sees() {
+    let world = world();
+    let mut client = world.client();
+    for _ in 0..3 {
+        assert_eq!(run(&mut client, JOIN, 49), ["v49 10"]);
+    }
+    client.ok("BEGIN");
+    client.ok("INSERT INTO b VALUES (501, 50)");
+    assert_eq!(run(&mut client, JOIN, 49), ["v49 11"]);
+    client.ok("ROLLBACK");
+    assert_eq!(run(&mut client, JOIN, 49), ["v49 10"]);
+    world.client().ok("DELETE FROM b WHERE a = 50");
+    assert_eq!(run(&mut client, JOIN, 49), ["v49 0"]);
+}
+
+#[test]
+fn what_planning_looks_at_makes_new_plans() {
+    let world = world();
+    let mut client = world.client();
+    for _ in 0..3 {
+        run(&mut client, JOIN, 1);
+    }
+    client.ok("ANALYZE a");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 1))), 1, "statistics");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 2))), 0);
+    client.ok("CREATE INDEX ON a (v)");
+    run(&mut client, JOIN, 1);
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 2))), 1, "DDL");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 3))), 0);
+    client.ok("SET timezone = 'Europe/Berlin'");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 3))), 1, "the zone");
+    client.ok("SET max_parallel_workers_per_gather = 0");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 3))), 1, "workers");
+    client.ok("INSERT INTO b SELECT n, 1 FROM generate_series(1000, 9000) AS n");
+    assert_eq!(plannings(&mut client, |c| drop(run(c, JOIN, 3))), 1, "a table that grew");
+}
+
+#[test]
+fn a_limit_has_a_plan_for_each_of_a_few_values() {
+    let world = world();
+    let mut client = world.client();
+    let sql = "SELECT a.id FROM a, b WHERE b.a > a.id ORDER BY a.id, b.id LIMIT $1";
+    for limit in [1, 3, 1, 3, 1, 3] {
+        assert_eq!(run(&mut client, sql, limit).len(), limit as usize);
+    }
+    let again = plannings(&mut client, |c| {
+        for limit in [3, 1, 3, 1] {
+            assert_eq!(run(c, sql, limit).len(), limit as usize);
+        }
+    });
+    assert_eq!(again, 0);
+}
+
+#[test]
+fn what_knows_the_time_is_planned_each_time() {
+    let world = world();
+    let mut client = world.client();
+    let sql = "SELECT count(b.id) FROM a LEFT JOIN b ON b.a > a.id WHERE a.id > $1 AND now() > '2000-01-01'";
+    let planned = plannings(&mut client, |c| {
+        for value in 40..45 {
+            let met: usize = (value as usize + 1..50).map(|id| (id..50).count() * 10).sum();
+            assert_eq!(run(c, sql, value), [met.to_string()]);
+        }
+    });
+    assert_eq!(planned, 5);
+}
+
+#[test]
+fn a_few_rows_look_up_those_of_a_large_table() {
+    let world = world();
+    world.client().ok("CREATE TABLE big (id int PRIMARY KEY, b int, w int)");
+    world.client().ok("INSERT INTO big SELECT n, n % 500 + 1, n FROM generate_series(1, 20000) AS n");
+    world.client().ok("CREATE INDEX big_b ON big (b)");
+    let mut client = world.client();
+    client.ok("SET freshet.road = query");
+    let explained = |client: &mut Client, sql: &str| {
+        client.ok(&format!("EXPLAIN (COSTS OFF) {sql}"));
+        let lines = (0..client.rows.len()).map(|row| client.rows.display(row, 0).unwrap_or_default());
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    for (sql, expected) in [
+        ("SELECT count(*) FROM b JOIN big ON big.b = b.id WHERE b.a = 7", 400),
+        ("SELECT count(*) FROM b LEFT JOIN big ON big.b = b.id AND big.w > 10000 WHERE b.a = 7", 200),
+        ("SELECT count(*) FROM b WHERE b.a = 7 AND EXISTS (SELECT 1 FROM big WHERE big.b = b.id)", 10),
+        (
+            "SELECT count(*) FROM b WHERE b.a = 7 AND NOT EXISTS (SELECT 1 FROM big WHERE big.b = b.id AND big.w > 19700)",
+            4,
+        ),
+        ("SELECT count(*) FROM big WHERE big.b IN (SELECT id FROM b WHERE a = 7)", 400),
+    ] {
+        let plan = explained(&mut client, sql);
+        assert!(plan.contains("Index Scan using big_b on big"), "{sql}: {plan}");
+        assert_eq!(client.number(sql), Some(expected), "{sql}: {plan}");
+    }
+}

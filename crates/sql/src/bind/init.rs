@@ -1,0 +1,114 @@
+//! Which subqueries have one value for the whole statement? Those that compile by themselves: they know no column around them.
+
+use super::expr::Bound;
+use super::scope::Scope;
+use super::{Bind, Binder, Refusal, not_compiled};
+use crate::compiled::init::{Gives, InitPlan};
+use crate::compiled::query::Query;
+use crate::expr::Expr;
+use crate::value::operator::BinaryOp;
+use crate::value::{Datum, cast::without_modifier};
+use freshet_engine::schema::Type;
+use sqlparser::ast;
+
+/// Values of a list that is compared with one after the other, at most.
+const LIST_MAX: i64 = 1_000;
+
+/// Queries met so far.
+#[derive(Default)]
+pub struct InitBinding {
+    /// The number of the first one's value among the parameters.
+    pub first: u16,
+    pub plans: Vec<InitPlan>,
+}
+
+impl Binder<'_> {
+    /// `(SELECT ...)` as a value.
+    pub(super) fn scalar_subquery(&mut self, query: &ast::Query) -> Bind<Bound> {
+        let query = self.init_query(query)?;
+        let [column] = &query.columns[..] else { return not_compiled("a subquery") };
+        let ty = column.ty;
+        self.init_plan(query, Gives::Scalar, ty)
+    }
+
+    pub(super) fn exists_subquery(&mut self, query: &ast::Query, negated: bool) -> Bind<Bound> {
+        let mut query = self.init_query(query)?;
+        if query.limit.is_none() && !query.locks_rows() {
+            query.limit = Some(Expr::Const(Datum::Int(1)));
+        }
+        let bound = self.init_plan(query, Gives::Exists, Type::Bool)?;
+        let expr = if negated { Expr::Not(Box::new(bound.expr)) } else { bound.expr };
+        Ok(Bound::new(expr, Type::Bool))
+    }
+
+    /// `left [NOT] IN (SELECT ...)` of few rows, as a worker takes some jobs of a queue. Of many the other road makes a join.
+    pub(super) fn in_subquery(
+        &mut self,
+        left: &ast::Expr,
+        query: &ast::Query,
+        negated: bool,
+        scope: &Scope,
+    ) -> Bind<Bound> {
+        let query = self.init_query(query)?;
+        let has_few = matches!(query.limit, Some(Expr::Const(Datum::Int(limit))) if limit <= LIST_MAX);
+        if !has_few && !query.locks_rows() {
+            return not_compiled("a subquery");
+        }
+        let [column] = &query.columns[..] else { return not_compiled("a subquery") };
+        let element = without_modifier(column.ty);
+        if !is_element(element) {
+            return not_compiled("a subquery");
+        }
+        let left = self.bind(left, scope)?;
+        let array = self.init_plan(query, Gives::Array(element), Type::array_of(element))?;
+        let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
+        self.quantified_over(left, op, array, negated)
+    }
+
+    /// A query by itself. What it does not know it may know of the query around it: that is another road's.
+    fn init_query(&mut self, query: &ast::Query) -> Bind<Query> {
+        if self.init.is_none() {
+            return not_compiled("a subquery");
+        }
+        let in_aggregate = std::mem::take(&mut self.in_aggregate);
+        let stored = std::mem::take(&mut self.output_types);
+        let locking = std::mem::take(&mut self.locking);
+        let uses_sequences = std::mem::take(&mut self.uses_sequences);
+        let bound = self.query(query);
+        let is_volatile = std::mem::replace(&mut self.uses_sequences, uses_sequences);
+        self.locking = locking;
+        self.output_types = stored;
+        self.in_aggregate = in_aggregate;
+        match bound {
+            Ok(query) if !is_volatile => Ok(query),
+            Ok(_) => not_compiled("a subquery that asks a sequence"),
+            Err(Refusal::Error(_) | Refusal::NotCompiled { .. }) => not_compiled("a subquery"),
+        }
+    }
+
+    fn init_plan(&mut self, query: Query, gives: Gives, ty: Type) -> Bind<Bound> {
+        let highest = highest_parameter(self.sql).max(self.parameters.len());
+        let Some(init) = &mut self.init else { return not_compiled("a subquery") };
+        if init.plans.is_empty() {
+            init.first = u16::try_from(highest).unwrap_or(u16::MAX);
+        }
+        let number = usize::from(init.first) + init.plans.len();
+        let Ok(number) = u16::try_from(number) else { return not_compiled("so many subqueries") };
+        init.plans.push(InitPlan { query, gives });
+        Ok(Bound::new(Expr::Param(number), ty))
+    }
+}
+
+/// Whether arrays may be of it.
+fn is_element(ty: Type) -> bool {
+    !matches!(ty, Type::Array(_) | Type::Vector(_) | Type::System(_) | Type::Decimal { .. })
+}
+
+/// The highest `$n` of a text, or more: one may stand in a literal.
+fn highest_parameter(sql: &str) -> usize {
+    let numbers = sql.split('$').skip(1).filter_map(|rest| {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        rest[..digits].parse::<u16>().ok()
+    });
+    numbers.max().map_or(0, usize::from)
+}
