@@ -82,7 +82,7 @@ impl Gives {
             }
             Gives::Scalar if rows.len() == 1 => Datum::from(rows.get(0, 0)),
             Gives::Scalar => Datum::Null,
-            Gives::Exists => Datum::Bool(rows.len() > 0),
+            Gives::Exists => Datum::Bool(!rows.is_empty()),
             Gives::Array(element) => {
                 array_datum(element, (0..rows.len()).map(|row| Datum::from(rows.get(row, 0))).collect())
             }

@@ -61,8 +61,8 @@ pub fn locking(clause: &LockClause) -> (RowLock, Vec<Ident>) {
 /// The same clause for all of the relations that it stands beside.
 pub fn locking_all(clause: &LockClause) -> LockClause {
     let first = clause.of.iter().flat_map(|name| name.0.first());
-    let marker = first.filter(|part| part.as_ident().is_some_and(|ident| ident.value.starts_with(MARKER)));
-    let of = marker.cloned().next().map(|part| ObjectName(vec![part]));
+    let mut marker = first.filter(|part| part.as_ident().is_some_and(|ident| ident.value.starts_with(MARKER)));
+    let of = marker.next().cloned().map(|part| ObjectName(vec![part]));
     LockClause { of, ..clause.clone() }
 }
 

@@ -174,7 +174,7 @@ fn array_text<'v>(ty: Type, values: impl Iterator<Item = &'v Datum>) -> Datum {
         let mut text = Vec::new();
         to_text(ty, &value.as_value(), &mut text);
         let is_special = |c: &u8| matches!(c, b'{' | b'}' | b',' | b'"' | b'\\') || c.is_ascii_whitespace();
-        if !text.is_empty() && !text.iter().any(|c| is_special(c)) && !text.eq_ignore_ascii_case(b"null") {
+        if !text.is_empty() && !text.iter().any(is_special) && !text.eq_ignore_ascii_case(b"null") {
             out.extend(text);
             continue;
         }
