@@ -112,7 +112,7 @@ fn text_that_is_not_utf8_is_an_error_of_the_statement() {
 fn values_in_the_text_keep_their_types() {
     let mut client = connect();
     client.query("create table simple_values(id bigint primary key, s smallint, n numeric(6,2), c char(4), v varchar(3), d date)");
-    for id in [1, 2, -3] {
+    for id in [1i32, 2, -3] {
         let insert = format!("insert into simple_values values ({id}, {id}, {id}, 'a', 'it', '2026-01-0{}')", id.abs());
         assert_eq!(client.query(&insert)[0], Reply::Complete("INSERT 0 1".into()));
     }
