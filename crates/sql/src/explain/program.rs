@@ -84,6 +84,7 @@ pub fn nodes(plan: &Plan, env: &Env, measured: Option<&Measured>) -> Option<Node
 }
 
 /// The nodes of a query that is not measured.
+#[cfg(feature = "query")]
 pub fn query_node(query: &Query, env: &Env) -> Node {
     of_query(query, Of { env, measured: None, whole: None })
 }

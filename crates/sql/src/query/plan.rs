@@ -17,7 +17,7 @@
 
 use super::apply::{self, Applied, OuterValue};
 use super::cells::data_type;
-use super::compute::OnlyRow;
+use super::compute::{Computed, OnlyRow};
 use super::convert::{Leaf, Leaves, call, common, infix, key, lit};
 use super::fault::sql_error;
 use super::fold::{Fold, Kind};
@@ -1350,19 +1350,33 @@ impl<'a> Planner<'a> {
         Ok(Bound::new(Expr::Cell { source: GROUPING, column }, Type::Int4))
     }
 
+    /// A subquery whose value may be null, though its column may not: it may have no row.
+    fn nullable(&self, rel: Rel) -> Bind<Rel> {
+        let column = only_column(&rel)?.clone();
+        if rel.plan.schema().field(0).is_nullable() {
+            return Ok(rel);
+        }
+        let itself = Expr::Cell { source: 0, column: 0 };
+        let same = Computed::new(itself, 1, column.ty, self.env.clock.clone());
+        let value = call(same, vec![DfExpr::Column(column.column.clone())]);
+        self.project(rel.plan, vec![(value, column)], rel.at_most_one)
+    }
+
     fn scalar_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
         if self.per_row {
             let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
             let ty = only_column(&rel)?.ty;
             return match per_row {
                 Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty),
-                None => Ok(self.given(DfExpr::ScalarSubquery(subquery_of(rel.plan)), ty)),
+                None => Ok(self.given(DfExpr::ScalarSubquery(subquery_of(self.nullable(rel)?.plan)), ty)),
             };
         }
         let rel = self.subquery(binder, query, scope)?;
         let ty = only_column(&rel)?.ty;
         let column = DfExpr::Column(rel.columns[0].column.clone());
-        if rel.at_most_one || rel.plan.all_out_ref_exprs().is_empty() {
+        let is_alone = rel.plan.all_out_ref_exprs().is_empty();
+        if rel.at_most_one || is_alone {
+            let rel = if is_alone { self.nullable(rel)? } else { rel };
             // DataFusion itself refuses a second row of a subquery that it runs once.
             return Ok(self.given(DfExpr::ScalarSubquery(subquery_of(rel.plan)), ty));
         }
