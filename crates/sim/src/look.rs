@@ -1,7 +1,7 @@
 //! Does the database say what it should? A session's rows against a view's, by scan, by key and in order.
 
-use crate::model::{KEYS, Note, Rec, Rows, TABLES};
-use freshet_engine::catalog::{Index, IndexKind, Table};
+use crate::model::{Def, Extra, KEYS, Note, Rec, Rows, TABLES};
+use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::{Cts, RowId};
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
 use freshet_engine::txn::{Direction, Session, TableCursor};
@@ -48,11 +48,18 @@ impl Seen {
     }
 }
 
-/// A table's rows by their place, and its third index.
+/// A table's rows by their place, its third index, and whether `n` is NOT NULL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeenTable {
     pub rows: BTreeMap<RowId, Seen>,
-    pub extra: Option<(IndexKind, u16)>,
+    pub extra: Option<Extra>,
+    pub n_not_null: bool,
+}
+
+impl SeenTable {
+    pub fn is(&self, def: &Def) -> bool {
+        (self.extra, self.n_not_null) == (def.extra, def.n_not_null)
+    }
 }
 
 pub type SeenTables = [Option<SeenTable>; TABLES.len()];
@@ -100,14 +107,19 @@ pub fn scan_all(session: &mut Session) -> Verdict<SeenTables> {
     let mut all = SeenTables::default();
     for (at, seen) in all.iter_mut().enumerate() {
         if let Some(table) = table_of(session, at) {
-            *seen = Some(SeenTable { rows: scan(session, &table)?, extra: extra_of(&table) });
+            *seen = Some(SeenTable {
+                rows: scan(session, &table)?,
+                extra: extra_of(&table),
+                n_not_null: table.def.columns[1].not_null,
+            });
         }
     }
     Ok(all)
 }
 
-pub fn extra_of(table: &Table) -> Option<(IndexKind, u16)> {
-    table.indexes.get(2).map(|i| (i.def.kind, i.def.columns[0].column))
+pub fn extra_of(table: &Table) -> Option<Extra> {
+    let extra = |i: &Index| Extra { kind: i.def.kind, column: i.def.columns[0].column, unique: i.def.unique };
+    table.indexes.get(2).map(|i| extra(i))
 }
 
 pub fn is_rows(seen: &BTreeMap<RowId, Seen>, rows: &Rows) -> bool {

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const TABLES: [&str; 3] = ["t", "u", "v"];
+/// In a plan with foreign keys, the table that is referred to, and the one that refers to it.
+pub const PARENT: usize = 0;
+pub const CHILD: usize = 1;
 /// Few keys, so that sessions meet.
 pub const KEYS: i64 = 12;
 /// The longest note of any plan.
@@ -56,12 +59,21 @@ pub struct Rec {
 /// Rows by an identity that outlives key changes.
 pub type Rows = BTreeMap<u64, Rec>;
 
+/// An index beyond the first two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extra {
+    pub kind: IndexKind,
+    pub column: u16,
+    pub unique: bool,
+}
+
 /// What a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Def {
     pub storage: u64,
-    /// An index beyond the first two: its kind and column.
-    pub extra: Option<(IndexKind, u16)>,
+    pub extra: Option<Extra>,
+    /// `n` is NOT NULL.
+    pub n_not_null: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +126,11 @@ impl Own {
         Some(view)
     }
 
+    /// The rows of a table in their newest versions, whatever the snapshot: committed, or its own.
+    pub fn newest(&self, latest: &Tables, at: usize) -> Rows {
+        self.view(latest, latest, at).unwrap_or_default()
+    }
+
     /// The state that a commit at `cts` makes.
     pub fn apply(&self, latest: &Tables, cts: Cts) -> Tables {
         std::array::from_fn(|at| {
@@ -135,6 +152,13 @@ impl Own {
             Some(Table { def, rows: Rc::new(rows), changed: cts })
         })
     }
+}
+
+/// The reference of [`CHILD`]'s rows by `n` to [`PARENT`]'s ids that leads nowhere, if there is one.
+pub fn dangling(tables: &Tables) -> Option<Rec> {
+    let parents = tables[PARENT].as_ref().map(|t| t.rows.clone()).unwrap_or_default();
+    let children = tables[CHILD].as_ref().map(|t| t.rows.clone()).unwrap_or_default();
+    children.values().find(|child| !parents.values().any(|parent| parent.id == child.n)).copied()
 }
 
 /// What a unique check may come to.
@@ -211,7 +235,7 @@ mod tests {
     #[test]
     fn an_older_snapshot_does_not_see_through_a_truncation() {
         let table = |storage, rows: Rows| {
-            Some(Table { def: Def { storage, extra: None }, rows: Rc::new(rows), changed: Cts(1) })
+            Some(Table { def: Def { storage, extra: None, n_not_null: false }, rows: Rc::new(rows), changed: Cts(1) })
         };
         let rec = Rec { id: 1, n: 2, note: None, at: RowId(0), cts: Cts(1) };
         let old: Tables = [table(1, Rows::from([(7, rec)])), None, None];

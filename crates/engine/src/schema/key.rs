@@ -79,6 +79,13 @@ pub enum KeyPart<'a> {
     AboveValues,
 }
 
+impl KeyBuf {
+    /// With room for every key: encoding one allocates nothing.
+    pub(crate) fn with_room() -> KeyBuf {
+        KeyBuf { words: Vec::with_capacity(512), bytes: Vec::with_capacity(4096), ..KeyBuf::default() }
+    }
+}
+
 impl KeySpec {
     /// `nullable` as the columns are declared; `seed` keys the hash.
     pub fn new(columns: &[KeyColumn], layout: &Layout, nullable: impl Fn(u16) -> bool, seed: u64) -> KeySpec {

@@ -1,6 +1,6 @@
 //! A row as a private copy of a record: what readers get and writers give.
 
-use super::layout::{Field, IntegerWord, Layout, Picks};
+use super::layout::{FIELD_BYTES_MAX, Field, IntegerWord, Layout, Picks};
 use super::types::{Type, Value};
 use crate::ids::{Cts, RowId};
 use crate::mem::bytes_of;
@@ -53,6 +53,11 @@ impl Row {
         let mut row = Row::default();
         row.reset(layout);
         row
+    }
+
+    /// With room for a copy of every record.
+    pub(crate) fn with_room() -> Row {
+        Row { words: Vec::with_capacity(FIELD_BYTES_MAX / 8 + 64), ..Row::default() }
     }
 
     /// Makes it a live row with every column null, keeping its memory.

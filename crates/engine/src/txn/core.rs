@@ -213,7 +213,7 @@ impl Core {
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
-            serial: Serial::default(),
+            serial: Serial::new(),
             crew,
             folds: FoldWords::new(),
             has_companions: AtomicBool::new(false),

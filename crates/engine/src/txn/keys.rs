@@ -10,6 +10,7 @@ use super::session::Session;
 use super::{Direction, Stop};
 use crate::catalog::{Index, Table};
 use crate::ids::RowId;
+use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeyPart, Row, Value};
 use std::sync::Arc;
 
@@ -31,6 +32,9 @@ impl Session {
             self.entries_with_key(index, &value, &mut candidates);
             let found = candidates.iter().copied().find(|&id| self.has_key_now(table, index, id, &value, row));
             let Some(id) = found else { return Ok(None) };
+            if planted::is(Bug::SkipKeyShare) {
+                return Ok(Some(id));
+            }
             self.lock_newest(table, id, Strength::KeyShare, row)?;
             self.dependency = self.dependency.max(row.cts());
             if row.is_live() {

@@ -388,6 +388,7 @@ impl Session {
         self.dependency = self.dependency.max(row.cts());
         let newer = row.cts() > self.snapshot;
         if newer && self.isolation().keeps_snapshot() && !planted::is(Bug::SkipConflict) {
+            self.note_newer();
             return Err(Error::Serialization.into());
         }
         if !row.is_live() {
@@ -491,6 +492,9 @@ impl Session {
 
     /// The lock of a row that this transaction writes is to be of its keys too: nobody refers to them while they change.
     fn lock_keys(&mut self, table: &Arc<Table>, held: Held) -> Result<(), Stop> {
+        if planted::is(Bug::ShareKeyChange) {
+            return Ok(());
+        }
         let owned = table.store.primary.slot(held.row).latch().try_own(self.no, true);
         if owned == Owned::Others {
             self.ask_row(table, held, Strength::Update)?;
@@ -726,6 +730,9 @@ impl Session {
                 let mut met = Row::default();
                 table.store.primary.slot(other).copy(met.start_copy(table.layout.words()));
                 self.dependency = self.dependency.max(met.cts());
+                if met.cts() > self.snapshot {
+                    self.note_newer();
+                }
                 Err(Error::UniqueViolation { index: index.def.name.clone() }.into())
             }
             Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),

@@ -6,6 +6,7 @@
 //! | `transactions` | what do one and two sessions see |
 //! | `locks` | who may hold what beside whom |
 //! | `histories` | do many transactions leave a history that their level allows |
+//! | `serial` | does SERIALIZABLE hold beside a transaction's own DDL and after errors |
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
@@ -47,6 +48,7 @@ mod promise;
 mod races;
 mod recovery;
 mod salvage;
+mod serial;
 mod snapshots;
 mod threads;
 mod transactions;
