@@ -117,6 +117,10 @@ pub enum Bug {
     SkipWriters,
     /// A dropped object's row stays: after a restart it is there again.
     KeepObject,
+    /// Rows from before a column was added have nothing in it.
+    ForgetMissing,
+    /// What is written into an added column is stored, and the row is not linked to it.
+    LoseLink,
 }
 
 impl Bug {
@@ -176,6 +180,8 @@ impl Bug {
         Bug::SkipBuildCheck,
         Bug::SkipWriters,
         Bug::KeepObject,
+        Bug::ForgetMissing,
+        Bug::LoseLink,
     ];
 
     /// As on the command line: `SkipFlush` is `skip-flush`.

@@ -5,13 +5,15 @@
 
 use crate::dice::{Chance, Dice};
 use crate::look::{Verdict, Wrong, check_rows, demand, extra_of, note_value, row_of, scan_all, seen_of, table_of};
+use crate::look::{set_other, with_other};
 use crate::model::{
-    CHILD, Def, Defs, Expected, Extra, KEYS, Note, Own, PARENT, Rec, TABLES, Tables, dangling, defs_of,
+    ADDED_MAX, Added, CHILD, Def, Defs, Expected, Extra, FIRST_COLUMNS, KEYS, Note, Own, PARENT, Rec, TABLES, Tables,
+    dangling, defs_of,
 };
 use crate::world::World;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::ids::{Cts, RowId};
-use freshet_engine::schema::{KeyColumn, Row, Type, Value};
+use freshet_engine::schema::{KeyColumn, Missing, Row, Type, Value};
 use freshet_engine::txn::{
     Change, Committed, Error, Insertion, Isolation, LockMode, Locked, Savepoint, Session, Stop, Strength,
 };
@@ -256,7 +258,7 @@ impl World {
         let bulk = if self.plan.is_bulky() { 10 } else { 2 };
         // What others refer to is not dropped.
         let drops = ddl * u32::from(at == 2) * 8;
-        match dice.weighted(&[28, 20, 10, 12, bulk, ddl, ddl * 3, drops, 6, 1, ddl]) {
+        match dice.weighted(&[28, 20, 10, 12, bulk, ddl, ddl * 3, drops, 6, 1, ddl, ddl * 2]) {
             0 => {
                 let id = dice.below(KEYS as u64) as i64;
                 self.insert(who, at, id, dice)
@@ -276,7 +278,8 @@ impl World {
                 self.lock_some(who, at, strength, dice).map(drop)
             }
             9 => self.lock_table(who, at, dice),
-            _ => self.toggle_not_null(who, at),
+            10 => self.toggle_not_null(who, at),
+            _ => self.add_column(who, at, dice),
         }
     }
 
@@ -330,7 +333,8 @@ impl World {
     fn insert(&mut self, who: usize, at: usize, id: i64, dice: &mut Dice) -> Done {
         let table = self.table(who, at)?;
         let n = self.number(who, at, dice);
-        let rec = Rec { id, n, note: self.note(dice), at: RowId(0), cts: Cts::ZERO };
+        let others = self.others_of(who, at, dice);
+        let rec = Rec { id, n, note: self.note(dice), others, at: RowId(0), cts: Cts::ZERO };
         let expected = self.expect_unique(who, at, &rec, None);
         let result = self.clients[who].session.insert(&table, &mut row_of(&table, &rec));
         self.say(|| format!("  insert {} id {id} n {} note {:?}: {}", TABLES[at], rec.n, rec.note, outcome(&result)));
@@ -343,22 +347,44 @@ impl World {
         self.refer(who, at, uid, rec.n)
     }
 
+    /// Values of the added columns.
+    fn others_of(&self, who: usize, at: usize, dice: &mut Dice) -> [Option<Option<i64>>; ADDED_MAX] {
+        let def = self.clients[who].own.def(self.model.latest(), at);
+        def.map_or([None; ADDED_MAX], |def| {
+            def.added.map(|added| added.map(|_| (!dice.one_in(4)).then(|| dice.below(60) as i64)))
+        })
+    }
+
     fn update(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done {
         let changes_id = dice.one_in(3);
-        let strength = if changes_id { Strength::Update } else { Strength::NoKeyUpdate };
+        // Who learns later that he changes a key takes the rest of the lock then.
+        let strength = if changes_id && dice.one_in(2) { Strength::Update } else { Strength::NoKeyUpdate };
         let Some((uid, old, mut rec)) = self.lock_some(who, at, strength, dice)? else { return Ok(()) };
         let table = self.table(who, at)?;
         let before = rec;
         rec.n = if self.plan.keys && at == CHILD { self.number(who, at, dice) } else { rec.n + 1 };
         let mut new = old.clone();
         new.set(&table.layout, 1, &Value::Int(rec.n));
+        // What is long is written anew even if it is the same.
+        let mut is_long = false;
         if dice.one_in(2) {
             rec.note = self.note(dice);
             new.set(&table.layout, 2, &note_value(&rec.note));
+            is_long = rec.note.is_some_and(|note| note.length > 12);
         }
         if changes_id {
             rec.id = dice.below(KEYS as u64) as i64;
             new.set(&table.layout, 0, &Value::Int(rec.id));
+        }
+        if dice.one_in(2) {
+            let others = self.others_of(who, at, dice);
+            let count = others.iter().flatten().count();
+            if count > 0 {
+                let at = dice.below(count as u64) as usize;
+                rec.others[at] = others[at];
+                set_other(&table, &mut new, at, others[at].flatten());
+                is_long |= others[at].flatten() > Some(12);
+            }
         }
         let expected = self.expect_unique(who, at, &rec, Some((uid, before)));
         let result = self.clients[who].session.update(&table, rec.at, &old, &mut new);
@@ -366,7 +392,7 @@ impl World {
         self.check_expected(who, expected, &result)?;
         self.check_unlocked(who, at, LockMode::Share, &result)?;
         result?;
-        if is_same(&before, &rec) {
+        if is_same(&before, &rec) && !is_long {
             // Nothing is written where nothing changes.
             return Ok(());
         }
@@ -553,10 +579,12 @@ impl World {
     }
 
     fn newest(&self, who: usize, at: usize, uid: u64) -> Option<Rec> {
-        match self.clients[who].own.changes[at].get(&uid) {
+        let def = self.clients[who].own.def(self.model.latest(), at)?;
+        let newest = match self.clients[who].own.changes[at].get(&uid) {
             Some(own) => *own,
             None => self.committed(who, at, uid),
-        }
+        };
+        newest.map(|rec| def.complete(rec))
     }
 
     fn committed(&self, who: usize, at: usize, uid: u64) -> Option<Rec> {
@@ -634,8 +662,13 @@ impl World {
         // Who refers to another row has that to lock, too.
         let at = dice.weighted(&[4, 4 * u32::from(!self.plan.keys), 1]);
         let (id, n) = (dice.below(KEYS as u64) as i64, self.number(who, at, dice));
-        let rec = Rec { id, n, note: self.note(dice), at: RowId(0), cts: Cts::ZERO };
         let Some(table) = table_of(&self.clients[who].session, at) else { return Ok(false) };
+        let others = self.others_of(who, at, dice);
+        let rec = Rec { id, n, note: self.note(dice), others, at: RowId(0), cts: Cts::ZERO };
+        if others.iter().flatten().count() != table.def.columns.len() - FIRST_COLUMNS {
+            // The schema that the session saw last is not current.
+            return Ok(false);
+        }
         let expected = self.expect_unique(who, at, &rec, None);
         let done = self.clients[who].session.insert_once(&Insertion::new(&table), |row| {
             *row = row_of(&table, &rec);
@@ -788,7 +821,7 @@ impl World {
             .create_table(TableDef { name: name.into(), columns, ..TableDef::default() }, indexes);
         self.check_alone(who, at, "create", result)?;
         let storage = self.model.next_uid();
-        self.change_defs(who, |defs| defs[at] = Some(Def { storage, extra: None, n_not_null: false }));
+        self.change_defs(who, |defs| defs[at] = Some(Def::new(storage)));
         Ok(())
     }
 
@@ -817,7 +850,7 @@ impl World {
         let table = self.table(who, at)?;
         let name = format!("{}_extra", TABLES[at]);
         let kind = if dice.one_in(2) { IndexKind::Hash } else { IndexKind::BTree };
-        let column = 1 + dice.below(2) as u16;
+        let column = 1 + dice.below(table.def.columns.len() as u64 - 1) as u16;
         let unique = column == 1 && dice.one_in(2);
         let is_there = extra_of(&table).is_some();
         let session = &mut self.clients[who].session;
@@ -831,6 +864,32 @@ impl World {
         self.check_alone(who, at, "index of", result)?;
         let extra = (!is_there).then_some(Extra { kind, column, unique });
         self.change_defs(who, |defs| defs[at] = defs[at].map(|def| Def { extra, ..def }));
+        Ok(())
+    }
+
+    /// Rows stay as they are.
+    fn add_column(&mut self, who: usize, at: usize, dice: &mut Dice) -> Done {
+        let table = self.table(who, at)?;
+        let place = table.def.columns.len() - FIRST_COLUMNS;
+        if place == ADDED_MAX {
+            return Ok(());
+        }
+        let is_text = dice.one_in(2);
+        let missing = (!dice.one_in(3)).then(|| dice.below(60) as i64);
+        let ty = if is_text { Type::Text } else { Type::Int8 };
+        let missing_of = with_other(is_text, missing, |value| Missing::of(ty, &value));
+        let column = ColumnDef { name: format!("x{place}"), ty, missing: missing_of, ..ColumnDef::default() };
+        let result = self.clients[who].session.add_column(table.id, column);
+        if matches!(result, Ok(false)) {
+            return Err(Wrong(format!("session {who}: no room for a column of {}", TABLES[at])).into());
+        }
+        self.check_alone(who, at, "column of", result.map(drop))?;
+        let added = Some(Added { is_text, missing });
+        self.change_defs(who, |defs| {
+            for def in defs[at].iter_mut() {
+                def.added[place] = added;
+            }
+        });
         Ok(())
     }
 
@@ -1034,7 +1093,8 @@ impl World {
 }
 
 fn is_same(a: &Rec, b: &Rec) -> bool {
-    (a.id, a.n) == (b.id, b.n) && a.note.as_ref().map(Note::bytes) == b.note.as_ref().map(Note::bytes)
+    let columns = |rec: &Rec| (rec.id, rec.n, rec.note.map(|note| note.bytes()), rec.others);
+    columns(a) == columns(b)
 }
 
 pub fn end_read(session: &mut Session) -> Verdict {

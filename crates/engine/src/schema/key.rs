@@ -100,7 +100,7 @@ impl KeySpec {
                 Part { column, ty, nullable, start: start - bytes, bytes }
             })
             .collect();
-        let has_variable = parts.iter().any(|part| part.ty.is_variable());
+        let has_variable = parts.iter().any(|part| layout.lies_elsewhere(usize::from(part.column.column)));
         KeySpec { parts, words: start.div_ceil(8).max(1), seed, has_variable }
     }
 

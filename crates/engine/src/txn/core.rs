@@ -3,7 +3,7 @@
 use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
-use super::serial::Serial;
+use super::noted::Serial;
 use super::sessions::Sessions;
 use super::slots::SlotBatches;
 use super::{Error, Stop};

@@ -206,7 +206,7 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
             match &index.tree {
                 Tree::Hash(tree) if checked => {
                     let twins = Twins { table, index };
-                    let unique = index.def.unique && !planted::is(Bug::SkipBuildCheck);
+                    let unique = index.def.is_key() && !planted::is(Bug::SkipBuildCheck);
                     let probe =
                         |id, met| if unique && twins.is_pair(id, met) { Probe::Duplicate } else { Probe::Ignore };
                     tree.bulk_insert_checked(entries, unique, probe).map_err(|conflict| twins.unfit(conflict))?;
@@ -374,7 +374,7 @@ impl Cut<'_> {
         let high = self.cuts.get(part);
         let slices = self.runs.iter().map(|run| &run[bound(run, low, 0)..bound(run, high, run.len())]);
         let slices: Vec<&[u64]> = slices.filter(|slice| !slice.is_empty()).collect();
-        let is_checked = overseer.is_checked() && self.index.def.unique && !planted::is(Bug::SkipBuildCheck);
+        let is_checked = overseer.is_checked() && self.index.def.is_key() && !planted::is(Bug::SkipBuildCheck);
         let twins = is_checked.then_some(Twins { table: self.table, index: self.index });
         let mut merge =
             Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };

@@ -34,203 +34,22 @@
 //! Sources: precision locking (Jordan, Banerjee, Batman 1981) against recent deltas, as in HyPer (Neumann, Mühlbauer, Kemper, SIGMOD 2015).
 
 use super::core::Core;
+use super::noted::{NOTES_TOGETHER, Noted, UNDECIDED, may_lie_between};
 use super::rows::{copy_committed, read_version};
 use super::session::{Session, Write};
 use crate::catalog::{Index, IndexId, Schema, Table, TableId, Tree};
 use crate::ids::{Cts, RowId};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeyPart, Row, Value};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::table::{PRIMARY, SessionNo};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// Not drawn yet, or not said.
-const UNDECIDED: u64 = 0;
-/// It did not commit.
-const ABANDONED: u64 = u64::MAX;
-/// What the notes may weigh, in rows: some 32 MiB.
-const WEIGHT_MAX: usize = 1 << 20;
-/// What a note weighs besides its rows.
-const NOTE_WEIGHT: usize = 6;
 /// Keys and ranges of an index that a transaction remembers one by one; beyond them it has read all of it.
 const KEYS_MAX: usize = 4096;
-/// Looks at a note whose cts is about to be said.
-const LOOKS: usize = if cfg!(loom) { 1 } else { 256 };
-/// Notes that are copied out at a time, and that may be left to look at after the draw.
-const NOTES_TOGETHER: usize = 256;
-
-/// What a commit changes.
-pub(super) struct Noted {
-    cts: AtomicU64,
-    rows: Box<[(TableId, RowId)]>,
-    /// The schema, a table's whole content, or more than is told.
-    is_all: bool,
-}
-
-impl Noted {
-    /// The commit has this cts.
-    pub fn say(&self, cts: Cts) {
-        self.cts.store(cts.0, Ordering::SeqCst);
-    }
-
-    pub fn abandon(&self) {
-        self.cts.store(ABANDONED, Ordering::SeqCst);
-    }
-
-    fn weight(&self) -> usize {
-        NOTE_WEIGHT + self.rows.len()
-    }
-
-    /// Looks a while for a cts that is not said yet.
-    fn decided(&self) -> u64 {
-        for _ in 0..LOOKS {
-            let cts = self.cts.load(Ordering::SeqCst);
-            if cts != UNDECIDED {
-                return cts;
-            }
-            std::hint::spin_loop();
-        }
-        UNDECIDED
-    }
-}
-
-#[derive(Default)]
-struct List {
-    registered: Vec<(SessionNo, Cts)>,
-    notes: VecDeque<Arc<Noted>>,
-    /// How many notes came before the first.
-    first: u64,
-    weight: usize,
-    /// See invariant 5.
-    lost: Cts,
-}
-
-impl List {
-    fn drop_first(&mut self) {
-        if let Some(note) = self.notes.pop_front() {
-            self.first += 1;
-            self.weight -= note.weight();
-        }
-    }
-
-    /// Those that are not before `checked`, and the number of the first.
-    fn from(&self, checked: u64) -> (u64, impl ExactSizeIterator<Item = &Arc<Noted>>) {
-        let from = checked.max(self.first);
-        (from, self.notes.range((from - self.first) as usize..))
-    }
-
-    /// Forgets what all registered snapshots see.
-    fn prune(&mut self) {
-        let oldest = self.registered.iter().map(|r| r.1).min().unwrap_or(Cts::MAX);
-        let is_seen = |note: &Arc<Noted>| match note.cts.load(Ordering::SeqCst) {
-            UNDECIDED => oldest == Cts::MAX,
-            ABANDONED => true,
-            cts => Cts(cts) <= oldest,
-        };
-        while self.notes.front().is_some_and(is_seen) {
-            self.drop_first();
-        }
-    }
-
-    /// Forgets the oldest notes where there are too many.
-    fn bound(&mut self) {
-        while self.weight > WEIGHT_MAX {
-            match self.notes.front().map(|note| note.cts.load(Ordering::SeqCst)) {
-                None | Some(UNDECIDED) => return,
-                Some(ABANDONED) => {}
-                Some(cts) => self.lost = self.lost.max(Cts(cts)),
-            }
-            self.drop_first();
-        }
-    }
-}
-
-/// What commits change while somebody wants to know.
-pub(crate) struct Serial {
-    /// How many are registered.
-    registered: AtomicU32,
-    list: Mutex<List>,
-}
-
-impl Serial {
-    pub fn new() -> Serial {
-        Serial { registered: AtomicU32::new(0), list: Mutex::new(List::default()) }
-    }
-
-    /// Whether commits note what they change. Asked while holding the thread's worker (invariant 2).
-    #[inline]
-    pub fn is_watched(&self) -> bool {
-        self.registered.load(Ordering::SeqCst) != 0
-    }
-
-    fn register(&self, me: SessionNo) {
-        let mut list = self.list.lock();
-        list.registered.push((me, Cts::ZERO));
-        self.registered.store(list.registered.len() as u32, Ordering::SeqCst);
-    }
-
-    fn set_snapshot(&self, me: SessionNo, snapshot: Cts) {
-        let mut list = self.list.lock();
-        list.registered.iter_mut().filter(|r| r.0 == me).for_each(|r| r.1 = snapshot);
-    }
-
-    fn leave(&self, me: SessionNo) {
-        let mut list = self.list.lock();
-        list.registered.retain(|r| r.0 != me);
-        self.registered.store(list.registered.len() as u32, Ordering::SeqCst);
-        list.prune();
-    }
-
-    /// Before the cts is drawn: room is made and everything allocated.
-    fn note(&self, rows: Vec<(TableId, RowId)>, is_all: bool) -> Arc<Noted> {
-        let is_all = is_all || rows.len() > WEIGHT_MAX / 4;
-        let rows = if is_all { Box::default() } else { rows.into_boxed_slice() };
-        let noted = Arc::new(Noted { cts: AtomicU64::new(UNDECIDED), rows, is_all });
-        let mut list = self.list.lock();
-        list.weight += noted.weight();
-        list.notes.push_back(noted.clone());
-        list.bound();
-        noted
-    }
-
-    /// Copies some of the notes that are not before `at`; gives the number of the first of them.
-    fn some_from(&self, at: u64, notes: &mut Vec<Arc<Noted>>) -> u64 {
-        let list = self.list.lock();
-        let (first, left) = list.from(at);
-        notes.extend(left.take(NOTES_TOGETHER).cloned());
-        first
-    }
-
-    /// After a draw: whether none of the notes that are not before `checked` is in the way. `notes` is a place for some.
-    fn holds(
-        &self,
-        checked: u64,
-        snapshot: Cts,
-        own: Option<&Arc<Noted>>,
-        notes: &mut Vec<Arc<Noted>>,
-        mut is_in_the_way: impl FnMut(&Noted, u64) -> bool,
-    ) -> bool {
-        {
-            let list = self.list.lock();
-            let (_, left) = list.from(checked);
-            if list.lost > snapshot || left.len() > notes.capacity() {
-                return false;
-            }
-            notes.extend(left.cloned());
-        }
-        let mut others = notes.iter().filter(|note| own.is_none_or(|own| !Arc::ptr_eq(own, note)));
-        let holds = !others.any(|note| is_in_the_way(note, note.decided()));
-        notes.clear();
-        holds
-    }
-}
-
-/// Whether a commit of `drawn`, or undecided, may come after the snapshot and before `cts`.
-fn may_lie_between(snapshot: Cts, drawn: u64, cts: Cts) -> bool {
-    drawn == UNDECIDED || (drawn != ABANDONED && Cts(drawn) > snapshot && Cts(drawn) <= cts)
-}
+/// Looks at a row that others keep changing.
+const LOOKS: usize = 256;
 
 /// From the first key to the last, both of them in it.
 type KeyRange = (Box<[u64]>, Box<[u64]>);
@@ -350,7 +169,10 @@ impl Reads {
 }
 
 fn has_long_key(table: &Table, index: &Index, row: &Row) -> bool {
-    let is_long = |column: u16| row.stored(&table.layout, usize::from(column)).is_some();
+    let is_long = |column: u16| {
+        let column = usize::from(column);
+        table.layout.is_in_extension(column) || row.stored(&table.layout, column).is_some()
+    };
     index.spec.has_variable() && index.spec.columns().any(|c| is_long(c.column))
 }
 
@@ -382,7 +204,7 @@ impl Validation<'_> {
                 break;
             }
             for note in &notes {
-                let cts = note.cts.load(Ordering::SeqCst);
+                let cts = note.drawn();
                 is_prefix &= cts != UNDECIDED;
                 holds &= cts == UNDECIDED || !self.is_in_the_way(reads, note, cts, Cts::MAX, &mut looking);
                 at += 1;
@@ -506,6 +328,12 @@ impl Session {
         }
     }
 
+    pub(super) fn note_newer_than_snapshot(&mut self, met: &Row) {
+        if met.cts() > self.snapshot {
+            self.note_newer();
+        }
+    }
+
     /// The transaction has looked for a key, found or not.
     #[inline]
     pub(super) fn note_key<'a>(&mut self, index: &Index, value: impl Fn(usize) -> Value<'a>) {
@@ -542,120 +370,5 @@ impl Session {
         rows.sort_unstable();
         rows.dedup();
         Some(self.core.serial.note(rows, is_all))
-    }
-}
-
-#[cfg(all(test, loom))]
-mod tests {
-    use super::*;
-    use crate::sync::thread;
-
-    /// Two rows, and who is between draw and install.
-    struct World {
-        serial: Serial,
-        clock: AtomicU64,
-        workers: [Mutex<()>; 2],
-        /// The commit that wrote each row; 0: none.
-        written: [AtomicU64; 2],
-    }
-
-    fn world() -> Arc<World> {
-        Arc::new(World {
-            serial: Serial::new(),
-            clock: AtomicU64::new(1),
-            workers: [Mutex::new(()), Mutex::new(())],
-            written: [AtomicU64::new(0), AtomicU64::new(0)],
-        })
-    }
-
-    struct Done {
-        snapshot: u64,
-        cts: u64,
-        /// The commit whose version of the other row was read.
-        read: u64,
-    }
-
-    fn let_commits_end(world: &World) {
-        world.workers.iter().for_each(|worker| drop(worker.lock()));
-    }
-
-    /// Reads the other row and writes its own, in SERIALIZABLE; nothing if it is refused.
-    fn transact(world: &World, me: usize) -> Option<Done> {
-        let (no, other) = (SessionNo(me as u32), 1 - me);
-        world.serial.register(no);
-        let_commits_end(world);
-        let snapshot = world.clock.load(Ordering::SeqCst);
-        // The watermark passes it.
-        let_commits_end(world);
-        world.serial.set_snapshot(no, Cts(snapshot));
-        let read = Some(world.written[other].load(Ordering::SeqCst)).filter(|cts| *cts <= snapshot).unwrap_or(0);
-        let (cts, holds) = {
-            let _worker = world.workers[me].lock();
-            let noted = world.serial.note(vec![(TableId(0), RowId(me as u64))], false);
-            let cts = world.clock.fetch_add(1, Ordering::SeqCst) + 1;
-            noted.say(Cts(cts));
-            let mut notes = Vec::with_capacity(NOTES_TOGETHER);
-            let in_the_way = |note: &Noted, drawn: u64| {
-                may_lie_between(Cts(snapshot), drawn, Cts(cts)) && note.rows[0].1 == RowId(other as u64)
-            };
-            let holds = world.serial.holds(0, Cts(snapshot), Some(&noted), &mut notes, in_the_way);
-            match holds {
-                true => world.written[me].store(cts, Ordering::SeqCst),
-                false => noted.abandon(),
-            }
-            (cts, holds)
-        };
-        world.serial.leave(no);
-        holds.then_some(Done { snapshot, cts, read })
-    }
-
-    /// Writes row 1 at another level.
-    fn write(world: &World) -> u64 {
-        let _worker = world.workers[1].lock();
-        let noted = world.serial.is_watched().then(|| world.serial.note(vec![(TableId(0), RowId(1))], false));
-        let cts = world.clock.fetch_add(1, Ordering::SeqCst) + 1;
-        noted.iter().for_each(|noted| noted.say(Cts(cts)));
-        world.written[1].store(cts, Ordering::SeqCst);
-        cts
-    }
-
-    fn check(race: impl Fn() + Send + Sync + 'static) {
-        let mut model = loom::model::Builder::new();
-        // Without a bound it does not end in minutes.
-        model.preemption_bound = Some(3);
-        model.check(race);
-    }
-
-    #[test]
-    fn loom_of_two_that_write_askew_the_later_has_read_what_the_earlier_wrote() {
-        check(|| {
-            let world = world();
-            let beside = {
-                let world = world.clone();
-                thread::spawn(move || transact(&world, 1))
-            };
-            let first = transact(&world, 0);
-            let second = beside.join().expect("the other does not panic");
-            if let (Some(first), Some(second)) = (first, second) {
-                let (earlier, later) = if first.cts < second.cts { (first, second) } else { (second, first) };
-                assert_eq!((earlier.read, later.read), (0, earlier.cts));
-            }
-        });
-    }
-
-    #[test]
-    fn loom_a_writer_of_another_level_is_seen_or_noted() {
-        check(|| {
-            let world = world();
-            let beside = {
-                let world = world.clone();
-                thread::spawn(move || write(&world))
-            };
-            let reader = transact(&world, 0);
-            let written = beside.join().expect("the other does not panic");
-            if let Some(Done { snapshot, cts, read }) = reader {
-                assert!(written > cts || read == written, "{written} is missed by {cts} of snapshot {snapshot}");
-            }
-        });
     }
 }

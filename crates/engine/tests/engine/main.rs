@@ -7,6 +7,7 @@
 //! | `locks` | who may hold what beside whom |
 //! | `histories` | do many transactions leave a history that their level allows |
 //! | `serial` | does SERIALIZABLE hold beside a transaction's own DDL and after errors |
+//! | `columns` | is a column added without a row being touched |
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
@@ -29,6 +30,7 @@
 mod world;
 
 mod checkpoint;
+mod columns;
 mod crash;
 mod cuts;
 mod damaged;
