@@ -178,8 +178,8 @@ macro_rules! folders {
 
 #[cfg(feature = "query")]
 folders!(
-    aggregate, array, cast, catalog, create, datetime, expression, group, interval, join, json, limits, math, matrix,
-    merge, optimizer, order, series, set, string, subquery, view, window, with, zone,
+    aggregate, alter, array, cast, catalog, constraint, create, datetime, expression, group, interval, join, json,
+    limits, math, matrix, merge, optimizer, order, series, set, string, subquery, view, window, with, zone,
 );
 
 #[cfg(feature = "query")]

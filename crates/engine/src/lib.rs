@@ -49,7 +49,7 @@ mod buffers;
 #[cfg(all(test, any(loom, shuttle)))]
 #[path = "log/waiters.rs"]
 mod waiters;
-/// Of tables and transactions the checkers run slots, and the chains of versions behind them.
+/// Of tables and transactions the checkers run slots, the chains of versions behind them, and what SERIALIZABLE transactions are told by.
 #[cfg(all(test, loom))]
 mod schema {
     pub const LIVE: u64 = 1;
@@ -60,7 +60,13 @@ mod table {
     pub(crate) use slot::{Head, Owned, SessionNo, Slot};
 }
 #[cfg(all(test, loom))]
+mod catalog {
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub struct TableId(pub u32);
+}
+#[cfg(all(test, loom))]
 mod txn {
+    mod noted;
     mod version;
     mod record {
         pub type Changed = (u16, u64);

@@ -101,11 +101,31 @@ pub enum Bug {
     SkipSmallerCts,
     /// It remembers none of the ranges and tables that it has looked through.
     ForgetRanges,
+    /// Going back to a savepoint leaves the first statement since then as it is.
+    KeepUndone,
+    /// It lets go of locks that were taken before the savepoint.
+    ReleaseEarlier,
+    /// It leaves the transaction's schema as it has become.
+    KeepSchema,
+    /// A child does not lock the row that it refers to.
+    SkipKeyShare,
+    /// Who changes a row beside those who share its key may change the key, too.
+    ShareKeyChange,
+    /// A unique index is built over rows that have the same key.
+    SkipBuildCheck,
+    /// DDL does not wait for those who write the table.
+    SkipWriters,
+    /// A dropped object's row stays: after a restart it is there again.
+    KeepObject,
+    /// Rows from before a column was added have nothing in it.
+    ForgetMissing,
+    /// What is written into an added column is stored, and the row is not linked to it.
+    LoseLink,
 }
 
 impl Bug {
-    /// Those that only histories of SERIALIZABLE transactions show, not the simulator's.
-    pub const OF_SERIALIZABLE: &[Bug] = &[Bug::SkipValidation, Bug::SkipSmallerCts, Bug::ForgetRanges];
+    /// Those that only histories of threads show, not the simulator's schedules.
+    pub const OF_HISTORIES: &[Bug] = &[Bug::SkipSmallerCts];
 
     pub const ALL: &[Bug] = &[
         Bug::SkipFlush,
@@ -150,6 +170,18 @@ impl Bug {
         Bug::SkipUndecided,
         Bug::ForgetKey,
         Bug::RemoveNeededKey,
+        Bug::SkipValidation,
+        Bug::ForgetRanges,
+        Bug::KeepUndone,
+        Bug::ReleaseEarlier,
+        Bug::KeepSchema,
+        Bug::SkipKeyShare,
+        Bug::ShareKeyChange,
+        Bug::SkipBuildCheck,
+        Bug::SkipWriters,
+        Bug::KeepObject,
+        Bug::ForgetMissing,
+        Bug::LoseLink,
     ];
 
     /// As on the command line: `SkipFlush` is `skip-flush`.
@@ -240,8 +272,8 @@ mod tests {
 
     #[test]
     fn every_bug_has_a_name_of_its_own_and_none_is_there_unasked() {
-        for &bug in Bug::ALL {
-            assert_eq!(Bug::named(&bug.name()), Some(bug));
+        for &bug in Bug::ALL.iter().chain(Bug::OF_HISTORIES) {
+            assert_eq!(Bug::named(&bug.name()), Bug::ALL.contains(&bug).then_some(bug));
             assert!(!is(bug));
         }
         assert_eq!(Bug::SkipFlush.name(), "skip-flush");

@@ -120,7 +120,7 @@ impl Writer<'_> {
         remains.read(
             table,
             |id, row| {
-                batch.push((id, copy_of(&table.layout, row)));
+                batch.push((id, row.clone()));
                 bytes += row.heap.len();
                 if batch.len() == BATCH_ROWS || bytes > BATCH_BYTES {
                     bytes = 0;
@@ -147,10 +147,10 @@ impl Writer<'_> {
         self.session.begin(Isolation::ReadCommitted, false);
         let mut rows = 0;
         for (id, row) in batch.drain(..) {
-            let name = &table.def.name;
+            let (name, from) = (&table.def.name, table);
             let inserted = self.statement(|session| {
                 let table = session.schema().table(name).expect("this session created it").clone();
-                session.insert(&table, &mut row.clone()).map(drop)
+                session.insert(&table, &mut copy_of(&from.layout, &row, &table.layout)).map(drop)
             });
             match inserted {
                 Ok(()) => rows += 1,
@@ -208,13 +208,13 @@ impl Writer<'_> {
     }
 }
 
-/// The row's values without where they were stored.
-fn copy_of(layout: &Layout, row: &Row) -> Row {
-    let mut copy = Row::new(layout);
+/// The row's values without where they were stored, as a row of another layout of the same columns.
+fn copy_of(layout: &Layout, row: &Row, to: &Layout) -> Row {
+    let mut copy = Row::new(to);
     for column in 0..layout.columns() {
         match row.get(layout, column) {
             Value::Null => {}
-            value => copy.set(layout, column, &value),
+            value => copy.set(to, column, &value),
         }
     }
     copy
@@ -252,5 +252,6 @@ fn kept_alone(def: &TableDef) -> TableDef {
         namespace: NamespaceId::PUBLIC,
         columns: def.columns.iter().map(plain).collect(),
         constraints: def.constraints.iter().filter(is_check).map(check).collect(),
+        ..TableDef::default()
     }
 }

@@ -1,9 +1,9 @@
 //! Does the database say what it should? A session's rows against a view's, by scan, by key and in order.
 
-use crate::model::{KEYS, Note, Rec, Rows, TABLES};
-use freshet_engine::catalog::{Index, IndexKind, Table};
+use crate::model::{ADDED_MAX, Def, Extra, FIRST_COLUMNS, KEYS, Note, Rec, Rows, TABLES};
+use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::{Cts, RowId};
-use freshet_engine::schema::{KeyBuf, KeyPart, Row, Value};
+use freshet_engine::schema::{KeyBuf, KeyPart, Row, Type, Value};
 use freshet_engine::txn::{Direction, Session, TableCursor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,28 +31,42 @@ pub struct Seen {
     pub id: i64,
     pub n: i64,
     pub note: Option<Vec<u8>>,
+    /// Numbers, or the lengths of texts.
+    pub others: Vec<Option<i64>>,
 }
 
 impl std::fmt::Debug for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let note =
             self.note.as_ref().map(|n| format!("{}.. of {}", String::from_utf8_lossy(&n[..n.len().min(6)]), n.len()));
-        write!(f, "({:?}: {}, {}, {})", self.cts, self.id, self.n, note.as_deref().unwrap_or("null"))
+        let (note, others) = (note.as_deref().unwrap_or("null"), &self.others);
+        write!(f, "({:?}: {}, {}, {note}, {others:?})", self.cts, self.id, self.n)
     }
 }
 
 impl Seen {
     /// Whether the columns are the same.
     pub fn is(&self, rec: &Rec) -> bool {
-        (self.id, self.n) == (rec.id, rec.n) && self.note.as_deref() == rec.note.as_ref().map(Note::bytes)
+        let others: Vec<Option<i64>> = rec.others.iter().flatten().copied().collect();
+        (self.id, self.n) == (rec.id, rec.n)
+            && self.note.as_deref() == rec.note.as_ref().map(Note::bytes)
+            && self.others == others
     }
 }
 
-/// A table's rows by their place, and its third index.
+/// A table's rows by their place, its third index, and whether `n` is NOT NULL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeenTable {
     pub rows: BTreeMap<RowId, Seen>,
-    pub extra: Option<(IndexKind, u16)>,
+    pub extra: Option<Extra>,
+    pub n_not_null: bool,
+    pub added: usize,
+}
+
+impl SeenTable {
+    pub fn is(&self, def: &Def) -> bool {
+        (self.extra, self.n_not_null, self.added) == (def.extra, def.n_not_null, def.added_count())
+    }
 }
 
 pub type SeenTables = [Option<SeenTable>; TABLES.len()];
@@ -70,7 +84,36 @@ pub fn row_of(table: &Table, rec: &Rec) -> Row {
     row.set(&table.layout, 0, &Value::Int(rec.id));
     row.set(&table.layout, 1, &Value::Int(rec.n));
     row.set(&table.layout, 2, &note_value(&rec.note));
+    for at in FIRST_COLUMNS..table.def.columns.len() {
+        set_other(table, &mut row, at - FIRST_COLUMNS, rec.others[at - FIRST_COLUMNS].flatten());
+    }
     row
+}
+
+/// Sets an added column.
+pub fn set_other(table: &Table, row: &mut Row, at: usize, value: Option<i64>) {
+    let column = FIRST_COLUMNS + at;
+    let is_text = table.layout.column_type(column) == Type::Text;
+    with_other(is_text, value, |value| row.set(&table.layout, column, &value));
+}
+
+/// Shows the value of an added column.
+pub fn with_other<T>(is_text: bool, value: Option<i64>, show: impl FnOnce(Value<'_>) -> T) -> T {
+    match value {
+        None => show(Value::Null),
+        Some(value) if is_text => show(Value::Bytes("x".repeat(value as usize).as_bytes())),
+        Some(value) => show(Value::Int(value)),
+    }
+}
+
+fn other_of(session: &mut Session, table: &Table, row: &mut Row, column: usize) -> Verdict<Option<i64>> {
+    session.fetch_long(table, row, column);
+    match row.get(&table.layout, column) {
+        Value::Null => Ok(None),
+        Value::Int(value) => Ok(Some(value)),
+        Value::Bytes(bytes) if bytes.iter().all(|b| *b == b'x') => Ok(Some(bytes.len() as i64)),
+        other => Err(Wrong(format!("column {column} has {other:?}"))),
+    }
 }
 
 pub fn seen_of(session: &mut Session, table: &Table, row: &mut Row) -> Verdict<Seen> {
@@ -82,7 +125,9 @@ pub fn seen_of(session: &mut Session, table: &Table, row: &mut Row) -> Verdict<S
         Value::Bytes(bytes) => Some(bytes.to_vec()),
         _ => None,
     };
-    Ok(Seen { cts: row.cts(), id, n, note })
+    let others = (FIRST_COLUMNS..table.def.columns.len()).map(|at| other_of(session, table, row, at));
+    let others = others.collect::<Verdict<Vec<_>>>()?;
+    Ok(Seen { cts: row.cts(), id, n, note, others })
 }
 
 /// A full scan.
@@ -100,14 +145,20 @@ pub fn scan_all(session: &mut Session) -> Verdict<SeenTables> {
     let mut all = SeenTables::default();
     for (at, seen) in all.iter_mut().enumerate() {
         if let Some(table) = table_of(session, at) {
-            *seen = Some(SeenTable { rows: scan(session, &table)?, extra: extra_of(&table) });
+            *seen = Some(SeenTable {
+                rows: scan(session, &table)?,
+                extra: extra_of(&table),
+                n_not_null: table.def.columns[1].not_null,
+                added: table.def.columns.len() - FIRST_COLUMNS,
+            });
         }
     }
     Ok(all)
 }
 
-pub fn extra_of(table: &Table) -> Option<(IndexKind, u16)> {
-    table.indexes.get(2).map(|i| (i.def.kind, i.def.columns[0].column))
+pub fn extra_of(table: &Table) -> Option<Extra> {
+    let extra = |i: &Index| Extra { kind: i.def.kind, column: i.def.columns[0].column, unique: i.def.unique };
+    table.indexes.get(2).map(|i| extra(i))
 }
 
 pub fn is_rows(seen: &BTreeMap<RowId, Seen>, rows: &Rows) -> bool {
@@ -144,13 +195,17 @@ fn check_index(session: &mut Session, table: &Table, index: &Index, rows: &Rows)
     let column = usize::from(index.def.columns[0].column);
     let mut candidates = Vec::new();
     for rec in rows.values() {
-        let key = |_| match column {
-            0 => Value::Int(rec.id),
-            1 => Value::Int(rec.n),
-            _ => note_value(&rec.note),
-        };
         candidates.clear();
-        session.lookup(table, index, key, &mut candidates);
+        match column {
+            0 => session.lookup(table, index, |_| Value::Int(rec.id), &mut candidates),
+            1 => session.lookup(table, index, |_| Value::Int(rec.n), &mut candidates),
+            2 => session.lookup(table, index, |_| note_value(&rec.note), &mut candidates),
+            _ => {
+                let is_text = table.layout.column_type(column) == Type::Text;
+                let value = rec.others[(column - FIRST_COLUMNS).min(ADDED_MAX - 1)].flatten();
+                with_other(is_text, value, |value| session.lookup(table, index, |_| value, &mut candidates));
+            }
+        }
         demand!(candidates.contains(&rec.at), "{} does not lead to {rec:?}", index.def.name);
     }
     if index.is_ordered() { check_order(session, table, index, rows) } else { Ok(()) }

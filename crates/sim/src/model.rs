@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const TABLES: [&str; 3] = ["t", "u", "v"];
+/// In a plan with foreign keys, the table that is referred to, and the one that refers to it.
+pub const PARENT: usize = 0;
+pub const CHILD: usize = 1;
 /// Few keys, so that sessions meet.
 pub const KEYS: i64 = 12;
 /// The longest note of any plan.
@@ -48,6 +51,8 @@ pub struct Rec {
     pub id: i64,
     pub n: i64,
     pub note: Option<Note>,
+    /// Values of added columns; of none where nothing was written.
+    pub others: [Option<Option<i64>>; ADDED_MAX],
     pub at: RowId,
     /// Of the committed version.
     pub cts: Cts,
@@ -56,12 +61,51 @@ pub struct Rec {
 /// Rows by an identity that outlives key changes.
 pub type Rows = BTreeMap<u64, Rec>;
 
+/// An index beyond the first two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extra {
+    pub kind: IndexKind,
+    pub column: u16,
+    pub unique: bool,
+}
+
+/// Columns that a table may get besides its first three.
+pub const ADDED_MAX: usize = 3;
+/// Columns of every table.
+pub const FIRST_COLUMNS: usize = 3;
+
+/// A column that was added: numbers, or texts of so many letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Added {
+    pub is_text: bool,
+    /// What rows from before have.
+    pub missing: Option<i64>,
+}
+
 /// What a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Def {
     pub storage: u64,
-    /// An index beyond the first two: its kind and column.
-    pub extra: Option<(IndexKind, u16)>,
+    pub extra: Option<Extra>,
+    /// `n` is NOT NULL.
+    pub n_not_null: bool,
+    pub added: [Option<Added>; ADDED_MAX],
+}
+
+impl Def {
+    pub fn new(storage: u64) -> Def {
+        Def { storage, extra: None, n_not_null: false, added: [None; ADDED_MAX] }
+    }
+
+    pub fn added_count(&self) -> usize {
+        self.added.iter().flatten().count()
+    }
+
+    /// The row with what it is missing.
+    pub fn complete(&self, rec: Rec) -> Rec {
+        let of = |at: usize| rec.others[at].or_else(|| self.added[at].map(|added| added.missing));
+        Rec { others: std::array::from_fn(of), ..rec }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +155,13 @@ impl Own {
                 None => drop(view.remove(&uid)),
             }
         }
+        view.values_mut().for_each(|rec| *rec = def.complete(*rec));
         Some(view)
+    }
+
+    /// The rows of a table in their newest versions, whatever the snapshot: committed, or its own.
+    pub fn newest(&self, latest: &Tables, at: usize) -> Rows {
+        self.view(latest, latest, at).unwrap_or_default()
     }
 
     /// The state that a commit at `cts` makes.
@@ -132,9 +182,17 @@ impl Own {
                     None => drop(rows.remove(&uid)),
                 }
             }
+            rows.values_mut().for_each(|rec| *rec = def.complete(*rec));
             Some(Table { def, rows: Rc::new(rows), changed: cts })
         })
     }
+}
+
+/// The reference of [`CHILD`]'s rows by `n` to [`PARENT`]'s ids that leads nowhere, if there is one.
+pub fn dangling(tables: &Tables) -> Option<Rec> {
+    let parents = tables[PARENT].as_ref().map(|t| t.rows.clone()).unwrap_or_default();
+    let children = tables[CHILD].as_ref().map(|t| t.rows.clone()).unwrap_or_default();
+    children.values().find(|child| !parents.values().any(|parent| parent.id == child.n)).copied()
 }
 
 /// What a unique check may come to.
@@ -210,10 +268,8 @@ mod tests {
 
     #[test]
     fn an_older_snapshot_does_not_see_through_a_truncation() {
-        let table = |storage, rows: Rows| {
-            Some(Table { def: Def { storage, extra: None }, rows: Rc::new(rows), changed: Cts(1) })
-        };
-        let rec = Rec { id: 1, n: 2, note: None, at: RowId(0), cts: Cts(1) };
+        let table = |storage, rows: Rows| Some(Table { def: Def::new(storage), rows: Rc::new(rows), changed: Cts(1) });
+        let rec = Rec { id: 1, n: 2, note: None, others: [None; ADDED_MAX], at: RowId(0), cts: Cts(1) };
         let old: Tables = [table(1, Rows::from([(7, rec)])), None, None];
         let new: Tables = [table(2, Rows::new()), None, None];
         let own = Own::default();

@@ -68,6 +68,12 @@ pub struct Plan {
     pub deferred: u64,
     pub ddl: bool,
     pub savepoints: bool,
+    /// Rows of one table refer to another's.
+    pub keys: bool,
+    /// Whether they do is looked at when the transaction commits.
+    pub deferred_keys: bool,
+    /// Some transactions are SERIALIZABLE.
+    pub serializable: bool,
     /// Little where it is to be refused.
     pub memory_limit_bytes: u64,
     /// Directories for images: the data directory is the first.
@@ -91,6 +97,9 @@ impl Plan {
             deferred: [2, 4, 1000][dice.below(3) as usize],
             ddl: !dice.one_in(3),
             savepoints: Dice(seed ^ 0x5a7ed).one_in(2),
+            keys: Dice(seed ^ 0xf0_4e16).one_in(2),
+            deferred_keys: Dice(seed ^ 0xdefe4).one_in(3),
+            serializable: Dice(seed ^ 0x5e41a1).one_in(2),
             memory_limit_bytes: if dice.one_in(4) {
                 little_memory(devices) + dice.below(3 << 20)
             } else {

@@ -40,6 +40,10 @@ pub struct Tally {
     pub deadlocks: u64,
     /// Transactions that went back to a savepoint.
     pub returns: u64,
+    /// Foreign keys that were refused, and unique indexes that were not built.
+    pub broken: u64,
+    /// Changes of the schema.
+    pub definitions: u64,
     pub refusals: u64,
     pub out_of_memory: u64,
     pub checkpoints: u64,
@@ -52,7 +56,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
-        let pairs: [(&mut u64, u64); 16] = [
+        let pairs: [(&mut u64, u64); 18] = [
             (&mut self.acts, other.acts),
             (&mut self.commits, other.commits),
             (&mut self.acknowledged, other.acknowledged),
@@ -61,6 +65,8 @@ impl Tally {
             (&mut self.serializations, other.serializations),
             (&mut self.deadlocks, other.deadlocks),
             (&mut self.returns, other.returns),
+            (&mut self.broken, other.broken),
+            (&mut self.definitions, other.definitions),
             (&mut self.refusals, other.refusals),
             (&mut self.out_of_memory, other.out_of_memory),
             (&mut self.checkpoints, other.checkpoints),
@@ -672,7 +678,7 @@ fn look_at(engine: &Engine) -> Verdict<SeenTables> {
 
 pub fn is_state(seen: &SeenTables, state: &Tables) -> bool {
     seen.iter().zip(state).all(|(seen, table)| match (seen, table) {
-        (Some(seen), Some(table)) => seen.extra == table.def.extra && is_committed(&seen.rows, &table.rows),
+        (Some(seen), Some(table)) => seen.is(&table.def) && is_committed(&seen.rows, &table.rows),
         (None, None) => true,
         _ => false,
     })

@@ -287,6 +287,13 @@ fn set_constraints(schema: &Schema, names: Option<&[ast::ObjectName]>, deferred:
             }
             ids.push(constraint.id);
         }
+        let keys = schema.tables().flat_map(|table| &table.indexes);
+        for index in keys.filter(|i| i.def.constraint != 0 && i.def.name == wanted) {
+            if !index.def.deferrable {
+                return Err(SqlError::new("42809", format!("constraint \"{wanted}\" is not deferrable")));
+            }
+            ids.push(index.def.constraint);
+        }
         if ids.len() == before {
             return Err(SqlError::new("42704", format!("constraint \"{wanted}\" does not exist")));
         }

@@ -2,7 +2,7 @@
 //!
 //! SQL text in them (defaults, checks, views) means something to the SQL layer only.
 
-use crate::schema::{KeyColumn, Type};
+use crate::schema::{KeyColumn, Layout, LayoutError, Missing, Type};
 
 /// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,11 +67,14 @@ pub struct ColumnDef {
     /// The default's SQL text, meaningful to the SQL layer only.
     pub default: Option<String>,
     pub role: ColumnRole,
+    /// What rows have that were there before the column, where it lies in the table's extension; `None`: null.
+    pub missing: Option<Missing>,
 }
 
 impl Default for ColumnDef {
     fn default() -> ColumnDef {
-        ColumnDef { name: String::new(), ty: Type::Int8, not_null: false, default: None, role: ColumnRole::Plain }
+        let (name, ty, role) = (String::new(), Type::Int8, ColumnRole::Plain);
+        ColumnDef { name, ty, not_null: false, default: None, role, missing: None }
     }
 }
 
@@ -98,6 +101,41 @@ pub struct TableDef {
     pub columns: Vec<ColumnDef>,
     /// Checks and foreign keys; primary and unique keys are their indexes'.
     pub constraints: Vec<Constraint>,
+    /// Columns that lie in the record itself: those that there were when the storage was made. 0: all.
+    pub base_columns: u16,
+    /// Records of many columns have a word for a link to an extension, too.
+    pub is_linked: bool,
+}
+
+impl TableDef {
+    /// How its records are laid out.
+    pub fn layout(&self) -> Result<Layout, LayoutError> {
+        let types: Vec<Type> = self.columns.iter().map(|c| c.ty).collect();
+        let base = if self.base_columns == 0 { types.len() } else { types.len().min(self.base_columns.into()) };
+        let layout = Layout::with_link(&types[..base], self.is_linked)?;
+        if base == types.len() {
+            return Ok(layout);
+        }
+        let bytes = types.iter().map(|ty| ty.field_bytes()).sum();
+        let extended = layout.extended(&types[base..], |i| self.columns[base + i].missing.as_ref());
+        extended.ok_or(LayoutError::TooWide(bytes))
+    }
+
+    /// The same for a storage that has no rows yet: every column lies in the record.
+    pub(crate) fn for_new_storage(mut self) -> TableDef {
+        (self.base_columns, self.is_linked) = (0, true);
+        self.columns.iter_mut().for_each(|column| column.missing = None);
+        self
+    }
+
+    /// The same with one more column, in the extension.
+    pub(crate) fn with_added(mut self, column: ColumnDef) -> TableDef {
+        if self.base_columns == 0 {
+            self.base_columns = self.columns.len() as u16;
+        }
+        self.columns.push(column);
+        self
+    }
 }
 
 /// A CHECK or a foreign key of a table.
@@ -170,11 +208,20 @@ pub struct IndexDef {
     pub predicate: Option<String>,
     /// INCLUDE: kept for show.
     pub include: Vec<u16>,
+    /// The index of a DEFERRABLE key is no unique one: rows with equal keys are entered, and looked at later (`Session::demand_unique`).
+    pub deferrable: bool,
+    /// That is at commit, unless it is asked for before.
+    pub deferred: bool,
 }
 
 impl IndexDef {
     /// The constraint is there as soon as the index is.
     pub const CONSTRAINT: u32 = u32::MAX;
+
+    /// Whether no two rows have the same key, sooner or later.
+    pub fn is_key(&self) -> bool {
+        self.unique || self.deferrable
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

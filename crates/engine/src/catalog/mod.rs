@@ -120,7 +120,7 @@ impl Index {
         }
     }
 
-    /// Whether no key column has a variable length, whose value might lie elsewhere than in the row.
+    /// Whether no key column's value might lie elsewhere than in the record.
     pub fn has_fixed_key(&self, table: &Table) -> bool {
         !self.spec.columns().any(|c| table.variable.contains(&usize::from(c.column)))
     }
@@ -279,7 +279,7 @@ pub struct Table {
     pub(crate) key_words: Vec<usize>,
     /// The bits of unique indexes' columns, which foreign keys may refer to: other columns may lie in the same words.
     unique_bits: Vec<(usize, u64)>,
-    /// Columns of variable length.
+    /// Columns whose values may lie elsewhere: those of variable length, and the extension's.
     pub(crate) variable: Vec<usize>,
 }
 
@@ -298,8 +298,15 @@ impl Table {
         key_words.dedup();
         let keys = indexes.iter().filter(|i| i.def.unique).flat_map(|i| i.def.columns.iter());
         let unique_bits = keys.flat_map(|c| layout.bits_of(usize::from(c.column))).collect();
-        let variable = (0..layout.columns()).filter(|&c| layout.column_type(c).is_variable()).collect();
+        let variable = (0..layout.columns()).filter(|&c| layout.lies_elsewhere(c)).collect();
         Table { id, def, layout, indexes, store, gate, key_words, unique_bits, variable }
+    }
+
+    /// Whether a unique index has a column in the extension; and whether any has.
+    pub(crate) fn has_key_in_extension(&self, unique: bool) -> bool {
+        let in_extension =
+            |index: &Arc<Index>| index.def.columns.iter().any(|c| self.layout.is_in_extension(usize::from(c.column)));
+        self.layout.is_extended() && self.indexes.iter().any(|i| (i.def.unique || !unique) && in_extension(i))
     }
 
     /// Whether a column of a unique index has another value in the one copy than in the other.

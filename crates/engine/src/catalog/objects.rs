@@ -13,15 +13,15 @@
 //! | kind | fields |
 //! |---|---|
 //! | counters | version u8, next id u32, next storage u32, schema version u64 |
-//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string), role u8; name space u32, constraints u16 |
+//! | table | version u8, storage u32, name, columns u16, each: name, type 12 bytes, not null u8, default (0, or 1 and string), role u8; name space u32, constraints u16 and each; columns in the record u16 (0: all), linked u8, what is missing of each column: 0 (null), 1 and 16 bytes, or 2 and bytes u32 |
 //! | constraint | id u32, name, validated u8, kind u8; check: condition, columns; foreign key: columns, parent u32, parent's columns, parent's index u32, full u8, on update u8, on delete u8, deferrable u8, deferred u8 |
-//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns |
+//! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns; deferrable u8, deferred u8 |
 //! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
 //! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes); query, reads u16, each u32 |
 //! | name space | version u8, name |
 //! | comment | version u8, object u32, column u16, text |
 //!
-//! A list of columns is u16 and so many u16. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
+//! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
     Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, IndexDef, IndexId, IndexKind,
@@ -29,13 +29,15 @@ use super::{
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
-use crate::schema::{KeyColumn, Layout, OidKind, Row, SystemKind, Type, Value, VectorKind};
+use crate::schema::{KeyColumn, Layout, Missing, OidKind, Row, SystemKind, Type, Value, VectorKind};
 use crate::table::Store;
 use std::sync::Arc;
 
 pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
 pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Tables without an extension, indexes without deferred keys.
+const SECOND_VERSION: u8 = 2;
 /// Tables and indexes without what came later; the others are the same.
 const FIRST_VERSION: u8 = 1;
 
@@ -128,6 +130,9 @@ impl Object {
                 out.extend_from_slice(&table.def.namespace.0.to_le_bytes());
                 out.extend_from_slice(&(table.def.constraints.len() as u16).to_le_bytes());
                 table.def.constraints.iter().for_each(|c| put_constraint(&mut out, c));
+                out.extend_from_slice(&table.def.base_columns.to_le_bytes());
+                out.push(u8::from(table.def.is_linked));
+                table.def.columns.iter().for_each(|c| put_missing(&mut out, c.missing.as_ref()));
                 1
             }
             Object::Index { table, def } => {
@@ -147,6 +152,7 @@ impl Object {
                 out.extend_from_slice(&def.nulls_against.to_le_bytes());
                 put_optional(&mut out, def.predicate.as_deref());
                 put_columns(&mut out, &def.include);
+                out.extend_from_slice(&[u8::from(def.deferrable), u8::from(def.deferred)]);
                 2
             }
             Object::Sequence { def, value } => {
@@ -193,6 +199,13 @@ impl Object {
                     def.namespace = NamespaceId(reader.u32()?);
                     def.constraints = (0..reader.u16()?).map(|_| reader.constraint()).collect::<Result<_, _>>()?;
                 }
+                if version > SECOND_VERSION {
+                    def.base_columns = reader.u16()?;
+                    def.is_linked = reader.flag()?;
+                    for column in &mut def.columns {
+                        column.missing = reader.missing()?;
+                    }
+                }
                 Ok(Object::Table(TableObject { storage, def }))
             }
             2 => {
@@ -213,6 +226,9 @@ impl Object {
                     def.nulls_against = reader.u32()?;
                     def.predicate = reader.optional()?;
                     def.include = reader.columns()?;
+                }
+                if version > SECOND_VERSION {
+                    (def.deferrable, def.deferred) = (reader.flag()?, reader.flag()?);
                 }
                 Ok(Object::Index { table, def })
             }
@@ -236,6 +252,21 @@ fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
         Some(text) => {
             out.push(1);
             put_string(out, text);
+        }
+    }
+}
+
+fn put_missing(out: &mut Vec<u8>, missing: Option<&Missing>) {
+    match missing {
+        None => out.push(0),
+        Some(Missing::Fixed(words)) => {
+            out.push(1);
+            words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        }
+        Some(Missing::Bytes(bytes)) => {
+            out.push(2);
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            out.extend_from_slice(bytes);
         }
     }
 }
@@ -433,7 +464,19 @@ impl<'a> Reader<'a> {
             5 => ColumnRole::Dropped,
             _ => return Err(BadObject("an unknown role of a column")),
         };
-        Ok(ColumnDef { name, ty, not_null, default, role })
+        Ok(ColumnDef { name, ty, not_null, default, role, missing: None })
+    }
+
+    fn missing(&mut self) -> Result<Option<Missing>, BadObject> {
+        Ok(match self.u8()? {
+            0 => None,
+            1 => Some(Missing::Fixed([self.i64()? as u64, self.i64()? as u64])),
+            2 => {
+                let length = self.u32()? as usize;
+                Some(Missing::Bytes(self.take(length)?.into()))
+            }
+            _ => return Err(BadObject("an unknown form of what is missing")),
+        })
     }
 
     fn constraint(&mut self) -> Result<Constraint, BadObject> {
@@ -572,6 +615,11 @@ mod tests {
             not_null: i % 2 == 0,
             default: (i == 3).then(|| "1 + 2".to_string()),
             role: roles[i % roles.len()],
+            missing: match i {
+                4 => Some(Missing::Fixed([7, u64::MAX])),
+                7 => Some(Missing::Bytes(b"before"[..].into())),
+                _ => None,
+            },
         });
         let check = ConstraintKind::Check { condition: "c0 > 1".into(), columns: vec![0] };
         let foreign = ConstraintKind::Foreign(ForeignKey {
@@ -596,6 +644,8 @@ mod tests {
             name: "täble".into(),
             columns: columns.collect(),
             constraints: constraints.collect(),
+            base_columns: 4,
+            is_linked: true,
         };
         round_trip(Object::Table(TableObject { storage: StorageId(9), def }));
         round_trip(Object::Index {
@@ -610,6 +660,8 @@ mod tests {
                 nulls_against: 2,
                 predicate: Some("c0 > 0".into()),
                 include: vec![1, 2],
+                deferrable: true,
+                deferred: false,
             },
         });
         round_trip(Object::Sequence {

@@ -112,6 +112,16 @@ pub(super) fn row_of(
 ) -> Result<Row, String> {
     let mut row = Row::default();
     row.start_copy(record.len()).copy_from_slice(record);
+    if layout.is_extended() {
+        match row.link(layout) {
+            None => row.extend(layout, &[]),
+            Some(place) => {
+                let stored = read_extension(set, storage, place, row.cts());
+                row.extend(layout, stored.map_err(|reason| format!("the extension at {place:?} {reason}"))?);
+                used(place);
+            }
+        }
+    }
     for column in 0..layout.columns() {
         let Some((length, prefix, place)) = row.described(layout, column) else { continue };
         let place = place.ok_or_else(|| format!("column {column} leads to no long value"))?;
@@ -125,6 +135,21 @@ pub(super) fn row_of(
         row.set_fetched(layout, column, offset);
     }
     Ok(row)
+}
+
+/// The words of a record's extension.
+fn read_extension(set: &PageSet, storage: StorageId, place: RowId, cts: Cts) -> Result<&[u64], String> {
+    let page = (place <= RowId::MAX).then(|| set.pages.get(&place.page())).flatten();
+    let page = page.filter(|page| page.meta.storage == storage && page.meta.container != PRIMARY);
+    let record = page.and_then(|page| page.record(usize::from(place.slot())));
+    let record = record.ok_or("lies in no page of its kind")?;
+    if record[1] & LIVE == 0 {
+        return Err("is not there".into());
+    }
+    if Cts(record[0]) > cts {
+        return Err(format!("is of {:?}, newer than its row", Cts(record[0])));
+    }
+    Ok(&record[PAYLOAD..])
 }
 
 /// A long value of so many bytes, in one slot or in pieces.
@@ -208,8 +233,7 @@ impl Contents {
         objects: &[(u32, Object)],
         findings: &mut Findings,
     ) {
-        let types: Vec<Type> = def.columns.iter().map(|c| c.ty).collect();
-        let Ok(layout) = Layout::new(&types) else {
+        let Ok(layout) = def.layout() else {
             let finding = Finding::damage("the table is wider than a page");
             return findings.push(Finding { table: Some(def.name.clone()), ..finding });
         };
@@ -222,7 +246,8 @@ impl Contents {
             .collect();
         indexes.sort_by_key(|(secondary, number, _)| (*secondary, *number));
         let indexes: Vec<IndexDef> = indexes.into_iter().map(|(_, _, def)| def).collect();
-        if let Some(bad) = indexes.iter().find(|i| i.columns.iter().any(|c| usize::from(c.column) >= types.len())) {
+        if let Some(bad) = indexes.iter().find(|i| i.columns.iter().any(|c| usize::from(c.column) >= def.columns.len()))
+        {
             let finding = Finding::damage(format!("index {} is on a column that is not there", bad.name));
             return findings.push(Finding { table: Some(def.name.clone()), ..finding });
         }

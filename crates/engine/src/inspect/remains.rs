@@ -269,7 +269,10 @@ fn key_of_record(table: &Defined, record: &[u64]) -> Option<String> {
     let mut row = Row::default();
     row.start_copy(record.len()).copy_from_slice(record);
     let index = table.indexes.iter().find(|i| i.primary).or_else(|| table.indexes.iter().find(|i| i.unique))?;
-    let is_long = |column: u16| row.described(&table.layout, usize::from(column)).is_some();
+    let is_long = |column: u16| {
+        let column = usize::from(column);
+        table.layout.is_in_extension(column) || row.described(&table.layout, column).is_some()
+    };
     if index.columns.iter().any(|c| is_long(c.column)) { None } else { key_of(table, &row) }
 }
 

@@ -206,9 +206,8 @@ impl<'a> Definitions<'a> {
         let mut tables = Vec::new();
         for (id, object) in objects {
             if let Object::Table(table) = object {
-                let types: Vec<_> = table.def.columns.iter().map(|c| c.ty).collect();
-                let layout =
-                    Layout::new(&types).map_err(|_| ReplayError::Object(BadObject("a table wider than a page")))?;
+                let layout = table.def.layout();
+                let layout = layout.map_err(|_| ReplayError::Object(BadObject("a table wider than a page")))?;
                 let store = Arc::new(Store::new(pages, table.storage, layout.words()));
                 tables.push(Defined { id: TableId(*id), def: &table.def, layout, store, indexes: Vec::new() });
             }

@@ -79,6 +79,13 @@ pub enum KeyPart<'a> {
     AboveValues,
 }
 
+impl KeyBuf {
+    /// With room for every key: encoding one allocates nothing.
+    pub(crate) fn with_room() -> KeyBuf {
+        KeyBuf { words: Vec::with_capacity(512), bytes: Vec::with_capacity(4096), ..KeyBuf::default() }
+    }
+}
+
 impl KeySpec {
     /// `nullable` as the columns are declared; `seed` keys the hash.
     pub fn new(columns: &[KeyColumn], layout: &Layout, nullable: impl Fn(u16) -> bool, seed: u64) -> KeySpec {
@@ -93,7 +100,7 @@ impl KeySpec {
                 Part { column, ty, nullable, start: start - bytes, bytes }
             })
             .collect();
-        let has_variable = parts.iter().any(|part| part.ty.is_variable());
+        let has_variable = parts.iter().any(|part| layout.lies_elsewhere(usize::from(part.column.column)));
         KeySpec { parts, words: start.div_ceil(8).max(1), seed, has_variable }
     }
 

@@ -1,9 +1,52 @@
 //! Where each column lies in a record.
+//!
+//! A column that is added to a table with rows lies in no record: the columns of a table from a certain one on are its *extension*. A record with
+//! other values there than those that rows from before have (`Missing`) has a *link* to a long value, which is written once as all long values are:
+//!
+//! | word | content |
+//! |---|---|
+//! | 0 | columns of the extension when it was written: those after them have what is missing |
+//! | 1 | null bits of its first 64 columns |
+//! | 2.. | their fields, a word each or two; after 64 columns the next null bits |
+//!
+//! The link is the row id plus one, in the 40 highest bits of word 1 where a record has at most 16 columns, else in a header word of its own, if the
+//! table has one: tables from before there were links do not. A copy of a record (`Row`) gets the extension's words behind its own when they are
+//! fetched; until then a field there lies outside of it.
 
 use super::types::Type;
 
 /// The most bytes of fields a record can have: a slot must fit a page together with its header.
 pub const FIELD_BYTES_MAX: usize = 32 * 1024;
+
+/// The most words of an extension: it fits one slot of the long values.
+const EXTENSION_WORDS_MAX: usize = 2048;
+/// Columns whose null bits leave room for a link.
+const LINKED_COLUMNS_MAX: usize = 16;
+pub(super) const LINK_BITS: u32 = 40;
+
+/// What rows from before a column was added have in it: of a type of fixed length the words of its field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Missing {
+    Fixed([u64; 2]),
+    Bytes(Box<[u8]>),
+}
+
+/// Where a record's link to its extension is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Link {
+    pub word: u16,
+    pub shift: u8,
+}
+
+/// Columns whose values lie elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Extension {
+    pub first: usize,
+    /// What is missing from a record without a link; without long values.
+    pub missing: Box<[u64]>,
+    /// Those, by column.
+    pub long: Box<[(usize, Box<[u8]>)]>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LayoutError {
@@ -47,6 +90,8 @@ pub struct Layout {
     pub(super) fields: Vec<Field>,
     words: usize,
     header_words: usize,
+    pub(super) link: Option<Link>,
+    pub(super) extension: Option<Box<Extension>>,
 }
 
 /// What a reader looks at of a record beside cts and flags: copies of other words may be anything.
@@ -56,7 +101,7 @@ pub(crate) struct Picks {
     pub few: [u16; Picks::FEW],
     /// Those after them.
     pub rest: Box<[u16]>,
-    /// Columns whose values may be long.
+    /// Columns whose values may lie elsewhere.
     pub variable: Box<[u16]>,
 }
 
@@ -70,7 +115,7 @@ impl Layout {
         let mut words: Vec<u16> = fields.filter(|&word| word > 1).map(|word| word as u16).collect();
         words.sort_unstable();
         words.dedup();
-        columns.retain(|&column| self.column_type(usize::from(column)).is_variable());
+        columns.retain(|&column| self.lies_elsewhere(usize::from(column)));
         let rest = words.split_off(words.len().min(Picks::FEW)).into();
         let last = words.last().copied().unwrap_or(0);
         let few = std::array::from_fn(|i| words.get(i).copied().unwrap_or(last));
@@ -78,11 +123,21 @@ impl Layout {
     }
 
     pub fn new(types: &[Type]) -> Result<Layout, LayoutError> {
+        Layout::with_link(types, false)
+    }
+
+    /// The same with a word for a link where the null bits leave no room for one.
+    pub(crate) fn with_link(types: &[Type], has_word: bool) -> Result<Layout, LayoutError> {
         let field_bytes: usize = types.iter().map(|t| t.field_bytes()).sum();
         if field_bytes > FIELD_BYTES_MAX {
             return Err(LayoutError::TooWide(field_bytes));
         }
-        let header_words = 2 + types.len().saturating_sub(56).div_ceil(64);
+        let nulls_end = 2 + types.len().saturating_sub(56).div_ceil(64);
+        let link = match types.len() > LINKED_COLUMNS_MAX {
+            true => has_word.then_some(Link { word: nulls_end as u16, shift: 0 }),
+            false => Some(Link { word: 1, shift: 64 - LINK_BITS as u8 }),
+        };
+        let header_words = nulls_end + usize::from(link.is_some_and(|link| link.word > 1));
         let mut order: Vec<usize> = (0..types.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(types[i].field_bytes()));
         let mut byte = header_words * 8;
@@ -102,7 +157,60 @@ impl Layout {
                 null_bit: null_bit as u8,
             }
         });
-        Ok(Layout { fields: fields.collect(), words: byte.div_ceil(8), header_words })
+        Ok(Layout { fields: fields.collect(), words: byte.div_ceil(8), header_words, link, extension: None })
+    }
+
+    /// The same with an extension of these columns. `None`: there is no room for a link, or they are too many.
+    pub(crate) fn extended<'m>(
+        mut self,
+        types: &[Type],
+        missing: impl Fn(usize) -> Option<&'m Missing>,
+    ) -> Option<Layout> {
+        self.link?;
+        let first = self.fields.len();
+        let (mut words, mut long) = (vec![types.len() as u64], Vec::new());
+        let mut nulls_at = 0;
+        for (i, &ty) in types.iter().enumerate() {
+            if i % 64 == 0 {
+                nulls_at = words.len();
+                words.push(0);
+            }
+            let at = words.len();
+            words.resize(at + ty.field_bytes().div_ceil(8), 0);
+            match missing(i) {
+                None => words[nulls_at] |= 1 << (i % 64),
+                Some(Missing::Fixed(field)) => words[at..].iter_mut().zip(field).for_each(|(to, from)| *to = *from),
+                Some(Missing::Bytes(bytes)) => long.push((first + i, bytes.clone())),
+            }
+            let [word, null_word] = [at, nulls_at].map(|at| (self.words + at) as u16);
+            self.fields.push(Field { ty, container: 0, word, shift: 0, null_word, null_bit: (i % 64) as u8 });
+        }
+        let fits = words.len() <= EXTENSION_WORDS_MAX;
+        self.extension = Some(Box::new(Extension { first, missing: words.into(), long: long.into() }));
+        fits.then_some(self)
+    }
+
+    /// Whether records may have an extension.
+    #[inline]
+    pub(crate) fn is_extended(&self) -> bool {
+        self.extension.is_some()
+    }
+
+    /// Whether the column lies in the extension.
+    #[inline]
+    pub(crate) fn is_in_extension(&self, column: usize) -> bool {
+        self.extension.as_ref().is_some_and(|extension| column >= extension.first)
+    }
+
+    /// Whether the column's value may have to be fetched.
+    #[inline]
+    pub fn lies_elsewhere(&self, column: usize) -> bool {
+        self.column_type(column).is_variable() || self.is_in_extension(column)
+    }
+
+    /// Words of a copy with everything.
+    pub(super) fn row_words(&self) -> usize {
+        self.words + self.extension.as_ref().map_or(0, |extension| extension.missing.len())
     }
 
     /// Whether records of the one are records of the other: each column lies where it lay and is stored alike.
@@ -111,7 +219,8 @@ impl Layout {
             let form = |f: &Field| (f.word, f.shift, f.null_word, f.null_bit, f.ty.field_bytes(), f.ty.is_variable());
             form(a) == form(b)
         };
-        self.words == other.words
+        let extends = |layout: &Layout| layout.extension.as_ref().map(|extension| extension.first);
+        (self.words, extends(self)) == (other.words, extends(other))
             && self.fields.len() == other.fields.len()
             && self.fields.iter().zip(&other.fields).all(|(a, b)| same(a, b))
     }
@@ -138,7 +247,7 @@ impl Layout {
     pub fn integer_word(&self, column: u16) -> Option<IntegerWord> {
         let field = self.fields[usize::from(column)];
         let is_integer = matches!(field.ty, Type::Int2 | Type::Int4 | Type::Int8);
-        if !is_integer || field.null_word != 1 {
+        if !is_integer || self.is_in_extension(usize::from(column)) || field.null_word != 1 {
             return None;
         }
         let right = 64 - 8 * field.ty.field_bytes() as u8;
@@ -147,6 +256,12 @@ impl Layout {
 
     /// The record words that a column's value and null bit lie in.
     pub(crate) fn words_of(&self, column: usize) -> impl Iterator<Item = usize> + use<> {
+        let own = (!self.is_in_extension(column)).then(|| self.words_of_own(column));
+        let link = if own.is_none() { self.link } else { None };
+        own.into_iter().flatten().chain(link.map(|link| usize::from(link.word)))
+    }
+
+    fn words_of_own(&self, column: usize) -> impl Iterator<Item = usize> + use<> {
         let field = self.fields[column];
         let wide = field.ty.field_bytes() == 16;
         let (word, null_word) = (usize::from(field.word), usize::from(field.null_word));
@@ -155,6 +270,13 @@ impl Layout {
 
     /// The same, with the bits of them that are the column's.
     pub(crate) fn bits_of(&self, column: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let own = (!self.is_in_extension(column)).then(|| self.bits_of_own(column));
+        let link = if own.is_none() { self.link } else { None };
+        let bits = |link: Link| (usize::from(link.word), ((1 << LINK_BITS) - 1) << link.shift);
+        own.into_iter().flatten().chain(link.map(bits))
+    }
+
+    fn bits_of_own(&self, column: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let Field { ty, word, shift, null_word, null_bit, .. } = self.fields[column];
         let bits = 8 * ty.field_bytes().min(8) as u32;
         let own = (u64::MAX >> (64 - bits)) << shift;

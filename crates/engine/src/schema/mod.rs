@@ -24,6 +24,6 @@ mod types;
 
 pub use key::{KeyBuf, KeyColumn, KeyPart, KeySpec};
 pub(crate) use layout::Picks;
-pub use layout::{FIELD_BYTES_MAX, IntegerWord, Layout, LayoutError};
+pub use layout::{FIELD_BYTES_MAX, IntegerWord, Layout, LayoutError, Missing};
 pub use row::{LIVE, Row};
 pub use types::{OidKind, SystemKind, Type, Value, VectorKind};

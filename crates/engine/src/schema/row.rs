@@ -1,9 +1,10 @@
 //! A row as a private copy of a record: what readers get and writers give.
 
-use super::layout::{Field, IntegerWord, Layout, Picks};
+use super::layout::{FIELD_BYTES_MAX, Field, IntegerWord, LINK_BITS, Layout, Missing, Picks};
 use super::types::{Type, Value};
 use crate::ids::{Cts, RowId};
 use crate::mem::bytes_of;
+use crate::planted::{self, Bug};
 
 /// Flag in word 1: the version exists. A deleted or never inserted record has it clear.
 pub const LIVE: u64 = 1;
@@ -55,12 +56,20 @@ impl Row {
         row
     }
 
+    /// With room for a copy of every record.
+    pub(crate) fn with_room() -> Row {
+        Row { words: Vec::with_capacity(FIELD_BYTES_MAX / 8 + 64), ..Row::default() }
+    }
+
     /// Makes it a live row with every column null, keeping its memory.
     pub fn reset(&mut self, layout: &Layout) {
         self.words.clear();
-        self.words.resize(layout.words(), 0);
+        self.words.resize(layout.row_words(), 0);
         self.heap.clear();
         self.fetched.clear();
+        if let Some(extension) = &layout.extension {
+            self.words[layout.words()] = extension.missing[0];
+        }
         for field in &layout.fields {
             self.words[usize::from(field.null_word)] |= 1 << field.null_bit;
         }
@@ -255,6 +264,68 @@ impl Row {
         at.iter().for_each(|&at| self.words[at] = word(at));
     }
 
+    // ---- the extension
+
+    /// Where its extension is stored, if it is.
+    pub(crate) fn link(&self, layout: &Layout) -> Option<RowId> {
+        let link = layout.link?;
+        let bits = self.words[usize::from(link.word)] >> link.shift & ((1 << LINK_BITS) - 1);
+        bits.checked_sub(1).map(RowId)
+    }
+
+    pub(crate) fn set_link(&mut self, layout: &Layout, to: Option<RowId>) {
+        let link = layout.link.expect("invariant: a record with an extension has a place for its link");
+        let bits = to.map_or(0, |to| to.0 + 1);
+        assert!(bits >> LINK_BITS == 0, "invariant: the last slot of all pages holds no long value");
+        let word = &mut self.words[usize::from(link.word)];
+        *word = *word & !(((1 << LINK_BITS) - 1) << link.shift) | bits << link.shift;
+    }
+
+    /// Whether everything is there: the extension, if there is one.
+    #[inline]
+    pub(crate) fn is_whole(&self, layout: &Layout) -> bool {
+        self.words.len() >= layout.row_words()
+    }
+
+    /// Its extension as it is to be stored: nothing where it has what is missing from a record without one.
+    pub(crate) fn extension(&self, layout: &Layout) -> Option<&[u64]> {
+        let extension = layout.extension.as_ref()?;
+        let own = &self.words[layout.words()..];
+        (!extension.long.is_empty() || *own != *extension.missing).then_some(own)
+    }
+
+    /// Gives the copy its extension: what is `stored`, and what is missing there.
+    pub(crate) fn extend(&mut self, layout: &Layout, stored: &[u64]) {
+        let Some(extension) = &layout.extension else { return };
+        let start = layout.words();
+        self.words.truncate(start);
+        self.words.extend_from_slice(&extension.missing);
+        if planted::is(Bug::ForgetMissing) {
+            self.words[start + 1..].fill(0);
+        }
+        let written = stored.first().map_or(0, |columns| *columns as usize);
+        let end = extension.first.saturating_add(written).min(layout.columns());
+        for field in &layout.fields[extension.first..end] {
+            let (at, null_at) = (usize::from(field.word), usize::from(field.null_word));
+            let words = field.ty.field_bytes().div_ceil(8);
+            let (Some(from), Some(nulls)) = (stored.get(at - start..at - start + words), stored.get(null_at - start))
+            else {
+                return;
+            };
+            self.words[at..at + words].copy_from_slice(from);
+            let bit = 1 << field.null_bit;
+            self.words[null_at] = self.words[null_at] & !bit | nulls & bit;
+        }
+        for (column, bytes) in extension.long.iter().filter(|(column, _)| *column >= end) {
+            self.set(layout, *column, &Value::Bytes(bytes));
+        }
+    }
+
+    /// Leaves the extension out again.
+    pub(crate) fn shorten(&mut self, layout: &Layout) {
+        self.words.truncate(layout.words());
+    }
+
     /// A stored long value of this column that is not on the heap yet: its length and row id.
     pub(crate) fn unfetched(&self, layout: &Layout, column: usize) -> Option<(usize, RowId)> {
         let (length, row) = self.stored(layout, column)?;
@@ -271,14 +342,20 @@ impl Row {
     /// no row id says nowhere.
     pub(crate) fn described(&self, layout: &Layout, column: usize) -> Option<(usize, [u8; 4], Option<RowId>)> {
         let (length, high) = self.long_descriptor(layout, column)?;
-        let low = self.words[usize::from(layout.fields[column].word)].to_le_bytes();
+        let at = usize::from(layout.fields[column].word);
+        if self.heap_offset(at).is_some() {
+            return None;
+        }
+        let low = self.words[at].to_le_bytes();
         let prefix = [low[4], low[5], low[6], low[7]];
         Some((length, prefix, (high <= RowId::MAX.0).then_some(RowId(high))))
     }
 
-    /// Whether it has a long value in one of these columns.
+    /// Whether one of these columns has its value elsewhere.
     pub(crate) fn has_long(&self, layout: &Layout, columns: &[u16]) -> bool {
-        !self.heap.is_empty() || columns.iter().any(|&c| self.long_descriptor(layout, usize::from(c)).is_some())
+        let lies_elsewhere =
+            |column: usize| layout.is_in_extension(column) || self.long_descriptor(layout, column).is_some();
+        !self.heap.is_empty() || columns.iter().any(|&c| lies_elsewhere(usize::from(c)))
     }
 
     /// A long value of this column that was set and is not stored yet.
@@ -290,10 +367,10 @@ impl Row {
 
     fn long_descriptor(&self, layout: &Layout, column: usize) -> Option<(usize, u64)> {
         let field = &layout.fields[column];
-        if !field.ty.is_variable() || self.is_null(layout, column) {
+        let at = usize::from(field.word);
+        if !field.ty.is_variable() || at >= self.words.len() || self.is_null(layout, column) {
             return None;
         }
-        let at = usize::from(field.word);
         let length = self.words[at] as u32 as usize;
         (length > INLINE_MAX).then(|| (length, self.words[at + 1]))
     }
@@ -309,6 +386,23 @@ impl Row {
     /// Notes that the column's stored long value, just appended to the heap, starts at `offset` there.
     pub(crate) fn set_fetched(&mut self, layout: &Layout, column: usize, offset: usize) {
         self.fetched.push((layout.fields[column].word, offset));
+    }
+}
+
+impl Missing {
+    /// Of a column of this type; nothing for a null.
+    pub fn of(ty: Type, value: &Value<'_>) -> Option<Missing> {
+        match value {
+            Value::Null => None,
+            Value::Bytes(bytes) => Some(Missing::Bytes((*bytes).into())),
+            value => {
+                let layout = Layout::new(&[ty]).expect("one column is not too wide");
+                let mut row = Row::new(&layout);
+                row.set(&layout, 0, value);
+                let at = usize::from(layout.fields[0].word);
+                Some(Missing::Fixed([row.words[at], row.words.get(at + 1).copied().unwrap_or(0)]))
+            }
+        }
     }
 }
 

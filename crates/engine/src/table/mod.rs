@@ -384,6 +384,14 @@ impl Store {
         &self.values[usize::from(container_for(bytes) - VALUES)]
     }
 
+    /// The container of long values that a slot of this id belongs to, if it does.
+    pub fn values_of(&self, id: RowId) -> Option<&Container> {
+        let page = (id <= RowId::MAX).then(|| self.primary.space.meta(id.page())).flatten()?;
+        let number = page.container.checked_sub(VALUES).filter(|_| page.storage == self.id)?;
+        let container = self.values.get(usize::from(number))?;
+        (u64::from(id.slot()) < container.slots_per_page).then_some(container)
+    }
+
     pub fn container(&self, number: u16) -> Option<&Container> {
         match number {
             PRIMARY => Some(&self.primary),

@@ -147,6 +147,7 @@ impl<'a> Slot<'a> {
     }
 
     /// The same, with the sequence count under which it was taken.
+    #[cfg(not(loom))]
     #[inline]
     pub fn try_copy_counted(&self, picks: &Picks, out: &mut [u64]) -> Option<(Head, u64)> {
         let record = &self.words[VOLATILE_WORDS..];

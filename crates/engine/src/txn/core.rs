@@ -3,7 +3,7 @@
 use super::fold::FoldWords;
 use super::garbage::GarbageQueues;
 use super::locks::LockTable;
-use super::serial::Serial;
+use super::noted::Serial;
 use super::sessions::Sessions;
 use super::slots::SlotBatches;
 use super::{Error, Stop};
@@ -213,7 +213,7 @@ impl Core {
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
-            serial: Serial::default(),
+            serial: Serial::new(),
             crew,
             folds: FoldWords::new(),
             has_companions: AtomicBool::new(false),

@@ -18,6 +18,7 @@ use crate::crew::Crew;
 use crate::ids::{PageNo, RowId};
 use crate::index::{BTreeIndex, Conflict, Probe, TreePart};
 use crate::mem::{Claim, PAGE_WORDS};
+use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, LIVE, Row};
 use crate::txn::fetch_stored;
 use parking_lot::Mutex;
@@ -205,7 +206,7 @@ impl<'s, 'b, O: Overseer> Collector<'s, 'b, O> {
             match &index.tree {
                 Tree::Hash(tree) if checked => {
                     let twins = Twins { table, index };
-                    let unique = index.def.unique;
+                    let unique = index.def.is_key() && !planted::is(Bug::SkipBuildCheck);
                     let probe =
                         |id, met| if unique && twins.is_pair(id, met) { Probe::Duplicate } else { Probe::Ignore };
                     tree.bulk_insert_checked(entries, unique, probe).map_err(|conflict| twins.unfit(conflict))?;
@@ -373,8 +374,8 @@ impl Cut<'_> {
         let high = self.cuts.get(part);
         let slices = self.runs.iter().map(|run| &run[bound(run, low, 0)..bound(run, high, run.len())]);
         let slices: Vec<&[u64]> = slices.filter(|slice| !slice.is_empty()).collect();
-        let twins =
-            (overseer.is_checked() && self.index.def.unique).then_some(Twins { table: self.table, index: self.index });
+        let is_checked = overseer.is_checked() && self.index.def.is_key() && !planted::is(Bug::SkipBuildCheck);
+        let twins = is_checked.then_some(Twins { table: self.table, index: self.index });
         let mut merge =
             Merge { slices, words, overseer, twins, alike: Vec::new(), key: Vec::new(), seen: 0, unfit: None };
         let built = self.tree.build_part(part == 0, &mut merge);

@@ -84,7 +84,8 @@ impl Session {
         insertion: &Insertion,
         set: impl FnOnce(&mut Row) -> bool,
     ) -> Option<(RowId, Committed)> {
-        if !self.is_free_for_once() {
+        // A value in the extension is one more to be stored.
+        if insertion.table.layout.is_extended() || !self.is_free_for_once() {
             return None;
         }
         let mut scratch = SCRATCH.take().unwrap_or_default();

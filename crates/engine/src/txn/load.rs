@@ -17,6 +17,7 @@
 //! 5. The load's commit is later than its rows' commits, and durable only with every epoch before its own.
 
 use super::core::{Core, stop_of};
+use super::ddl::layout_of;
 use super::fill::{Filling, Overseer, Unfit, fill};
 use super::session::{Session, commit_header};
 use super::{Error, Stop, record};
@@ -408,9 +409,10 @@ impl Session {
             return Err(Error::NotEmpty(old.def.name.clone()).into());
         }
         let storage = self.next_storage(&mut counters);
-        let store = self.new_store(storage, &old.layout);
+        let def = old.def.clone().for_new_storage();
+        let layout = layout_of(&def)?;
+        let store = self.new_store(storage, &layout);
         store.set_visible_from(Cts::MAX);
-        let (def, layout) = (old.def.clone(), old.layout.clone());
         let table = Table::new(old.id, def, layout, Vec::new(), store, old.gate.clone());
         let shared = Arc::new(Shared {
             core: self.core.clone(),
@@ -439,8 +441,10 @@ impl Session {
             load.filled = Some(self.fill_loaded(&old, &shared)?);
         }
         let indexes = load.filled.clone().expect("just filled");
-        self.change_object(old.id.0, &Object::Table(TableObject { storage: store.id, def: old.def.clone() }))?;
-        let loaded = Table::new(old.id, old.def.clone(), old.layout.clone(), indexes, store.clone(), old.gate.clone());
+        let def = old.def.clone().for_new_storage();
+        let layout = layout_of(&def)?;
+        self.change_object(old.id.0, &Object::Table(TableObject { storage: store.id, def: def.clone() }))?;
+        let loaded = Table::new(old.id, def, layout, indexes, store.clone(), old.gate.clone());
         self.ddl.dropped.push(old.store.id);
         self.change_schema(counters, |schema| schema.put(Arc::new(loaded)))?;
         self.ddl.loaded.push(store);

@@ -16,6 +16,7 @@
 //! | `session` | the life of a transaction |
 //! | `claims` | which rows a transaction shares, and which tables it has locked |
 //! | `advisory` | which keys of the application a session has locked |
+//! | `noted` | who has changed what since when |
 //! | `serial` | whether what a SERIALIZABLE transaction read still holds when it commits |
 //! | `savepoint` | how it goes back a part of the way |
 //! | `rows` | reading and writing rows |
@@ -49,6 +50,7 @@ pub(crate) mod core;
 mod slots;
 mod values;
 mod fill;
+mod noted;
 mod serial;
 mod session;
 mod claims;

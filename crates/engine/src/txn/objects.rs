@@ -8,10 +8,11 @@
 use super::ddl::{complete_constraints, layout_of, next};
 use super::rows::copy_committed;
 use super::session::Session;
+use super::values::fetch_extension;
 use super::{Error, Stop};
 use crate::catalog::{
-    Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Sequence, SequenceDef, SequenceState, SequenceValue,
-    Table, TableDef, TableId, TableObject, View, ViewDef,
+    ColumnDef, Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Sequence, SequenceDef, SequenceState,
+    SequenceValue, Table, TableDef, TableId, TableObject, View, ViewDef,
 };
 use crate::schema::Row;
 use std::sync::Arc;
@@ -70,6 +71,22 @@ impl Session {
         self.change_schema(counters, |schema| schema.put(Arc::new(redefined)))
     }
 
+    /// Adds a column at the table's end and touches no row: those that are there have what the column calls missing. False: there is no room for
+    /// that, and the table is to be rewritten.
+    pub fn add_column(&mut self, id: TableId, column: ColumnDef) -> Result<bool, Stop> {
+        let mut counters = self.begin_ddl()?;
+        let table = self.own_table_by_id(id)?;
+        self.take_alone(&table)?;
+        let mut def = table.def.clone().with_added(column);
+        let Ok(layout) = layout_of(&def) else { return Ok(false) };
+        complete_constraints(&mut counters, id, &mut def, &[], &[]);
+        self.change_object(id.0, &Object::Table(TableObject { storage: table.store.id, def: def.clone() }))?;
+        let (store, gate) = (table.store.clone(), table.gate.clone());
+        let wider = Table::new(id, def, layout, table.indexes.clone(), store, gate);
+        self.change_schema(counters, |schema| schema.put(Arc::new(wider)))?;
+        Ok(true)
+    }
+
     /// Gives the table another definition and each row another record: `convert` is given the old row and a new one to set.
     pub fn rewrite_table<E: From<Stop>>(
         &mut self,
@@ -88,6 +105,7 @@ impl Session {
             if !row.is_live() {
                 continue;
             }
+            fetch_extension(&old, &mut row);
             record.reset(&new.layout);
             convert(self, &old, &mut row, &new, &mut record)?;
             self.insert(&new, &mut record)?;
@@ -105,6 +123,7 @@ impl Session {
         for at in (0..primary.high_water()).filter_map(|at| primary.nth(at)) {
             copy_committed(&self.core, self.no, primary, at, &mut row);
             if row.is_live() {
+                fetch_extension(&table, &mut row);
                 each(self, &table, &mut row)?;
             }
         }

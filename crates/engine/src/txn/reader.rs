@@ -13,6 +13,7 @@
 use super::core::Core;
 use super::rows::{read_before, read_picked, read_version};
 use super::session::Session;
+use super::values::fetch_extension;
 use crate::catalog::{Index, Table, Tree};
 use crate::ids::{Cts, PageNo, RowId};
 use crate::index::{Cursor, Direction, Entries};
@@ -153,6 +154,7 @@ impl Batch<'_> {
             None => read_version(core, *no, *snapshot, primary, id, row),
             Some(command) => read_before(core, *no, *command, *snapshot, primary, id, row),
         };
+        fetch_extension(table, row);
         self.dependency = self.dependency.max(row.cts());
         live
     }
@@ -191,6 +193,9 @@ impl Batch<'_> {
             };
             self.dependency = self.dependency.max(row.cts());
             if live {
+                if picks.0.variable.iter().any(|&column| table.layout.is_in_extension(usize::from(column))) {
+                    fetch_extension(table, row);
+                }
                 return Some(id);
             }
         }

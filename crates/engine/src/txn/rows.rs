@@ -5,6 +5,7 @@ use super::garbage::key_of;
 use super::locks::{Asked, LockMode, Strength};
 use super::record::Changed;
 use super::session::{Change, Held, KeyChange, Session, Write, container, room_for_one};
+use super::values::fetch_extension;
 use super::version::{self, NewNode, Node, Pen};
 use super::{Error, Isolation, Locked, Stop, values};
 use crate::catalog::{Index, Table, Tree, TreeKey};
@@ -172,6 +173,7 @@ impl Session {
     pub fn read(&mut self, table: &Table, id: RowId, row: &mut Row) -> bool {
         self.assert_snapshot();
         let live = read_version(&self.core, self.no, self.snapshot, &table.store.primary, id, row);
+        fetch_extension(table, row);
         if !planted::is(Bug::ForgetDependency) {
             self.dependency = self.dependency.max(row.cts());
         }
@@ -230,7 +232,10 @@ impl Session {
         let found = index.find_first(&value, &mut self.key, check);
         self.dependency = dependency;
         match found {
-            ControlFlow::Break(id) => Some(id),
+            ControlFlow::Break(id) => {
+                fetch_extension(table, row);
+                Some(id)
+            }
             ControlFlow::Continue(()) => None,
         }
     }
@@ -388,6 +393,7 @@ impl Session {
         self.dependency = self.dependency.max(row.cts());
         let newer = row.cts() > self.snapshot;
         if newer && self.isolation().keeps_snapshot() && !planted::is(Bug::SkipConflict) {
+            self.note_newer();
             return Err(Error::Serialization.into());
         }
         if !row.is_live() {
@@ -464,6 +470,7 @@ impl Session {
             drop(latched);
             let newly = matches!(self.ask_row(table, held, strength)?, Asked::Newly);
             primary.slot(id).latch().copy(row.start_copy(primary.persistent_words()));
+            fetch_extension(table, row);
             return Ok(newly);
         }
         let newly = owned == Owned::Newly;
@@ -472,6 +479,7 @@ impl Session {
         if newly {
             self.held.push(held);
         }
+        fetch_extension(table, row);
         Ok(newly)
     }
 
@@ -486,11 +494,15 @@ impl Session {
         let is_own = table.store.primary.slot(held.row).head().owner() == Some(self.no);
         let newly = !is_own && matches!(self.ask_row(table, held, strength)?, Asked::Newly);
         copy_committed(&self.core, self.no, &table.store.primary, held.row, row);
+        fetch_extension(table, row);
         Ok(newly)
     }
 
     /// The lock of a row that this transaction writes is to be of its keys too: nobody refers to them while they change.
     fn lock_keys(&mut self, table: &Arc<Table>, held: Held) -> Result<(), Stop> {
+        if planted::is(Bug::ShareKeyChange) {
+            return Ok(());
+        }
         let owned = table.store.primary.slot(held.row).latch().try_own(self.no, true);
         if owned == Owned::Others {
             self.ask_row(table, held, Strength::Update)?;
@@ -511,12 +523,16 @@ impl Session {
     pub fn insert(&mut self, table: &Arc<Table>, row: &mut Row) -> Result<RowId, Stop> {
         let number = self.enter(table)?;
         self.store_long_values(number, table, row)?;
+        if table.layout.is_extended() {
+            fetch_extension(table, row);
+            self.store_extension(number, table, row)?;
+        }
         let id = self
             .core
             .take_slot(&table.store.primary, self.no.0 as usize)
             .map_err(|stop| self.or_wait_for_space(stop))?;
         let held = Held { table: number, container: PRIMARY, row: id };
-        self.put_new(&table.store.primary, held, &row.words[1..])?;
+        self.put_new(&table.store.primary, held, &row.words[1..table.layout.words()])?;
         for index in &table.indexes {
             self.add_entry(number, table, index, id, row, Claim::Growth)?;
         }
@@ -574,18 +590,34 @@ impl Session {
     /// `old` is what `lock` gave; `new` a copy of it with columns set.
     pub fn update(&mut self, table: &Arc<Table>, id: RowId, old: &Row, new: &mut Row) -> Result<(), Stop> {
         let number = self.enter(table)?;
-        let keys_touched = table.key_words.iter().any(|&w| old.words[w] != new.words[w]);
-        if keys_touched && table.differs_in_unique(old, new) {
+        let layout = &table.layout;
+        // Whether anything changes in the extension, which is written anew then as a whole.
+        let extends = layout.is_extended() && old.words[layout.words()..] != new.words[layout.words()..];
+        let moves = extends && table.has_key_in_extension(false);
+        let keys_touched = moves || table.key_words.iter().any(|&w| old.words[w] != new.words[w]);
+        if keys_touched && (table.differs_in_unique(old, new) || moves && table.has_key_in_extension(true)) {
             self.lock_keys(table, Held { table: number, container: PRIMARY, row: id })?;
         }
+        if !extends {
+            new.shorten(layout);
+        }
         self.store_long_values(number, table, new)?;
-        self.overwrite(table, Held { table: number, container: PRIMARY, row: id }, &new.words, Change::Update)?;
-        for &column in &table.variable {
-            if let Some((length, value)) = old.stored(&table.layout, column)
-                && new.stored(&table.layout, column).map(|s| s.1) != Some(value)
+        if extends {
+            self.store_extension(number, table, new)?;
+        }
+        let held = Held { table: number, container: PRIMARY, row: id };
+        self.overwrite(table, held, &new.words[..layout.words()], Change::Update)?;
+        // As the caller gave it.
+        fetch_extension(table, new);
+        for &column in table.variable.iter().filter(|&&column| extends || !layout.is_in_extension(column)) {
+            if let Some((length, value)) = old.stored(layout, column)
+                && new.stored(layout, column).map(|s| s.1) != Some(value)
             {
                 self.unlink_value(number, table, value, length, Change::Replace)?;
             }
+        }
+        if let Some(linked) = old.link(layout).filter(|_| extends) {
+            self.unlink_extension(number, table, linked, Change::Replace)?;
         }
         if keys_touched {
             self.move_entries(number, table, id, old, new)?;
@@ -599,6 +631,7 @@ impl Session {
         let mut dead = std::mem::take(&mut self.row_a);
         dead.copy_from(old);
         dead.words[1] &= !LIVE;
+        dead.shorten(&table.layout);
         let held = Held { table: number, container: PRIMARY, row: id };
         let written = self.overwrite(table, held, &dead.words, Change::Delete);
         self.row_a = dead;
@@ -608,7 +641,32 @@ impl Session {
                 self.unlink_value(number, table, value, length, Change::Delete)?;
             }
         }
+        if let Some(linked) = old.link(&table.layout).filter(|_| table.layout.is_extended()) {
+            self.unlink_extension(number, table, linked, Change::Delete)?;
+        }
         Ok(())
+    }
+
+    // ---- the extension
+
+    /// Stores a whole row's extension, unless it is what is missing without one, and links the row to it. Its long values are stored.
+    fn store_extension(&mut self, number: u16, table: &Arc<Table>, row: &mut Row) -> Result<(), Stop> {
+        let Some(words) = row.extension(&table.layout) else {
+            row.set_link(&table.layout, None);
+            return Ok(());
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let stored = self.store_piece(number, table, &bytes)?;
+        if planted::is(Bug::LoseLink) {
+            return Ok(());
+        }
+        row.set_link(&table.layout, Some(stored));
+        Ok(())
+    }
+
+    fn unlink_extension(&mut self, number: u16, table: &Arc<Table>, linked: RowId, change: Change) -> Result<(), Stop> {
+        let values = table.store.values_of(linked).expect("invariant: a locked row's link leads to a long value");
+        self.unlink_slot(number, table, values, linked, change)
     }
 
     #[inline]
@@ -726,6 +784,7 @@ impl Session {
                 let mut met = Row::default();
                 table.store.primary.slot(other).copy(met.start_copy(table.layout.words()));
                 self.dependency = self.dependency.max(met.cts());
+                self.note_newer_than_snapshot(&met);
                 Err(Error::UniqueViolation { index: index.def.name.clone() }.into())
             }
             Err(Conflict::OutOfMemory) => Err(Error::OutOfMemory("an index").into()),
@@ -845,7 +904,17 @@ impl Session {
         length: usize,
         change: Change,
     ) -> Result<(), Stop> {
-        let values = table.store.values_for(length);
+        self.unlink_slot(number, table, table.store.values_for(length), row, change)
+    }
+
+    fn unlink_slot(
+        &mut self,
+        number: u16,
+        table: &Arc<Table>,
+        values: &Container,
+        row: RowId,
+        change: Change,
+    ) -> Result<(), Stop> {
         let held = Held { table: number, container: values.number, row };
         let mut words = vec![0; values.persistent_words()];
         self.room_for_lock(Claim::Finish)?;
@@ -910,7 +979,7 @@ pub(super) fn enter_index(
 /// What a unique insert of `row` has to think of an existing entry: looks at the newest version and, where that is
 /// uncommitted, at the committed one below. The long values of a key are read without the latch: whoever takes them away changes the row first,
 /// and then it is looked at anew.
-fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowId, row: &Row) -> Probe {
+pub(super) fn verdict(core: &Core, me: SessionNo, table: &Table, index: &Index, other: RowId, row: &Row) -> Probe {
     let slot = table.store.primary.slot(other);
     let mut spin = Spin::new();
     loop {

@@ -13,6 +13,7 @@
 //! 4. The snapshot of a REPEATABLE READ transaction stays: it is the transaction's.
 
 use super::session::Session;
+use crate::planted::{self, Bug};
 use std::sync::Arc;
 
 /// Where a transaction stood.
@@ -53,14 +54,17 @@ impl Session {
         self.close_lease();
         self.abandon_wait();
         self.ddl.loads.drain(savepoint.loads..).for_each(|load| load.close());
-        self.undo(|command| command > savepoint.command);
-        self.ddl.schema.clone_from(&savepoint.schema);
+        let kept = savepoint.command + u32::from(planted::is(Bug::KeepUndone));
+        self.undo(|command| command > kept);
+        if !planted::is(Bug::KeepSchema) {
+            self.ddl.schema.clone_from(&savepoint.schema);
+        }
         if savepoint.schema.is_none() {
             self.ddl.before = (None, 0);
         }
         self.ddl.dropped.truncate(savepoint.dropped);
         self.ddl.loaded.truncate(savepoint.loaded);
-        self.release_from(savepoint.held);
+        self.release_from(if planted::is(Bug::ReleaseEarlier) { savepoint.held / 2 } else { savepoint.held });
         self.release_claims_from(savepoint.shares, savepoint.claims);
         self.keys.iter().for_each(|keys| keys.release_from(savepoint.keys));
         self.leave_tables(savepoint.tables);

@@ -15,12 +15,17 @@
 //!    and takes a snapshot of at least what was drawn by then. What was not noted lies below the snapshot.
 //! 3. A changed row is looked at as S sees it, as it is committed now and as it lies in place. What it was between is no matter: the state just
 //!    before C counts. Where the newest committed version is above C, that state is not in sight, and the row counts.
-//! 4. Validation comes after the draw and waits for nobody. What it cannot decide, or does not know any more, fails it: 40001. The cts of who
-//!    fails installs nothing, and his note counts for nobody.
+//! 4. Validation ends after the draw and waits for nobody: what was noted by the announcement was looked at before, the few notes since then are
+//!    copied out under the list's latch into a place that was made for them, and rows into a buffer that was. Nobody holds that latch while he waits,
+//!    draws or looks at a row. What cannot be decided so, or is not known any more, fails it: 40001. The cts of who fails installs nothing,
+//!    and his note counts for nobody.
 //! 5. The list holds what was changed since the oldest registered snapshot, as long as that is not too much. `lost` is the largest cts of what is
 //!    not in it: who has a snapshot below that fails.
 //! 6. Who changed nothing needs no validation, READ ONLY or not: its place in the order is S, where it has read, and all that commits validate as
 //!    of their own cts. That holds for whoever writes at another level, too: the order of commits is an order of states, of which it sees one.
+//!    Only who was told of something newer than S by an error, and went back to a savepoint, is looked at: his place is where he was told.
+//! 7. Rows are looked at where the transaction's own schema has them. A table that it gave another storage, an index that it dropped: what
+//!    it read there before cannot be looked at any more, and every change counts.
 //!
 //! Whoever writes at a lower level is noted, but not validated: as in PostgreSQL, what is serializable is so among SERIALIZABLE transactions.
 //! A transaction that only wrote what others have read is not stopped, but one that read what others have written since is, even without a
@@ -29,6 +34,7 @@
 //! Sources: precision locking (Jordan, Banerjee, Batman 1981) against recent deltas, as in HyPer (Neumann, Mühlbauer, Kemper, SIGMOD 2015).
 
 use super::core::Core;
+use super::noted::{NOTES_TOGETHER, Noted, UNDECIDED, may_lie_between};
 use super::rows::{copy_committed, read_version};
 use super::session::{Session, Write};
 use crate::catalog::{Index, IndexId, Schema, Table, TableId, Tree};
@@ -36,149 +42,14 @@ use crate::ids::{Cts, RowId};
 use crate::planted::{self, Bug};
 use crate::schema::{KeyBuf, KeyPart, Row, Value};
 use crate::table::{PRIMARY, SessionNo};
-use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Not drawn yet, or not said.
-const UNDECIDED: u64 = 0;
-/// It did not commit.
-const ABANDONED: u64 = u64::MAX;
-/// What the notes may weigh, in rows: some 32 MiB.
-const WEIGHT_MAX: usize = 1 << 20;
-/// What a note weighs besides its rows.
-const NOTE_WEIGHT: usize = 6;
 /// Keys and ranges of an index that a transaction remembers one by one; beyond them it has read all of it.
 const KEYS_MAX: usize = 4096;
-/// Looks at a note whose cts is about to be said.
+/// Looks at a row that others keep changing.
 const LOOKS: usize = 256;
-
-/// What a commit changes.
-pub(super) struct Noted {
-    cts: AtomicU64,
-    rows: Box<[(TableId, RowId)]>,
-    /// The schema, a table's whole content, or more than is told.
-    is_all: bool,
-}
-
-impl Noted {
-    /// The commit has this cts.
-    pub fn say(&self, cts: Cts) {
-        self.cts.store(cts.0, Ordering::SeqCst);
-    }
-
-    pub fn abandon(&self) {
-        self.cts.store(ABANDONED, Ordering::SeqCst);
-    }
-
-    fn weight(&self) -> usize {
-        NOTE_WEIGHT + self.rows.len()
-    }
-
-    /// Looks a while for a cts that is not said yet.
-    fn decided(&self) -> u64 {
-        for _ in 0..LOOKS {
-            let cts = self.cts.load(Ordering::SeqCst);
-            if cts != UNDECIDED {
-                return cts;
-            }
-            std::hint::spin_loop();
-        }
-        UNDECIDED
-    }
-}
-
-#[derive(Default)]
-struct List {
-    registered: Vec<(SessionNo, Cts)>,
-    notes: VecDeque<Arc<Noted>>,
-    /// How many notes came before the first.
-    first: u64,
-    weight: usize,
-    /// See invariant 5.
-    lost: Cts,
-}
-
-impl List {
-    fn drop_first(&mut self) {
-        if let Some(note) = self.notes.pop_front() {
-            self.first += 1;
-            self.weight -= note.weight();
-        }
-    }
-
-    /// Forgets what all registered snapshots see.
-    fn prune(&mut self) {
-        let oldest = self.registered.iter().map(|r| r.1).min().unwrap_or(Cts::MAX);
-        let is_seen = |note: &Arc<Noted>| match note.cts.load(Ordering::SeqCst) {
-            UNDECIDED => oldest == Cts::MAX,
-            ABANDONED => true,
-            cts => Cts(cts) <= oldest,
-        };
-        while self.notes.front().is_some_and(is_seen) {
-            self.drop_first();
-        }
-    }
-
-    /// Forgets the oldest notes where there are too many.
-    fn bound(&mut self) {
-        while self.weight > WEIGHT_MAX {
-            match self.notes.front().map(|note| note.cts.load(Ordering::SeqCst)) {
-                None | Some(UNDECIDED) => return,
-                Some(ABANDONED) => {}
-                Some(cts) => self.lost = self.lost.max(Cts(cts)),
-            }
-            self.drop_first();
-        }
-    }
-}
-
-/// What commits change while somebody wants to know.
-#[derive(Default)]
-pub(crate) struct Serial {
-    /// How many are registered.
-    registered: AtomicU32,
-    list: Mutex<List>,
-}
-
-impl Serial {
-    /// Whether commits note what they change. Asked while holding the thread's worker (invariant 2).
-    #[inline]
-    pub fn is_watched(&self) -> bool {
-        self.registered.load(Ordering::SeqCst) != 0
-    }
-
-    fn register(&self, me: SessionNo) {
-        let mut list = self.list.lock();
-        list.registered.push((me, Cts::ZERO));
-        self.registered.store(list.registered.len() as u32, Ordering::SeqCst);
-    }
-
-    fn set_snapshot(&self, me: SessionNo, snapshot: Cts) {
-        let mut list = self.list.lock();
-        list.registered.iter_mut().filter(|r| r.0 == me).for_each(|r| r.1 = snapshot);
-    }
-
-    fn leave(&self, me: SessionNo) {
-        let mut list = self.list.lock();
-        list.registered.retain(|r| r.0 != me);
-        self.registered.store(list.registered.len() as u32, Ordering::SeqCst);
-        list.prune();
-    }
-
-    /// Before the cts is drawn: room is made and everything allocated.
-    fn note(&self, rows: Vec<(TableId, RowId)>, is_all: bool) -> Arc<Noted> {
-        let is_all = is_all || rows.len() > WEIGHT_MAX / 4;
-        let rows = if is_all { Box::default() } else { rows.into_boxed_slice() };
-        let noted = Arc::new(Noted { cts: AtomicU64::new(UNDECIDED), rows, is_all });
-        let mut list = self.list.lock();
-        list.weight += noted.weight();
-        list.notes.push_back(noted.clone());
-        list.bound();
-        noted
-    }
-}
 
 /// From the first key to the last, both of them in it.
 type KeyRange = (Box<[u64]>, Box<[u64]>);
@@ -208,13 +79,40 @@ pub(super) struct Reads {
     checked: u64,
     /// It cannot be known whether all changes were noted.
     is_lost: bool,
+    /// It was told of something that is newer than its snapshot.
+    has_met_newer: bool,
+    /// What it read lies where its own schema does not lead any more (invariant 7).
+    is_blind: bool,
     tables: HashSet<TableId>,
     indexes: HashMap<IndexId, OfIndex>,
+    /// Made by the first look before the draw.
+    looking: Option<Box<Looking>>,
+}
+
+/// Room for what validation looks at: nothing is allocated after the draw.
+struct Looking {
+    notes: Vec<Arc<Noted>>,
+    row: Row,
+    key: KeyBuf,
+    /// No long value is fetched any more either.
+    is_drawn: bool,
+}
+
+impl Looking {
+    fn new() -> Box<Looking> {
+        let notes = Vec::with_capacity(NOTES_TOGETHER);
+        Box::new(Looking { notes, row: Row::with_room(), key: KeyBuf::with_room(), is_drawn: false })
+    }
 }
 
 impl Reads {
     pub fn least_snapshot(&self) -> Cts {
         self.from
+    }
+
+    /// Whether even who changed nothing has to be validated (invariant 6).
+    pub fn needs_validation(&self) -> bool {
+        self.has_met_newer
     }
 
     fn is_empty(&self) -> bool {
@@ -248,12 +146,13 @@ impl Reads {
         }
     }
 
-    /// Whether a version of a row meets a predicate.
-    fn meets(&self, core: &Core, table: &Table, row: &mut Row, key: &mut KeyBuf) -> bool {
+    /// Whether a version of a row meets a predicate. After the draw a key with a long value, which would have to be fetched, counts as one that does.
+    fn meets(&self, core: &Core, table: &Table, looking: &mut Looking) -> bool {
+        let Looking { row, key, is_drawn, .. } = looking;
         row.is_live()
             && table.indexes.iter().any(|index| {
                 let Some(of_index) = self.indexes.get(&index.id) else { return false };
-                if of_index.is_all {
+                if of_index.is_all || *is_drawn && has_long_key(table, index, row) {
                     return true;
                 }
                 core.fetch_key_columns(table, index, row);
@@ -269,14 +168,22 @@ impl Reads {
     }
 }
 
+fn has_long_key(table: &Table, index: &Index, row: &Row) -> bool {
+    let is_long = |column: u16| {
+        let column = usize::from(column);
+        table.layout.is_in_extension(column) || row.stored(&table.layout, column).is_some()
+    };
+    index.spec.has_variable() && index.spec.columns().any(|c| is_long(c.column))
+}
+
 /// Whose reads are looked at, and as of when.
 pub(super) struct Validation<'a> {
     pub core: &'a Core,
     pub me: SessionNo,
     pub schema: &'a Schema,
+    /// The schema is the transaction's own.
+    pub is_own_schema: bool,
     pub snapshot: Cts,
-    /// Its own changes.
-    pub own: Option<&'a Arc<Noted>>,
 }
 
 impl Validation<'_> {
@@ -285,57 +192,63 @@ impl Validation<'_> {
         if planted::is(Bug::SkipValidation) {
             return true;
         }
-        let (notes, first) = {
-            let list = self.core.serial.list.lock();
-            let from = reads.checked.max(list.first);
-            let notes: Vec<_> = list.notes.iter().skip((from - list.first) as usize).cloned().collect();
-            (notes, from)
-        };
-        let mut is_prefix = true;
-        for (at, note) in (first..).zip(&notes) {
-            let cts = note.cts.load(Ordering::SeqCst);
-            is_prefix &= cts != UNDECIDED;
-            if cts != UNDECIDED && self.is_in_the_way(reads, note, cts, Cts::MAX) {
-                return false;
+        let has = |id: &IndexId| self.schema.tables().any(|t| t.indexes.iter().any(|i| i.id == *id));
+        reads.is_blind = self.is_own_schema && !reads.indexes.keys().all(has);
+        let mut looking = reads.looking.take().unwrap_or_else(Looking::new);
+        let mut notes = std::mem::take(&mut looking.notes);
+        let (mut at, mut is_prefix, mut holds) = (reads.checked, true, true);
+        while holds {
+            notes.clear();
+            at = self.core.serial.some_from(at, &mut notes);
+            if notes.is_empty() {
+                break;
             }
-            if is_prefix {
-                reads.checked = at + 1;
+            for note in &notes {
+                let cts = note.drawn();
+                is_prefix &= cts != UNDECIDED;
+                holds &= cts == UNDECIDED || !self.is_in_the_way(reads, note, cts, Cts::MAX, &mut looking);
+                at += 1;
+                if is_prefix {
+                    reads.checked = at;
+                }
             }
         }
-        true
+        notes.clear();
+        looking.notes = notes;
+        reads.looking = Some(looking);
+        holds
     }
 
-    /// After the draw of `cts`: whether the transaction may commit with it.
-    pub fn holds(&self, reads: &Reads, cts: Cts) -> bool {
-        if planted::is(Bug::SkipValidation) {
-            return true;
+    /// After the draw of `cts`: whether the transaction may commit with it. `own` are its own changes. It was asked before whether all holds so far.
+    pub fn holds(&self, reads: &mut Reads, cts: Cts, own: Option<&Arc<Noted>>) -> bool {
+        let Some(mut looking) = reads.looking.take() else { return planted::is(Bug::SkipValidation) };
+        if reads.is_empty() || reads.is_lost {
+            return !reads.is_lost;
         }
-        let list = self.core.serial.list.lock();
-        if reads.is_lost || (list.lost > self.snapshot && !reads.is_empty()) {
-            return false;
-        }
-        let from = reads.checked.max(list.first);
-        let notes = list.notes.iter().skip((from - list.first) as usize);
-        let others = notes.filter(|note| self.own.is_none_or(|own| !Arc::ptr_eq(own, note)));
-        !others.into_iter().any(|note| self.is_in_the_way(reads, note, note.decided(), cts))
+        let mut notes = std::mem::take(&mut looking.notes);
+        looking.is_drawn = true;
+        let in_the_way = |note: &Noted, drawn: u64| self.is_in_the_way(reads, note, drawn, cts, &mut looking);
+        let holds = self.core.serial.holds(reads.checked, self.snapshot, own, &mut notes, in_the_way);
+        looking.notes = notes;
+        reads.looking = Some(looking);
+        holds
     }
 
     /// Whether the note's commit, of `drawn` or undecided, may come before `cts` and has changed what was read.
-    fn is_in_the_way(&self, reads: &Reads, note: &Noted, drawn: u64, cts: Cts) -> bool {
+    fn is_in_the_way(&self, reads: &Reads, note: &Noted, drawn: u64, cts: Cts, looking: &mut Looking) -> bool {
         if planted::is(Bug::SkipSmallerCts) && drawn != UNDECIDED && Cts(drawn) > self.core.log.watermark() {
             return false;
         }
-        if drawn == ABANDONED || (drawn != UNDECIDED && (Cts(drawn) <= self.snapshot || Cts(drawn) > cts)) {
+        if !may_lie_between(self.snapshot, drawn, cts) {
             return false;
         }
-        if note.is_all {
+        if note.is_all || reads.is_blind {
             return !reads.is_empty();
         }
-        let (mut row, mut key) = (Row::default(), KeyBuf::default());
-        note.rows.iter().any(|&(table, id)| self.is_touched(reads, table, id, cts, &mut row, &mut key))
+        note.rows.iter().any(|&(table, id)| self.is_touched(reads, table, id, cts, looking))
     }
 
-    fn is_touched(&self, reads: &Reads, table: TableId, id: RowId, cts: Cts, row: &mut Row, key: &mut KeyBuf) -> bool {
+    fn is_touched(&self, reads: &Reads, table: TableId, id: RowId, cts: Cts, looking: &mut Looking) -> bool {
         if reads.tables.contains(&table) {
             return true;
         }
@@ -347,15 +260,19 @@ impl Validation<'_> {
         }
         let Validation { core, me, snapshot, .. } = *self;
         let primary = &table.store.primary;
+        if !primary.holds(id) {
+            // Of the storage that the table had before this transaction gave it another.
+            return true;
+        }
         let slot = primary.slot(id);
         for _ in 0..LOOKS {
             let seen = slot.state();
-            read_version(core, me, snapshot, primary, id, row);
-            let mut is_met = reads.meets(core, table, row, key);
-            copy_committed(core, me, primary, id, row);
-            is_met |= row.cts() > cts || reads.meets(core, table, row, key);
-            slot.copy(row.start_copy(primary.persistent_words()));
-            is_met |= reads.meets(core, table, row, key);
+            read_version(core, me, snapshot, primary, id, &mut looking.row);
+            let mut is_met = reads.meets(core, table, looking);
+            copy_committed(core, me, primary, id, &mut looking.row);
+            is_met |= looking.row.cts() > cts || reads.meets(core, table, looking);
+            slot.copy(looking.row.start_copy(primary.persistent_words()));
+            is_met |= reads.meets(core, table, looking);
             if slot.is_unchanged(seen) {
                 return is_met;
             }
@@ -400,6 +317,20 @@ impl Session {
     pub(super) fn end_serial(&mut self) {
         if self.reads.take().is_some() {
             self.core.serial.leave(self.no);
+        }
+    }
+
+    /// An error tells the transaction of a row that is newer than its snapshot.
+    #[cold]
+    pub(super) fn note_newer(&mut self) {
+        if let Some(reads) = &mut self.reads {
+            reads.has_met_newer = true;
+        }
+    }
+
+    pub(super) fn note_newer_than_snapshot(&mut self, met: &Row) {
+        if met.cts() > self.snapshot {
+            self.note_newer();
         }
     }
 

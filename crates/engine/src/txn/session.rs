@@ -16,7 +16,7 @@ use super::load;
 use super::locks::{Asked, LockMode, Mode, Strength, Thing};
 use super::reader::Lease;
 use super::record;
-use super::serial::{Noted, Reads, Validation};
+use super::serial::{Reads, Validation};
 use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
@@ -802,6 +802,8 @@ impl Session {
         let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
         // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
         let is_ended = changes && self.isolation.keeps_snapshot() && self.place().is_ended();
+        // Validation reads at the snapshot: from here on nobody takes the versions away that it leads to.
+        let is_ended = is_ended || self.reads.is_some() && self.resting && !self.place().begin_reading();
         if self.lost || is_ended {
             self.rollback();
             return Err(Error::SnapshotTooOld.into());
@@ -813,6 +815,10 @@ impl Session {
             return Err(stop);
         }
         if !changes {
+            if !self.was_told_the_truth() {
+                self.rollback();
+                return Err(Error::ReadChanged.into());
+            }
             let committed = Committed { cts: self.dependency() };
             self.discard_created();
             self.release_all();
@@ -852,13 +858,23 @@ impl Session {
         let core = &*self.core;
         let mut worker = core.worker(self.no.0 as usize);
         let reserved = worker.reserve(self.body.len() as u64 + 64).map_err(stop_of)?;
+        let (own_schema, is_own_schema) = (self.ddl.schema.as_ref(), self.ddl.schema.is_some());
+        let schema = own_schema.unwrap_or(&self.schema);
+        let validation = Validation { core, me: self.no, schema, is_own_schema, snapshot: self.snapshot };
+        if let Some(reads) = &mut self.reads
+            && !validation.holds_so_far(reads)
+        {
+            return Err(Error::ReadChanged.into());
+        }
         let noted = self.note_changes();
         let mut announced = reserved.announce();
         let cts = announced.draw();
         if let Some(noted) = &noted {
             noted.say(cts);
         }
-        if !self.reads_hold(cts, noted.as_ref()) {
+        if let Some(reads) = &mut self.reads
+            && !validation.holds(reads, cts, noted.as_ref())
+        {
             noted.iter().for_each(|noted| noted.abandon());
             announced.leave();
             return Err(Error::ReadChanged.into());
@@ -895,19 +911,24 @@ impl Session {
     /// Before anything is prepared: whether what is known to have changed lets the transaction commit.
     fn check_reads(&mut self) -> Result<(), Error> {
         let Some(mut reads) = self.reads.take() else { return Ok(()) };
-        let holds = self.validation(None).holds_so_far(&mut reads);
+        let holds = self.validation().holds_so_far(&mut reads);
         self.reads = Some(reads);
         if holds { Ok(()) } else { Err(Error::ReadChanged) }
     }
 
-    /// Whether what the transaction read is as at `cts`, its own.
-    #[inline]
-    fn reads_hold(&self, cts: Cts, own: Option<&Arc<Noted>>) -> bool {
-        self.reads.as_ref().is_none_or(|reads| self.validation(own).holds(reads, cts))
+    /// Who changes nothing has read at its snapshot. If an error told it of something newer, what it read must hold then, too.
+    fn was_told_the_truth(&mut self) -> bool {
+        let Some(mut reads) = self.reads.take() else { return true };
+        let validation = self.validation();
+        let holds = !reads.needs_validation()
+            || (validation.holds_so_far(&mut reads) && validation.holds(&mut reads, Cts::MAX, None));
+        self.reads = Some(reads);
+        holds
     }
 
-    fn validation<'a>(&'a self, own: Option<&'a Arc<Noted>>) -> Validation<'a> {
-        Validation { core: &self.core, me: self.no, schema: self.schema(), snapshot: self.snapshot, own }
+    fn validation(&self) -> Validation<'_> {
+        let is_own_schema = self.ddl.schema.is_some();
+        Validation { core: &self.core, me: self.no, schema: self.schema(), is_own_schema, snapshot: self.snapshot }
     }
 
     /// Composes the record's body. What exceeds one frame is staged as fragments first.

@@ -7,8 +7,9 @@
 use super::core::Core;
 use crate::catalog::{Index, Table};
 use crate::ids::RowId;
-use crate::schema::{LIVE, Row};
+use crate::schema::{LIVE, Row, Value};
 use crate::table::{PIECE_BYTES, Store};
+use smallvec::{SmallVec, smallvec};
 
 /// Words of a value's persistent part before its payload.
 pub(crate) const PAYLOAD: usize = 2;
@@ -70,13 +71,46 @@ fn read_words<const WORDS: usize>(store: &Store, row: RowId, length: usize, out:
     out.extend_from_slice(&crate::mem::bytes_of(&words[PAYLOAD..])[..length]);
 }
 
-/// Brings a long value of a private copy onto its heap.
+/// Gives a private copy its record's extension.
+#[inline]
+pub(crate) fn fetch_extension(table: &Table, row: &mut Row) {
+    if table.layout.is_extended() && !row.is_whole(&table.layout) {
+        fetch_linked(table, row);
+    }
+}
+
+#[cold]
+fn fetch_linked(table: &Table, row: &mut Row) {
+    // Where a unique check reads what is being rolled back, the slot may be another's by now, and what it says matters to nobody.
+    let linked = row.link(&table.layout).and_then(|id| Some((id, table.store.values_of(id)?)));
+    let Some((id, container)) = linked else { return row.extend(&table.layout, &[]) };
+    let mut words: SmallVec<[u64; 30]> = smallvec![0; container.persistent_words()];
+    container.slot(id).copy(&mut words);
+    row.extend(&table.layout, &words[PAYLOAD..]);
+}
+
+/// Brings a long value of a private copy onto its heap, and the extension behind it where the column lies there.
 pub(crate) fn fetch_stored(table: &Table, row: &mut Row, column: usize) {
+    let is_in_extension = table.layout.is_in_extension(column);
+    if is_in_extension {
+        fetch_extension(table, row);
+    }
     if let Some((length, id)) = row.unfetched(&table.layout, column) {
+        if is_in_extension && !is_plausible(&table.store, id, length) {
+            return row.set(&table.layout, column, &Value::Null);
+        }
         let offset = row.heap.len();
         read(&table.store, id, length, &mut row.heap);
         row.set_fetched(&table.layout, column, offset);
     }
+}
+
+/// Whether a descriptor that was read without the row's lock, from a slot that may be another's by now, leads to a value.
+fn is_plausible(store: &Store, id: RowId, length: usize) -> bool {
+    let stored = list_bytes(length).unwrap_or(length);
+    // The lists of the longest values are lists themselves.
+    let stored = list_bytes(stored).unwrap_or(stored);
+    length <= super::VALUE_BYTES_MAX && store.values_for(stored.min(PIECE_BYTES)).holds(id)
 }
 
 impl Core {

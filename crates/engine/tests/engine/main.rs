@@ -6,6 +6,8 @@
 //! | `transactions` | what do one and two sessions see |
 //! | `locks` | who may hold what beside whom |
 //! | `histories` | do many transactions leave a history that their level allows |
+//! | `serial` | does SERIALIZABLE hold beside a transaction's own DDL and after errors |
+//! | `columns` | is a column added without a row being touched |
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
@@ -28,6 +30,7 @@
 mod world;
 
 mod checkpoint;
+mod columns;
 mod crash;
 mod cuts;
 mod damaged;
@@ -47,6 +50,7 @@ mod promise;
 mod races;
 mod recovery;
 mod salvage;
+mod serial;
 mod snapshots;
 mod threads;
 mod transactions;

@@ -18,6 +18,8 @@ fn nothing_is_found_and_everything_is_tried() {
         tally.serializations,
         tally.deadlocks,
         tally.returns,
+        tally.broken,
+        tally.definitions,
         tally.log_failures,
         tally.cut_recoveries,
         tally.flips_refused,

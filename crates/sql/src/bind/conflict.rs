@@ -31,11 +31,16 @@ impl Binder<'_> {
                         .with_hint("For example, ON CONFLICT (column_name).")
                         .into());
                 }
-                table.indexes.iter().filter(|i| i.def.unique).cloned().collect()
+                table.indexes.iter().filter(|i| i.def.is_key()).cloned().collect()
             }
             Some(ConflictTarget::Columns(columns)) => self.inferred(table, columns, predicate)?,
             Some(ConflictTarget::OnConstraint(name)) => vec![named(table, &relation_name(name)?)?],
         };
+        if arbiters.iter().any(|index| index.def.deferrable) {
+            let message =
+                "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
+            return Err(SqlError::new("55000", message).into());
+        }
         let update = match action {
             OnConflictAction::DoNothing => None,
             OnConflictAction::DoUpdate(update) => Some(self.conflict_update(table, scope, update)?),
@@ -63,7 +68,7 @@ impl Binder<'_> {
             own.sort_unstable();
             let is_meant = index.def.predicate.is_none()
                 || predicate.as_deref().is_some_and(|p| Some(bare(p)) == index.def.predicate.as_deref().map(bare));
-            index.def.unique && own == wanted && is_meant
+            index.def.is_key() && own == wanted && is_meant
         };
         let found: Vec<Arc<Index>> = table.indexes.iter().filter(fits).cloned().collect();
         if found.is_empty() {

@@ -3,7 +3,7 @@
 use super::names::namespace_name;
 use super::scope::Scope;
 use super::{Bind, Binder, Refusal};
-use crate::compiled::rules::{Check, Child, Event, Parent, Rules};
+use crate::compiled::rules::{Check, Child, DeferrableKey, Event, Parent, Rules};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::CastContext;
@@ -16,6 +16,7 @@ impl Binder<'_> {
     pub fn rules(&mut self, table: &Arc<Table>, event: Event, sets: &[u16]) -> Bind<Option<Arc<Rules>>> {
         let is_free = table.def.constraints.is_empty()
             && !table.def.columns.iter().any(|c| c.is_computed())
+            && !table.indexes.iter().any(|i| i.def.deferrable)
             && (event == Event::Insert || self.schema.references(table.id).next().is_none());
         if is_free {
             return Ok(None);
@@ -25,6 +26,7 @@ impl Binder<'_> {
         self.uses_clock |= uses_clock;
         let is_empty = rules.computed.is_empty()
             && rules.checks.is_empty()
+            && rules.keys.is_empty()
             && rules.parents.is_empty()
             && rules.children.is_empty();
         Ok((!is_empty).then(|| Arc::new(rules)))
@@ -90,6 +92,7 @@ fn rules_with_uses(
         not_null: Vec::new(),
         checks: Vec::new(),
         long_columns: Vec::new(),
+        keys: Vec::new(),
         parents: Vec::new(),
         children: Vec::new(),
     };
@@ -115,6 +118,12 @@ fn rules_with_uses(
                     rules.parents.push(parent_of(schema, constraint.id, &constraint.name, key)?);
                 }
                 _ => {}
+            }
+        }
+        for index in table.indexes.iter().filter(|index| index.def.deferrable) {
+            let columns: Vec<u16> = index.def.columns.iter().map(|c| c.column).collect();
+            if touches(&changed, &columns) {
+                rules.keys.push(DeferrableKey { id: index.def.constraint, index: index.clone(), columns });
             }
         }
         // PostgreSQL checks in the order of names.

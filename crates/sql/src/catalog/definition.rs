@@ -73,7 +73,7 @@ impl Catalog {
     /// `CREATE INDEX ...`. Prettily the table's schema is left out where it is found without.
     pub fn index_definition(&self, table: &Arc<Table>, index: &Index, pretty: bool) -> String {
         let style = style(pretty);
-        let unique = if index.def.unique { "UNIQUE " } else { "" };
+        let unique = if index.def.is_key() { "UNIQUE " } else { "" };
         let on = match pretty {
             true => self.relation_name(Relation::Table(table)),
             false => self.qualified_name(Relation::Table(table)),
@@ -141,7 +141,7 @@ impl Catalog {
         if !include.is_empty() {
             out += &format!(" INCLUDE ({})", include.join(", "));
         }
-        out
+        out + deferral(index.def.deferrable, index.def.deferred)
     }
 
     fn rule(&self, table: &Arc<Table>, constraint: &Constraint, pretty: bool) -> String {
@@ -182,13 +182,7 @@ impl Catalog {
             };
             out += &format!(" ON {event} {word}");
         }
-        if key.deferrable {
-            out += " DEFERRABLE";
-        }
-        if key.deferred {
-            out += " INITIALLY DEFERRED";
-        }
-        out
+        out + deferral(key.deferrable, key.deferred)
     }
 
     // ---- views
@@ -272,4 +266,12 @@ fn interval_with(modifier: i32) -> String {
         _ => "",
     };
     if digits == 0xffff { format!("interval{names}") } else { format!("interval{names}({digits})") }
+}
+
+fn deferral(deferrable: bool, deferred: bool) -> &'static str {
+    match (deferrable, deferred) {
+        (false, _) => "",
+        (true, false) => " DEFERRABLE",
+        (true, true) => " DEFERRABLE INITIALLY DEFERRED",
+    }
 }

@@ -248,7 +248,7 @@ fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut R
     }
     match run.engine.insert(table, &mut run.scratch.changed) {
         Ok(id) => {
-            if let Some(rules) = plan.rules.as_ref().filter(|rules| !rules.parents.is_empty()) {
+            if let Some(rules) = plan.rules.as_ref().filter(|rules| rules.look_at_inserts()) {
                 with_changed(run, |row, run| rules::inserted(rules, id, row, run))?;
             }
         }
@@ -580,7 +580,14 @@ fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
     let Stop::Error(Error::UniqueViolation { index }) = stop else {
         return stop.into();
     };
-    let row = &mut run.scratch.changed;
+    let mut row = std::mem::take(&mut run.scratch.changed);
+    let error = key_violation(&index, table, &mut row, run);
+    run.scratch.changed = row;
+    error.into()
+}
+
+/// 23505: another row has the row's key of this index.
+pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut Run<'_>) -> SqlError {
     let found = table.indexes.iter().find(|i| i.def.name == index);
     let detail = found.map(|index| {
         for column in index.spec.columns() {
@@ -589,14 +596,10 @@ fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
         key_detail(table, index, row)
     });
     let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
-    let mut error = SqlError::from(Error::UniqueViolation { index: index.clone() }).about(
-        &namespace,
-        &table.def.name,
-        None,
-        Some(&index),
-    );
+    let violation = SqlError::from(Error::UniqueViolation { index: index.to_owned() });
+    let mut error = violation.about(&namespace, &table.def.name, None, Some(index));
     error.detail = detail;
-    error.into()
+    error
 }
 
 fn key_detail(table: &Table, index: &Index, row: &Row) -> String {

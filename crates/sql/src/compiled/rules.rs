@@ -4,6 +4,7 @@
 //! |---|---|
 //! | computed columns, NOT NULL, checks | before the row is written |
 //! | a child's parent | as soon as the child is written; if it is not there, again at the statement's end, or at commit |
+//! | a deferrable key | likewise, where another row has it or may come to have it |
 //! | a parent's children | likewise; CASCADE, SET NULL and SET DEFAULT at the statement's end |
 //!
 //! 1. A table without rules has none of this: plans have `None`.
@@ -18,7 +19,7 @@ use crate::value::{self, Datum, cast};
 use freshet_engine::catalog::{Action, Index, Schema, Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Type, Value};
-use freshet_engine::txn::{Locked, Strength};
+use freshet_engine::txn::{Error, Locked, Stop, Strength};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,8 +38,25 @@ pub struct Rules {
     pub checks: Vec<Check>,
     /// Variable-length columns that expressions and keys look at.
     pub long_columns: Vec<u16>,
+    pub keys: Vec<DeferrableKey>,
     pub parents: Vec<Parent>,
     pub children: Vec<Child>,
+}
+
+impl Rules {
+    /// Whether a row is looked at once more when it is inserted.
+    pub fn look_at_inserts(&self) -> bool {
+        !self.parents.is_empty() || !self.keys.is_empty()
+    }
+}
+
+/// A PRIMARY KEY or UNIQUE constraint that is DEFERRABLE.
+#[derive(Debug)]
+pub struct DeferrableKey {
+    /// Of the constraint.
+    pub id: u32,
+    pub index: Arc<Index>,
+    pub columns: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -108,6 +126,8 @@ pub struct Constraints {
 /// What is to be looked at later.
 #[derive(Clone)]
 enum Due {
+    /// A row whose key another row had, or might come to have.
+    Key { rules: Arc<Rules>, at: usize, row: RowId },
     /// A child's row, whose parent was not there.
     Parent { rules: Arc<Rules>, at: usize, row: RowId },
     /// A key that had children when it went.
@@ -119,6 +139,10 @@ enum Due {
 impl Due {
     fn constraint(&self) -> (u32, bool, bool) {
         match self {
+            Due::Key { rules, at, .. } => {
+                let key = &rules.keys[*at];
+                (key.id, true, key.index.def.deferred)
+            }
             Due::Parent { rules, at, .. } => {
                 let parent = &rules.parents[*at];
                 (parent.id, parent.deferrable, parent.deferred)
@@ -133,6 +157,7 @@ impl Due {
 
     fn tables(&self) -> [TableId; 2] {
         match self {
+            Due::Key { rules, .. } => [rules.table.id; 2],
             Due::Parent { rules, at, .. } => [rules.table.id, rules.parents[*at].table.id],
             Due::Children { rules, at, .. } | Due::Act { rules, at, .. } => {
                 [rules.table.id, rules.children[*at].table.id]
@@ -253,14 +278,30 @@ fn check_violation(rules: &Rules, check: &Check, row: &mut Row, run: &mut Run<'_
 
 /// Looks for the parents of a row that was inserted.
 pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    for at in 0..rules.keys.len() {
+        look_for_twin(rules, at, id, row, run);
+    }
     for at in 0..rules.parents.len() {
         look_for_parent(rules, at, id, row, run)?;
     }
     Ok(())
 }
 
+fn look_for_twin(rules: &Arc<Rules>, at: usize, id: RowId, row: &mut Row, run: &mut Run<'_>) {
+    if run.engine.may_have_twin(&rules.table, &rules.keys[at].index, id, row) {
+        run.constraints.due.push(Due::Key { rules: rules.clone(), at, row: id });
+    }
+}
+
 /// The same of a row that was updated, and what becomes of its children. `old` is the version before.
 pub fn updated(rules: &Arc<Rules>, id: RowId, old: &mut Row, new: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    for (at, key) in rules.keys.iter().enumerate() {
+        let before = key_of(&rules.table, &key.columns, old, run);
+        let after = key_of(&rules.table, &key.columns, new, run);
+        if !is_same_key(&rules.table, &key.columns, &before, &after) {
+            look_for_twin(rules, at, id, new, run);
+        }
+    }
     for at in 0..rules.parents.len() {
         let columns = &rules.parents[at].columns;
         let before = key_of(&rules.table, columns, old, run);
@@ -480,6 +521,7 @@ fn work_off(run: &mut Run<'_>, may_defer: bool) -> Result<(), Halt> {
             continue;
         }
         match due {
+            Due::Key { rules, at, row } => demand_unique(&rules, at, row, run)?,
             Due::Parent { rules, at, row } => demand_parent(&rules, at, row, run)?,
             Due::Children { rules, at, key, restrict } => demand_childless(&rules, at, &key, restrict, run)?,
             Due::Act { rules, at, key, new } => act(&rules, at, &key, new.as_deref(), run)?,
@@ -488,6 +530,19 @@ fn work_off(run: &mut Run<'_>, may_defer: bool) -> Result<(), Halt> {
     run.constraints.due.clear();
     run.constraints.deferred.extend(later);
     Ok(())
+}
+
+fn demand_unique(rules: &Arc<Rules>, at: usize, id: RowId, run: &mut Run<'_>) -> Result<(), Halt> {
+    let mut row = Row::default();
+    if !run.engine.newest(&rules.table, id, &mut row) {
+        return Ok(());
+    }
+    match run.engine.demand_unique(&rules.table, &rules.keys[at].index, id, &mut row) {
+        Err(Stop::Error(Error::UniqueViolation { index })) => {
+            Err(super::change::key_violation(&index, &rules.table, &mut row, run).into())
+        }
+        done => Ok(done?),
+    }
 }
 
 fn demand_parent(rules: &Arc<Rules>, at: usize, id: RowId, run: &mut Run<'_>) -> Result<(), Halt> {

@@ -3,8 +3,9 @@
 //! | action | rows |
 //! |---|---|
 //! | DROP COLUMN, RENAME, defaults, constraints NOT VALID, longer varchar | stay as they are |
+//! | ADD COLUMN with no default or one that is the same for all rows | stay as they are: what they are missing is the column's to say |
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY, VALIDATE | are looked at |
-//! | ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
+//! | other ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
 
 use super::constraint::{NewConstraint, check_generated};
 use super::create::{NewTable, primary_key, unique};
@@ -21,7 +22,7 @@ use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, ViewDef,
 };
-use freshet_engine::schema::{Layout, Row, Type};
+use freshet_engine::schema::{Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
 use std::sync::Arc;
 
@@ -217,12 +218,15 @@ impl Definer<'_> {
         }
         let keys = std::mem::take(&mut new.keys);
         // The key's own check comes with its index.
-        self.rewrite(table, new.def)?;
+        if !self.add_at_once(table, &new.def)? {
+            self.rewrite(table, new.def)?;
+        }
         for (id, mut def) in made {
             def.owner = Some((table.id, at));
             self.engine.redefine_sequence(id, def, None)?;
         }
-        if self.current(table.id).def.columns[usize::from(at)].not_null {
+        let added = &self.current(table.id).def.columns[usize::from(at)];
+        if added.not_null && added.missing.is_none() {
             self.check_not_null(table.id, usize::from(at))?;
         }
         for key in keys {
@@ -232,6 +236,27 @@ impl Definer<'_> {
             self.add_bound(table.id, constraint, false)?;
         }
         Ok(())
+    }
+
+    /// Adds the last column of `def` without looking at a row: its value is the same for all of them. False: it is not, or there is nothing to gain.
+    fn add_at_once(&mut self, table: &Arc<Table>, def: &TableDef) -> Done<bool> {
+        let Some((column, before)) = def.columns.split_last() else { return Ok(false) };
+        let is_alone = before.len() == table.def.columns.len() && column.role == ColumnRole::Plain;
+        if !is_alone || table.slots() == 0 {
+            return Ok(false);
+        }
+        let missing = match &column.default {
+            None => None,
+            Some(text) => {
+                let expr = crate::bind::rules::default_expr(text, column.ty, &self.schema())?;
+                if expr.is_volatile() {
+                    return Ok(false);
+                }
+                let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: &[], env: self.env };
+                Missing::of(column.ty, &evaluate(&expr, &frame)?.into_datum().as_value())
+            }
+        };
+        Ok(self.engine.add_column(table.id, ColumnDef { missing, ..column.clone() })?)
     }
 
     /// Gives the table a definition with other columns at its end, or other types; every row is written anew.
@@ -550,8 +575,7 @@ impl Definer<'_> {
                 super::create::bind_over(condition, Type::Bool, &def, &schema)?;
             }
         }
-        let types = |def: &TableDef| def.columns.iter().map(|c| c.ty).collect::<Vec<_>>();
-        let layout = Layout::new(&types(&def)).map_err(|_| SqlError::new("54000", "the row is too wide"))?;
+        let layout = def.layout().map_err(|_| SqlError::new("54000", "the row is too wide"))?;
         let stays = using.is_none() && is_trivial(before.ty, ty) && layout.is_same_record(&table.layout);
         if stays {
             return Ok(self.engine.redefine_table(table.id, def)?);

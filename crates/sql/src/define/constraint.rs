@@ -61,7 +61,8 @@ fn action_of(action: Option<&ReferentialAction>) -> Action {
     }
 }
 
-fn deferral(characteristics: Option<&ConstraintCharacteristics>) -> Result<(bool, bool), SqlError> {
+/// Whether it is DEFERRABLE, and INITIALLY DEFERRED.
+pub(super) fn deferral(characteristics: Option<&ConstraintCharacteristics>) -> Result<(bool, bool), SqlError> {
     let Some(c) = characteristics else { return Ok((false, false)) };
     if c.enforced == Some(false) {
         return Err(SqlError::unsupported("NOT ENFORCED"));
@@ -277,6 +278,10 @@ fn referenced_columns(
             let message = format!("there is no primary key for referenced table \"{}\"", parent.name);
             return Err(SqlError::new("42704", message));
         };
+        if index.deferrable {
+            let message = format!("cannot use a deferrable primary key for referenced table \"{}\"", parent.name);
+            return Err(SqlError::new("55000", message));
+        }
         let columns: Vec<u16> = index.columns.iter().map(|c| c.column).collect();
         check_count(columns.len(), count)?;
         return Ok((columns, *id));
@@ -293,9 +298,14 @@ fn referenced_columns(
     let fits = |index: &IndexDef| {
         let mut own: Vec<u16> = index.columns.iter().map(|c| c.column).collect();
         own.sort_unstable();
-        index.unique && index.predicate.is_none() && own == wanted
+        index.is_key() && index.predicate.is_none() && own == wanted
     };
-    match parent.indexes.iter().find(|(_, i)| fits(i)) {
+    // One that is checked at once, if there is one.
+    match parent.indexes.iter().filter(|(_, i)| fits(i)).min_by_key(|(_, i)| i.deferrable) {
+        Some((_, index)) if index.deferrable => {
+            let message = format!("cannot use a deferrable unique constraint for referenced table \"{}\"", parent.name);
+            Err(SqlError::new("55000", message))
+        }
         Some((id, _)) => Ok((there, *id)),
         None => {
             let message =

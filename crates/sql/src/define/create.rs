@@ -6,7 +6,7 @@
 //! An index on an expression is one on a hidden column that is computed like a generated one. A partial unique index has a hidden column, too,
 //! which is null where the predicate does not hold, because nulls are never equal; any other partial index has all rows.
 
-use super::constraint::NewConstraint;
+use super::constraint::{NewConstraint, deferral};
 use super::sequence::NewSequence;
 use super::{Definer, Done, on_commit_drops, unused};
 use crate::bind::change::is_select;
@@ -300,7 +300,8 @@ impl Definer<'_> {
         }
         for key in keys {
             let index = self.key_index(&key, &mut new.def, &new.indexes, primary_kind)?;
-            let same = |i: &IndexDef| i.columns == index.columns && i.unique && !i.primary && !index.primary;
+            let same =
+                |i: &IndexDef| i.columns == index.columns && i.unique && index.unique && !i.primary && !index.primary;
             if key.name.is_none() && new.indexes.iter().any(same) {
                 continue;
             }
@@ -349,11 +350,12 @@ impl Definer<'_> {
         Ok(IndexDef {
             name,
             kind: key.kind.unwrap_or(if key.primary { primary_kind } else { IndexKind::BTree }),
-            unique: true,
+            unique: !key.deferrable,
             primary: key.primary,
             columns: list,
             constraint: IndexDef::CONSTRAINT,
-            include: Vec::new(),
+            deferrable: key.deferrable,
+            deferred: key.deferred,
             ..IndexDef::default()
         })
     }
@@ -550,7 +552,7 @@ impl Definer<'_> {
             ty,
             default: Some(text.to_owned()),
             role: ColumnRole::Hidden,
-            not_null: false,
+            ..ColumnDef::default()
         });
         Ok(at)
     }
@@ -626,20 +628,12 @@ pub struct Key {
     pub primary: bool,
     pub kind: Option<IndexKind>,
     pub columns: Vec<IndexColumn>,
+    pub deferrable: bool,
+    pub deferred: bool,
 }
 
 fn plain_column(name: &Ident) -> IndexColumn {
     IndexColumn::from(name.clone())
-}
-
-/// Immediate is what they are.
-fn refuse_deferral(characteristics: Option<&ast::ConstraintCharacteristics>, what: &str) -> Result<(), SqlError> {
-    match characteristics {
-        Some(c) if c.deferrable == Some(true) || c.initially == Some(ast::DeferrableInitial::Deferred) => {
-            Err(SqlError::unsupported(format!("a deferrable {what}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 pub fn primary_key(
@@ -649,7 +643,7 @@ pub fn primary_key(
 ) -> Result<Key, SqlError> {
     let ast::PrimaryKeyConstraint { name, index_name, index_type, columns, index_options, characteristics } =
         constraint;
-    refuse_deferral(characteristics.as_ref(), "PRIMARY KEY")?;
+    let (deferrable, deferred) = deferral(characteristics.as_ref())?;
     if index_name.is_some() {
         return Err(SqlError::unsupported("this form of PRIMARY KEY"));
     }
@@ -658,6 +652,8 @@ pub fn primary_key(
         primary: true,
         kind: constraint_kind(index_type.as_ref(), index_options)?,
         columns: own.unwrap_or_else(|| columns.clone()),
+        deferrable,
+        deferred,
     })
 }
 
@@ -676,7 +672,7 @@ pub fn unique(
         characteristics,
         nulls_distinct,
     } = constraint;
-    refuse_deferral(characteristics.as_ref(), "UNIQUE constraint")?;
+    let (deferrable, deferred) = deferral(characteristics.as_ref())?;
     if index_name.is_some()
         || *index_type_display != KeyOrIndexDisplay::None
         || *nulls_distinct == NullsDistinctOption::NotDistinct
@@ -688,6 +684,8 @@ pub fn unique(
         primary: false,
         kind: constraint_kind(index_type.as_ref(), index_options)?,
         columns: own.unwrap_or_else(|| columns.clone()),
+        deferrable,
+        deferred,
     })
 }
 

@@ -533,8 +533,11 @@ fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_
 fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
     each_rule(about, |table, space, rule| {
-        let (deferrable, deferred) =
-            if let Rule::Foreign(_, key) = rule { (key.deferrable, key.deferred) } else { (false, false) };
+        let (deferrable, deferred) = match rule {
+            Rule::Foreign(_, key) => (key.deferrable, key.deferred),
+            Rule::Key(index) => (index.def.deferrable, index.def.deferred),
+            Rule::Check(..) | Rule::NotNull(..) => (false, false),
+        };
         let distinct = (rule.kind() == "UNIQUE").then_some("YES");
         let name = table.def.name.as_str();
         rows.row(cells![
