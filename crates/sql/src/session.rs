@@ -1320,7 +1320,7 @@ impl Session {
             Ok(Progress::Done(count)) => {
                 let command = match &statement.plan {
                     Plan::Explain(_) => {
-                        return self.finish(&statement, CommandTag { command: "EXPLAIN", rows: None }, None);
+                        return self.finish(&statement, CommandTag { command: "EXPLAIN", rows: None }, Vec::new());
                     }
                     Plan::Other(planned) => planned.command(),
                     // What the other road does for the compiled one are queries.
