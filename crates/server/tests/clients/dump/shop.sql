@@ -1,7 +1,8 @@
 -- What a database has that is dumped: every kind of object, with names and values that need quoting.
 create schema app;
 create schema "Odd one";
-create sequence app.tickets as integer start with 100 increment by 10 minvalue 50 maxvalue 900 cache 5 cycle;
+create sequence app.tickets as integer start with 100 increment by 10 minvalue 50 maxvalue 900 cycle;
+create sequence app.cached increment by -1 cache 5;
 create sequence free;
 create table customer (
     id serial primary key,
@@ -71,7 +72,7 @@ insert into customer (name, email, balance, rate, born, seen, at, hour, span, ta
     (E'tab\there\nnew \\ line', null, null, null, null, '2000-01-01 00:00Z', 'infinity', null, null, null, '[0:1]={7,8}', null, null, null, null, null, null, null, null, null, '-infinity'),
     ('Ünïcode €', '', -5, 'NaN', '4000-01-01 BC', 'infinity', '-infinity', '24:00', '-1 year', '{}', null, true, '', '', null, 'null', '"s"', 32767, -1, 'NaN', 1e-300);
 insert into app.purchase (day, customer) values ('2026-01-01', 1), ('2026-01-02', 1), ('2026-01-02', 3);
-insert into app.line select n, day, no, n + 0.25 from app.purchase, generate_series(1, 2) n;
+insert into app.line select n, day, no, n + 0.25 from app.purchase, generate_series(1, 2) n order by n, no;
 insert into "Odd one"."A ""table""" ("select", "Upper") values ('x', 1), (default, null);
 insert into bare values (1, 'x', 2), (null, null, null), (3, '\N', 4);
 select setval('free', 42), nextval('app.tickets');
