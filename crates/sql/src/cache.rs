@@ -6,6 +6,7 @@
 use crate::activity::Activity;
 use crate::compiled::once::Once;
 use crate::compiled::point::Point;
+use crate::notice::Notice;
 use crate::road::Planned;
 use crate::route::Plan;
 use crate::rows::Column;
@@ -32,8 +33,8 @@ pub struct Prepared {
     pub(crate) point: Option<Point>,
     /// The plan as a change of one row in one go, if it is one.
     pub(crate) once: Option<Once>,
-    /// What is said whenever it is done: SQLSTATE and message.
-    pub(crate) notice: Option<Box<(&'static str, String)>>,
+    /// What is said whenever it is done.
+    pub(crate) notice: Option<Box<Notice>>,
     /// The same on the other road, made when its tables are first found to be large enough; `None` in it: that road refuses it.
     pub(crate) heavy: OnceLock<Option<Arc<dyn Planned>>>,
     pub(crate) uses_clock: bool,

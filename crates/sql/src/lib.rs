@@ -9,6 +9,7 @@
 pub mod error;
 
 mod charge;
+pub mod notice;
 
 pub mod catalog;
 

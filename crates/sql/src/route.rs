@@ -578,6 +578,8 @@ pub struct SetConfig {
     name: Given,
     value: Given,
     local: Given,
+    /// A name that means nothing sets nothing and gives no row: it was looked for in `pg_settings`.
+    pub only_known: bool,
 }
 
 /// A literal, or the parameter of this number from 0.
@@ -637,6 +639,23 @@ impl Given {
     }
 }
 
+/// The setting that `FROM pg_settings WHERE name = 'setting'` names, as pg_dump sets what a server may lack.
+fn wanted_setting(select: &ast::Select) -> Option<&ast::Expr> {
+    let [ast::TableWithJoins { relation: ast::TableFactor::Table { name, alias: None, args: None, .. }, joins }] =
+        select.from.as_slice()
+    else {
+        return None;
+    };
+    let source = name.to_string().to_lowercase();
+    let is_settings = source.strip_prefix("pg_catalog.").unwrap_or(&source) == "pg_settings" && joins.is_empty();
+    match select.selection.as_ref()? {
+        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, right } if is_settings => {
+            matches!(left.as_ref(), ast::Expr::Identifier(column) if column.value == "name").then_some(right)
+        }
+        _ => None,
+    }
+}
+
 /// `SELECT set_config('name', 'value', false)` alone.
 fn set_config(statement: &Statement) -> Option<Routed> {
     let Statement::Query(query) = statement else {
@@ -649,19 +668,26 @@ fn set_config(statement: &Statement) -> Option<Routed> {
         return None;
     };
     let name = function.name.to_string().to_lowercase();
-    if name.strip_prefix("pg_catalog.").unwrap_or(&name) != "set_config" || !select.from.is_empty() {
+    if name.strip_prefix("pg_catalog.").unwrap_or(&name) != "set_config" {
         return None;
     }
+    let looked_for = match select.from.is_empty() {
+        true => None,
+        false => Some(wanted_setting(select)?),
+    };
     let ast::FunctionArguments::List(list) = &function.args else {
         return None;
     };
     let given = list.args.iter().map(|arg| match arg {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Identifier(name))) => {
+            looked_for.filter(|_| name.value == "name").and_then(Given::of)
+        }
         ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Given::of(expr),
         _ => None,
     });
     let given: Vec<Given> = given.collect::<Option<_>>()?;
     let [name, value, local] = <[Given; 3]>::try_from(given).ok()?;
-    let config = SetConfig { name, value, local };
+    let config = SetConfig { name, value, local, only_known: looked_for.is_some() };
     Some(Routed {
         columns: text_column("set_config"),
         parameters: config.parameters(),

@@ -33,6 +33,7 @@ use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::expr::{Env, SessionSequences};
+use crate::notice::Notice;
 use crate::parse;
 use crate::road::{Planned, Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route};
@@ -88,8 +89,8 @@ pub struct Outcome {
     /// The reply must wait until this is durable (`Engine::wait_durable`). `None`: it may leave at once (a provisional tag inside a
     /// transaction, a read at the durable horizon, a deferred commit).
     pub durable: Option<Cts>,
-    /// E.g. "there is no transaction in progress": (SQLSTATE, message).
-    pub warning: Option<(&'static str, String)>,
+    /// E.g. "there is no transaction in progress": what the session's client wants to be told.
+    pub notices: Vec<Notice>,
 }
 
 /// A statement's progress.
@@ -155,7 +156,7 @@ enum Block {
 #[derive(Clone)]
 struct Commit {
     tag: CommandTag,
-    warning: Option<(&'static str, String)>,
+    notices: Vec<Notice>,
     /// A block of the same modes follows.
     chain: bool,
 }
@@ -509,12 +510,12 @@ impl Session {
         if let Some(looked_up) = self.look_up(statement, parameters, rows) {
             let durable = looked_up.map_err(|error| *error)?;
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
-            return Ok(Step::Done(Outcome { tag, durable, warning: None }));
+            return Ok(Step::Done(Outcome { tag, durable, notices: Vec::new() }));
         }
         if let (Some(once), Some(durable)) = (&statement.once, self.change_once(statement, parameters)) {
             rows.charge_to(&self.engine);
             rows.start(&statement.columns);
-            return Ok(Step::Done(Outcome { tag: once.tag(), durable, warning: None }));
+            return Ok(Step::Done(Outcome { tag: once.tag(), durable, notices: Vec::new() }));
         }
         self.error_dependency = None;
         rows.charge_to(&self.engine);
@@ -693,7 +694,7 @@ impl Session {
             Some(Pending::Checkpoint(background)) => match background.result() {
                 Some(result) => {
                     result?;
-                    Ok(done("CHECKPOINT", None, None))
+                    Ok(done("CHECKPOINT"))
                 }
                 None => Ok(self.wait_checkpoint(background)),
             },
@@ -727,7 +728,7 @@ impl Session {
                 self.attempt(statement, parameters, rows)
             }
             Plan::SetConstraints { ids, deferred } => self.set_constraints(ids.as_deref(), *deferred, statement, rows),
-            Plan::Empty => Ok(done("", None, None)),
+            Plan::Empty => Ok(done("")),
             Plan::Begin { start, modes } => Ok(self.begin(*start, *modes)),
             Plan::Commit { chain } => self.end_block(*chain),
             Plan::Rollback { chain } => self.abort_block(*chain),
@@ -739,7 +740,7 @@ impl Session {
                 let result = self.set_value(name, value.as_deref(), *local);
                 let warning = result.inspect_err(|_| self.fail())?;
                 let tag = if value.is_some() || *local { "SET" } else { "RESET" };
-                Ok(done(tag, None, warning))
+                Ok(self.told(tag, None, warning))
             }
             Plan::SetConfig(config) => {
                 let (name, value, local) = config.values(parameters);
@@ -747,34 +748,37 @@ impl Session {
                     self.fail();
                     return Err(SqlError::new("22004", "SET requires parameter name"));
                 };
+                if config.only_known && self.setting(&name).is_none() {
+                    return Ok(done("SELECT"));
+                }
                 let warning = self.set_value(&name, value.as_deref(), local).inspect_err(|_| self.fail())?;
                 give_text(rows, &[&self.setting(&name).unwrap_or_default()])?;
-                Ok(done("SELECT", None, warning))
+                Ok(self.told("SELECT", None, warning))
             }
             Plan::Named(named) => self.run_named(statement, named, parameters, rows),
             Plan::Copy(plan) => self.start_copy(statement, plan, rows),
             Plan::ResetAll => {
                 self.reset_all();
-                Ok(done("RESET", None, None))
+                Ok(done("RESET"))
             }
             Plan::DiscardAll => self.discard_all(),
             Plan::Show(name) => {
                 let value = self.setting(name).unwrap_or_default();
                 give_text(rows, &[&value])?;
-                Ok(done("SHOW", None, None))
+                Ok(done("SHOW"))
             }
             Plan::ShowAll => {
                 for (name, value) in self.env.settings.all() {
                     let value = self.setting_of_database(name).unwrap_or(value);
                     give_text(rows, &[name, &value, ""])?;
                 }
-                Ok(done("SHOW", None, None))
+                Ok(done("SHOW"))
             }
             Plan::Explain(lines) => {
                 for line in lines {
                     give_text(rows, &[line])?;
                 }
-                Ok(done("EXPLAIN", None, None))
+                Ok(done("EXPLAIN"))
             }
             Plan::ExplainRestart => {
                 let restart = crate::view::Relation::View(&crate::view::RESTART);
@@ -782,7 +786,7 @@ impl Session {
                     row.iter().for_each(|cell| rows.push(&cell.as_value()));
                     rows.finish_row()?;
                 }
-                Ok(done("EXPLAIN", None, None))
+                Ok(done("EXPLAIN"))
             }
             Plan::Checkpoint => {
                 let background = Background::start(self.engine.clone());
@@ -793,7 +797,7 @@ impl Session {
                     self.fail();
                     return Err(SqlError::new("25001", "VACUUM cannot run inside a transaction block"));
                 }
-                Ok(done(tag, None, None))
+                Ok(done(tag))
             }
         }
     }
@@ -999,7 +1003,7 @@ impl Session {
         };
         scratch.leave_to_thread();
         match result {
-            Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, None),
+            Ok((command, rows)) => self.finish(statement, CommandTag { command, rows }, Vec::new()),
             Err(Halt::Error(error)) => self.failed_or_waits(error, statement, parameters, rows),
             Err(Halt::TooLong) => {
                 self.inner.rollback_statement();
@@ -1052,7 +1056,7 @@ impl Session {
         }
         let schema = self.inner.schema().clone();
         self.cache.statistics.retain(|id| schema.tables().any(|table| table.id.0 == id));
-        self.finish(statement, CommandTag { command, rows: None }, None)
+        self.finish(statement, CommandTag { command, rows: None }, Vec::new())
     }
 
     /// An error, unless it stands for waiting for a sequence that another transaction is changing.
@@ -1110,9 +1114,9 @@ impl Session {
             self.temporary = temporary;
         }
         match result {
-            Ok(Defined { notice, then: None }) => {
+            Ok(Defined { notices, then: None }) => {
                 let tag = CommandTag { command: definition.tag(), rows: None };
-                self.finish(statement, tag, notice)
+                self.finish(statement, tag, notices)
             }
             Ok(Defined { then: Some(insert), .. }) => {
                 // A statement of its own: where it has to wait, what was created stays.
@@ -1142,12 +1146,12 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         if matches!(self.block, Block::None) {
-            let warning = ("25P01", "SET CONSTRAINTS can only be used in transaction blocks".to_owned());
-            return Ok(done("SET CONSTRAINTS", None, Some(warning)));
+            let warning = Notice::new("25P01", "SET CONSTRAINTS can only be used in transaction blocks");
+            return Ok(self.told("SET CONSTRAINTS", None, Some(warning)));
         }
         self.constraints.set(ids, deferred);
         if deferred || !self.constraints.has_deferred() {
-            return Ok(done("SET CONSTRAINTS", None, None));
+            return Ok(done("SET CONSTRAINTS"));
         }
         self.attempt(statement, &[], rows)
     }
@@ -1262,7 +1266,7 @@ impl Session {
                     _ => "SELECT",
                 };
                 let tag = CommandTag { command, rows: Some(count) };
-                self.finish(&statement, tag, None)
+                self.finish(&statement, tag, Vec::new())
             }
             Ok(Progress::Pending(future)) => {
                 self.pending = Some(Pending::Road { statement, parameters, running });
@@ -1284,25 +1288,35 @@ impl Session {
         }
     }
 
+    /// Those of the notices that `client_min_messages` lets through.
+    fn wanted(&self, notices: impl IntoIterator<Item = Notice>) -> Vec<Notice> {
+        let level = self.env.settings.get("client_min_messages").unwrap_or_default();
+        notices.into_iter().filter(|notice| notice.is_told(&level)).collect()
+    }
+
+    fn told(&self, command: &'static str, durable: Option<Cts>, notice: Option<Notice>) -> Step {
+        let tag = CommandTag { command, rows: None };
+        let notices = if notice.is_some() { self.wanted(notice) } else { Vec::new() };
+        Step::Done(Outcome { tag, durable, notices })
+    }
+
     /// A statement has run: commits it if it is a transaction of its own.
-    fn finish(
-        &mut self,
-        statement: &Prepared,
-        tag: CommandTag,
-        warning: Option<(&'static str, String)>,
-    ) -> Result<Step, SqlError> {
-        let warning = warning.or_else(|| statement.notice.as_deref().cloned());
+    fn finish(&mut self, statement: &Prepared, tag: CommandTag, notices: Vec<Notice>) -> Result<Step, SqlError> {
+        let notices = match (&statement.notice, notices.is_empty()) {
+            (None, true) => notices,
+            (own, _) => self.wanted(own.as_deref().cloned().into_iter().chain(notices)),
+        };
         if statement.uses_sequences
             && let Some(sequences) = &self.env.sequences
         {
             self.inner.depend_on(sequences.take_dependency());
         }
         if self.block == Block::None {
-            return self.commit(Commit { tag, warning, chain: false });
+            return self.commit(Commit { tag, notices, chain: false });
         }
         self.inner.rest();
         let durable = if statement.columns.is_empty() { None } else { self.depends_on(self.inner.dependency()) };
-        Ok(Step::Done(Outcome { tag, durable, warning }))
+        Ok(Step::Done(Outcome { tag, durable, notices }))
     }
 
     fn commit(&mut self, commit: Commit) -> Result<Step, SqlError> {
@@ -1326,9 +1340,9 @@ impl Session {
         match self.inner.commit() {
             Ok(committed) => {
                 let durable = self.depends_on(committed.cts);
-                let Commit { tag, warning, chain } = commit;
+                let Commit { tag, notices, chain } = commit;
                 self.leave_or_chain(true, chain);
-                Ok(Step::Done(Outcome { tag, durable, warning }))
+                Ok(Step::Done(Outcome { tag, durable, notices }))
             }
             Err(Stop::Wait(token)) => {
                 self.pending = Some(Pending::Commit(commit));
@@ -1435,8 +1449,8 @@ impl Session {
     fn begin(&mut self, start: bool, modes: Modes) -> Step {
         let tag = if start { "START TRANSACTION" } else { "BEGIN" };
         if self.block == Block::Explicit {
-            let warning = ("25001", "there is already a transaction in progress".to_owned());
-            return done(tag, None, Some(warning));
+            let warning = Notice::new("25001", "there is already a transaction in progress");
+            return self.told(tag, None, Some(warning));
         }
         self.block = Block::Explicit;
         self.modes = modes;
@@ -1445,7 +1459,7 @@ impl Session {
         self.inner.set_read_only(self.is_read_only());
         self.clock_read = false;
         self.read_clock();
-        done(tag, None, None)
+        done(tag)
     }
 
     /// A block's modes are those of its beginning, whatever becomes of the defaults.
@@ -1462,11 +1476,11 @@ impl Session {
                 let value = if read_only { "on" } else { "off" };
                 self.set_value("default_transaction_read_only", Some(value), false)?;
             }
-            return Ok(done("SET", None, None));
+            return Ok(done("SET"));
         }
         if self.block == Block::None {
-            let warning = ("25P01", "SET TRANSACTION can only be used in transaction blocks".to_owned());
-            return Ok(done("SET", None, Some(warning)));
+            let warning = Notice::new("25P01", "SET TRANSACTION can only be used in transaction blocks");
+            return Ok(self.told("SET", None, Some(warning)));
         }
         if let Err(message) = self.check_modes(modes) {
             self.fail();
@@ -1477,7 +1491,7 @@ impl Session {
             self.modes.read_only = Some(read_only);
             self.inner.set_read_only(read_only);
         }
-        Ok(done("SET", None, None))
+        Ok(done("SET"))
     }
 
     /// What may change when: the level before the first query and any savepoint, read only at any time, back to read-write before the first query.
@@ -1506,15 +1520,16 @@ impl Session {
         self.check_chain("COMMIT", chain)?;
         match self.block {
             Block::Failed => Ok(self.roll_back_block(chain)),
-            Block::None => Ok(done("COMMIT", None, Some(no_transaction()))),
+            Block::None => Ok(self.told("COMMIT", None, Some(no_transaction()))),
             Block::Implicit | Block::Explicit => {
                 let warning = (self.block == Block::Implicit).then(no_transaction);
                 if !self.inner.in_transaction() {
                     self.leave_or_chain(true, chain);
-                    return Ok(done("COMMIT", None, warning));
+                    return Ok(self.told("COMMIT", None, warning));
                 }
                 let tag = CommandTag { command: "COMMIT", rows: None };
-                self.commit(Commit { tag, warning, chain })
+                let notices = self.wanted(warning);
+                self.commit(Commit { tag, notices, chain })
             }
         }
     }
@@ -1542,7 +1557,7 @@ impl Session {
             durable = self.depends_on(dependency);
         }
         self.leave_or_chain(false, chain);
-        done("ROLLBACK", durable, warning)
+        self.told("ROLLBACK", durable, warning)
     }
 
     /// Leaves the block; with `chain` for another one of the same modes.
@@ -1577,15 +1592,15 @@ impl Session {
     pub fn commit_implicit(&mut self) -> Result<Step, SqlError> {
         self.error_dependency = None;
         if self.block != Block::Implicit {
-            return Ok(done("", None, None));
+            return Ok(done(""));
         }
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         if !self.inner.in_transaction() {
             self.leave_block(true);
-            return Ok(done("", None, None));
+            return Ok(done(""));
         }
         let tag = CommandTag { command: "COMMIT", rows: None };
-        self.commit(Commit { tag, warning: None, chain: false })
+        self.commit(Commit { tag, notices: Vec::new(), chain: false })
     }
 
     /// Rolls back what is open (the client is gone).
@@ -1625,12 +1640,7 @@ impl Session {
         self.set_value(name, Some(value), false).map(|_| ())
     }
 
-    fn set_value(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        local: bool,
-    ) -> Result<Option<(&'static str, String)>, SqlError> {
+    fn set_value(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Option<Notice>, SqlError> {
         if matches!(name, "transaction_isolation" | "transaction_read_only" | "transaction_deferrable") {
             return self.set_of_transaction(name, value.unwrap_or_default());
         }
@@ -1638,8 +1648,7 @@ impl Session {
             return self.set_recovery_target(value, local);
         }
         if local && self.block == Block::None {
-            let warning = "SET LOCAL can only be used in transaction blocks";
-            return Ok(Some(("25P01", warning.to_owned())));
+            return Ok(Some(Notice::new("25P01", "SET LOCAL can only be used in transaction blocks")));
         }
         let before = (self.block != Block::None).then(|| self.env.settings.clone());
         let told = match value {
@@ -1659,7 +1668,7 @@ impl Session {
     }
 
     /// `SET transaction_isolation = ...` is SET TRANSACTION in another spelling.
-    fn set_of_transaction(&mut self, name: &str, value: &str) -> Result<Option<(&'static str, String)>, SqlError> {
+    fn set_of_transaction(&mut self, name: &str, value: &str) -> Result<Option<Notice>, SqlError> {
         let mut scratch = Settings::default();
         scratch.set(name, value)?;
         let value = scratch.get(name).unwrap_or_default();
@@ -1670,17 +1679,13 @@ impl Session {
             _ => {}
         }
         match self.set_transaction(modes, false)? {
-            Step::Done(outcome) => Ok(outcome.warning),
+            Step::Done(outcome) => Ok(outcome.notices.into_iter().next()),
             Step::Wait(_) => unreachable!("invariant: SET TRANSACTION waits for nothing"),
         }
     }
 
     /// The whole database's, at once and not undone by a rollback: so not where a rollback could be meant to. Warns where it cannot be held.
-    fn set_recovery_target(
-        &mut self,
-        value: Option<&str>,
-        local: bool,
-    ) -> Result<Option<(&'static str, String)>, SqlError> {
+    fn set_recovery_target(&mut self, value: Option<&str>, local: bool) -> Result<Option<Notice>, SqlError> {
         if local || self.block == Block::Explicit {
             let message = format!("SET {RECOVERY_TARGET} cannot run inside a transaction block");
             return Err(SqlError::new("25001", message).with_hint("It sets the whole database, at once."));
@@ -1689,7 +1694,7 @@ impl Session {
             Some(value) => self.engine.set_recovery_target(settings::time_of(RECOVERY_TARGET, value)?),
             None => self.engine.reset_recovery_target(),
         }
-        Ok(self.engine.restart_forecast().warning().map(|warning| ("01000", warning)))
+        Ok(self.engine.restart_forecast().warning().map(|warning| Notice::new("01000", warning)))
     }
 
     fn restore_settings(&mut self, committed: bool) {
@@ -1735,7 +1740,7 @@ impl Session {
         self.drop_temporary();
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
-        Ok(done("DISCARD ALL", None, None))
+        Ok(done("DISCARD ALL"))
     }
 
     /// Settings changed since the last call, for ParameterStatus.
@@ -1804,8 +1809,8 @@ impl Session {
     }
 }
 
-fn done(command: &'static str, durable: Option<Cts>, warning: Option<(&'static str, String)>) -> Step {
-    Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable, warning })
+fn done(command: &'static str) -> Step {
+    Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable: None, notices: Vec::new() })
 }
 
 fn give_text(rows: &mut RowSet, cells: &[&str]) -> Result<(), SqlError> {
@@ -1819,8 +1824,8 @@ fn aborted() -> SqlError {
     SqlError::new("25P02", "current transaction is aborted, commands ignored until end of transaction block")
 }
 
-fn no_transaction() -> (&'static str, String) {
-    ("25P01", "there is no transaction in progress".to_owned())
+fn no_transaction() -> Notice {
+    Notice::new("25P01", "there is no transaction in progress")
 }
 
 /// The engine knows that a write was refused, the statement what it is called.

@@ -66,7 +66,7 @@ static KNOWN: &[Known] = &[
     known("check_function_bodies", "on", Kind::Bool),
     known("client_connection_check_interval", "0", Kind::OneOf(&["0"])),
     reported("client_encoding", "client_encoding", "UTF8", Kind::OneOf(&["UTF8", "UTF-8", "unicode"])),
-    known("client_min_messages", "notice", Kind::Text),
+    known("client_min_messages", "notice", Kind::OneOf(crate::notice::LEVELS)),
     reported("datestyle", "DateStyle", "ISO, MDY", Kind::OneOf(&["ISO", "ISO, MDY", "ISO,MDY"])),
     // Accepted: nothing here is deferred, and a serializable transaction that only reads cannot fail.
     // Accepted: a deadlock is found when it closes.

@@ -216,7 +216,7 @@ fn several_statements_are_one_transaction_unless_they_say_otherwise() {
     a.ok("UPDATE t SET v = 1 WHERE id = 1");
     let outcome = a.run("COMMIT").expect("it commits");
     let outcome = a.answered(outcome);
-    assert_eq!(outcome.warning.map(|w| w.0), Some("25P01"));
+    assert_eq!(outcome.notices.first().map(|w| w.sqlstate), Some("25P01"));
     assert_eq!(b.number("SELECT sum(v) FROM t"), Some(31));
 }
 

@@ -202,6 +202,17 @@ pub struct ViewDef {
     pub query: String,
     /// Oids of the tables, views and sequences that it reads.
     pub reads: Vec<u32>,
+    /// WITH CHECK OPTION.
+    pub check: Option<CheckOption>,
+}
+
+/// Which conditions a row must meet that is written through a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckOption {
+    /// The view's own.
+    Local,
+    /// Those of the views below it too.
+    Cascaded,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ mod schema;
 mod sequence;
 
 pub use definition::{
-    Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, IndexKind, Namespace,
-    NamespaceId, SequenceDef, TableDef, TableId, View, ViewDef,
+    Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, IndexKind,
+    Namespace, NamespaceId, SequenceDef, TableDef, TableId, View, ViewDef,
 };
 pub use schema::{Schema, SchemaPath};
 pub(crate) use sequence::{BATCH as SEQUENCE_BATCH, Next};

@@ -17,15 +17,16 @@
 //! | constraint | id u32, name, validated u8, kind u8; check: condition, columns; foreign key: columns, parent u32, parent's columns, parent's index u32, full u8, on update u8, on delete u8, deferrable u8, deferred u8 |
 //! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns |
 //! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
-//! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes); query, reads u16, each u32 |
+//! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded) |
 //! | name space | version u8, name |
 //! | comment | version u8, object u32, column u16, text |
 //!
 //! A list of columns is u16 and so many u16. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
+//! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
-    Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, IndexDef, IndexId, IndexKind,
-    NamespaceId, SequenceDef, SequenceValue, Table, TableDef, TableId, ViewDef,
+    Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, IndexDef, IndexId,
+    IndexKind, NamespaceId, SequenceDef, SequenceValue, Table, TableDef, TableId, ViewDef,
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
@@ -35,7 +36,9 @@ use std::sync::Arc;
 
 pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
 pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Views have a check option from here on.
+const CHECK_OPTION_VERSION: u8 = 3;
 /// Tables and indexes without what came later; the others are the same.
 const FIRST_VERSION: u8 = 1;
 
@@ -217,7 +220,7 @@ impl Object {
                 Ok(Object::Index { table, def })
             }
             3 => reader.sequence(),
-            4 => reader.view(),
+            4 => reader.view(version),
             5 => Ok(Object::Namespace(reader.string()?)),
             6 => Ok(Object::Comment { object: reader.u32()?, column: reader.u16()?, text: reader.string()? }),
             _ => Err(BadObject("an unknown kind of object")),
@@ -328,6 +331,11 @@ fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
     put_string(out, &def.query);
     out.extend_from_slice(&(def.reads.len() as u16).to_le_bytes());
     def.reads.iter().for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+    out.push(match def.check {
+        None => 0,
+        Some(CheckOption::Local) => 1,
+        Some(CheckOption::Cascaded) => 2,
+    });
 }
 
 /// What is added to the code of a type for that of its arrays.
@@ -477,7 +485,7 @@ impl<'a> Reader<'a> {
         Ok(Object::Sequence { def, value: SequenceValue { last, is_called } })
     }
 
-    fn view(&mut self) -> Result<Object, BadObject> {
+    fn view(&mut self, version: u8) -> Result<Object, BadObject> {
         let (namespace, name) = (NamespaceId(self.u32()?), self.string()?);
         let column = |reader: &mut Self| {
             let name = reader.string()?;
@@ -487,7 +495,13 @@ impl<'a> Reader<'a> {
         let columns = (0..self.u16()?).map(|_| column(self)).collect::<Result<_, _>>()?;
         let query = self.string()?;
         let reads = (0..self.u16()?).map(|_| self.u32()).collect::<Result<_, _>>()?;
-        Ok(Object::View(ViewDef { namespace, name, columns, query, reads }))
+        let check = match if version < CHECK_OPTION_VERSION { 0 } else { self.u8()? } {
+            0 => None,
+            1 => Some(CheckOption::Local),
+            2 => Some(CheckOption::Cascaded),
+            _ => return Err(BadObject("an unknown check option")),
+        };
+        Ok(Object::View(ViewDef { namespace, name, columns, query, reads, check }))
     }
 
     fn type_of(&mut self) -> Result<Type, BadObject> {
@@ -633,7 +647,13 @@ mod tests {
             columns: vec![("a".into(), Some(Type::Varchar(3))), ("b".into(), None)],
             query: "SELECT 1, NULL".into(),
             reads: vec![16384, 16390],
+            check: Some(CheckOption::Local),
         }));
+        let (kind, mut bytes) = Object::View(ViewDef { query: "SELECT 1".into(), ..ViewDef::default() }).encode();
+        bytes[0] = CHECK_OPTION_VERSION - 1;
+        bytes.pop();
+        let Ok(Object::View(view)) = Object::decode(kind, &bytes) else { panic!("a view of before") };
+        assert_eq!((view.query.as_str(), view.check), ("SELECT 1", None));
         round_trip(Object::Namespace("app".into()));
         round_trip(Object::Comment { object: 16384, column: 2, text: "what it is".into() });
     }

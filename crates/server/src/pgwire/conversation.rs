@@ -679,8 +679,8 @@ impl Conversation {
         if let Some(cts) = outcome.durable {
             output.depend(cts);
         }
-        if let Some((sqlstate, message)) = &outcome.warning {
-            output.notice(sqlstate, message);
+        for notice in &outcome.notices {
+            output.notice(notice);
         }
         if let Some(shape) = self.session.copying() {
             if !shape.to_file {

@@ -14,6 +14,7 @@
 use super::frame::Format;
 use ::pgwire::messages::Message;
 use bytes::BytesMut;
+use freshet_db::sql::notice::Notice;
 use freshet_db::sql::value::{self, pgtype};
 use freshet_db::sql::{CopyDirection, CopyShape};
 use freshet_db::{Column, RowSet, SqlError, Type};
@@ -273,13 +274,17 @@ impl Output {
         );
     }
 
-    /// A warning; with the state of success, where IF NOT EXISTS skips or a name is cut, a mere notice.
-    pub fn notice(&mut self, sqlstate: &str, message: &str) {
-        let is_notice = matches!(sqlstate, "00000" | "42622" | "42701" | "42P06" | "42P07");
-        let severity = if is_notice { "NOTICE" } else { "WARNING" };
+    pub fn notice(&mut self, notice: &Notice) {
+        let severity = notice.severity();
         self.fields(
             b'N',
-            &[(b'S', Some(severity)), (b'V', Some(severity)), (b'C', Some(sqlstate)), (b'M', Some(message))],
+            &[
+                (b'S', Some(severity)),
+                (b'V', Some(severity)),
+                (b'C', Some(notice.sqlstate)),
+                (b'M', Some(&notice.message)),
+                (b'D', notice.detail.as_deref()),
+            ],
         );
     }
 

@@ -354,6 +354,14 @@ impl Binder<'_> {
                 if inner.ty == Some(Type::Interval) {
                     return if *op == UnaryOperator::Plus { Ok(inner) } else { self.call_bound("-", vec![inner]) };
                 }
+                if inner.ty.is_none() && matches!(inner.expr, Expr::Const(_)) {
+                    let error = SqlError::new("42725", format!("operator is not unique: {op} unknown"));
+                    return Err(error
+                        .with_hint(
+                            "Could not choose a best candidate operator. You might need to add explicit type casts.",
+                        )
+                        .into());
+                }
                 let ty = inner.ty.unwrap_or(Type::Float8);
                 if cast::context(ty, Type::Float8) != Some(CastContext::Implicit) {
                     return Err(

@@ -128,10 +128,7 @@ impl Binder<'_> {
         args: &[FunctionArg],
         alias: Option<&TableAlias>,
     ) -> Bind<([Expr; 3], ScopeSource)> {
-        let function = name.to_string();
-        if function.strip_prefix("pg_catalog.").unwrap_or(&function) != "generate_series"
-            || !matches!(args.len(), 2 | 3)
-        {
+        if !is_series(name) || !matches!(args.len(), 2 | 3) {
             return not_compiled(format!("the function {name} in FROM"));
         }
         let mut bounds = Vec::with_capacity(3);
@@ -162,7 +159,7 @@ impl Binder<'_> {
         let bounds = self.coerce_all(bounds, ty)?;
         let bounds: [Expr; 3] = bounds.try_into().expect("two bounds and a step were bound above");
         let (alias, columns) = alias_parts(alias)?;
-        let alias = alias.unwrap_or(function);
+        let alias = alias.unwrap_or_else(|| SERIES.to_owned());
         let mut source = ScopeSource {
             name: alias.clone(),
             table: None,
@@ -290,6 +287,18 @@ impl Binder<'_> {
     pub fn row_count(&mut self, ast: &ast::Expr) -> Bind<Expr> {
         let bound = self.bind(ast, &Scope::default())?;
         self.coerce(bound, Type::Int8, CastContext::Assignment)
+    }
+}
+
+const SERIES: &str = "generate_series";
+
+/// Whether a function's name is `generate_series`.
+pub fn is_series(name: &ObjectName) -> bool {
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(fold).collect();
+    match parts.as_slice() {
+        [name] => name == SERIES,
+        [schema, name] => schema == "pg_catalog" && name == SERIES,
+        _ => false,
     }
 }
 

@@ -17,6 +17,7 @@ use sqlparser::ast::{
     self, AccessExpr, BinaryOperator as Symbol, DateTimeField, FunctionArg, FunctionArgExpr, FunctionArgOperator,
     FunctionArguments, Subscript,
 };
+use std::borrow::Cow;
 
 /// Operators that are nothing but functions, named by their symbol.
 pub(super) fn operator_function(op: &Symbol) -> Option<&'static str> {
@@ -92,7 +93,11 @@ pub(super) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Opti
     let apart = op == BinaryOp::Sub
         && (moment(left) && moment(right) || matches!((left, right), (Some(Type::Time), Some(Type::Time) | None)))
         && either(|ty| matches!(ty, Type::Timestamp | Type::Timestamptz | Type::Time));
-    arithmetic && (apart || either(|ty| matches!(ty, Type::Interval | Type::Jsonb | Type::Json | Type::Array(_))))
+    // What is added to a timestamp or a time can only be an interval.
+    let is_stamp = |ty: Option<Type>| matches!(ty, Some(Type::Timestamp | Type::Timestamptz | Type::Time));
+    let later = op == BinaryOp::Add && (is_stamp(left) && right.is_none() || left.is_none() && is_stamp(right));
+    arithmetic
+        && (apart || later || either(|ty| matches!(ty, Type::Interval | Type::Jsonb | Type::Json | Type::Array(_))))
 }
 
 /// The parts of `(a, b)` or `ROW(a, b)`.
@@ -145,6 +150,31 @@ pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> 
     Some(given.into_iter().map(|expr| expr.unwrap_or_else(zero)).collect())
 }
 
+/// What is subscripted, and by what: in `t.a[1]` and `(f(x)).a[1]` the grammar makes the field's name part of the chain.
+fn subscripted<'a>(root: &'a ast::Expr, chain: &'a [AccessExpr]) -> Option<(Cow<'a, ast::Expr>, &'a [AccessExpr])> {
+    let field = |access: &'a AccessExpr| match access {
+        AccessExpr::Dot(ast::Expr::Identifier(field)) => Some(field),
+        _ => None,
+    };
+    let fields: Vec<&ast::Ident> = chain.iter().map_while(field).collect();
+    let (dots, subscripts) = chain.split_at(fields.len());
+    if subscripts.is_empty() || !subscripts.iter().all(|access| matches!(access, AccessExpr::Subscript(_))) {
+        return None;
+    }
+    let array = match root {
+        _ if fields.is_empty() => Cow::Borrowed(root),
+        ast::Expr::Identifier(first) => {
+            let parts = std::iter::once(first).chain(fields).cloned();
+            Cow::Owned(ast::Expr::CompoundIdentifier(parts.collect()))
+        }
+        _ => {
+            let (root, access_chain) = (Box::new(root.clone()), dots.to_vec());
+            Cow::Owned(ast::Expr::CompoundFieldAccess { root, access_chain })
+        }
+    };
+    Some((array, subscripts))
+}
+
 impl Binder<'_> {
     /// Whether [`Binder::more`] takes an expression.
     pub(super) fn is_more(&self, ast: &ast::Expr) -> bool {
@@ -158,9 +188,7 @@ impl Binder<'_> {
             | A::SimilarTo { .. }
             | A::Overlay { .. }
             | A::Collate { .. } => true,
-            A::CompoundFieldAccess { access_chain, .. } => {
-                access_chain.iter().all(|access| matches!(access, AccessExpr::Subscript(_)))
-            }
+            A::CompoundFieldAccess { root, access_chain } => subscripted(root, access_chain).is_some(),
             _ => false,
         }
     }
@@ -222,7 +250,11 @@ impl Binder<'_> {
                     _ => Ok(bound),
                 }
             }
-            A::CompoundFieldAccess { root, access_chain } => self.subscripts(root, access_chain, scope),
+            A::CompoundFieldAccess { root, access_chain } => {
+                let (array, subscripts) = subscripted(root, access_chain)
+                    .ok_or_else(|| self.not_compiled(&format!("the expression {ast}"), ast))?;
+                self.subscripts(&array, subscripts, scope)
+            }
             other => Err(self.not_compiled(&format!("the expression {other}"), other)),
         }
     }
@@ -355,12 +387,18 @@ impl Binder<'_> {
         let array = self.bind(root, scope)?;
         let Some(ty @ Type::Array(_)) = array.ty.map(Type::as_array) else {
             let what = array.ty.map_or("unknown", type_name);
+            if let (Some(Type::Name), [AccessExpr::Subscript(Subscript::Index { index })]) = (array.ty, chain) {
+                let at = Bound::new(self.subscript(index, scope)?, Type::Int4);
+                return self.call_bound("name at", vec![array, at]);
+            }
             if array.ty == Some(Type::Jsonb) {
                 return self.json_subscripts(array, chain, scope);
             }
             let message = format!("cannot subscript type {what} because it does not support subscripting");
             return Err(SqlError::new("42804", message).into());
         };
+        // A bound that is left out is none; one that is null makes the slice null.
+        let mut nulls = Vec::new();
         let slices = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
         let mut args = vec![array.expr];
         for access in chain {
@@ -369,14 +407,20 @@ impl Binder<'_> {
             };
             match subscript {
                 Subscript::Index { index } if slices => {
+                    let index = self.subscript(index, scope)?;
+                    nulls.push(Expr::IsNull { expr: Box::new(index.clone()), negated: false });
                     args.push(Expr::Const(Datum::Int(1)));
-                    args.push(self.subscript(index, scope)?);
+                    args.push(index);
                 }
                 Subscript::Index { index } => args.push(self.subscript(index, scope)?),
                 Subscript::Slice { lower_bound, upper_bound, stride: None } => {
                     for bound in [lower_bound, upper_bound] {
                         args.push(match bound {
-                            Some(bound) => self.subscript(bound, scope)?,
+                            Some(bound) => {
+                                let bound = self.subscript(bound, scope)?;
+                                nulls.push(Expr::IsNull { expr: Box::new(bound.clone()), negated: false });
+                                bound
+                            }
                             None => Expr::NULL,
                         });
                     }
@@ -389,7 +433,16 @@ impl Binder<'_> {
             false => Function::subscript(ty, chain.len()).expect("the type is an array's"),
         };
         let result = function.result;
-        Ok(Bound::new(fold_constant(Expr::Call { function: Box::new(function), args }), result))
+        let call = Expr::Call { function: Box::new(function), args };
+        let branches: Vec<(Expr, Expr)> =
+            nulls.into_iter().map(|is_null| (fold_constant(is_null), Expr::NULL)).collect();
+        let unknown = |(is_null, _): &(Expr, Expr)| *is_null != Expr::Const(Datum::Bool(false));
+        let branches: Vec<(Expr, Expr)> = branches.into_iter().filter(unknown).collect();
+        let value = match branches.is_empty() {
+            true => call,
+            false => Expr::Case { branches, otherwise: Some(Box::new(call)) },
+        };
+        Ok(Bound::new(fold_constant(value), result))
     }
 
     fn subscript(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {

@@ -588,21 +588,30 @@ fn column_name(ast: &ast::Expr) -> String {
 }
 
 fn named(ast: &ast::Expr) -> Option<String> {
+    Some(figured(ast)?.0)
+}
+
+/// An expression's name, and whether a cast around it keeps that: it does not keep a type's or CASE's.
+fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as A;
-    Some(match ast {
+    let of_type = |data_type| Some((short_name(super::types::type_of(data_type).ok()?).to_owned(), false));
+    let name = match ast {
         A::Identifier(ident) => fold(ident),
         A::CompoundIdentifier(parts) => fold(parts.last()?),
         A::Function(function) => {
             let name = function.name.to_string().to_lowercase();
             name.rsplit('.').next()?.to_owned()
         }
-        A::Nested(inner) | A::Collate { expr: inner, .. } => return named(inner),
-        A::Cast { expr, data_type, .. } => named(expr).or_else(|| {
-            let ty = super::types::type_of(data_type).ok()?;
-            Some(short_name(ty).to_owned())
-        })?,
-        A::TypedString(typed) => short_name(super::types::type_of(&typed.data_type).ok()?).to_owned(),
-        A::Case { else_result, .. } => else_result.as_deref().and_then(named).unwrap_or_else(|| "case".to_owned()),
+        A::Nested(inner) | A::Collate { expr: inner, .. } => return figured(inner),
+        A::Cast { expr, data_type, .. } => {
+            return figured(expr).filter(|(_, is_kept)| *is_kept).or_else(|| of_type(data_type));
+        }
+        A::TypedString(typed) => return of_type(&typed.data_type),
+        A::Case { else_result, .. } => {
+            let otherwise = else_result.as_deref().and_then(figured).filter(|(_, is_kept)| *is_kept);
+            return Some(otherwise.unwrap_or_else(|| ("case".to_owned(), false)));
+        }
+        A::Interval(_) => return Some(("interval".to_owned(), false)),
         A::Extract { .. } => "extract".to_owned(),
         A::Position { .. } => "position".to_owned(),
         A::Substring { .. } => "substring".to_owned(),
@@ -612,16 +621,22 @@ fn named(ast: &ast::Expr) -> Option<String> {
         A::AtTimeZone { .. } => "timezone".to_owned(),
         A::Overlay { .. } => "overlay".to_owned(),
         A::Array(_) => "array".to_owned(),
-        A::Interval(_) => "interval".to_owned(),
         A::Exists { .. } => "exists".to_owned(),
-        A::Subquery(query) => return first_name(query),
-        A::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
-            Some(ast::AccessExpr::Dot(field)) => return named(field),
-            _ => return named(root),
-        },
+        A::Subquery(query) => first_name(query)?,
+        A::CompoundFieldAccess { root, access_chain } => {
+            let field = |access: &'_ ast::AccessExpr| match access {
+                ast::AccessExpr::Dot(ast::Expr::Identifier(field)) => Some(fold(field)),
+                _ => None,
+            };
+            match access_chain.iter().rev().find_map(field) {
+                Some(name) => name,
+                None => return figured(root),
+            }
+        }
         A::Tuple(_) => "row".to_owned(),
         _ => return None,
-    })
+    };
+    Some((name, true))
 }
 
 /// A scalar subquery is called as its column is.

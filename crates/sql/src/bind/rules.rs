@@ -14,20 +14,40 @@ use std::sync::Arc;
 impl Binder<'_> {
     /// `None`: the table has no rules for this. `sets`: the columns that an update sets.
     pub fn rules(&mut self, table: &Arc<Table>, event: Event, sets: &[u16]) -> Bind<Option<Arc<Rules>>> {
-        let is_free = table.def.constraints.is_empty()
+        let has_checks = event != Event::Delete && self.through.as_ref().is_some_and(|t| !t.checks.is_empty());
+        let is_free = !has_checks
+            && table.def.constraints.is_empty()
             && !table.def.columns.iter().any(|c| c.is_computed())
             && (event == Event::Insert || self.schema.references(table.id).next().is_none());
         if is_free {
             return Ok(None);
         }
         let sets = (event == Event::Update).then_some(sets);
-        let (rules, uses_clock) = rules_with_uses(table, self.schema, event, sets)?;
+        let (mut rules, uses_clock) = rules_with_uses(table, self.schema, event, sets)?;
         self.uses_clock |= uses_clock;
+        if has_checks {
+            self.add_view_checks(&mut rules)?;
+        }
         let is_empty = rules.computed.is_empty()
             && rules.checks.is_empty()
+            && rules.view_checks.is_empty()
             && rules.parents.is_empty()
             && rules.children.is_empty();
         Ok((!is_empty).then(|| Arc::new(rules)))
+    }
+
+    /// What the views that the change goes through ask of the written row.
+    fn add_view_checks(&mut self, rules: &mut Rules) -> Bind<()> {
+        // A subquery is the other road's, and none of a row's checks.
+        let beyond = self.beyond.take();
+        let asked = self.through.as_ref().map(|through| through.checks.clone()).unwrap_or_default();
+        for (name, condition, scope) in asked {
+            let condition = self.condition(&condition, "WHERE", &scope).map_err(without_position)?;
+            note_long(rules, &condition);
+            rules.view_checks.push(Check { name, condition });
+        }
+        self.beyond = beyond;
+        Ok(())
     }
 }
 
@@ -89,6 +109,7 @@ fn rules_with_uses(
         computed: Vec::new(),
         not_null: Vec::new(),
         checks: Vec::new(),
+        view_checks: Vec::new(),
         long_columns: Vec::new(),
         parents: Vec::new(),
         children: Vec::new(),

@@ -2,15 +2,18 @@
 //!
 //! 1. A view is changed through where each of its rows is one row of a table and each of its columns one column: what PostgreSQL calls
 //!    automatically updatable. Views with computed columns are refused, though PostgreSQL lets their other columns be changed.
-//! 2. UPDATE and DELETE find rows that the view shows. INSERT may add one that it does not.
+//! 2. UPDATE and DELETE find rows that the view shows. INSERT may add one that it does not, unless the view has a check option.
 
 use super::names::RelationName;
 use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder, Refusal};
+use crate::compiled::aggregate::AggregateFunction;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
-use freshet_engine::catalog::{Table, View};
+use crate::value::aggregate::Gathered;
+use freshet_engine::catalog::{CheckOption, Table, View};
 use sqlparser::ast::{self, GroupByExpr, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The table behind a view.
@@ -21,6 +24,8 @@ pub struct Through {
     pub columns: Vec<(String, u16)>,
     /// What the view asks of the table's rows.
     pub conditions: Vec<(ast::Expr, Scope)>,
+    /// What must hold of rows that are written: views with their conditions, the innermost first.
+    pub checks: Vec<(String, ast::Expr, Scope)>,
 }
 
 impl Through {
@@ -45,12 +50,14 @@ impl Binder<'_> {
     pub fn through(&self, name: &ObjectName, command: &str) -> Bind<Option<Through>> {
         let wanted = RelationName::of(name)?;
         match wanted.view(self.schema) {
-            Some(view) if wanted.table(self.schema).is_none() => self.behind(view, command).map(Some),
+            Some(view) if wanted.table(self.schema).is_none() => self.behind(view, command, false).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn behind(&self, view: &View, command: &str) -> Bind<Through> {
+    /// `cascaded`: a view above checks what is written by this one's condition too.
+    fn behind(&self, view: &View, command: &str, cascaded: bool) -> Bind<Through> {
+        let cascaded = cascaded || view.def.check == Some(CheckOption::Cascaded);
         let refused = |detail: &str| -> Refusal {
             SqlError::new("55000", format!("cannot {command} view \"{}\"", view.def.name)).with_detail(detail).into()
         };
@@ -71,9 +78,10 @@ impl Binder<'_> {
         if !joins.is_empty() {
             return Err(refused(one));
         }
-        let mut behind = match self.through(name, command)? {
-            Some(inner) => inner,
-            None => of_table(self.relation(name)?),
+        let below = RelationName::of(name)?;
+        let mut behind = match below.view(self.schema) {
+            Some(inner) if below.table(self.schema).is_none() => self.behind(inner, command, cascaded)?,
+            _ => of_table(self.relation(name)?),
         };
         let named = alias.iter().flat_map(|alias| &alias.columns);
         for (column, name) in behind.columns.iter_mut().zip(named) {
@@ -94,7 +102,12 @@ impl Binder<'_> {
             return Err(SqlError::unsupported(format!("a change of view {}", view.def.name)).into());
         }
         behind.columns = columns;
-        behind.conditions.extend(select.selection.clone().map(|selection| (selection, scope)));
+        if let Some(selection) = &select.selection {
+            if cascaded || view.def.check.is_some() {
+                behind.checks.push((view.def.name.clone(), selection.clone(), scope.clone()));
+            }
+            behind.conditions.push((selection.clone(), scope));
+        }
         Ok(behind)
     }
 
@@ -116,7 +129,44 @@ impl Binder<'_> {
 fn of_table(table: Arc<Table>) -> Through {
     let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.is_visible());
     let columns = columns.map(|(at, c)| (c.name.clone(), at as u16)).collect();
-    Through { table, columns, conditions: Vec::new() }
+    Through { table, columns, conditions: Vec::new(), checks: Vec::new() }
+}
+
+/// 0A000 for a query whose view's rows are not those of a table, so that there is nothing to check when one is written.
+pub fn check_changeable(query: &ast::Query) -> Result<(), SqlError> {
+    let reads_one = |select: &ast::Select| matches!(select.from.as_slice(), [ast::TableWithJoins { relation: TableFactor::Table { args: None, .. }, joins }] if joins.is_empty());
+    let refused = match plain_select(query) {
+        Ok(select) if !reads_one(select) => "Views that do not select from a single table or view",
+        Ok(select) if select.projection.iter().any(has_aggregate) => "Views that return aggregate functions",
+        Ok(select) if !select.projection.iter().any(may_be_column) => "Views that have no updatable columns",
+        Ok(_) => return Ok(()),
+        Err(what) => what,
+    };
+    let message = "WITH CHECK OPTION is supported only on automatically updatable views";
+    Err(SqlError::new("0A000", message).with_hint(format!("{refused} are not automatically updatable.")))
+}
+
+fn has_aggregate(item: &SelectItem) -> bool {
+    let found = ast::visit_expressions(item, |expr| match expr {
+        ast::Expr::Function(function) => {
+            let name = function.name.to_string().to_lowercase();
+            let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+            let folds = AggregateFunction::named(name).is_some() || Gathered::named(name).is_some();
+            if folds || function.over.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+fn may_be_column(item: &SelectItem) -> bool {
+    use ast::Expr::{CompoundIdentifier, Identifier};
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            matches!(expr, Identifier(_) | CompoundIdentifier(_))
+        }
+        _ => true,
+    }
 }
 
 /// The SELECT of a view that can be changed through, but for what it reads; else what such views contain.

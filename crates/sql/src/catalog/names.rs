@@ -105,6 +105,7 @@ impl Catalog {
             OidKind::Proc => show_proc(number),
             OidKind::Procedure => self.show_procedure(number),
             OidKind::Namespace => self.namespace_name(NamespaceId(number)).map(quoted_ident),
+            OidKind::Role if number == oid::DATABASE_OWNER => Some(oid::DATABASE_OWNER_NAME.to_owned()),
             OidKind::Role => self.session.as_ref().filter(|_| number == oid::ROLE).map(|s| quoted_ident(&s.user)),
             OidKind::Collation => COLLATIONS.iter().find(|(own, _)| *own == number).map(|(_, name)| quoted_ident(name)),
             _ => None,

@@ -18,6 +18,10 @@
 /// The role that owns everything.
 pub const ROLE: u32 = 10;
 
+/// The role that stands for whoever owns the database: `public` is its.
+pub const DATABASE_OWNER: u32 = 6171;
+pub const DATABASE_OWNER_NAME: &str = "pg_database_owner";
+
 /// The one database.
 pub const DATABASE: u32 = 5;
 

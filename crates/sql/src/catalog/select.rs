@@ -119,11 +119,7 @@ impl Lister<'_> {
         let mut scope = Scope::default();
         let mut sources = Vec::new();
         for item in from {
-            let mut part = self.factor(&item.relation, base, &mut scope)?;
-            for join in &item.joins {
-                part = self.join(part, join, base, &mut scope)?;
-            }
-            sources.push(part.text);
+            sources.push(self.joined(item, base, &mut scope)?.text);
         }
         let mut out = " SELECT".to_owned();
         match distinct {
@@ -239,8 +235,17 @@ impl Lister<'_> {
 
     // ---- FROM
 
+    fn joined(&self, item: &ast::TableWithJoins, base: usize, scope: &mut Scope) -> Option<Part> {
+        let mut part = self.factor(&item.relation, base, scope)?;
+        for join in &item.joins {
+            part = self.join(part, join, base, scope)?;
+        }
+        Some(part)
+    }
+
     fn factor(&self, factor: &TableFactor, base: usize, scope: &mut Scope) -> Option<Part> {
         match factor {
+            TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins, base, scope),
             TableFactor::Table { name, alias, args: None, .. } => {
                 let relation = self.relation(&RelationName::of(name).ok()?)?;
                 if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {

@@ -248,7 +248,8 @@ fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut R
     }
     match run.engine.insert(table, &mut run.scratch.changed) {
         Ok(id) => {
-            if let Some(rules) = plan.rules.as_ref().filter(|rules| !rules.parents.is_empty()) {
+            let is_due = |rules: &&Arc<Rules>| !rules.parents.is_empty() || !rules.view_checks.is_empty();
+            if let Some(rules) = plan.rules.as_ref().filter(is_due) {
                 with_changed(run, |row, run| rules::inserted(rules, id, row, run))?;
             }
         }

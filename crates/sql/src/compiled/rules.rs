@@ -3,6 +3,7 @@
 //! | rule | when |
 //! |---|---|
 //! | computed columns, NOT NULL, checks | before the row is written |
+//! | check options of views | as soon as the row is written |
 //! | a child's parent | as soon as the child is written; if it is not there, again at the statement's end, or at commit |
 //! | a parent's children | likewise; CASCADE, SET NULL and SET DEFAULT at the statement's end |
 //!
@@ -35,6 +36,8 @@ pub struct Rules {
     /// Computed columns that take no null.
     pub not_null: Vec<u16>,
     pub checks: Vec<Check>,
+    /// The check options of the views that the change goes through: by the view's name, what its rows must meet.
+    pub view_checks: Vec<Check>,
     /// Variable-length columns that expressions and keys look at.
     pub long_columns: Vec<u16>,
     pub parents: Vec<Parent>,
@@ -251,8 +254,21 @@ fn check_violation(rules: &Rules, check: &Check, row: &mut Row, run: &mut Run<'_
 
 // ---- after a row is written
 
+/// Whether the views that the change goes through show the row.
+fn check_views(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    for check in &rules.view_checks {
+        if truth(&check.condition, &run.row_frame(rules, row))? != Some(true) {
+            let message = format!("new row violates check option for view \"{}\"", check.name);
+            let detail = super::change::failing_row(&rules.table, row, run.engine);
+            return Err(SqlError::new("44000", message).with_detail(detail).into());
+        }
+    }
+    Ok(())
+}
+
 /// Looks for the parents of a row that was inserted.
 pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    check_views(rules, row, run)?;
     for at in 0..rules.parents.len() {
         look_for_parent(rules, at, id, row, run)?;
     }
@@ -261,6 +277,7 @@ pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, run: &mut Run<'_>)
 
 /// The same of a row that was updated, and what becomes of its children. `old` is the version before.
 pub fn updated(rules: &Arc<Rules>, id: RowId, old: &mut Row, new: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+    check_views(rules, new, run)?;
     for at in 0..rules.parents.len() {
         let columns = &rules.parents[at].columns;
         let before = key_of(&rules.table, columns, old, run);

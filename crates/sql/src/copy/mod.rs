@@ -92,7 +92,10 @@ pub fn bind(
     // A copy of the values is what is asked for, whoever else might give them.
     let is_identity = |&c: &u16| table.def.columns[usize::from(c)].role == ColumnRole::IdentityAlways;
     let overriding = if columns.iter().any(is_identity) { "OVERRIDING SYSTEM VALUE " } else { "" };
-    let insert = format!("INSERT INTO {name} ({}) {overriding}VALUES ({})", quoted.join(", "), places.join(", "));
+    let insert = match names.is_empty() {
+        true => format!("INSERT INTO {name} DEFAULT VALUES"),
+        false => format!("INSERT INTO {name} ({}) {overriding}VALUES ({})", quoted.join(", "), places.join(", ")),
+    };
     Ok(CopyPlan::From { table, columns, insert, format, place })
 }
 

@@ -15,6 +15,7 @@
 mod alter;
 mod constraint;
 mod create;
+mod removal;
 mod remove;
 mod sequence;
 pub mod view;
@@ -27,6 +28,7 @@ use crate::compiled::rules::Constraints;
 use crate::compiled::{Halt, Interrupt};
 use crate::error::SqlError;
 use crate::expr::Env;
+use crate::notice::Notice;
 use crate::parse::Utility;
 use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::txn::Session;
@@ -40,13 +42,10 @@ pub struct Definition {
     pub utility: Utility,
 }
 
-/// A notice for the client: SQLSTATE and message.
-pub type Notice = (&'static str, String);
-
 /// What a definition leaves to its session.
 #[derive(Default, Debug)]
 pub struct Defined {
-    pub notice: Option<Notice>,
+    pub notices: Vec<Notice>,
     /// An INSERT that follows, of CREATE TABLE AS.
     pub then: Option<String>,
 }
@@ -72,6 +71,7 @@ impl Definition {
                 crate::parse::AlterKind::Sequence => "ALTER SEQUENCE",
             },
             Utility::AlterSchema { .. } => "ALTER SCHEMA",
+            Utility::CommentOnConstraint { .. } => "COMMENT",
             Utility::Statement(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) if create.query.is_some() => "SELECT",
                 Statement::CreateTable(_) => "CREATE TABLE",
@@ -156,6 +156,9 @@ impl Definer<'_> {
             Utility::AlterSequence { name, if_exists, clauses } => self.alter_sequence(name, *if_exists, clauses),
             Utility::Alter { kind, name, if_exists, actions } => self.alter(*kind, name, *if_exists, actions),
             Utility::AlterSchema { name, rename } => self.alter_schema(name, rename.as_ref()),
+            Utility::CommentOnConstraint { constraint, table, comment } => {
+                self.comment_on_constraint(constraint, table, comment.as_deref())
+            }
             Utility::Statement(statement) => self.statement(statement),
             Utility::CreateTableWithoutRows(create) => {
                 self.create_table(create)?;
@@ -204,7 +207,7 @@ impl Definer<'_> {
     }
 
     fn notice(&mut self, sqlstate: &'static str, message: impl Into<String>) {
-        self.defined.notice = Some((sqlstate, message.into()));
+        self.defined.notices.push(Notice::new(sqlstate, message));
     }
 
     fn table(&self, name: &ObjectName) -> Done<Arc<Table>> {

@@ -1,109 +1,13 @@
 //! What goes with what is dropped, and what forbids it? DROP, TRUNCATE, COMMENT.
 
+use super::removal::Removal;
 use super::{Definer, Done};
-use crate::bind::names::RelationName;
+use crate::bind::names::{RelationName, TEMPORARY};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use freshet_engine::catalog::{IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId};
-use sqlparser::ast::{self, CommentObject, ObjectName, ObjectType, TruncateIdentityOption};
-use std::collections::BTreeSet;
+use sqlparser::ast::{self, CommentObject, Ident, ObjectName, ObjectType, TruncateIdentityOption};
 use std::sync::Arc;
-
-/// What one DROP takes away.
-#[derive(Default)]
-struct Removal {
-    tables: BTreeSet<TableId>,
-    views: BTreeSet<u32>,
-    sequences: BTreeSet<u32>,
-    /// Foreign keys of tables that stay.
-    constraints: BTreeSet<(TableId, u32)>,
-    /// Defaults of columns that stay.
-    defaults: BTreeSet<(TableId, u16)>,
-    /// What was not asked for: itself, and "what depends on what".
-    dependents: Vec<(String, String)>,
-}
-
-impl Removal {
-    /// Everything that depends on what is to go, until nothing more does.
-    fn close(&mut self, schema: &Schema) {
-        loop {
-            let before = self.size();
-            for id in self.tables.clone() {
-                self.close_table(schema, id);
-            }
-            for id in self.views.clone() {
-                let name = schema.view_by_id(id).map_or_else(String::new, |v| v.def.name.clone());
-                self.close_readers(schema, id, &format!("view {name}"));
-            }
-            for id in self.sequences.clone() {
-                self.close_sequence(schema, id);
-            }
-            if self.size() == before {
-                return;
-            }
-        }
-    }
-
-    fn size(&self) -> usize {
-        self.tables.len() + self.views.len() + self.sequences.len() + self.constraints.len() + self.defaults.len()
-    }
-
-    fn close_table(&mut self, schema: &Schema, id: TableId) {
-        let Some(table) = schema.table_by_id(id) else { return };
-        let name = &table.def.name;
-        for (child, constraint, _) in schema.references(id) {
-            if !self.tables.contains(&child.id) && self.constraints.insert((child.id, constraint.id)) {
-                let what = format!("constraint {} on table {}", constraint.name, child.def.name);
-                self.dependents.push((what.clone(), format!("{what} depends on table {name}")));
-            }
-        }
-        self.close_readers(schema, id.0, &format!("table {name}"));
-        self.sequences.extend(schema.sequences_of(id).map(|s| s.id));
-    }
-
-    fn close_readers(&mut self, schema: &Schema, id: u32, what: &str) {
-        for view in schema.readers(id) {
-            if self.views.insert(view.id) {
-                let name = format!("view {}", view.def.name);
-                self.dependents.push((name.clone(), format!("{name} depends on {what}")));
-            }
-        }
-    }
-
-    fn close_sequence(&mut self, schema: &Schema, id: u32) {
-        let Some(sequence) = schema.sequence_by_id(id) else { return };
-        let text = super::sequence::default_of_sequence(schema, sequence.def.namespace, &sequence.def.name);
-        let asked = text.trim_end_matches("::regclass)").to_owned();
-        for table in schema.tables().filter(|t| !self.tables.contains(&t.id)) {
-            for (at, column) in table.def.columns.iter().enumerate() {
-                let asks = column.default.as_deref().is_some_and(|d| d.contains(&asked));
-                if asks && self.defaults.insert((table.id, at as u16)) {
-                    let what = format!("default value for column {} of table {}", column.name, table.def.name);
-                    let on = format!("{what} depends on sequence {}", sequence.def.name);
-                    self.dependents.push((what, on));
-                }
-            }
-        }
-        self.close_readers(schema, id, &format!("sequence {}", sequence.def.name));
-    }
-
-    /// 2BP01 unless everything may go.
-    fn check(&self, cascade: bool, what: &str) -> Result<Option<String>, SqlError> {
-        if self.dependents.is_empty() {
-            return Ok(None);
-        }
-        if !cascade {
-            let lines: Vec<&str> = self.dependents.iter().map(|(_, line)| line.as_str()).collect();
-            return Err(SqlError::new("2BP01", format!("cannot drop {what} because other objects depend on it"))
-                .with_detail(lines.join("\n"))
-                .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
-        }
-        Ok(Some(match self.dependents.as_slice() {
-            [(one, _)] => format!("drop cascades to {one}"),
-            several => format!("drop cascades to {} other objects", several.len()),
-        }))
-    }
-}
 
 fn absent(what: &str, name: &RelationName) -> String {
     format!("{what} \"{}\" does not exist, skipping", name.name)
@@ -124,28 +28,37 @@ impl Definer<'_> {
             other => return Err(SqlError::unsupported(format!("DROP {other}")).into()),
         }
         let schema = self.schema();
-        let mut removal = Removal::default();
+        let mut removal = Removal::new(schema.clone());
         let mut shown = Vec::new();
         for name in names {
             let name = RelationName::of(name)?;
             let found = match object {
-                ObjectType::Table => name.table(&schema).map(|t| removal.tables.insert(t.id)),
-                ObjectType::View => name.view(&schema).map(|v| removal.views.insert(v.id)),
-                _ => name.sequence(&schema).map(|s| removal.sequences.insert(s.id)),
+                ObjectType::Table => name.table(&schema).map(|table| {
+                    removal.tables.insert(table.id);
+                    table.id.0
+                }),
+                ObjectType::View => name.view(&schema).map(|view| {
+                    removal.views.insert(view.id);
+                    view.id
+                }),
+                _ => name.sequence(&schema).map(|sequence| {
+                    removal.sequences.insert(sequence.id);
+                    sequence.id
+                }),
             };
             let word = object.to_string().to_lowercase();
-            shown.push(format!("{word} {}", name.name));
-            if found.is_some() {
-                continue;
+            match found {
+                Some(id) => {
+                    removal.asked.push((id, None));
+                    shown.push(format!("{word} {}", removal.relation(id)));
+                }
+                None => self.check_absent(&name, &word, &schema, if_exists)?,
             }
-            self.check_absent(&name, &word, &schema, if_exists)?;
         }
         self.check_owned(&removal, &schema)?;
         removal.close(&schema);
         let what = if let [one] = shown.as_slice() { one.clone() } else { "desired object(s)".to_owned() };
-        if let Some(notice) = removal.check(cascade, &what)? {
-            self.notice("00000", notice);
-        }
+        self.defined.notices.extend(removal.check(cascade, &what)?);
         self.remove(removal)
     }
 
@@ -223,23 +136,25 @@ impl Definer<'_> {
         self.nothing_awaited(&table, "ALTER TABLE")?;
         let mut def = table.def.clone();
         change(&mut def);
+        for constraint in table.def.constraints.iter().filter(|c| def.constraints.iter().all(|kept| kept.id != c.id)) {
+            self.engine.set_comment(constraint.id, 0, None)?;
+        }
         Ok(self.engine.redefine_table(id, def)?)
     }
 
     /// Drops constraints that refer to an index's key, or refuses to.
     pub(super) fn release_index(&mut self, table: &Arc<Table>, index: IndexId, what: &str, cascade: bool) -> Done<()> {
         let schema = self.schema();
-        let mut removal = Removal::default();
+        let mut removal = Removal::new(schema.clone());
+        let (on, on_what) = ((index.0, None), format!("index {}", removal.relation(index.0)));
+        removal.asked.push(on);
         for (child, constraint, key) in schema.references(table.id) {
             if key.parent_index == index && removal.constraints.insert((child.id, constraint.id)) {
-                let dependent = format!("constraint {} on table {}", constraint.name, child.def.name);
-                let line = format!("{dependent} depends on index {}", what.rsplit(' ').next().unwrap_or_default());
-                removal.dependents.push((dependent, line));
+                let name = format!("constraint {} on table {}", constraint.name, removal.relation(child.id.0));
+                removal.add(on, (constraint.id, None), name, &on_what);
             }
         }
-        if let Some(notice) = removal.check(cascade, what)? {
-            self.notice("00000", notice);
-        }
+        self.defined.notices.extend(removal.check(cascade, what)?);
         self.remove(removal)
     }
 
@@ -284,29 +199,9 @@ impl Definer<'_> {
         if id == NamespaceId::PUBLIC && !cascade {
             return Err(SqlError::unsupported("dropping the schema public").into());
         }
-        let mut removal = contents(&schema, id);
-        for table in schema.tables_in(id) {
-            removal.dependents.push((
-                format!("table {}", table.def.name),
-                format!("table {0}.{1} depends on schema {0}", name, table.def.name),
-            ));
-        }
-        for view in schema.views().filter(|v| v.def.namespace == id) {
-            removal.dependents.push((
-                format!("view {}", view.def.name),
-                format!("view {0}.{1} depends on schema {0}", name, view.def.name),
-            ));
-        }
-        for sequence in schema.sequences().filter(|s| s.def.namespace == id && s.def.owner.is_none()) {
-            removal.dependents.push((
-                format!("sequence {}", sequence.def.name),
-                format!("sequence {0}.{1} depends on schema {0}", name, sequence.def.name),
-            ));
-        }
+        let mut removal = Removal::contents(&schema, id, &name);
         removal.close(&schema);
-        if let Some(notice) = removal.check(cascade, &format!("schema {name}"))? {
-            self.notice("00000", notice);
-        }
+        self.defined.notices.extend(removal.check(cascade, &format!("schema {name}"))?);
         self.remove(removal)?;
         if id == NamespaceId::PUBLIC {
             // It stays, empty: its oid is fixed.
@@ -318,7 +213,7 @@ impl Definer<'_> {
     /// Drops everything in a temporary schema.
     pub(super) fn empty_namespace(&mut self, id: NamespaceId) -> Done<()> {
         let schema = self.schema();
-        let mut removal = contents(&schema, id);
+        let mut removal = Removal::contents(&schema, id, TEMPORARY);
         removal.close(&schema);
         self.remove(removal)
     }
@@ -429,16 +324,20 @@ impl Definer<'_> {
     }
 }
 
-fn no_column(column: &str, relation: &str) -> SqlError {
-    SqlError::new("42703", format!("column \"{column}\" of relation \"{relation}\" does not exist"))
+impl Definer<'_> {
+    pub(super) fn comment_on_constraint(&mut self, name: &Ident, table: &ObjectName, text: Option<&str>) -> Done<()> {
+        let (name, table) = (fold(name), self.table(table)?);
+        let own = table.def.constraints.iter().find(|c| c.name == name).map(|c| c.id);
+        let key =
+            || table.indexes.iter().find(|i| i.def.constraint != 0 && i.def.name == name).map(|i| i.def.constraint);
+        let Some(id) = own.or_else(key) else {
+            let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.def.name);
+            return Err(SqlError::new("42704", message).into());
+        };
+        Ok(self.engine.set_comment(id, 0, text.filter(|text| !text.is_empty()))?)
+    }
 }
 
-/// Everything in a schema.
-fn contents(schema: &Schema, id: NamespaceId) -> Removal {
-    Removal {
-        tables: schema.tables_in(id).map(|t| t.id).collect(),
-        views: schema.views().filter(|v| v.def.namespace == id).map(|v| v.id).collect(),
-        sequences: schema.sequences().filter(|s| s.def.namespace == id).map(|s| s.id).collect(),
-        ..Removal::default()
-    }
+fn no_column(column: &str, relation: &str) -> SqlError {
+    SqlError::new("42703", format!("column \"{column}\" of relation \"{relation}\" does not exist"))
 }

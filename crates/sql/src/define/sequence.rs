@@ -216,12 +216,25 @@ impl Definer<'_> {
         if !matches!(ty, Type::Int2 | Type::Int4 | Type::Int8) {
             return Err(invalid("identity column type must be smallint, integer, or bigint").into());
         }
-        let namespace = new.def.namespace;
-        let schema = self.engine.schema();
-        let name = unused(&new.def.name, &new.def.columns[usize::from(column)].name, "seq", |name| {
+        let schema = self.schema();
+        let is_used = |namespace: NamespaceId, name: &str| {
             schema.has_relation_in(namespace, name) || new.sequences.iter().any(|s| s.def.name == name)
-        });
-        let text = default_of_sequence(schema, namespace, &name);
+        };
+        let (namespace, name) = match &clauses.name {
+            None => {
+                let (namespace, column) = (new.def.namespace, &new.def.columns[usize::from(column)].name);
+                (namespace, unused(&new.def.name, column, "seq", |name| is_used(namespace, name)))
+            }
+            Some(written) => {
+                let written = RelationName::of(written)?;
+                let namespace = written.home(&schema)?;
+                if is_used(namespace, &written.name) {
+                    return Err(super::create::already_exists(&written.name).into());
+                }
+                (namespace, written.name)
+            }
+        };
+        let text = default_of_sequence(&schema, namespace, &name);
         let def = definition(namespace, name, clauses, ty, None)?;
         new.sequences.push(NewSequence { def, column });
         Ok(text)

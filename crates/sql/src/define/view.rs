@@ -10,7 +10,7 @@ use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse, parse_expression};
 use crate::value::pgtype::name as type_name;
-use freshet_engine::catalog::{Schema, View, ViewDef};
+use freshet_engine::catalog::{CheckOption, Schema, View, ViewDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem,
@@ -44,7 +44,11 @@ impl Definer<'_> {
             return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
         }
         let reads = reads_of(&create.query, &schema);
-        let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads };
+        let check = check_option(&create.options)?;
+        if check.is_some() {
+            crate::bind::through::check_changeable(&create.query)?;
+        }
+        let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
             check_replacement(old, &def)?;
             if def.reads.contains(&old.id) {
@@ -63,6 +67,48 @@ impl Definer<'_> {
         }
         self.engine.create_view(def)?;
         Ok(())
+    }
+}
+
+/// What WITH says of a view. There is one role, which may read everything: how a view is secured makes no difference.
+fn check_option(options: &ast::CreateTableOptions) -> Result<Option<CheckOption>, SqlError> {
+    let options = match options {
+        ast::CreateTableOptions::None => return Ok(None),
+        ast::CreateTableOptions::With(options) => options,
+        other => return Err(SqlError::unsupported(other)),
+    };
+    let mut check = None;
+    for option in options {
+        let (name, value) = match option {
+            ast::SqlOption::KeyValue { key, value } => (fold(key), value_text(value)),
+            ast::SqlOption::Ident(key) => (fold(key), "true".to_owned()),
+            other => return Err(SqlError::unsupported(other)),
+        };
+        match (name.as_str(), value.as_str()) {
+            ("check_option", "local") => check = Some(CheckOption::Local),
+            ("check_option", "cascaded") => check = Some(CheckOption::Cascaded),
+            ("check_option", _) => {
+                let message = format!("invalid value for enum option \"check_option\": {value}");
+                return Err(SqlError::new("22023", message).with_detail("Valid values are \"local\" and \"cascaded\"."));
+            }
+            ("security_barrier" | "security_invoker", "true" | "false" | "on" | "off" | "1" | "0" | "yes" | "no") => {}
+            ("security_barrier" | "security_invoker", _) => {
+                let message = format!("invalid value for boolean option \"{name}\": {value}");
+                return Err(SqlError::new("22023", message));
+            }
+            _ => return Err(SqlError::new("22023", format!("unrecognized parameter \"{name}\""))),
+        }
+    }
+    Ok(check)
+}
+
+fn value_text(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.to_lowercase(),
+            other => other.to_string().to_lowercase(),
+        },
+        other => other.to_string().to_lowercase(),
     }
 }
 
@@ -133,7 +179,7 @@ fn object_name(namespace: &str, name: &str) -> ObjectName {
 
 /// Gives relations their schemas and `*` its columns.
 struct Full<'a> {
-    schema: &'a Schema,
+    schema: &'a Arc<Schema>,
     ctes: HashSet<String>,
 }
 
@@ -149,8 +195,17 @@ impl Full<'_> {
         Some(object_name(&crate::bind::names::namespace_name(self.schema, namespace), &relation.name))
     }
 
-    /// A source's alias and columns, if it is a plain relation.
+    /// A source's alias and columns, if it is a plain relation, or a subquery that stands for itself.
     fn columns(&self, factor: &TableFactor) -> Option<(Ident, Vec<Ident>)> {
+        if let TableFactor::Derived { lateral: false, subquery, alias: Some(alias), .. } = factor
+            && alias.columns.is_empty()
+        {
+            let (columns, _) = columns_of(subquery, self.schema).ok()?;
+            return Some((
+                alias.name.clone(),
+                columns.into_iter().map(|(name, _)| Ident::with_quote('"', name)).collect(),
+            ));
+        }
         let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
         let relation = RelationName::of(name).ok()?;
         if relation.namespace.is_none() && self.ctes.contains(&relation.name) {

@@ -93,7 +93,11 @@ impl Words<'_> {
         while self.takes_token(&Token::Period) {
             self.name()?;
         }
-        let name = self.words[start..self.at].iter().map(|t| t.token.to_string()).collect();
+        let text = |t: &&TokenWithSpan| match &t.token {
+            Token::Word(word) => word.to_ident(t.span).to_string(),
+            other => other.to_string(),
+        };
+        let name = self.words[start..self.at].iter().map(text).collect();
         let columns = if self.takes_token(&Token::LParen) {
             let names = self.names()?;
             self.expect_token(&Token::RParen)?;

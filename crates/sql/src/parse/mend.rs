@@ -100,6 +100,28 @@ pub fn take_with_data(tokens: &mut Vec<TokenWithSpan>) -> Option<bool> {
     Some(no == 0)
 }
 
+/// Takes `WITH [LOCAL | CASCADED] CHECK OPTION` off the end of a CREATE VIEW; gives the word that it has, or stands for.
+pub fn take_check_option(tokens: &mut Vec<TokenWithSpan>) -> Option<&'static str> {
+    let is_blank = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(_));
+    let words: Vec<usize> = (0..tokens.len()).filter(|&i| !is_blank(&tokens[i])).collect();
+    let word = |back: usize| words.len().checked_sub(back).and_then(|at| tokens.get(words[at]));
+    let is_create = keyword(words.first().map(|&at| &tokens[at])) == Keyword::CREATE;
+    if !is_create || !is_word(word(1), "option") || keyword(word(2)) != Keyword::CHECK {
+        return None;
+    }
+    let (option, with) = match word(3) {
+        local if is_word(local, "local") => ("local", 4),
+        cascaded if is_word(cascaded, "cascaded") => ("cascaded", 4),
+        _ => ("cascaded", 3),
+    };
+    if keyword(word(with)) != Keyword::WITH {
+        return None;
+    }
+    let at = words[words.len() - with];
+    tokens.truncate(at);
+    Some(option)
+}
+
 fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let starts_list = |i: usize| {
         let query =

@@ -13,6 +13,7 @@ mod utility;
 
 use crate::compiled::lock::mode_named;
 use crate::error::SqlError;
+use crate::notice::Notice;
 pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
 
 use freshet_engine::txn::LockMode;
@@ -21,7 +22,7 @@ use grammar::Grammar;
 pub use mend::is_nothing;
 pub use mend::{RowLock, locking};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
-use sqlparser::ast::{SetExpr, Statement};
+use sqlparser::ast::{self, SetExpr, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
@@ -87,6 +88,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let notes = utility::take_insert_notes(sql, &mut tokens)?;
     utility::order_identity_options(sql, &mut tokens)?;
     let with_data = mend::take_with_data(&mut tokens);
+    let check_option = mend::take_check_option(&mut tokens);
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
@@ -96,6 +98,9 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Err(near(sql, &next));
     }
     leave_notes(&mut statement, notes)?;
+    if let Some(option) = check_option {
+        leave_check_option(&mut statement, option)?;
+    }
     match (&statement, with_data) {
         (_, None) => Ok(Parsed::Sql(Box::new(made_by_select_into(statement)))),
         (Statement::CreateTable(create), Some(with_data)) if create.query.is_some() => match with_data {
@@ -104,6 +109,26 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         },
         (_, Some(_)) => Err(SqlError::new("42601", "syntax error at or near \"WITH\"")),
     }
+}
+
+/// WITH CHECK OPTION is an option of the view in other words.
+fn leave_check_option(statement: &mut Statement, option: &str) -> Result<(), SqlError> {
+    let Statement::CreateView(create) = statement else {
+        return Err(SqlError::new("42601", "syntax error at or near \"CHECK\""));
+    };
+    let value = ast::Expr::Value(ast::Value::SingleQuotedString(option.to_owned()).with_empty_span());
+    let stated = ast::SqlOption::KeyValue { key: ast::Ident::new("check_option"), value };
+    match &mut create.options {
+        ast::CreateTableOptions::With(options) => {
+            let is_check = |o: &ast::SqlOption| matches!(o, ast::SqlOption::KeyValue { key, .. } if key.value.eq_ignore_ascii_case("check_option"));
+            if options.iter().any(is_check) {
+                return Err(SqlError::new("22023", "parameter \"check_option\" specified more than once"));
+            }
+            options.push(stated);
+        }
+        other => *other = ast::CreateTableOptions::With(vec![stated]),
+    }
+    Ok(())
 }
 
 /// SELECT INTO is CREATE TABLE AS.
@@ -385,14 +410,14 @@ fn cut_of(name: &str) -> Option<usize> {
 }
 
 /// What is to be said of names that are cut: of the first of them.
-pub fn cut_name_notice(sql: &str) -> Option<(&'static str, String)> {
+pub fn cut_name_notice(sql: &str) -> Option<Notice> {
     if !may_have_long_name(sql) {
         return None;
     }
     let mut tokens = whole_tokens(sql).ok()?;
     let names = tokens.iter_mut().filter_map(|t| name_of(&mut t.token));
     let (name, end) = names.filter_map(|name| cut_of(name).map(|end| (&*name, end))).next()?;
-    Some(("42622", format!("identifier \"{name}\" will be truncated to \"{}\"", &name[..end])))
+    Some(Notice::new("42622", format!("identifier \"{name}\" will be truncated to \"{}\"", &name[..end])))
 }
 
 /// Byte offsets of tokens met in their order.

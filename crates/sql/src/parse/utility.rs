@@ -40,6 +40,11 @@ pub enum Utility {
         name: Ident,
         rename: Option<Ident>,
     },
+    CommentOnConstraint {
+        constraint: Ident,
+        table: ObjectName,
+        comment: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +78,8 @@ pub struct SequenceClauses {
     pub cache: Option<i64>,
     pub cycle: Option<bool>,
     pub owned_by: Option<Option<ObjectName>>,
+    /// Of an identity column's sequence.
+    pub name: Option<ObjectName>,
 }
 
 /// One action of ALTER TABLE and its like.
@@ -294,6 +301,7 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
             matches!(word(1), Keyword::TABLE | Keyword::VIEW | Keyword::INDEX | Keyword::SCHEMA)
                 || is_text(1, "sequence")
         }
+        Keyword::COMMENT => word(2) == Keyword::CONSTRAINT,
         _ => false,
     };
     if !ours {
@@ -319,6 +327,9 @@ fn command(p: &mut Parser<'_>) -> Read<Utility> {
         let if_not_exists = p.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
         let name = p.parse_object_name(false)?;
         return Ok(Utility::CreateSequence { name, if_not_exists, temporary, clauses: sequence_clauses(p)? });
+    }
+    if p.parse_keyword(Keyword::COMMENT) {
+        return comment_on_constraint(p);
     }
     p.expect_keyword(Keyword::ALTER)?;
     let kind = match p.expect_one_of_keywords(&[
@@ -357,6 +368,16 @@ fn command(p: &mut Parser<'_>) -> Read<Utility> {
 
 fn is_set_schema(p: &Parser<'_>) -> bool {
     keyword(&p.peek_token()) == Keyword::SET && keyword(&p.peek_nth_token(1)) == Keyword::SCHEMA
+}
+
+fn comment_on_constraint(p: &mut Parser<'_>) -> Read<Utility> {
+    p.expect_keywords(&[Keyword::ON, Keyword::CONSTRAINT])?;
+    let constraint = p.parse_identifier()?;
+    p.expect_keyword(Keyword::ON)?;
+    let table = p.parse_object_name(false)?;
+    p.expect_keyword(Keyword::IS)?;
+    let comment = if p.parse_keyword(Keyword::NULL) { None } else { Some(p.parse_literal_string()?) };
+    Ok(Utility::CommentOnConstraint { constraint, table, comment })
 }
 
 fn alter_schema(p: &mut Parser<'_>) -> Read<Utility> {
@@ -667,6 +688,8 @@ fn sequence_clause(p: &mut Parser<'_>, clauses: &mut SequenceClauses) -> Read<bo
         let with = p.parse_keyword(Keyword::WITH);
         let is_number = matches!(p.peek_token().token, Token::Number(..) | Token::Minus | Token::Plus);
         clauses.restart = Some(if with || is_number { Some(number(p)?) } else { None });
+    } else if p.parse_keywords(&[Keyword::SEQUENCE, Keyword::NAME]) {
+        clauses.name = Some(p.parse_object_name(false)?);
     } else if p.parse_keywords(&[Keyword::OWNED, Keyword::BY]) {
         let none = p.parse_keyword(Keyword::NONE);
         clauses.owned_by = Some(if none { None } else { Some(p.parse_object_name(false)?) });

@@ -11,7 +11,7 @@
 use super::cells::Cells;
 use super::convert::Leaf;
 use super::merge::Merge;
-use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, output, refuse};
+use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::assignment_cast;
 use crate::bind::scope::Scope;
 use crate::bind::{Bind, Binder};
@@ -25,7 +25,8 @@ use crate::road::RoadContext;
 use crate::rows::{Column, RowSet};
 use crate::value::Datum;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::logical_expr::Expr as DfExpr;
+use datafusion::common::Column as DfColumn;
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlanBuilder};
 use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Type, Value};
@@ -98,13 +99,14 @@ impl Planner<'_> {
         let mut plan = binder.insert_with(insert, &mut |binder, table, targets, explicit| {
             let (rel, casts) = match query.body.as_ref() {
                 SetExpr::Values(values) if crate::bind::from::is_bare(query) => {
-                    let source = self.within(&[], || binder.insert_values(table, targets, values, explicit))?;
-                    let InsertSource::Values(rows) = source else {
-                        return refuse("this INSERT");
-                    };
-                    let types: Vec<Type> = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
-                    let casts = vec![None; types.len()];
-                    (self.rows(rows, &types)?, casts)
+                    let rel = self.within(&[], || {
+                        let InsertSource::Values(rows) = binder.insert_values(table, targets, values, explicit)? else {
+                            return refuse("this INSERT");
+                        };
+                        let types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty);
+                        self.rows(rows, &types.collect::<Vec<_>>())
+                    })?;
+                    (rel, vec![None; targets.len()])
                 }
                 _ => {
                     binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
@@ -155,26 +157,30 @@ impl Planner<'_> {
             Some(UpdateTableFromKind::AfterSet(list)) => list,
             Some(UpdateTableFromKind::BeforeSet(_)) => return refuse("FROM before SET"),
         };
-        let (table, from, row_id) = self.changed(binder, (target, "update"), list, selection.as_ref())?;
+        let (table, mut from, row_id) = self.changed(binder, (target, "update"), list, selection.as_ref())?;
+        let ty = |column: u16| table.def.columns[usize::from(column)].ty;
         let sources = from.sources.clone();
-        self.within(&sources, || {
+        let (columns, rules, values) = self.within(&sources, || {
             let sets = binder.sets(&table, assignments, &from.scope)?;
             let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
             let rules = binder.rules(&table, Event::Update, &columns)?;
             let computed = rules.iter().flat_map(|rules| &rules.computed);
             let computed: Vec<(u16, Expr)> =
                 computed.map(|(column, expr)| (*column, with_new_values(expr.clone(), &sets))).collect();
+            from.plan = self.applied(from.plan.clone())?;
+            let new = sets.into_iter().chain(computed).map(|(column, expr)| (column, expr, ty(column)));
+            let values = self.with_new_columns(&mut from, new.collect())?;
+            Ok((columns, rules, values))
+        })?;
+        let sources = from.sources.clone();
+        self.within(&sources, || {
             let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
-            let returned = returned.map(|(items, columns)| {
-                let all: Vec<(u16, Expr)> = sets.iter().chain(&computed).cloned().collect();
-                let new = items.into_iter().map(|(e, ty)| (with_new_values(e, &all), ty)).collect();
-                (new, columns)
-            });
-            let ty = |column: u16| table.def.columns[usize::from(column)].ty;
-            let values = sets.iter().map(|(column, expr)| (expr.clone(), ty(*column)));
-            let (rel, returning) = self.change_rel(from.clone(), row_id.clone(), values.collect(), returned)?;
+            from.plan = self.applied(from.plan.clone())?;
+            let (rel, returning) = self.change_rel(from, row_id, &values[..columns.len()], returned)?;
+            // The query has found the rows: nothing more is asked of them.
+            binder.through = None;
             let search = binder.search(&table, &Scope::of_table(&table, None), None)?;
-            let sets = sets.iter().enumerate().map(|(i, (column, _))| (*column, value_cell(i)));
+            let sets = columns.iter().enumerate().map(|(i, column)| (*column, value_cell(i)));
             let sets: Vec<(u16, Expr)> = sets.collect();
             let not_null = sets.iter().map(|(c, _)| *c);
             let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
@@ -203,11 +209,14 @@ impl Planner<'_> {
             return refuse("DELETE from several tables");
         };
         let using = using.as_deref().unwrap_or(&[]);
-        let (table, from, row_id) = self.changed(binder, (target, "delete from"), using, selection.as_ref())?;
+        let (table, mut from, row_id) = self.changed(binder, (target, "delete from"), using, selection.as_ref())?;
         let sources = from.sources.clone();
         self.within(&sources, || {
             let returned = self.returned(binder, returning.as_deref(), &from.scope)?;
-            let (rel, returning) = self.change_rel(from.clone(), row_id.clone(), Vec::new(), returned)?;
+            from.plan = self.applied(from.plan.clone())?;
+            let (rel, returning) = self.change_rel(from, row_id, &[], returned)?;
+            // The query has found the rows: nothing more is asked of them.
+            binder.through = None;
             let search = binder.search(&table, &Scope::of_table(&table, None), None)?;
             let rules = binder.rules(&table, Event::Delete, &[])?;
             Ok((rel, Action::Delete(Box::new(Delete { search, rules, returning }))))
@@ -226,17 +235,38 @@ impl Planner<'_> {
         let (mut plan, mut leaves) = self.table(&table, &scope.sources[0].name)?;
         let row_id = leaves.pop().expect("invariant: the last column is the row id");
         let own = vec![leaves.clone()];
-        for condition in self.within(&own, || self.in_filter(|| binder.view_conditions()))? {
-            plan = self.filter(plan, &condition, &own)?;
-        }
+        plan = self.within(&own, || {
+            for condition in self.in_filter(None, || binder.view_conditions())? {
+                plan = self.filter(plan, &condition, &own)?;
+            }
+            Ok(plan)
+        })?;
         let mut from = self.relation_after(binder, FromRel { plan, scope, sources: vec![leaves] }, others)?;
         if let Some(selection) = selection {
             let (scope, sources) = (from.scope.clone(), from.sources.clone());
-            let condition =
-                self.within(&sources, || self.in_filter(|| binder.condition(selection, "WHERE", &scope)))?;
-            from.plan = self.filter(from.plan, &condition, &sources)?;
+            from.plan = self.within(&sources, || {
+                let condition = self.in_filter(Some(selection), || binder.condition(selection, "WHERE", &scope))?;
+                self.filter(from.plan, &condition, &sources)
+            })?;
         }
         Ok((table, from, row_id))
+    }
+
+    /// Puts the new values of the table that is source 0 beside the rows, where what comes later finds them instead of the old ones.
+    fn with_new_columns(&self, from: &mut FromRel, new: Vec<(u16, Expr, Type)>) -> Bind<Vec<Leaf>> {
+        let mut outputs: Vec<DfExpr> = from.plan.schema().columns().into_iter().map(DfExpr::Column).collect();
+        let mut leaves = Vec::with_capacity(new.len());
+        for (_, expr, ty) in &new {
+            let value = self.with_leaves(&from.sources, |leaves| leaves.convert(expr, *ty))?;
+            let name = self.unique("new");
+            outputs.push(value.alias(name.clone()));
+            leaves.push(Leaf::new(DfExpr::Column(DfColumn::new_unqualified(name)), *ty));
+        }
+        from.plan = df(df(LogicalPlanBuilder::from(from.plan.clone()).project(outputs))?.build())?;
+        for ((column, ..), leaf) in new.iter().zip(&leaves) {
+            from.sources[0][usize::from(*column)] = leaf.clone();
+        }
+        Ok(leaves)
     }
 
     /// RETURNING's expressions and columns.
@@ -255,18 +285,17 @@ impl Planner<'_> {
         Ok(Some((items.into_iter().map(|i| (i.expr, i.ty)).collect(), columns)))
     }
 
-    #[expect(clippy::type_complexity, reason = "expressions with their types, and the columns they make")]
     fn change_rel(
         &self,
         from: FromRel,
         row_id: Leaf,
-        values: Vec<(Expr, Type)>,
+        values: &[Leaf],
         returned: Option<(Vec<(Expr, Type)>, Arc<[Column]>)>,
     ) -> Bind<(Rel, Option<Returning>)> {
         let width = values.len();
         let mut outputs: Vec<(DfExpr, Output)> = vec![(row_id.expr, output(String::new(), Type::Int8))];
-        let asked = returned.iter().flat_map(|(items, _)| items);
-        for (expr, ty) in values.iter().chain(asked) {
+        outputs.extend(values.iter().map(|leaf| (leaf.expr.clone(), output(String::new(), leaf.ty))));
+        for (expr, ty) in returned.iter().flat_map(|(items, _)| items) {
             let value = self.with_leaves(&from.sources, |leaves| leaves.convert(expr, *ty))?;
             outputs.push((value, output(String::new(), *ty)));
         }
@@ -285,7 +314,7 @@ pub(super) fn value_cell(at: usize) -> Expr {
     Expr::Cell { source: 0, column: at as u16 }
 }
 
-/// RETURNING sees the changed row.
+/// Generated columns are computed of the changed row.
 fn with_new_values(expr: Expr, sets: &[(u16, Expr)]) -> Expr {
     expr.rewrite(&mut |e| match e {
         Expr::Column { source: 0, column } => {

@@ -10,7 +10,7 @@ use super::series::Series;
 use super::sets::{is_set, set_name};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
-use crate::bind::from::{alias_parts, left_of_using, rename};
+use crate::bind::from::{alias_parts, is_series, left_of_using, rename};
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
@@ -369,7 +369,7 @@ impl Planner<'_> {
         if !is_set(name) {
             return refuse(format!("the function {name} in FROM"));
         }
-        if !ordinality && args.iter().all(is_whole_number) {
+        if !ordinality && is_series(name) && args.iter().all(is_whole_number) {
             return self.series(binder, name, args, alias);
         }
         let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
@@ -435,11 +435,15 @@ impl Planner<'_> {
         entry.add_to(item)?;
         // A join sees its own sides only.
         let scope = visible(&item.scope, first);
+        let mut asked = Vec::new();
         let condition = match constraint {
             JoinConstraint::On(on) => {
                 let sources = item.sources.clone();
                 let inner = kind == JoinType::Inner;
-                Some(self.join_condition(&sources, inner, || binder.condition(on, "JOIN/ON", &scope))?)
+                let (condition, of_each_row) =
+                    self.join_condition(&sources, inner, || binder.condition(on, "JOIN/ON", &scope))?;
+                asked = of_each_row;
+                Some(condition)
             }
             JoinConstraint::Using(columns) => {
                 let names = columns.iter().map(relation_name).collect::<Result<Vec<_>, _>>()?;
@@ -474,7 +478,7 @@ impl Planner<'_> {
             }
             item.plan = self.each_row(plan, *each)?;
             if let Some(condition) = condition.filter(|_| !always) {
-                item.plan = self.filter(item.plan.clone(), &condition, &item.sources)?;
+                item.plan = self.filter_asking(item.plan.clone(), &condition, &item.sources, asked)?;
             }
             return Ok(());
         }
@@ -483,21 +487,18 @@ impl Planner<'_> {
             return match condition {
                 None => Ok(()),
                 Some(condition) if kind == JoinType::Inner => {
-                    item.plan = self.filter(item.plan.clone(), &condition, &item.sources.clone())?;
+                    item.plan = self.filter_asking(item.plan.clone(), &condition, &item.sources, asked)?;
                     Ok(())
                 }
                 Some(condition) if is_true(&condition) => Ok(()),
                 Some(_) => refuse("a LEFT JOIN of a function of its columns on a condition"),
             };
         }
-        let pending_joins = self.has_pending();
         let left = LogicalPlanBuilder::from(item.plan.clone());
-        if pending_joins && kind == JoinType::Inner {
+        if let Some(condition) = condition.as_ref().filter(|_| !asked.is_empty()) {
             // A subquery in an inner join's condition is asked of the joined rows.
-            item.plan = df(df(left.cross_join(entry.plan))?.build())?;
-            if let Some(condition) = condition {
-                item.plan = self.filter(item.plan.clone(), &condition, &item.sources)?;
-            }
+            let joined = df(df(left.cross_join(entry.plan))?.build())?;
+            item.plan = self.filter_asking(joined, condition, &item.sources, asked)?;
             return Ok(());
         }
         let joined = match condition {

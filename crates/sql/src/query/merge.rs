@@ -178,7 +178,7 @@ impl Planner<'_> {
         from.scope.add(ScopeSource::of_table(name, target))?;
         from.sources.push(leaves);
         let (scope, sources) = (from.scope.clone(), from.sources.clone());
-        let condition = self.join_condition(&sources, false, || binder.condition(on, "MERGE", &scope))?;
+        let condition = self.within(&sources, || binder.condition(on, "MERGE", &scope))?;
         let parts = match condition {
             Expr::And(parts) => parts,
             one => vec![one],

@@ -133,8 +133,11 @@ pub(super) struct State {
     /// Changes within WITH that return nothing.
     pub silent_ctes: Vec<String>,
     names: HashSet<String>,
-    /// In WHERE or HAVING, where DataFusion takes EXISTS and IN as they are.
+    /// In WHERE or HAVING, where DataFusion takes EXISTS as it is.
     in_filter: bool,
+    /// Where in memory the parts of a condition are that must all hold: there DataFusion takes IN as it is. Elsewhere its join says false
+    /// where IN says nothing.
+    conjuncts: Vec<usize>,
     /// By block: what its expressions need computed for each row.
     pending: Vec<Vec<Pending>>,
     next_level: u32,
@@ -297,35 +300,23 @@ impl<'a> Planner<'a> {
 
     // ---- subqueries that run for each row
 
-    /// Binds a join's condition. What it asks of each row stays with the block only if the join is an inner one.
+    /// Binds a join's condition; gives with it what it asks of each row, which only an inner join has an answer to. FROM is no part of
+    /// the block around it, which may wait for values of its own.
     pub(super) fn join_condition<T>(
         &self,
         sources: &[Vec<Leaf>],
         inner: bool,
         bind: impl FnOnce() -> Bind<T>,
-    ) -> Bind<T> {
-        if !inner {
-            return self.within(sources, bind);
-        }
+    ) -> Bind<(T, Vec<Pending>)> {
         let mut asked = Vec::new();
         let bound = self.within(sources, || {
             let bound = bind();
-            asked = self.take_pending();
+            if inner {
+                asked = self.take_pending();
+            }
             bound
         });
-        let mut state = self.state.borrow_mut();
-        if asked.is_empty() {
-            return bound;
-        }
-        match state.pending.last_mut() {
-            Some(block) => block.extend(asked),
-            None => state.pending.push(asked),
-        }
-        bound
-    }
-
-    pub(super) fn has_pending(&self) -> bool {
-        self.state.borrow().pending.last().is_some_and(|block| !block.is_empty())
+        Ok((bound?, asked))
     }
 
     /// What the block's expressions asked for so far.
@@ -418,10 +409,16 @@ impl<'a> Planner<'a> {
     }
 
     /// Binds a condition of WHERE or HAVING.
-    pub fn in_filter<T>(&self, bind: impl FnOnce() -> Bind<T>) -> Bind<T> {
-        let before = std::mem::replace(&mut self.state.borrow_mut().in_filter, true);
+    pub fn in_filter<T>(&self, condition: Option<&ast::Expr>, bind: impl FnOnce() -> Bind<T>) -> Bind<T> {
+        let mut conjuncts = Vec::new();
+        condition.inspect(|condition| add_conjuncts(condition, &mut conjuncts));
+        let (before, others) = {
+            let mut state = self.state.borrow_mut();
+            (std::mem::replace(&mut state.in_filter, true), std::mem::replace(&mut state.conjuncts, conjuncts))
+        };
         let bound = bind();
-        self.state.borrow_mut().in_filter = before;
+        let mut state = self.state.borrow_mut();
+        (state.in_filter, state.conjuncts) = (before, others);
         bound
     }
 
@@ -514,9 +511,14 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take();
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
-        let (windows, sets, in_filter) = {
+        let (windows, sets, in_filter, conjuncts) = {
             let mut state = self.state.borrow_mut();
-            (state.windows.take(), state.sets.take(), std::mem::take(&mut state.in_filter))
+            (
+                state.windows.take(),
+                state.sets.take(),
+                std::mem::take(&mut state.in_filter),
+                std::mem::take(&mut state.conjuncts),
+            )
         };
         let ctes = self.state.borrow().ctes.len();
         let rel = self.query_inner(binder, query, stored);
@@ -524,7 +526,7 @@ impl<'a> Planner<'a> {
         state.ctes.truncate(ctes);
         state.windows = windows;
         state.sets = sets;
-        state.in_filter = in_filter;
+        (state.in_filter, state.conjuncts) = (in_filter, conjuncts);
         binder.aggregates = aggregates;
         binder.in_aggregate = in_aggregate;
         rel
@@ -722,7 +724,7 @@ impl<'a> Planner<'a> {
         self.within(&sources, || {
             if let Some(selection) = &select.selection {
                 let scope = from.scope.clone();
-                let condition = self.in_filter(|| binder.condition(selection, "WHERE", &scope))?;
+                let condition = self.in_filter(Some(selection), || binder.condition(selection, "WHERE", &scope))?;
                 from.plan = self.filter(from.plan.clone(), &condition, &sources)?;
             }
             binder.output_types = stored;
@@ -730,10 +732,21 @@ impl<'a> Planner<'a> {
         })
     }
 
+    /// The rows for which a condition of the block holds.
     pub fn filter(&self, plan: LogicalPlan, condition: &Expr, sources: &[Vec<Leaf>]) -> Bind<LogicalPlan> {
-        let predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
         let pending = self.take_pending();
-        let (mut plan, mut predicate) = (plan, predicate);
+        self.filter_asking(plan, condition, sources, pending)
+    }
+
+    /// The rows for which a condition holds, which asks for `pending`.
+    pub(super) fn filter_asking(
+        &self,
+        mut plan: LogicalPlan,
+        condition: &Expr,
+        sources: &[Vec<Leaf>],
+        pending: Vec<Pending>,
+    ) -> Bind<LogicalPlan> {
+        let mut predicate = self.with_leaves(sources, |leaves| leaves.condition(condition))?;
         if !pending.is_empty() {
             // What needs nothing computed for each row is asked before.
             let names: Vec<&String> = pending.iter().map(|p| &p.name).collect();
@@ -818,7 +831,7 @@ impl<'a> Planner<'a> {
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
         let having = match &select.having {
             None => None,
-            Some(having) => Some(self.in_filter(|| binder.condition(having, "HAVING", &scope))?),
+            Some(having) => Some(self.in_filter(Some(having), || binder.condition(having, "HAVING", &scope))?),
         };
         let aggregates = binder.aggregates.take().unwrap_or_default();
         let asked = self.take_pending();
@@ -1371,10 +1384,10 @@ impl<'a> Planner<'a> {
         query: &ast::Query,
         negated: bool,
         scope: &Scope,
+        is_conjunct: bool,
     ) -> Bind<Bound> {
-        let in_filter = self.state.borrow().in_filter;
         let row = crate::bind::row_items(expr);
-        if !in_filter || row.is_some() || self.per_row {
+        if !is_conjunct || row.is_some() || self.per_row {
             let left = row.unwrap_or_else(|| vec![expr]);
             let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
             return self.compared_subquery(binder, &left, op, query, scope, (negated, false));
@@ -1402,12 +1415,20 @@ impl Beyond for Planner<'_> {
     fn expression(&self, binder: &mut Binder<'_>, ast: &ast::Expr, scope: &Scope) -> Bind<Option<Bound>> {
         use ast::BinaryOperator as B;
         use ast::Expr as A;
+        let is_conjunct = {
+            let state = self.state.borrow();
+            state.in_filter && state.conjuncts.contains(&place_of(ast))
+        };
         Ok(Some(match ast {
             A::Subquery(query) => self.scalar_subquery(binder, query, scope)?,
             A::Exists { subquery, negated } => self.exists(binder, subquery, *negated, scope)?,
-            A::InSubquery { expr, subquery, negated } => self.in_subquery(binder, expr, subquery, *negated, scope)?,
+            A::InSubquery { expr, subquery, negated } => {
+                self.in_subquery(binder, expr, subquery, *negated, scope, is_conjunct)?
+            }
             A::AnyOp { left, compare_op, right, is_some: _ } => match right.as_ref() {
-                A::Subquery(query) if *compare_op == B::Eq => self.in_subquery(binder, left, query, false, scope)?,
+                A::Subquery(query) if *compare_op == B::Eq => {
+                    self.in_subquery(binder, left, query, false, scope, is_conjunct)?
+                }
                 A::Subquery(query) => {
                     let left_parts = crate::bind::row_items(left).unwrap_or_else(|| vec![left]);
                     let op = quantified_op(compare_op)?;
@@ -1416,7 +1437,9 @@ impl Beyond for Planner<'_> {
                 _ => return Ok(None),
             },
             A::AllOp { left, compare_op, right } => match right.as_ref() {
-                A::Subquery(query) if *compare_op == B::NotEq => self.in_subquery(binder, left, query, true, scope)?,
+                A::Subquery(query) if *compare_op == B::NotEq => {
+                    self.in_subquery(binder, left, query, true, scope, is_conjunct)?
+                }
                 A::Subquery(query) => {
                     let left_parts = crate::bind::row_items(left).unwrap_or_else(|| vec![left]);
                     let op = quantified_op(compare_op)?;
@@ -1496,6 +1519,23 @@ impl Beyond for Planner<'_> {
         };
         let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(leaf.ty), true);
         Ok(Some(self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty)))
+    }
+}
+
+/// What an expression is told apart by while its statement is bound.
+fn place_of(ast: &ast::Expr) -> usize {
+    std::ptr::from_ref(ast).addr()
+}
+
+/// The places of the parts that a condition joins by AND.
+fn add_conjuncts(condition: &ast::Expr, places: &mut Vec<usize>) {
+    match condition {
+        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
+            add_conjuncts(left, places);
+            add_conjuncts(right, places);
+        }
+        ast::Expr::Nested(inner) => add_conjuncts(inner, places),
+        part => places.push(place_of(part)),
     }
 }
 

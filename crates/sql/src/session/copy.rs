@@ -21,6 +21,7 @@ use crate::copy::load::{CHUNK_BYTES, Loading, Target};
 use crate::copy::options::{Format, Header};
 use crate::copy::split::{Chunk, Splitter};
 use crate::error::SqlError;
+use crate::notice::Notice;
 use crate::parse::copy::CopyPlace;
 use crate::route::Plan;
 use crate::rows::RowSet;
@@ -207,7 +208,7 @@ impl Session {
             file,
             is_complete: false,
         })));
-        if is_file { self.go_on_copying() } else { Ok(done("", None, None)) }
+        if is_file { self.go_on_copying() } else { Ok(done("")) }
     }
 
     /// The plan for the schema that is current now.
@@ -311,8 +312,8 @@ impl Session {
         let Some(Copying::In(copy)) = self.copying.take() else {
             unreachable!("invariant: a COPY FROM ends");
         };
-        let notice = copy.skipped.notice().map(|told| ("00000", told));
-        self.finish(&copy.insert, CommandTag { command: "COPY", rows: Some(copy.count) }, notice)
+        let notices = copy.skipped.notice().map(|told| Notice::new("00000", told)).into_iter().collect();
+        self.finish(&copy.insert, CommandTag { command: "COPY", rows: Some(copy.count) }, notices)
     }
 
     fn wait_copying(&mut self, on: On) -> Step {
@@ -580,7 +581,7 @@ impl Session {
         let source =
             OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
         self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file))));
-        Ok(done("", None, None))
+        Ok(done(""))
     }
 
     /// Gives the next piece of what is copied out. `rows`: what the statement gave. `frame` is called behind the bytes of each row with where
@@ -626,10 +627,10 @@ impl Session {
         let tag = CommandTag { command: "COPY", rows: Some(copy.count) };
         let outcome = match copy.source {
             // The query is over.
-            OutSource::Rows { .. } => Outcome { tag, durable: None, warning: None },
+            OutSource::Rows { .. } => Outcome { tag, durable: None, notices: Vec::new() },
             OutSource::Table { statement, .. } => {
                 let durable = self.depends_on(self.inner.dependency());
-                match self.finish(&statement, tag, None)? {
+                match self.finish(&statement, tag, Vec::new())? {
                     Step::Done(outcome) => Outcome { durable: outcome.durable.max(durable), ..outcome },
                     Step::Wait(_) => unreachable!("invariant: who wrote nothing has nothing to wait for"),
                 }

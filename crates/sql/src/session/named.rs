@@ -141,11 +141,11 @@ impl Session {
             }
             NamedStatement::Deallocate(None) => {
                 self.forget_statements();
-                Ok(done("DEALLOCATE ALL", None, None))
+                Ok(done("DEALLOCATE ALL"))
             }
             NamedStatement::Deallocate(Some(name)) => self.prepared_named(name).map(|_| {
                 self.forget_statement(name.as_bytes());
-                done("DEALLOCATE", None, None)
+                done("DEALLOCATE")
             }),
             NamedStatement::Declare { name, scroll, hold, sql } => {
                 let declaring =
@@ -155,10 +155,10 @@ impl Session {
             NamedStatement::Fetch { name, direction, moves } => self.fetch(name, *direction, *moves, rows),
             NamedStatement::Close(None) => {
                 self.names.cursors.clear();
-                Ok(done("CLOSE CURSOR ALL", None, None))
+                Ok(done("CLOSE CURSOR ALL"))
             }
             NamedStatement::Close(Some(name)) => match self.names.cursors.remove(name) {
-                Some(_) => Ok(done("CLOSE CURSOR", None, None)),
+                Some(_) => Ok(done("CLOSE CURSOR")),
                 None => Err(no_cursor(name)),
             },
             NamedStatement::Current { cursor, before, after } => {
@@ -174,7 +174,7 @@ impl Session {
         }
         let statement = self.plan_in_transaction(sql, types)?;
         self.keep_statement(name.as_bytes(), &statement)?;
-        Ok(done("PREPARE", None, None))
+        Ok(done("PREPARE"))
     }
 
     fn execute_named(
@@ -364,7 +364,7 @@ impl Session {
                 rows.start(&(Arc::new([]) as Arc<[Column]>));
                 let tag = CommandTag { command: "DECLARE CURSOR", rows: None };
                 let durable = outcome.durable.filter(|_| self.block == Block::None);
-                Ok(Step::Done(Outcome { tag, durable, warning: outcome.warning }))
+                Ok(Step::Done(Outcome { tag, durable, notices: outcome.notices }))
             }
             other => other,
         }
@@ -412,7 +412,7 @@ impl Session {
         let durable = cursor.durable;
         let durable = durable.and_then(|cts| self.depends_on(cts));
         let command = if moves { "MOVE" } else { "FETCH" };
-        Ok(Step::Done(Outcome { tag: CommandTag { command, rows: Some(count) }, durable, warning: None }))
+        Ok(Step::Done(Outcome { tag: CommandTag { command, rows: Some(count) }, durable, notices: Vec::new() }))
     }
 
     fn change_current(

@@ -36,7 +36,7 @@ impl Session {
             settings_before: self.settings_before.clone(),
             settings_before_local: self.settings_before_local.clone(),
         });
-        Ok(done("SAVEPOINT", None, None))
+        Ok(done("SAVEPOINT"))
     }
 
     pub(super) fn release_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
@@ -44,7 +44,7 @@ impl Session {
         let at = self.find_savepoint(name)?;
         self.savepoints.truncate(at);
         self.keep_cursors();
-        Ok(done("RELEASE", None, None))
+        Ok(done("RELEASE"))
     }
 
     pub(super) fn roll_back_to_savepoint(&mut self, name: &str) -> Result<Step, SqlError> {
@@ -55,7 +55,7 @@ impl Session {
         self.savepoints.truncate(at + 1);
         self.undo_to_savepoint();
         self.block = Block::Explicit;
-        Ok(done("ROLLBACK", None, None))
+        Ok(done("ROLLBACK"))
     }
 
     /// Undoes what came after the newest savepoint; false if there is none.

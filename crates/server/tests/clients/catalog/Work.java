@@ -677,7 +677,23 @@ public final class Work {
             equal(List.of("id 1 customer_pkey"), list(meta.getPrimaryKeys(null, "jdbc_shop", "customer"), "COLUMN_NAME", "KEY_SEQ", "PK_NAME"), "primary key");
             equal(List.of("no 1 line_pk", "day 2 line_pk", "at 3 line_pk"),
                 list(meta.getPrimaryKeys(null, "jdbc_shop", "line"), "COLUMN_NAME", "KEY_SEQ", "PK_NAME"), "primary key of three");
-            // Imported and exported keys and the indexes ask for subscripts of columns by columns, `con.confkey[pos.n]`: not there yet (docs/compat.md).
+            equal(List.of("jdbc_shop purchase day jdbc_shop line day 1 3 3 line_of purchase_pkey 5",
+                    "jdbc_shop purchase no jdbc_shop line no 2 3 3 line_of purchase_pkey 5"),
+                list(meta.getImportedKeys(null, "jdbc_shop", "line"), "PKTABLE_SCHEM", "PKTABLE_NAME", "PKCOLUMN_NAME", "FKTABLE_SCHEM", "FKTABLE_NAME",
+                    "FKCOLUMN_NAME", "KEY_SEQ", "UPDATE_RULE", "DELETE_RULE", "FK_NAME", "PK_NAME", "DEFERRABILITY"), "imported keys");
+            equal(List.of("purchase customer id 1 0 purchase_customer_fkey 7"),
+                list(meta.getExportedKeys(null, "jdbc_shop", "customer"), "FKTABLE_NAME", "FKCOLUMN_NAME", "PKCOLUMN_NAME", "UPDATE_RULE", "DELETE_RULE",
+                    "FK_NAME", "DEFERRABILITY"), "exported keys");
+            equal(List.of("purchase day line day", "purchase no line no"),
+                list(meta.getCrossReference(null, "jdbc_shop", "purchase", null, "jdbc_shop", "line"), "PKTABLE_NAME", "PKCOLUMN_NAME", "FKTABLE_NAME",
+                    "FKCOLUMN_NAME"), "cross reference");
+            equal(List.of("false line_pk 1 no A null", "false line_pk 2 day A null", "false line_pk 3 at A null", "true line_price 1 price D null",
+                    "true line_price 2 at A null"),
+                list(meta.getIndexInfo(null, "jdbc_shop", "line", false, false), "NON_UNIQUE", "INDEX_NAME", "ORDINAL_POSITION", "COLUMN_NAME", "ASC_OR_DESC",
+                    "FILTER_CONDITION").stream().map(row -> row.replaceFirst("^f ", "false ").replaceFirst("^t ", "true ")).toList(), "indexes");
+            equal(List.of("customer_email_key email null", "customer_lower lower(name::text) flag", "customer_pkey id null"),
+                new ArrayList<>(new TreeSet<>(list(meta.getIndexInfo(null, "jdbc_shop", "customer", true, false), "INDEX_NAME", "COLUMN_NAME", "FILTER_CONDITION")
+                    .stream().map(row -> row.replace("(flag)", "flag").replace("lower((name)::text)", "lower(name::text)")).toList())), "unique indexes");
             equal(List.of("id"), list(meta.getBestRowIdentifier(null, "jdbc_shop", "customer", DatabaseMetaData.bestRowSession, false), "COLUMN_NAME"), "row identifier");
             meta.getTablePrivileges(null, "jdbc_shop", "customer").close();
             meta.getColumnPrivileges(null, "jdbc_shop", "customer", "id").close();

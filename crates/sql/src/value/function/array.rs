@@ -113,7 +113,30 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
         return None;
     }
     let found = forms.iter().find_map(|(which, places, gives)| fit(*which, places, *gives, arguments));
+    let tells = |(is, ty): (&Is, &Option<Type>)| matches!(is, Is::Array | Is::Element) && ty.is_some();
+    if found.is_some() && !takes_text(name) && !forms[0].1.iter().zip(arguments).any(tells) {
+        return Some(Err(undetermined()));
+    }
     Some(found.ok_or_else(|| super::unresolved("42883", name, arguments, "does not exist", "No function matches")))
+}
+
+/// 42804: nothing says of which type the array is.
+pub(super) fn undetermined() -> SqlError {
+    SqlError::new("42804", "could not determine polymorphic type because input has type unknown")
+}
+
+/// Whether literals without a type make an array of texts: the function's arguments are `anycompatible`.
+fn takes_text(name: &str) -> bool {
+    matches!(
+        name,
+        "array_append"
+            | "array_prepend"
+            | "array_cat"
+            | "array_position"
+            | "array_positions"
+            | "array_remove"
+            | "array_replace"
+    )
 }
 
 fn fit(which: ArrayFunction, places: &[Is], gives: Gives, arguments: &[Option<Type>]) -> Option<Function> {

@@ -96,7 +96,11 @@ pub(super) fn pg_get_function_result(a: &Arguments<'_>) -> Result {
 
 pub(super) fn pg_get_userbyid(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;
-    let user = catalog.session.as_ref().filter(|_| oid_at(a, 0) == oid::ROLE).map(|session| session.user.clone());
+    let user = match oid_at(a, 0) {
+        oid::ROLE => catalog.session.as_ref().map(|session| session.user.clone()),
+        oid::DATABASE_OWNER => Some(oid::DATABASE_OWNER_NAME.to_owned()),
+        _ => None,
+    };
     Ok(text(user.unwrap_or_else(|| format!("unknown (OID={})", oid_at(a, 0)))))
 }
 

@@ -204,6 +204,7 @@ entries! {
     "overlay" (Text, Text, Int4) -> Text, text::overlay;
     "overlay" (Text, Text, Int4, Int4) -> Text, text::overlay;
     "quote_ident" (Text) -> Text, text::quote_ident;
+    "name at" (Name, Int4) -> CharByte, text::name_at;
     "quote_literal" (Text) -> Text, text::quote_literal;
     "quote_nullable" (Text) -> Text, text::quote_nullable, lenient;
     "^@" (Text, Text) -> Bool, text::starts_with;

@@ -98,6 +98,7 @@ impl RowFunction {
             }
             Gives::Subscripts => match given {
                 [Some(array @ Type::Array(_)), _] => (vec![*array, Type::Int4], vec![(None, Type::Int4)]),
+                [None, _] => return Err(super::array::undetermined()),
                 _ => return Err(missing()),
             },
             Gives::Matches => (texts(), vec![(None, Type::array_of(Type::Text))]),

@@ -21,6 +21,17 @@ pub(super) fn to_hex(a: &Arguments<'_>) -> Result {
     }))
 }
 
+/// A byte of a name, which is an array of bytes from 0 on.
+pub(super) fn name_at(a: &Arguments<'_>) -> Result {
+    const NAME_BYTES: usize = 64;
+    let Some(at) = usize::try_from(a.int(1)).ok().filter(|&at| at < NAME_BYTES) else { return Ok(Datum::Null) };
+    Ok(match a.bytes(0).get(at) {
+        None => text(""),
+        Some(byte) if byte.is_ascii() => text(char::from(*byte).to_string()),
+        Some(byte) => text(format!("\\{byte:03o}")),
+    })
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -7,7 +7,8 @@ use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use crate::bind::names::namespace_name;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
-    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, Schema, Sequence, Table,
+    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, Schema, Sequence,
+    Table,
 };
 use freshet_engine::schema::Type;
 use std::sync::Arc;
@@ -333,7 +334,12 @@ fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let space = namespace_name(about.schema, view.def.namespace);
         let text = super::definition::view(about.schema, view);
         let no = "NO";
-        rows.row(cells![database(about), space, view.def.name.as_str(), text, "NONE", no, no, no, no, no]);
+        let check = match view.def.check {
+            None => "NONE",
+            Some(CheckOption::Local) => "LOCAL",
+            Some(CheckOption::Cascaded) => "CASCADED",
+        };
+        rows.row(cells![database(about), space, view.def.name.as_str(), text, check, no, no, no, no, no]);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::fixed;
 use super::objects::OWNER;
 use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
+use crate::catalog::oid;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{NamespaceId, Table};
 use std::sync::Arc;
@@ -86,6 +87,8 @@ pub static SOURCES: &[Source] = &[
         |about, rows| {
             let name = about.env.user.as_str();
             rows.row(cells![name, true, true, true, true, true, true, -1, "********", true, OWNER]);
+            let (id, name) = (oid::DATABASE_OWNER, oid::DATABASE_OWNER_NAME);
+            rows.row(cells![name, false, true, false, false, false, false, -1, "********", false, id]);
             Ok(())
         },
     ),

@@ -10,9 +10,9 @@ use crate::bind::names::TEMPORARY;
 use crate::catalog::oid;
 use crate::value::{Datum, array_datum, pgtype, vector_datum};
 use freshet_engine::catalog::{
-    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, Schema, Table,
+    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, Schema, Table,
 };
-use freshet_engine::schema::{Type, VectorKind};
+use freshet_engine::schema::{SystemKind, Type, VectorKind};
 
 /// Who owns everything.
 pub const OWNER: u32 = oid::ROLE;
@@ -43,7 +43,7 @@ const fn source(relation: &'static str, columns: &'static [&'static str], fill: 
 }
 
 pub static SOURCES: &[Source] = &[
-    source("pg_namespace", &["oid", "nspname", "nspowner"], namespaces),
+    source("pg_namespace", &["oid", "nspname", "nspowner", "nspacl"], namespaces),
     source(
         "pg_class",
         &[
@@ -65,6 +65,7 @@ pub static SOURCES: &[Source] = &[
             "relhastriggers",
             "relispopulated",
             "relreplident",
+            "reloptions",
         ],
         classes,
     ),
@@ -219,9 +220,21 @@ pub static SOURCES: &[Source] = &[
 
 fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for namespace in about.schema.namespaces() {
-        rows.row(cells![namespace.id.0, namespace.name.as_str(), OWNER]);
+        let (owner, privileges) = match namespace.id {
+            NamespaceId::PUBLIC => (oid::DATABASE_OWNER, public_privileges()),
+            _ => (OWNER, Datum::Null),
+        };
+        rows.row(cells![namespace.id.0, namespace.name.as_str(), owner, privileges]);
     }
     Ok(())
+}
+
+/// What PostgreSQL gives a new database's `public`: everybody may use it, its owner create in it.
+fn public_privileges() -> Datum {
+    let owner = oid::DATABASE_OWNER_NAME;
+    let items = [format!("{owner}=UC/{owner}"), format!("=U/{owner}")];
+    let items = items.map(|item| Datum::Bytes(item.into_bytes().into()));
+    array_datum(Type::System(SystemKind::AclItem), items.to_vec())
 }
 
 // ---- relations and their columns
@@ -266,9 +279,21 @@ fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             has_triggers,
             true,
             replica_identity,
+            options(&relation),
         ]);
     }
     Ok(())
+}
+
+/// `pg_class.reloptions`.
+fn options(relation: &Relation<'_>) -> Datum {
+    let Kind::View(view) = relation.kind else { return Datum::Null };
+    let option = match view.def.check {
+        None => return Datum::Null,
+        Some(CheckOption::Local) => "check_option=local",
+        Some(CheckOption::Cascaded) => "check_option=cascaded",
+    };
+    array_datum(Type::Text, vec![Datum::Bytes(option.as_bytes().into())])
 }
 
 /// The oid of the type that a relation's rows have; indexes have none, sequences neither since PostgreSQL 14.
@@ -667,5 +692,7 @@ fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 /// There is one role: who the session calls itself.
 fn roles(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     rows.row(cells![OWNER, about.env.user.as_str(), true, true, true, true, true, true, true, -1]);
+    let (id, name) = (oid::DATABASE_OWNER, oid::DATABASE_OWNER_NAME);
+    rows.row(cells![id, name, false, true, false, false, false, false, false, -1]);
     Ok(())
 }

@@ -1,0 +1,210 @@
+//! What depends on what is to be dropped, and in which order is that told?
+//!
+//! Dependents are told in PostgreSQL's order: of the objects that depend on one, those that were made first; each before what depends on it
+//! in turn, unless that depends on a later one too.
+
+use crate::catalog::Catalog;
+use crate::error::SqlError;
+use crate::notice::Notice;
+use freshet_engine::catalog::{NamespaceId, Schema, TableId};
+use freshet_engine::schema::OidKind;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A table, view, sequence, constraint, index or schema by its number, or the default of a table's column.
+pub(super) type Object = (u32, Option<u16>);
+
+/// Something that depends on something that goes.
+struct Dependent {
+    on: Object,
+    object: Object,
+    /// As messages call it.
+    name: String,
+    /// "what depends on what".
+    line: String,
+}
+
+/// What one DROP takes away.
+pub(super) struct Removal {
+    catalog: Catalog,
+    /// What was asked for, in its order.
+    pub asked: Vec<Object>,
+    pub tables: BTreeSet<TableId>,
+    pub views: BTreeSet<u32>,
+    pub sequences: BTreeSet<u32>,
+    /// Foreign keys of tables that stay.
+    pub constraints: BTreeSet<(TableId, u32)>,
+    /// Defaults of columns that stay.
+    pub defaults: BTreeSet<(TableId, u16)>,
+    dependents: Vec<Dependent>,
+}
+
+/// PostgreSQL tells no more.
+const TOLD_MAX: usize = 100;
+
+impl Removal {
+    pub fn new(schema: Arc<Schema>) -> Removal {
+        Removal {
+            catalog: Catalog::new(schema, None),
+            asked: Vec::new(),
+            tables: BTreeSet::new(),
+            views: BTreeSet::new(),
+            sequences: BTreeSet::new(),
+            constraints: BTreeSet::new(),
+            defaults: BTreeSet::new(),
+            dependents: Vec::new(),
+        }
+    }
+
+    /// Everything in a schema, without the sequences that go with their columns.
+    pub fn contents(schema: &Arc<Schema>, id: NamespaceId, name: &str) -> Removal {
+        let mut removal = Removal::new(schema.clone());
+        let on = (id.0, None);
+        removal.asked.push(on);
+        for table in schema.tables_in(id) {
+            removal.tables.insert(table.id);
+            removal.note(on, (table.id.0, None), "table", &format!("schema {name}"));
+        }
+        for view in schema.views().filter(|v| v.def.namespace == id) {
+            removal.views.insert(view.id);
+            removal.note(on, (view.id, None), "view", &format!("schema {name}"));
+        }
+        for sequence in schema.sequences().filter(|s| s.def.namespace == id) {
+            removal.sequences.insert(sequence.id);
+            if sequence.def.owner.is_none() {
+                removal.note(on, (sequence.id, None), "sequence", &format!("schema {name}"));
+            }
+        }
+        removal
+    }
+
+    /// The relation of this number, as it is found along the search path.
+    pub fn relation(&self, id: u32) -> String {
+        self.catalog.show(OidKind::Class, id)
+    }
+
+    fn note(&mut self, on: Object, object: Object, kind: &str, on_what: &str) {
+        let name = format!("{kind} {}", self.relation(object.0));
+        self.add(on, object, name, on_what);
+    }
+
+    /// Notes that `object` depends on `on`, unless it was asked for.
+    pub fn add(&mut self, on: Object, object: Object, name: String, on_what: &str) {
+        let is_known = |d: &Dependent| d.on == on && d.object == object;
+        if !self.asked.contains(&object) && !self.dependents.iter().any(is_known) {
+            let line = format!("{name} depends on {on_what}");
+            self.dependents.push(Dependent { on, object, name, line });
+        }
+    }
+
+    /// Everything that depends on what is to go, until nothing more does.
+    pub fn close(&mut self, schema: &Schema) {
+        loop {
+            let before = self.size();
+            for id in self.tables.clone() {
+                self.close_table(schema, id);
+            }
+            for id in self.views.clone() {
+                self.close_readers(schema, id, "view");
+            }
+            for id in self.sequences.clone() {
+                self.close_sequence(schema, id);
+            }
+            if self.size() == before {
+                return;
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.tables.len() + self.views.len() + self.sequences.len() + self.constraints.len() + self.defaults.len()
+    }
+
+    fn close_table(&mut self, schema: &Schema, id: TableId) {
+        let on_what = format!("table {}", self.relation(id.0));
+        for (child, constraint, _) in schema.references(id) {
+            if !self.tables.contains(&child.id) {
+                self.constraints.insert((child.id, constraint.id));
+                let name = format!("constraint {} on table {}", constraint.name, self.relation(child.id.0));
+                self.add((id.0, None), (constraint.id, None), name, &on_what);
+            }
+        }
+        self.close_readers(schema, id.0, "table");
+        self.sequences.extend(schema.sequences_of(id).map(|s| s.id));
+    }
+
+    fn close_readers(&mut self, schema: &Schema, id: u32, kind: &str) {
+        let on_what = format!("{kind} {}", self.relation(id));
+        for view in schema.readers(id) {
+            self.views.insert(view.id);
+            self.note((id, None), (view.id, None), "view", &on_what);
+        }
+    }
+
+    fn close_sequence(&mut self, schema: &Schema, id: u32) {
+        let Some(sequence) = schema.sequence_by_id(id) else { return };
+        let text = super::sequence::default_of_sequence(schema, sequence.def.namespace, &sequence.def.name);
+        let asked = text.trim_end_matches("::regclass)").to_owned();
+        let on_what = format!("sequence {}", self.relation(id));
+        for table in schema.tables().filter(|t| !self.tables.contains(&t.id)).cloned().collect::<Vec<_>>() {
+            for (at, column) in table.def.columns.iter().enumerate() {
+                if column.default.as_deref().is_some_and(|d| d.contains(&asked)) {
+                    self.defaults.insert((table.id, at as u16));
+                    let name =
+                        format!("default value for column {} of table {}", column.name, self.relation(table.id.0));
+                    self.add((id, None), (table.id.0, Some(at as u16)), name, &on_what);
+                }
+            }
+        }
+        self.close_readers(schema, id, "sequence");
+    }
+
+    /// Each dependent once, by the object that it was found through, in the order in which they are told.
+    fn in_order(&self) -> Vec<&Dependent> {
+        let (mut seen, mut found) = (self.asked.clone(), Vec::new());
+        for &asked in &self.asked {
+            self.visit(asked, &mut seen, &mut found);
+        }
+        found.reverse();
+        found
+    }
+
+    fn visit<'a>(&'a self, on: Object, seen: &mut Vec<Object>, found: &mut Vec<&'a Dependent>) {
+        let mut below: Vec<&Dependent> = self.dependents.iter().filter(|d| d.on == on).collect();
+        below.sort_by_key(|d| std::cmp::Reverse(d.object));
+        for dependent in below {
+            if !seen.contains(&dependent.object) {
+                seen.push(dependent.object);
+                self.visit(dependent.object, seen, found);
+                found.push(dependent);
+            }
+        }
+    }
+
+    /// What is told of what goes along; 2BP01 unless everything may go.
+    pub fn check(&self, cascade: bool, what: &str) -> Result<Option<Notice>, SqlError> {
+        let dependents = self.in_order();
+        let lines = |line: &dyn Fn(&Dependent) -> String| {
+            let mut lines: Vec<String> = dependents.iter().take(TOLD_MAX).map(|d| line(d)).collect();
+            if let more @ 1.. = dependents.len().saturating_sub(TOLD_MAX) {
+                let objects = if more == 1 { "object" } else { "objects" };
+                lines.push(format!("and {more} other {objects} (see server log for list)"));
+            }
+            lines.join("\n")
+        };
+        if !cascade && !dependents.is_empty() {
+            let it = if self.asked.len() > 1 { "them" } else { "it" };
+            return Err(SqlError::new("2BP01", format!("cannot drop {what} because other objects depend on {it}"))
+                .with_detail(lines(&|d| d.line.clone()))
+                .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
+        }
+        Ok(match dependents.as_slice() {
+            [] => None,
+            [one] => Some(Notice::new("00000", format!("drop cascades to {}", one.name))),
+            several => {
+                let told = Notice::new("00000", format!("drop cascades to {} other objects", several.len()));
+                Some(told.with_detail(lines(&|d| format!("drop cascades to {}", d.name))))
+            }
+        })
+    }
+}
