@@ -49,7 +49,7 @@ impl sqllogictest::DB for Embedded {
         // As a client of the simple protocol sends it.
         let (statement, values) = self.session.prepare_text(sql).map_err(Refused)?;
         if statement.columns().is_empty() {
-            return self.session.execute(&statement, &[]).map(DBOutput::StatementComplete).map_err(Refused);
+            return self.session.execute(&statement, &values).map(DBOutput::StatementComplete).map_err(Refused);
         }
         let rows = self.session.query(&statement, &values).map_err(Refused)?;
         let types = statement.columns().iter().map(|c| column_type(c.ty)).collect();
