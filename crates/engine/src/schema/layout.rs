@@ -9,8 +9,8 @@
 //! | 1 | null bits of its first 64 columns |
 //! | 2.. | their fields, a word each or two; after 64 columns the next null bits |
 //!
-//! The link is the row id plus one, in the 40 highest bits of word 1 where a record has at most 16 columns, else in a header word of its own, if the
-//! table has one: tables from before there were links do not. A copy of a record (`Row`) gets the extension's words behind its own when they are
+//! The link is the row id plus one, in the 40 highest bits of word 1 where a record has at most 16 columns; with up to 23 in the 33 highest, and its
+//! lowest seven in bits 1 to 7; else in a header word of its own, if the table has one: tables from before there were links do not. A copy of a record (`Row`) gets the extension's words behind its own when they are
 //! fetched; until then a field there lies outside of it.
 
 use super::types::Type;
@@ -20,8 +20,10 @@ pub const FIELD_BYTES_MAX: usize = 32 * 1024;
 
 /// The most words of an extension: it fits one slot of the long values.
 const EXTENSION_WORDS_MAX: usize = 2048;
-/// Columns whose null bits leave room for a link.
+/// Columns whose null bits leave room for a link above them.
 const LINKED_COLUMNS_MAX: usize = 16;
+/// The same if the rest of it lies below them.
+const SPLIT_LINK_COLUMNS_MAX: usize = 23;
 pub(super) const LINK_BITS: u32 = 40;
 
 /// What rows from before a column was added have in it: of a type of fixed length the words of its field.
@@ -35,7 +37,32 @@ pub enum Missing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Link {
     pub word: u16,
-    pub shift: u8,
+    shift: u8,
+    /// So many of its lowest bits lie from bit 1 on, between the flag and the null bits.
+    low: u8,
+}
+
+impl Link {
+    fn high_mask(self) -> u64 {
+        ((1 << (LINK_BITS - u32::from(self.low))) - 1) << self.shift
+    }
+
+    fn low_mask(self) -> u64 {
+        ((1 << self.low) - 1) << 1
+    }
+
+    /// The bits of its word that are the link's.
+    pub fn mask(self) -> u64 {
+        self.high_mask() | self.low_mask()
+    }
+
+    pub fn of(self, word: u64) -> u64 {
+        (word & self.high_mask()) >> self.shift << self.low | (word & self.low_mask()) >> 1
+    }
+
+    pub fn put(self, word: u64, link: u64) -> u64 {
+        word & !self.mask() | link >> self.low << self.shift & self.high_mask() | link << 1 & self.low_mask()
+    }
 }
 
 /// Columns whose values lie elsewhere.
@@ -133,9 +160,10 @@ impl Layout {
             return Err(LayoutError::TooWide(field_bytes));
         }
         let nulls_end = 2 + types.len().saturating_sub(56).div_ceil(64);
-        let link = match types.len() > LINKED_COLUMNS_MAX {
-            true => has_word.then_some(Link { word: nulls_end as u16, shift: 0 }),
-            false => Some(Link { word: 1, shift: 64 - LINK_BITS as u8 }),
+        let link = match types.len() {
+            ..=LINKED_COLUMNS_MAX => Some(Link { word: 1, shift: 24, low: 0 }),
+            ..=SPLIT_LINK_COLUMNS_MAX => Some(Link { word: 1, shift: 31, low: 7 }),
+            _ => has_word.then_some(Link { word: nulls_end as u16, shift: 0, low: 0 }),
         };
         let header_words = nulls_end + usize::from(link.is_some_and(|link| link.word > 1));
         let mut order: Vec<usize> = (0..types.len()).collect();
@@ -272,7 +300,7 @@ impl Layout {
     pub(crate) fn bits_of(&self, column: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let own = (!self.is_in_extension(column)).then(|| self.bits_of_own(column));
         let link = if own.is_none() { self.link } else { None };
-        let bits = |link: Link| (usize::from(link.word), ((1 << LINK_BITS) - 1) << link.shift);
+        let bits = |link: Link| (usize::from(link.word), link.mask());
         own.into_iter().flatten().chain(link.map(bits))
     }
 

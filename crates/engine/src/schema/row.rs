@@ -269,8 +269,7 @@ impl Row {
     /// Where its extension is stored, if it is.
     pub(crate) fn link(&self, layout: &Layout) -> Option<RowId> {
         let link = layout.link?;
-        let bits = self.words[usize::from(link.word)] >> link.shift & ((1 << LINK_BITS) - 1);
-        bits.checked_sub(1).map(RowId)
+        link.of(self.words[usize::from(link.word)]).checked_sub(1).map(RowId)
     }
 
     pub(crate) fn set_link(&mut self, layout: &Layout, to: Option<RowId>) {
@@ -278,7 +277,7 @@ impl Row {
         let bits = to.map_or(0, |to| to.0 + 1);
         assert!(bits >> LINK_BITS == 0, "invariant: the last slot of all pages holds no long value");
         let word = &mut self.words[usize::from(link.word)];
-        *word = *word & !(((1 << LINK_BITS) - 1) << link.shift) | bits << link.shift;
+        *word = link.put(*word, bits);
     }
 
     /// Whether everything is there: the extension, if there is one.
@@ -415,6 +414,22 @@ mod tests {
             Type::Bool => Value::Bool(true),
             Type::Uuid => Value::Uuid(u128::MAX / 3),
             _ => Value::Int(-2),
+        }
+    }
+
+    #[test]
+    fn a_link_and_its_neighbours_keep_apart() {
+        for columns in [1, 16, 17, 20, 23, 24, 60] {
+            let layout = Layout::with_link(&vec![Type::Int8; columns], true).expect("it is small");
+            let mut row = Row::new(&layout);
+            let empty = row.words.clone();
+            for link in [0, 1, 0x55_5555_5555, RowId::MAX.0 - 1] {
+                row.set_link(&layout, Some(RowId(link)));
+                assert_eq!(row.link(&layout), Some(RowId(link)), "{columns}");
+                assert!(row.is_live() && (0..columns).all(|column| row.is_null(&layout, column)), "{columns}");
+            }
+            row.set_link(&layout, None);
+            assert_eq!((row.link(&layout), &row.words), (None, &empty), "{columns}");
         }
     }
 

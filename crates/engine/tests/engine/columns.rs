@@ -297,7 +297,7 @@ fn added_columns_are_keys() {
 
 #[test]
 fn wide_tables_have_room_too() {
-    for base in [1, 16, 17, 56, 57, 120] {
+    for base in [1, 16, 17, 23, 24, 57, 120] {
         let mut world = World::new();
         let mut session = world.session();
         begin(&mut session, Isolation::ReadCommitted);
