@@ -55,7 +55,7 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -240,6 +240,8 @@ pub struct Session {
     converted: Vec<Datum>,
     error_dependency: Option<Cts>,
     prepare_dependency: Option<Cts>,
+    /// The last statement of `prepare_text` that was planned without its values, and the text that it came as.
+    shaped: (Weak<Prepared>, String),
     reported: Vec<(String, String)>,
     /// The settings before the block's first SET, and before its first SET LOCAL.
     settings_before: Option<Settings>,
@@ -299,6 +301,7 @@ impl Session {
             converted: Vec::new(),
             error_dependency: None,
             prepare_dependency: None,
+            shaped: (Weak::new(), String::new()),
             reported: Vec::new(),
             settings_before: None,
             settings_before_local: None,
@@ -387,6 +390,7 @@ impl Session {
 
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
     pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
+        self.shaped.0 = Weak::new();
         self.error_dependency = None;
         let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
@@ -429,6 +433,10 @@ impl Session {
             Taken::Text(text) => value::from_text_by(ty, text.as_bytes(), self.clock_for(ty)).ok(),
         });
         let values = values.collect::<Option<Vec<Datum>>>()?;
+        let (statement, text) = &mut self.shaped;
+        *statement = Arc::downgrade(&prepared);
+        text.clear();
+        text.push_str(sql);
         Some((prepared, values))
     }
 
@@ -744,7 +752,9 @@ impl Session {
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         self.inner.end_by(self.interrupt.deadline);
         if let Some(member) = &self.member {
-            member.started(now(), &statement.sql);
+            let (shaped, text) = &self.shaped;
+            let is_shaped = std::ptr::eq(shaped.as_ptr(), Arc::as_ptr(statement));
+            member.started(now(), if is_shaped { text } else { &statement.sql });
         }
         match &statement.plan {
             Plan::Select(_)
