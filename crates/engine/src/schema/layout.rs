@@ -161,8 +161,8 @@ impl Layout {
         }
         let nulls_end = 2 + types.len().saturating_sub(56).div_ceil(64);
         let link = match types.len() {
-            ..=LINKED_COLUMNS_MAX => Some(Link { word: 1, shift: 24, low: 0 }),
-            ..=SPLIT_LINK_COLUMNS_MAX => Some(Link { word: 1, shift: 31, low: 7 }),
+            columns if columns <= LINKED_COLUMNS_MAX => Some(Link { word: 1, shift: 24, low: 0 }),
+            columns if columns <= SPLIT_LINK_COLUMNS_MAX => Some(Link { word: 1, shift: 31, low: 7 }),
             _ => has_word.then_some(Link { word: nulls_end as u16, shift: 0, low: 0 }),
         };
         let header_words = nulls_end + usize::from(link.is_some_and(|link| link.word > 1));
