@@ -224,14 +224,22 @@ impl Session {
         Ok(Statement { prepared })
     }
 
-    /// As [`Session::prepare`], for a text that comes with its values: the statement, and the values that it takes as parameters. Texts that differ in
-    /// their values alone are planned once.
-    pub fn prepare_text(&mut self, sql: &str) -> Result<(Statement, Vec<Datum>), SqlError> {
+    /// Runs one statement that is given as text, with its values in it: texts that differ in their values alone are planned once. What was run, and the rows
+    /// affected or given, which are in [`Session::rows`] until the next call.
+    pub fn run_text(&mut self, sql: &str) -> Result<(Statement, u64), SqlError> {
         let (prepared, values) = self.inner.prepare_text(sql).map_err(|error| self.told(error))?;
         if let Some(cts) = self.inner.prepare_dependency() {
             self.inner.engine().wait_durable(cts).wait()?;
         }
-        Ok((Statement { prepared }, values))
+        self.inner.set_waits_inline(true);
+        let outcome = self.complete_as_it_is(&prepared, &values)?;
+        self.settle(&outcome)?;
+        Ok((Statement { prepared }, outcome.tag.rows.unwrap_or(0)))
+    }
+
+    /// What the last statement gave.
+    pub fn rows(&self) -> &RowSet {
+        &self.rows
     }
 
     /// Runs a statement and waits until its outcome is durable (autocommit); inside a transaction it is provisional until the commit is. Rows affected or given.
@@ -343,8 +351,7 @@ impl Session {
     pub fn run(&mut self, script: &str) -> Result<u64, SqlError> {
         let mut count = 0;
         for sql in self.inner.split(script)? {
-            let (statement, values) = self.prepare_text(&sql)?;
-            count = self.execute(&statement, &values)?;
+            count = self.run_text(&sql)?.1;
         }
         Ok(count)
     }
@@ -439,10 +446,17 @@ impl Session {
     /// Runs to the end, blocking where it must wait.
     fn complete(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<Outcome, SqlError> {
         let prepared = &statement.prepared;
-        let parameters = match datum::check_bytes(&prepared.parameters, parameters, &mut self.converted)? {
-            true => self.converted.as_slice(),
-            false => parameters,
-        };
+        if !datum::check_bytes(&prepared.parameters, parameters, &mut self.converted)? {
+            return self.complete_as_it_is(prepared, parameters);
+        }
+        let converted = std::mem::take(&mut self.converted);
+        let outcome = self.complete_as_it_is(prepared, &converted);
+        self.converted = converted;
+        outcome
+    }
+
+    /// The same with parameters in their types' own forms.
+    fn complete_as_it_is(&mut self, prepared: &Arc<Prepared>, parameters: &[Datum]) -> Result<Outcome, SqlError> {
         let started = self.inner.statement_timeout().map(|limit| (Instant::now(), limit));
         let step = self.inner.execute(prepared, parameters, &mut self.rows);
         let outcome = self.follow(step, started)?;

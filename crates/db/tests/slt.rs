@@ -47,11 +47,11 @@ impl sqllogictest::DB for Embedded {
         let road = if shows_its_road(sql) { "auto" } else { self.road };
         self.session.inner().set("freshet.road", road).map_err(Refused)?;
         // As a client of the simple protocol sends it.
-        let (statement, values) = self.session.prepare_text(sql).map_err(Refused)?;
+        let (statement, count) = self.session.run_text(sql).map_err(Refused)?;
         if statement.columns().is_empty() {
-            return self.session.execute(&statement, &values).map(DBOutput::StatementComplete).map_err(Refused);
+            return Ok(DBOutput::StatementComplete(count));
         }
-        let rows = self.session.query(&statement, &values).map_err(Refused)?;
+        let rows = self.session.rows();
         let types = statement.columns().iter().map(|c| column_type(c.ty)).collect();
         let width = statement.columns().len();
         let cells = (0..rows.len()).map(|row| {
