@@ -1426,6 +1426,21 @@ impl<'a> Planner<'a> {
         Ok(self.given(infix(DfExpr::ScalarSubquery(subquery_of(plan)), op, one), Type::Bool))
     }
 
+    /// Whether no column of the query stands in the expression. DataFusion's optimizer asks such a key of the subquery's rows before they are joined, and
+    /// NOT IN does not see a null among those that it left out.
+    fn is_constant(
+        &self,
+        binder: &mut Binder<'_>,
+        expr: &ast::Expr,
+        scope: &Scope,
+        sources: &[Vec<Leaf>],
+    ) -> Bind<bool> {
+        let bound = binder.bind(expr, scope)?;
+        let ty = bound.ty.unwrap_or(Type::Text);
+        let value = self.with_leaves(sources, |leaves| leaves.convert(&bound.expr, ty))?;
+        Ok(value.column_refs().is_empty())
+    }
+
     fn in_subquery(
         &self,
         binder: &mut Binder<'_>,
@@ -1436,13 +1451,18 @@ impl<'a> Planner<'a> {
         is_conjunct: bool,
     ) -> Bind<Bound> {
         let row = crate::bind::row_items(expr);
-        if !is_conjunct || row.is_some() || self.per_row {
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        let is_join = is_conjunct && row.is_none() && !self.per_row;
+        if !is_join || negated && self.is_constant(binder, expr, scope, &sources)? {
             let left = row.unwrap_or_else(|| vec![expr]);
             let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
             return self.compared_subquery(binder, &left, op, query, scope, (negated, false));
         }
-        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         let rel = self.subquery(binder, query, scope)?;
+        if negated && !rel.plan.all_out_ref_exprs().is_empty() {
+            // One null among all rows of the subquery would count for each row around it.
+            return self.compared_subquery(binder, &[expr], BinaryOp::Ne, query, scope, (true, false));
+        }
         self.note_limits(query, &rel);
         let given = only_column(&rel)?.clone();
         let bound = binder.bind(expr, scope)?;
