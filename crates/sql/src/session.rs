@@ -41,7 +41,7 @@ use crate::route::{Level, Modes, Plan, route, route_by};
 use crate::rows::{Column, RowSet};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
-use crate::shape::{self, Taken};
+use crate::shape::{self, Shape, Taken};
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
@@ -321,7 +321,7 @@ impl Session {
     /// As [`Session::clock`], with a catalog if values of the type are read by one.
     pub fn clock_for(&mut self, ty: Type) -> &Clock {
         if cast::shows_names(ty) {
-            let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+            let schema = self.schema_to_plan_by();
             self.know(&schema);
         }
         &self.env.clock
@@ -388,11 +388,16 @@ impl Session {
 
     // ---- preparing
 
+    /// The transaction's, or what is committed.
+    fn schema_to_plan_by(&self) -> Arc<Schema> {
+        if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() }
+    }
+
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
     pub fn prepare(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Arc<Prepared>, SqlError> {
         self.shaped.0 = Weak::new();
         self.error_dependency = None;
-        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let schema = self.schema_to_plan_by();
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
         let prepared = self.plan(sql, types, &schema);
@@ -417,17 +422,13 @@ impl Session {
 
     fn prepare_shape(&mut self, sql: &str) -> Option<(Arc<Prepared>, Vec<Datum>)> {
         let shape = shape::of(sql)?;
-        if self.block == Block::Failed || self.env.settings.fast.road.is_some() || self.cache.is_refused(&shape.text) {
+        if self.block == Block::Failed || self.env.settings.fast.road.is_some() {
             return None;
         }
         self.error_dependency = None;
-        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let schema = self.schema_to_plan_by();
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
-        let planned = self.plan(&shape.text, &shape.types, &schema).ok().filter(|p| p.fits_all_values());
-        let Some(prepared) = planned else {
-            self.cache.refuse(&shape.text);
-            return None;
-        };
+        let prepared = self.plan_shape(&shape, &schema)?;
         let values = shape.values.into_iter().zip(&prepared.parameters).map(|(value, &ty)| match value {
             Taken::Integer(number) => Some(Datum::Int(number)),
             Taken::Text(text) => value::from_text_by(ty, text.as_bytes(), self.clock_for(ty)).ok(),
@@ -438,6 +439,20 @@ impl Session {
         text.clear();
         text.push_str(sql);
         Some((prepared, values))
+    }
+
+    /// One look into the cache where the shape is in use.
+    fn plan_shape(&mut self, shape: &Shape, schema: &Arc<Schema>) -> Option<Arc<Prepared>> {
+        let found = match self.cache.get(&shape.text, &shape.types, schema, &self.path(schema)) {
+            Some(found) => Some(found),
+            None if self.cache.is_refused(&shape.text) => return None,
+            None => self.plan(&shape.text, &shape.types, schema).ok(),
+        };
+        let planned = found.filter(|prepared| prepared.fits_all_values());
+        if planned.is_none() {
+            self.cache.refuse(&shape.text);
+        }
+        planned
     }
 
     /// What the answer to the last `prepare` depends on: it is told once this is durable.
@@ -1007,15 +1022,7 @@ impl Session {
         };
         if let Some(planned) = other {
             self.interrupt.limit_inline(None);
-            let started = planned.start(&mut RoadContext {
-                engine: &self.engine,
-                session: &mut self.inner,
-                parameters,
-                env: &self.env,
-                interrupt: &mut self.interrupt,
-                constraints: &mut self.constraints,
-            });
-            return match started {
+            return match planned.start(&mut self.road_context(parameters)) {
                 Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
                 Err(error) => Err(self.statement_failed(error)),
             };
@@ -1080,6 +1087,18 @@ impl Session {
         made.as_ref()
     }
 
+    /// What the other road gets of this session.
+    fn road_context<'s>(&'s mut self, parameters: &'s [Datum]) -> RoadContext<'s> {
+        RoadContext {
+            engine: &self.engine,
+            session: &mut self.inner,
+            parameters,
+            env: &self.env,
+            interrupt: &mut self.interrupt,
+            constraints: &mut self.constraints,
+        }
+    }
+
     /// EXPLAIN, on the road that the statement takes.
     fn explain(
         &mut self,
@@ -1092,15 +1111,7 @@ impl Session {
             return self.run_compiled(statement, parameters, rows);
         };
         self.interrupt.limit_inline(None);
-        let mut context = RoadContext {
-            engine: &self.engine,
-            session: &mut self.inner,
-            parameters,
-            env: &self.env,
-            interrupt: &mut self.interrupt,
-            constraints: &mut self.constraints,
-        };
-        match planned.explain(&mut context, &explained.options) {
+        match planned.explain(&mut self.road_context(parameters), &explained.options) {
             Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
             Err(error) => Err(self.statement_failed(error)),
         }
@@ -1315,17 +1326,7 @@ impl Session {
         mut running: Box<dyn Running>,
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        let progress = running.step(
-            &mut RoadContext {
-                engine: &self.engine,
-                session: &mut self.inner,
-                parameters: &parameters,
-                env: &self.env,
-                interrupt: &mut self.interrupt,
-                constraints: &mut self.constraints,
-            },
-            rows,
-        );
+        let progress = running.step(&mut self.road_context(&parameters), rows);
         match progress {
             Ok(Progress::Done(count)) => {
                 let command = match &statement.plan {
@@ -1893,15 +1894,7 @@ fn run_program(plan: &Plan, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(&'s
         Plan::Delete(plan) => change::delete(plan, run, rows).map(|n| ("DELETE", Some(n))),
         Plan::Init(init) => {
             let parameters = init.parameters(run)?;
-            let mut then = Run {
-                engine: &mut *run.engine,
-                parameters: &parameters,
-                env: run.env,
-                scratch: &mut *run.scratch,
-                interrupt: &mut *run.interrupt,
-                constraints: &mut *run.constraints,
-            };
-            run_program(&init.then, &mut then, rows)
+            run_program(&init.then, &mut run.with_parameters(&parameters), rows)
         }
         Plan::Lock(locks) => lock::lock_tables(locks, run).map(|()| ("LOCK TABLE", None)),
         Plan::SetConstraints { ids, .. } => rules::settle(run, ids.as_deref()).map(|()| ("SET CONSTRAINTS", None)),

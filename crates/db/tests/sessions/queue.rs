@@ -44,21 +44,24 @@ fn ids(client: &crate::world::Client) -> Vec<i64> {
     (0..client.rows.len()).map(|row| client.rows.i64(row, 0).expect("a job has a number")).collect()
 }
 
+/// Takes the jobs that a locking query gives.
+fn take(client: &mut crate::world::Client, worker: usize, query: &str) -> Vec<i64> {
+    client.ok("BEGIN");
+    client.ok(query);
+    let jobs = ids(client);
+    for job in &jobs {
+        client.ok(&format!("UPDATE jobs SET state = 'taken', worker = {worker} WHERE id = {job}"));
+    }
+    client.ok("COMMIT");
+    jobs
+}
+
 /// `Client::run` panics if a statement waits for a lock.
 #[test]
 fn a_queue_is_drained_by_select_then_update() {
     let world = queue();
-    drain(&world, |client, worker| {
-        client.ok("BEGIN");
-        client
-            .ok("SELECT id FROM jobs WHERE state = 'ready' ORDER BY priority DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED");
-        let jobs = ids(client);
-        for job in &jobs {
-            client.ok(&format!("UPDATE jobs SET state = 'taken', worker = {worker} WHERE id = {job}"));
-        }
-        client.ok("COMMIT");
-        jobs
-    });
+    let first = "SELECT id FROM jobs WHERE state = 'ready' ORDER BY priority DESC, id LIMIT 1 FOR UPDATE SKIP LOCKED";
+    drain(&world, |client, worker| take(client, worker, first));
 }
 
 #[test]
@@ -94,17 +97,9 @@ fn a_queue_is_drained_by_a_join() {
     let world = queue();
     world.client().ok("CREATE TABLE wanted (state text)");
     world.client().ok("INSERT INTO wanted VALUES ('ready')");
-    drain(&world, |client, worker| {
-        client.ok("BEGIN");
-        client.ok("SELECT j.id FROM jobs j JOIN wanted w ON w.state = j.state ORDER BY j.priority DESC, j.id LIMIT 3 \
-             FOR UPDATE OF j SKIP LOCKED");
-        let jobs = ids(client);
-        for job in &jobs {
-            client.ok(&format!("UPDATE jobs SET state = 'taken', worker = {worker} WHERE id = {job}"));
-        }
-        client.ok("COMMIT");
-        jobs
-    });
+    let some = "SELECT j.id FROM jobs j JOIN wanted w ON w.state = j.state ORDER BY j.priority DESC, j.id LIMIT 3 \
+                FOR UPDATE OF j SKIP LOCKED";
+    drain(&world, |client, worker| take(client, worker, some));
 }
 
 #[test]

@@ -139,8 +139,19 @@ pub(super) fn row_of(
 
 /// The words of a record's extension.
 fn read_extension(set: &PageSet, storage: StorageId, place: RowId, cts: Cts) -> Result<&[u64], String> {
+    payload(set, storage, place, cts, |container| container != PRIMARY)
+}
+
+/// The words of a slot of long values, in a container of that kind, that a row of `cts` may lead to.
+fn payload(
+    set: &PageSet,
+    storage: StorageId,
+    place: RowId,
+    cts: Cts,
+    is_its: impl FnOnce(u16) -> bool,
+) -> Result<&[u64], String> {
     let page = (place <= RowId::MAX).then(|| set.pages.get(&place.page())).flatten();
-    let page = page.filter(|page| page.meta.storage == storage && page.meta.container != PRIMARY);
+    let page = page.filter(|page| page.meta.storage == storage && is_its(page.meta.container));
     let record = page.and_then(|page| page.record(usize::from(place.slot())));
     let record = record.ok_or("lies in no page of its kind")?;
     if record[1] & LIVE == 0 {
@@ -184,18 +195,9 @@ fn read_slot(
     cts: Cts,
     used: &mut impl FnMut(RowId),
 ) -> Result<Vec<u8>, String> {
-    let page = (place <= RowId::MAX).then(|| set.pages.get(&place.page())).flatten();
-    let page = page.filter(|page| page.meta.storage == storage && page.meta.container == container_for(length));
-    let record = page.and_then(|page| page.record(usize::from(place.slot())));
-    let record = record.ok_or("lies in no page of its kind")?;
-    if record[1] & LIVE == 0 {
-        return Err("is not there".into());
-    }
-    if Cts(record[0]) > cts {
-        return Err(format!("is of {:?}, newer than its row", Cts(record[0])));
-    }
+    let payload = payload(set, storage, place, cts, |container| container == container_for(length))?;
     used(place);
-    let bytes = bytes_of(&record[PAYLOAD..]).get(..length);
+    let bytes = bytes_of(payload).get(..length);
     bytes.map(<[u8]>::to_vec).ok_or_else(|| "does not fit its slot".into())
 }
 

@@ -272,7 +272,7 @@ fn usable<'a>(
         match condition {
             Expr::Compare { operator, left, right } => {
                 for (side, value, op, ty) in
-                    [(left, right, operator.op, operator.right), (right, left, flipped(operator.op), operator.left)]
+                    [(left, right, operator.op, operator.right), (right, left, operator.op.flipped(), operator.left)]
                 {
                     if let Some(column) = plain_column(side, source)
                         && known(value)
@@ -324,16 +324,6 @@ impl Wanted<'_> {
             Wanted::Values(values) => List::Values(values.iter().map(|(e, ty)| key(e, *ty)).collect()),
             Wanted::Array(array, ty) => List::Array(key(array, *ty)),
         }
-    }
-}
-
-fn flipped(op: BinaryOp) -> BinaryOp {
-    match op {
-        BinaryOp::Lt => BinaryOp::Gt,
-        BinaryOp::Le => BinaryOp::Ge,
-        BinaryOp::Gt => BinaryOp::Lt,
-        BinaryOp::Ge => BinaryOp::Le,
-        same => same,
     }
 }
 

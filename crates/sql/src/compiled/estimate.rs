@@ -29,7 +29,7 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
         Expr::Compare { operator, left, right } => match (values_of(left), values_of(right)) {
             (Some(_), Some(_)) => OTHER,
             (Some(of), None) => compared(of, operator.op, operator.right, right),
-            (None, Some(of)) => compared(of, flipped(operator.op), operator.left, left),
+            (None, Some(of)) => compared(of, operator.op.flipped(), operator.left, left),
             (None, None) if operator.op == BinaryOp::Eq => EQUAL,
             (None, None) => OTHER,
         },
@@ -62,15 +62,5 @@ fn compared(
         (_, Some(values)) if op == BinaryOp::Eq => (1.0 - values.null_fraction) / values.distinct.max(1.0),
         _ if op == BinaryOp::Eq => EQUAL,
         _ => OTHER,
-    }
-}
-
-fn flipped(op: BinaryOp) -> BinaryOp {
-    match op {
-        BinaryOp::Lt => BinaryOp::Gt,
-        BinaryOp::Le => BinaryOp::Ge,
-        BinaryOp::Gt => BinaryOp::Lt,
-        BinaryOp::Ge => BinaryOp::Le,
-        same => same,
     }
 }

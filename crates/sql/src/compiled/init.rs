@@ -58,15 +58,7 @@ impl Init {
         for plan in &self.plans {
             let mut rows = RowSet::default();
             run.env.engine.iter().for_each(|engine| rows.charge_to(engine));
-            let mut inner = Run {
-                engine: &mut *run.engine,
-                parameters: &parameters,
-                env: run.env,
-                scratch: &mut *run.scratch,
-                interrupt: &mut *run.interrupt,
-                constraints: &mut *run.constraints,
-            };
-            query::run(&plan.query, &mut inner, &mut rows)?;
+            query::run(&plan.query, &mut run.with_parameters(&parameters), &mut rows)?;
             parameters.push(plan.gives.of(&rows)?);
         }
         Ok(parameters)

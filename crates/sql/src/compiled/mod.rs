@@ -183,6 +183,18 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// The same execution with other parameters.
+    pub fn with_parameters<'s>(&'s mut self, parameters: &'s [Datum]) -> Run<'s> {
+        Run {
+            engine: &mut *self.engine,
+            parameters,
+            env: self.env,
+            scratch: &mut *self.scratch,
+            interrupt: &mut *self.interrupt,
+            constraints: &mut *self.constraints,
+        }
+    }
+
     /// Called for every row looked at, and again for every row changed.
     #[inline]
     fn row(&mut self) -> Result<(), Halt> {

@@ -209,7 +209,7 @@ impl Session {
         }
         self.clock_read = self.clock_read && self.block == Block::Explicit;
         self.read_clock();
-        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let schema = self.schema_to_plan_by();
         let mut binder = Binder::new(sql, &schema, &[]);
         let mut values = Vec::with_capacity(wanted.len());
         for (i, (argument, &ty)) in arguments.iter().zip(wanted).enumerate() {
@@ -328,7 +328,7 @@ impl Session {
         let (ast::TableFactor::Table { name, alias, .. }, []) = (&from.relation, from.joins.as_slice()) else {
             return None;
         };
-        let schema = if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() };
+        let schema = self.schema_to_plan_by();
         let table = Binder::new(sql, &schema, &[]).table(name).ok()?;
         let primary = table.indexes.iter().find(|index| index.def.primary)?;
         let columns = primary.def.columns.iter().map(|key| table.def.columns[usize::from(key.column)].name.clone());

@@ -46,6 +46,17 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
+    /// The comparison that is the same with its sides exchanged.
+    pub fn flipped(self) -> BinaryOp {
+        match self {
+            BinaryOp::Lt => BinaryOp::Gt,
+            BinaryOp::Le => BinaryOp::Ge,
+            BinaryOp::Gt => BinaryOp::Lt,
+            BinaryOp::Ge => BinaryOp::Le,
+            same => same,
+        }
+    }
+
     /// The symbol in PostgreSQL's operator table, which messages show.
     pub fn symbol(self) -> &'static str {
         match self {
