@@ -119,6 +119,11 @@ impl Figure {
         self
     }
 
+    /// The same where it is judged.
+    pub fn due_if(self, is_judged: bool, due: Due) -> Figure {
+        if is_judged { self.due(due) } else { self }
+    }
+
     pub fn threads(mut self, threads: usize) -> Figure {
         self.threads = threads;
         self

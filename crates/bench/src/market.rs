@@ -16,7 +16,7 @@ pub mod window;
 
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
-use crate::adapter::wire::{ask, ask_numbers, copy};
+use crate::adapter::wire::{ask, copy, runtime};
 use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
@@ -263,7 +263,6 @@ fn measure_all(
     for (adapter, found) in &measured {
         figures.push(figure_of(point, adapter, found));
     }
-    let judge = |figure: Figure, due: Due| if is_judged { figure.due(due) } else { figure };
     if let (Some(ours), Some(theirs), Some(limit)) =
         (measured.get("freshet-wire"), measured.get("postgres"), measured.get("responder"))
     {
@@ -279,15 +278,15 @@ fn measure_all(
                 p99_us: Some(ours.applied.lag_us.value_at_quantile(0.99) as f64),
                 ..derived(point, "feed lag")
             };
-            figures.push(judge(of_due, Due::RatioAtLeast(1.0)));
-            figures.push(judge(lag, Due::P99AtMostUs(LAG_P99_US)));
+            figures.push(of_due.due_if(is_judged, Due::RatioAtLeast(1.0)));
+            figures.push(lag.due_if(is_judged, Due::P99AtMostUs(LAG_P99_US)));
         }
         let cpu = |m: &Measured| m.cpu_seconds / amount_of(point, m).max(1.0);
         if point.speed == Speed::Times(0.0) || point.customers == 0 {
             let each = if point.customers > 0 { "server CPU of a form" } else { "server CPU of a message" };
             let note = format!("{:.1} us, PostgreSQL {:.1} us", cpu(ours) * 1e6, cpu(theirs) * 1e6);
             let figure = derived(point, each).ratio(cpu(ours) / cpu(theirs)).note(note);
-            figures.push(judge(figure, Due::RatioAtMost(CPU_OF_POSTGRES)));
+            figures.push(figure.due_if(is_judged, Due::RatioAtMost(CPU_OF_POSTGRES)));
         }
     }
     figure::rates_table(&figures[first..]).iter().skip(1).for_each(|line| say(&format!("  {line}")));
@@ -434,9 +433,7 @@ fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point
 }
 
 fn on_a_loop<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, BenchError> {
-    let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = made.map_err(|error| BenchError::Machine(format!("no event loop: {error}")))?;
-    tokio::task::LocalSet::new().block_on(&runtime, work)
+    tokio::task::LocalSet::new().block_on(&runtime()?, work)
 }
 
 /// The server holds what it acknowledged.
@@ -444,9 +441,7 @@ fn check(market: &Market) -> Result<(), BenchError> {
     if matches!(market.system, System::Responder(_)) {
         return Ok(());
     }
-    let number = |sql: &str| -> Result<u64, BenchError> {
-        Ok(ask_numbers(market.system.address(), sql)?.first().copied().unwrap_or_default() as u64)
-    };
+    let number = |sql| market.system.number(sql).map(|number| number as u64);
     let found = Stored {
         trades: number("SELECT sum(trade_count)::bigint FROM trade")?,
         history: number("SELECT count(*) FROM trade_history")?,
@@ -477,7 +472,7 @@ fn at_100_of_none(figures: &[Figure], is_judged: bool) -> Option<Figure> {
         sessions: CUSTOMERS,
         ..Figure::new("speed", "forms at 100 times the feed, of those without", 0.0, "", 0.0).ratio(ratio)
     };
-    Some(if is_judged { figure.due(Due::RatioAtLeast(AT_100_OF_NONE)) } else { figure })
+    Some(figure.due_if(is_judged, Due::RatioAtLeast(AT_100_OF_NONE)))
 }
 
 fn finish(args: &MarketArgs, machine: Machine, figures: &[Figure]) -> Result<(), BenchError> {

@@ -7,7 +7,7 @@
 
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
-use crate::adapter::wire::{ask, ask_numbers};
+use crate::adapter::wire::ask;
 use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
@@ -320,8 +320,7 @@ impl Bench<'_> {
                 sessions: case.clients,
                 ..Figure::new(case.name, "times PostgreSQL", 0.0, "", 0.0).ratio(ours / theirs)
             };
-            let figure = if self.is_judged { figure.due(Due::RatioAtLeast(due)) } else { figure };
-            self.tell(figure);
+            self.tell(figure.due_if(self.is_judged, Due::RatioAtLeast(due)));
         }
         Ok(())
     }
@@ -349,8 +348,8 @@ impl Bench<'_> {
         }
         let Some(&limit) = rates.get("responder") else { return figure };
         match case.of_responder {
-            Some(due) if self.is_judged => figure.limit(limit).due(Due::RatioAtLeast(due)),
-            _ => figure.limit(limit),
+            Some(due) => figure.limit(limit).due_if(self.is_judged, Due::RatioAtLeast(due)),
+            None => figure.limit(limit),
         }
     }
 
@@ -376,8 +375,7 @@ impl Bench<'_> {
                 note: format!("1,000 sessions to 64: {ours:.2} here, {limit:.2} of the responder"),
                 ..Figure::new(many, "of 64 sessions", 0.0, "", 0.0).ratio(ours / limit)
             };
-            let figure = if self.is_judged { figure.due(Due::RatioAtLeast(MANY_SESSIONS_DUE)) } else { figure };
-            self.tell(figure);
+            self.tell(figure.due_if(self.is_judged, Due::RatioAtLeast(MANY_SESSIONS_DUE)));
         }
     }
 
@@ -387,9 +385,7 @@ impl Bench<'_> {
         if matches!(system, System::Responder(_)) {
             return Ok(());
         }
-        let number = |sql: &str| -> Result<i64, BenchError> {
-            Ok(ask_numbers(system.address(), sql)?.first().copied().unwrap_or_default())
-        };
+        let number = |sql| system.number(sql);
         let accounts = number("SELECT sum(abalance)::bigint FROM pgbench_accounts")?;
         let history = number("SELECT coalesce(sum(delta), 0)::bigint FROM pgbench_history")?;
         let tellers = number("SELECT sum(tbalance)::bigint FROM pgbench_tellers")?;

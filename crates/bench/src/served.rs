@@ -4,7 +4,8 @@
 use crate::adapter::child::Server;
 use crate::adapter::freshet_wire::Wire;
 use crate::adapter::postgres::Postgres;
-use crate::adapter::wire::Address;
+use crate::adapter::wire::{Address, ask_numbers};
+use crate::error::BenchError;
 use crate::responder::Responder;
 
 /// A server under test.
@@ -29,6 +30,11 @@ impl System {
             System::Postgres(postgres) => postgres.address(),
             System::Freshet(wire) => wire.address(),
         }
+    }
+
+    /// The number that it is asked for.
+    pub fn number(&self, sql: &str) -> Result<i64, BenchError> {
+        Ok(ask_numbers(self.address(), sql)?.first().copied().unwrap_or_default())
     }
 
     pub fn server(&self) -> &Server {

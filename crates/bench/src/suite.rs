@@ -356,8 +356,8 @@ impl Suite {
     /// Says a figure at once, with what is due of it, and keeps it.
     pub fn tell(&mut self, figure: Figure, due: Option<Due>) {
         let figure = match due {
-            Some(due) if self.is_judged() => figure.due(due),
-            _ => figure,
+            Some(due) => figure.due_if(self.is_judged(), due),
+            None => figure,
         };
         let line = figure::rates_table(std::slice::from_ref(&figure)).pop().unwrap_or_default();
         say(&format!("  {line}"));

@@ -60,13 +60,13 @@ impl ToSql for Cell {
     to_sql_checked!();
 }
 
-fn runtime() -> Result<Runtime, BenchError> {
+pub fn runtime() -> Result<Runtime, BenchError> {
     let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
     made.map_err(|error| BenchError::Machine(format!("no event loop: {error}")))
 }
 
 /// A connection whose other half runs on the local set.
-async fn connect(address: Address) -> Result<Client, BenchError> {
+pub async fn connect(address: Address) -> Result<Client, BenchError> {
     let mut config = tokio_postgres::Config::new();
     config.host(address.at.ip().to_string()).port(address.at.port()).user(address.user).dbname(address.database);
     let (client, connection) = config.connect(NoTls).await?;
@@ -163,7 +163,7 @@ pub fn copy(address: Address, table: &str, mut more: impl FnMut(&mut String) -> 
 }
 
 /// Polls each once in order, so that they are queued in this order and together, then waits for all.
-async fn in_order<T>(all: Vec<LocalBoxFuture<'_, Result<T, tokio_postgres::Error>>>) -> Result<Vec<T>, BenchError> {
+pub async fn in_order<T>(all: Vec<LocalBoxFuture<'_, Result<T, tokio_postgres::Error>>>) -> Result<Vec<T>, BenchError> {
     let mut running: Vec<_> = all.into_iter().map(futures::future::maybe_done).collect();
     std::future::poll_fn(|context| {
         running.iter_mut().for_each(|one| _ = one.poll_unpin(context));

@@ -10,7 +10,7 @@
 //! A code belongs to one applier, so appliers never wait for each other, and a code's messages are applied in the feed's order.
 
 use super::window::{Due, Window};
-use crate::adapter::wire::Address;
+use crate::adapter::wire::{Address, connect, in_order};
 use crate::error::BenchError;
 use bytes::{BufMut, BytesMut};
 use freshet_market::apply::latency_histogram;
@@ -24,7 +24,7 @@ use postgres_types::{FromSql, IsNull, ToSql, Type};
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 type Failed = tokio_postgres::Error;
 type Boxed = Box<dyn Error + Sync + Send>;
@@ -118,21 +118,6 @@ impl Clock {
     fn counts(&self, asked: Instant, answered: Instant) -> bool {
         asked >= self.begin && answered <= self.end
     }
-}
-
-/// A connection whose other half runs on the local set.
-async fn connect(address: Address) -> Result<Client, BenchError> {
-    let mut config = tokio_postgres::Config::new();
-    config.host(address.at.ip().to_string()).port(address.at.port()).user(address.user).dbname(address.database);
-    let (client, connection) = config.connect(NoTls).await?;
-    // Its failure is told to whoever waits for an answer.
-    tokio::task::spawn_local(connection.map(drop));
-    Ok(client)
-}
-
-/// Polls each once in order, so that they are queued in this order and leave together, then waits for all.
-async fn together<T>(all: Vec<LocalBoxFuture<'_, Result<T, Failed>>>) -> Result<Vec<T>, Failed> {
-    futures::future::try_join_all(all).await
 }
 
 // ---- customers
@@ -304,7 +289,7 @@ impl Applier {
         Ok(Applier { client, statements, number, of, position: 0 })
     }
 
-    /// Applies its messages of the window, again and again, until the clock's end. `round` numbers the first repetition, so that no two have the
+    /// Applies its messages of the window, again and again, until the clock's end. `round` numbers the first repetition: each has times of its own, so that no two have the
     /// same history keys.
     pub async fn apply(
         &mut self,
@@ -342,7 +327,7 @@ impl Applier {
                     }
                     return Ok(applied);
                 }
-                self.message(window, message, shift_us, (first_round + repetition) as i32 + 1, &mut applied).await?;
+                self.message(window, message, shift_us, &mut applied).await?;
                 let answered = Instant::now();
                 if answered >= clock.begin {
                     applied.messages += u64::from(answered <= clock.end);
@@ -361,7 +346,6 @@ impl Applier {
         window: &Window,
         message: &Due,
         shift_us: i64,
-        repetition: i32,
         applied: &mut Applied,
     ) -> Result<(), BenchError> {
         self.position += 1;
@@ -385,8 +369,7 @@ impl Applier {
                 applied.quotes += 1;
             }
             Body::Trade(trade) => {
-                let seq = trade.seq.wrapping_add(repetition.wrapping_mul(window.trades_most));
-                applied.trades += u64::from(self.trade(code, time, trade, seq).await?);
+                applied.trades += u64::from(self.trade(code, time, trade).await?);
             }
         }
         Ok(())
@@ -408,11 +391,11 @@ impl Applier {
         all.extend(changes.into_iter().map(|(statement, cells)| self.execute(statement, cells).boxed_local()));
         all.push(self.execute(&statements.position, self.position()).boxed_local());
         all.push(self.execute(&statements.commit, Vec::new()).boxed_local());
-        found(&together(all).await?[1..=changed])
+        found(&in_order(all).await?[1..=changed])
     }
 
     /// False if the stock does not trade.
-    async fn trade(&self, code: Cell, time: Cell, trade: &Trade, seq: i32) -> Result<bool, BenchError> {
+    async fn trade(&self, code: Cell, time: Cell, trade: &Trade) -> Result<bool, BenchError> {
         let statements = &self.statements;
         let ask = |statement| {
             let code = code.clone();
@@ -449,14 +432,14 @@ impl Applier {
             .chain([Cell::Number(previous)])
             .collect();
         let record: Vec<Cell> =
-            [code, time, Cell::Number(seq.into())].into_iter().chain(settled).chain(levels).collect();
+            [code, time, Cell::Number(trade.seq.into())].into_iter().chain(settled).chain(levels).collect();
         let all = vec![
             self.execute(&statements.settle, settle).boxed_local(),
             self.execute(&statements.record, record).boxed_local(),
             self.execute(&statements.position, self.position()).boxed_local(),
             self.execute(&statements.commit, Vec::new()).boxed_local(),
         ];
-        found(&together(all).await?[..3])?;
+        found(&in_order(all).await?[..3])?;
         Ok(true)
     }
 }

@@ -42,8 +42,6 @@ pub struct Window {
     /// In the order of time.
     pub messages: Vec<Due>,
     pub span_us: i64,
-    /// What a repetition adds to a stock's `seq`: more than any has in the window.
-    pub trades_most: i32,
 }
 
 impl Window {
@@ -76,8 +74,7 @@ impl Window {
         }
         messages.sort_by_key(|message| message.at_us);
         let codes: Vec<Code> = stocks.iter().flat_map(|stock| (0..clones).map(|clone| stock.cloned(clone))).collect();
-        let trades_most = codes.len().max(messages.len()) as i32;
-        Ok(Window { codes, messages, span_us, trades_most })
+        Ok(Window { codes, messages, span_us })
     }
 
     /// Messages in a second of the feed's own time.
