@@ -4,7 +4,7 @@
 
 use freshet_db::{Database, Options, Session, SqlError, Type, Value};
 use sqllogictest::{DBOutput, DefaultColumnType, Runner};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 struct Embedded {
     session: Session,
@@ -82,13 +82,13 @@ fn column_type(ty: Type) -> DefaultColumnType {
 }
 
 fn run(name: &str, road: &'static str) {
-    run_file(&Path::new(DIRECTORY).join(name).with_extension("slt"), road);
+    run_file(&directory().join(name).with_extension("slt"), road);
 }
 
 /// Every file of a folder of `slt/records/`, each on a database of its own.
 #[cfg(feature = "query")]
 fn run_folder(name: &str, road: &'static str) {
-    let folder = Path::new(DIRECTORY).join("records").join(name);
+    let folder = directory().join("records").join(name);
     let mut files = 0;
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
         run_file(&entry.expect("the folder can be read").path(), road);
@@ -110,7 +110,11 @@ fn run_file(file: &Path, road: &'static str) {
     }
 }
 
-const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slt");
+/// The records where cargo runs this test, not where it was built: build output is shared between clones.
+fn directory() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    here.join("tests/slt")
+}
 
 macro_rules! files {
     ($($name:ident),* $(,)?) => {
@@ -185,7 +189,7 @@ folders!(
 #[cfg(feature = "query")]
 #[test]
 fn every_folder_is_named() {
-    for entry in std::fs::read_dir(Path::new(DIRECTORY).join("records")).expect("the records are there") {
+    for entry in std::fs::read_dir(directory().join("records")).expect("the records are there") {
         let name = entry.expect("the directory can be read").file_name().into_string().expect("names are plain");
         assert!(FOLDERS.contains(&name.as_str()), "the records of {name} are run by no test");
     }
@@ -193,7 +197,7 @@ fn every_folder_is_named() {
 
 #[test]
 fn every_file_is_named() {
-    for entry in std::fs::read_dir(DIRECTORY).expect("the files are there") {
+    for entry in std::fs::read_dir(directory()).expect("the files are there") {
         let path = entry.expect("the directory can be read").path();
         let name = path.file_stem().and_then(|n| n.to_str()).expect("names are plain");
         if path.is_dir() {
