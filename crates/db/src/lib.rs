@@ -203,6 +203,11 @@ impl Database {
         self.engine.stats()
     }
 
+    /// Who is connected, what has been done, and what sessions have for defaults: for the server.
+    pub fn activity(&self) -> &Arc<sql::activity::Activity> {
+        &self.cache.activity
+    }
+
     /// What this machine lacks that would make the database faster, a line each.
     pub fn runs_without(&self) -> Vec<String> {
         self.engine.runs_without()

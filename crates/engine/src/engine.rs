@@ -255,6 +255,18 @@ pub struct Stats {
     pub log_devices: u64,
 }
 
+/// Versions that transactions left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GarbageUse {
+    pub version_bytes: u64,
+    /// Writes whose former versions are kept.
+    pub waiting_writes: u64,
+    /// What was ever left to be collected, transactions of many rows as one.
+    pub left_items: u64,
+    /// Epochs between the durable one and the last floor that was found, while anything waits for it.
+    pub held_back_epochs: u64,
+}
+
 /// What goes on in the background, by who would do it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
@@ -476,6 +488,22 @@ impl Engine {
             checkpoints: self.inner.0.checkpointer.finished(),
             durable_epoch: core.log.durable().0,
             log_devices: u64::from(core.log.devices()),
+        }
+    }
+
+    /// Which versions wait to be forgotten, and how far the oldest snapshot holds them back.
+    pub fn garbage(&self) -> GarbageUse {
+        let core = self.core();
+        let (waiting_writes, left_items, floor) = core.garbage_facts();
+        GarbageUse {
+            version_bytes: core.arena.used_bytes(),
+            waiting_writes,
+            left_items,
+            held_back_epochs: if waiting_writes == 0 {
+                0
+            } else {
+                core.log.durable().0.saturating_sub(floor.epoch().0)
+            },
         }
     }
 

@@ -14,13 +14,23 @@
 //! | `--workers N` | `FRESHET_WORKERS` | `workers` | one per core |
 //! | `--max-connections N` | `FRESHET_MAX_CONNECTIONS` | `max_connections` | 1000 |
 //! | `--max-message SIZE` | `FRESHET_MAX_MESSAGE` | `max_message` | 256MiB |
+//! | `--long-statements N` | `FRESHET_LONG_STATEMENTS` | `long_statements` | four per core, 16 at least |
+//! | `--long-statements-waiting N` | `FRESHET_LONG_STATEMENTS_WAITING` | `long_statements_waiting` | 256 |
+//! | `--drain-timeout TIME` | `FRESHET_DRAIN_TIMEOUT` | `drain_timeout` | 30s |
+//! | `--http ADDR` | `FRESHET_HTTP` | `http` | none: no metrics |
+//! | `--log-format FORMAT` | `FRESHET_LOG_FORMAT` | `log_format` | text; or json |
+//! | `--log-level LEVEL` | `FRESHET_LOG_LEVEL` | `log_level` | info; `FRESHET_TRACE` wins over it |
+//! | | | `[settings]`: what SET takes, for every session | PostgreSQL's defaults |
 //! | `--recovery-target TIME` | `FRESHET_RECOVERY_TARGET` | `recovery_target` | 10s; 0: off |
 //! | `--huge-pages BOOL` | `FRESHET_HUGE_PAGES` | `huge_pages` | true |
 //! | `--direct-io BOOL` | `FRESHET_DIRECT_IO` | `direct_io` | true |
 
 use crate::listener;
+use crate::logging::{self, LogFormat};
 use freshet_db::Options;
+use freshet_db::sql::settings::{self, Defaults};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
@@ -49,6 +59,30 @@ pub struct Size(pub u64);
 /// a fold. Of the limit, and at most.
 const SCRATCH_SHARE: u64 = 10;
 const SCRATCH_BYTES_MAX: u64 = 32 << 20;
+
+/// Open transactions have this long after SIGTERM.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A setting's value as the file has it: `'10min'`, `5`, `true`.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[serde(untagged)]
+pub enum SettingValue {
+    Bool(bool),
+    Whole(i64),
+    Real(f64),
+    Text(String),
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingValue::Bool(value) => f.write_str(if *value { "on" } else { "off" }),
+            SettingValue::Whole(value) => value.fmt(f),
+            SettingValue::Real(value) => value.fmt(f),
+            SettingValue::Text(value) => f.write_str(value),
+        }
+    }
+}
 
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -208,6 +242,26 @@ pub struct Layer {
     /// Longest message of a client [default: 256MiB]
     #[arg(long, env = "FRESHET_MAX_MESSAGE", value_name = "SIZE")]
     max_message: Option<Size>,
+    /// Statements that take long at the same time, each on a thread [default: four per core, 16 at least]
+    #[arg(long, env = "FRESHET_LONG_STATEMENTS", value_name = "N")]
+    long_statements: Option<NonZeroUsize>,
+    /// Long statements that wait for a thread before new ones are refused [default: 256]
+    #[arg(long, env = "FRESHET_LONG_STATEMENTS_WAITING", value_name = "N")]
+    long_statements_waiting: Option<usize>,
+    /// How long open transactions may take after SIGTERM [default: 30s]
+    #[arg(long, env = "FRESHET_DRAIN_TIMEOUT", value_name = "TIME")]
+    drain_timeout: Option<Time>,
+    /// Address for /metrics, /healthz and /readyz over HTTP [default: none]
+    #[arg(long, env = "FRESHET_HTTP", value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// How the server's log looks on stderr [default: text]
+    #[arg(long, env = "FRESHET_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What the server's log tells [default: info]
+    #[arg(long, env = "FRESHET_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
+    #[arg(skip)]
+    settings: Option<BTreeMap<String, SettingValue>>,
     /// How long a restart may take: checkpoints are paced to hold it; 0: off [default: 10s]
     #[arg(long, env = "FRESHET_RECOVERY_TARGET", value_name = "TIME")]
     recovery_target: Option<Time>,
@@ -242,6 +296,13 @@ impl Layer {
             workers: self.workers.or(lower.workers),
             max_connections: self.max_connections.or(lower.max_connections),
             max_message: self.max_message.or(lower.max_message),
+            long_statements: self.long_statements.or(lower.long_statements),
+            long_statements_waiting: self.long_statements_waiting.or(lower.long_statements_waiting),
+            drain_timeout: self.drain_timeout.or(lower.drain_timeout),
+            http: self.http.or(lower.http),
+            log_format: self.log_format.or(lower.log_format),
+            log_level: self.log_level.or(lower.log_level),
+            settings: self.settings.or(lower.settings),
             recovery_target: self.recovery_target.or(lower.recovery_target),
             huge_pages: self.huge_pages.or(lower.huge_pages),
             direct_io: self.direct_io.or(lower.direct_io),
@@ -264,6 +325,13 @@ impl Layer {
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
             max_connections: self.max_connections.map_or(listener.connections_max, NonZeroUsize::get),
             max_message: self.max_message.unwrap_or(Size(listener.message_bytes_max as u64)),
+            long_statements: self.long_statements.map_or(listener.long_statements_max, NonZeroUsize::get),
+            long_statements_waiting: self.long_statements_waiting.unwrap_or(listener.long_statements_waiting_max),
+            drain_timeout: self.drain_timeout.unwrap_or(Time(DRAIN_TIMEOUT)),
+            http: self.http,
+            log_format: self.log_format.unwrap_or_default(),
+            log_level: self.log_level.unwrap_or_else(|| "info".to_owned()),
+            settings: self.settings.unwrap_or_default(),
             recovery_target: self.recovery_target.unwrap_or(Time(engine.recovery_target)),
             huge_pages: self.huge_pages.unwrap_or(engine.huge_pages),
             direct_io: self.direct_io.unwrap_or(engine.direct_io),
@@ -272,7 +340,7 @@ impl Layer {
 }
 
 /// What is in force.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
@@ -287,9 +355,19 @@ pub struct Config {
     pub workers: usize,
     pub max_connections: usize,
     pub max_message: Size,
+    pub long_statements: usize,
+    pub long_statements_waiting: usize,
+    pub drain_timeout: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    pub log_format: LogFormat,
+    pub log_level: String,
     pub recovery_target: Time,
     pub huge_pages: bool,
     pub direct_io: bool,
+    /// Last, as a table of TOML comes behind plain values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, SettingValue>,
 }
 
 impl Config {
@@ -325,6 +403,14 @@ impl Config {
         })
     }
 
+    /// What sessions have where nobody sets anything else; also a check of what can be changed while the server runs.
+    pub fn defaults(&self) -> Result<Defaults, ConfigError> {
+        logging::check_level(&self.log_level).map_err(ConfigError)?;
+        let given = self.settings.iter().map(|(name, value)| (name.clone(), value.to_string()));
+        let told = ("max_connections".to_owned(), self.max_connections.to_string());
+        settings::defaults(given.chain([told])).map_err(|error| ConfigError(format!("[settings]: {}", error.message)))
+    }
+
     pub fn listener(&self) -> listener::Options {
         listener::Options {
             listen: self.listen,
@@ -332,6 +418,8 @@ impl Config {
             connections_max: self.max_connections,
             // A length word counts to 2 GiB.
             message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
+            long_statements_max: self.long_statements,
+            long_statements_waiting_max: self.long_statements_waiting,
         }
     }
 }
@@ -395,6 +483,21 @@ mod tests {
         let printed = config.to_toml().unwrap();
         let read: Layer = toml::from_str(&printed).unwrap();
         assert_eq!(read.with_defaults(), config);
+    }
+
+    #[test]
+    fn settings_are_checked_and_become_defaults() {
+        let file = "log_format = 'json'\n[settings]\nidle_session_timeout = '10min'\nlog_min_duration_statement = 250\njit = false\n'pg_stat_statements.track' = 'top'";
+        let config = toml::from_str::<Layer>(file).unwrap().with_defaults();
+        let defaults = config.defaults().unwrap();
+        let of = |name: &str| defaults.get(name).map(String::as_str);
+        assert_eq!((of("idle_session_timeout"), of("log_min_duration_statement")), (Some("10min"), Some("250ms")));
+        assert_eq!((of("jit"), of("max_connections")), (Some("off"), Some("1000")));
+        let read: Layer = toml::from_str(&config.to_toml().unwrap()).unwrap();
+        assert_eq!(read.with_defaults(), config);
+        for wrong in ["[settings]\nno_such = 1", "[settings]\nlock_timeout = 'soon'", "log_level = 'x=loud'"] {
+            assert!(toml::from_str::<Layer>(wrong).unwrap().with_defaults().defaults().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -24,9 +24,21 @@ pub mod pgwire;
 
 pub mod recovery;
 
+mod starting;
+
+pub mod watched;
+
 pub mod listener;
 
+mod metrics;
+
+pub mod http;
+
+pub mod logging;
+
 pub mod config;
+
+mod reload;
 
 pub mod watch;
 

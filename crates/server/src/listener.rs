@@ -16,11 +16,14 @@
 //! 1. Without authentication we listen on loopback only.
 //! 2. [`Server::stop`] returns when every session has ended and rolled back what it had open.
 
-use crate::pgwire::connection::Connection;
+use crate::pgwire::connection::{Connection, Shared};
+use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
 use crate::pgwire::startup::{self, Hello, Opening};
 use crate::recovery::Recovery;
+use crate::starting::Starting as StartingPlaces;
+use crate::watched::Watched;
 use bytes::BytesMut;
 use freshet_db::{Database, SqlError};
 use std::net::SocketAddr;
@@ -28,16 +31,16 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 /// How long a client may take to say who it is (PostgreSQL's authentication_timeout).
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Connections that have not said who they are, beyond which new ones wait in the kernel's queue.
+/// Connections that have not said who they are, beyond which the oldest makes room.
 const STARTING_MAX: usize = 256;
 
 /// Connections the kernel holds for us.
@@ -45,6 +48,9 @@ const BACKLOG: u32 = 1024;
 
 /// After a failed accept (out of descriptors, mostly) the next try waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether sessions are gone.
+const DRAIN_CHECK: Duration = Duration::from_millis(10);
 
 /// Statements run on it, deeply nested ones too.
 const WORKER_STACK_BYTES: usize = 8 << 20;
@@ -56,15 +62,21 @@ pub struct Options {
     pub connections_max: usize,
     /// The longest message of a client.
     pub message_bytes_max: usize,
+    /// Statements on threads of their own, and those that wait for one before more are refused.
+    pub long_statements_max: usize,
+    pub long_statements_waiting_max: usize,
 }
 
 impl Options {
     pub fn new(listen: SocketAddr) -> Options {
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
         Options {
             listen,
-            workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            workers,
             connections_max: 1000,
             message_bytes_max: 256 << 20,
+            long_statements_max: (4 * workers).max(16),
+            long_statements_waiting_max: 256,
         }
     }
 }
@@ -85,7 +97,7 @@ impl std::error::Error for ListenError {}
 pub struct Starting {
     address: SocketAddr,
     options: Options,
-    registry: Arc<Registry>,
+    watched: Arc<Watched>,
     workers: Arc<Workers>,
     stop: watch::Sender<bool>,
     reception: Option<JoinHandle<()>>,
@@ -104,7 +116,9 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let registry = Registry::new(options.connections_max);
     let (stop, stopped) = watch::channel(false);
     let workers = Arc::new(Workers::new());
-    let door = Door { registry: registry.clone(), recovery, workers: workers.clone() };
+    let door = Door { registry: registry.clone(), recovery: recovery.clone(), workers: workers.clone() };
+    let long = LongStatements::new(options.long_statements_max.max(1), options.long_statements_waiting_max);
+    let watched = Arc::new(Watched { recovery, registry, long, database: OnceLock::new() });
     let thread = std::thread::Builder::new()
         .name("reception".to_owned())
         .spawn(move || {
@@ -112,7 +126,7 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
-    Ok(Starting { address, options, registry, workers, stop, reception: Some(thread) })
+    Ok(Starting { address, options, watched, workers, stop, reception: Some(thread) })
 }
 
 fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
@@ -181,7 +195,7 @@ impl Drop for Place {
 /// A running server; dropped, it stops.
 pub struct Server {
     address: SocketAddr,
-    registry: Arc<Registry>,
+    watched: Arc<Watched>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -192,20 +206,33 @@ impl Starting {
         self.address
     }
 
+    /// For who tells of the server from the beginning.
+    pub fn watched(&self) -> Arc<Watched> {
+        self.watched.clone()
+    }
+
     /// The database is open: from now on clients get sessions.
     pub fn serve(mut self, database: &Database) -> Result<Server, ListenError> {
+        let shared = Shared {
+            engine: database.engine().clone(),
+            activity: database.activity().clone(),
+            long: self.watched.long.clone(),
+            message_bytes_max: self.options.message_bytes_max,
+        };
         let failed = |error| cannot_listen(self.address, error);
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for number in 0..self.options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database, &self.options).map_err(failed)?;
+            let (worker, thread) = start_worker(number, database, &shared).map_err(failed)?;
             workers.push(worker);
             threads.push(thread);
         }
         let opened = self.workers.set(workers).is_ok();
         assert!(opened, "invariant: a listener begins to serve once");
         threads.extend(self.reception.take());
-        Ok(Server { address: self.address, registry: self.registry.clone(), stop: self.stop.clone(), threads })
+        let is_first = self.watched.database.set(database.clone()).is_ok();
+        assert!(is_first, "invariant: a listener begins to serve once");
+        Ok(Server { address: self.address, watched: self.watched.clone(), stop: self.stop.clone(), threads })
     }
 }
 
@@ -227,7 +254,23 @@ impl Server {
     }
 
     pub fn sessions(&self) -> usize {
-        self.registry.count()
+        self.watched.registry.count()
+    }
+
+    /// For who tells of the server.
+    pub fn watched(&self) -> Arc<Watched> {
+        self.watched.clone()
+    }
+
+    /// Lets nobody in, ends who has no transaction open with 57P01, and the others once theirs is over. Returns when all are gone or the time is
+    /// up: how many are left.
+    pub fn drain(&self, limit: Duration) -> usize {
+        self.watched.registry.leave();
+        let end = Instant::now() + limit;
+        while self.sessions() > 0 && Instant::now() < end {
+            std::thread::sleep(DRAIN_CHECK);
+        }
+        self.sessions()
     }
 
     /// Ends all sessions with 57P01 and returns when they have.
@@ -236,7 +279,7 @@ impl Server {
     }
 
     fn shut(&mut self) {
-        self.registry.stop();
+        self.watched.registry.stop();
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -259,15 +302,15 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 // ---- workers
 
-fn start_worker(number: usize, database: &Database, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
+fn start_worker(number: usize, database: &Database, shared: &Shared) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let runtime = current_thread()?;
     let database = database.clone();
-    let message_bytes_max = options.message_bytes_max;
+    let shared = shared.clone();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK_BYTES).spawn(
         move || {
             let sessions = LocalSet::new();
-            sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
+            sessions.spawn_local(take_arrivals(receiver, database, shared));
             // Ends once the reception is gone and every session has ended.
             runtime.block_on(sessions);
         },
@@ -276,9 +319,9 @@ fn start_worker(number: usize, database: &Database, options: &Options) -> std::i
     Ok((worker, thread))
 }
 
-async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, message_bytes_max: usize) {
+async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, shared: Shared) {
     while let Some(arrival) = arrivals.recv().await {
-        let database = database.clone();
+        let (database, shared) = (database.clone(), shared.clone());
         tokio::task::spawn_local(async move {
             let _stop = StopOnPanic;
             let Arrival { socket, input, hello, membership, place } = arrival;
@@ -288,9 +331,7 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
             };
             match database.sql_session() {
                 Ok(session) => {
-                    Connection::new(database.engine().clone(), socket, membership, session, input, message_bytes_max)
-                        .run(&hello)
-                        .await;
+                    Connection::new(shared, socket, membership, session, input).run(&hello).await;
                 }
                 Err(error) => refuse(socket, &error).await,
             }
@@ -332,13 +373,13 @@ struct Door {
 
 impl Reception {
     async fn run(mut self) {
-        let starting = Arc::new(Semaphore::new(STARTING_MAX));
+        let starting = StartingPlaces::new(STARTING_MAX);
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &starting) => accepted,
+                accepted = self.listener.accept() => accepted,
                 _ = self.stopped.wait_for(|stopped| *stopped) => break,
             };
-            let (socket, permit) = match accepted {
+            let (socket, _) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -347,25 +388,18 @@ impl Reception {
                 }
             };
             let door = self.door.clone();
+            let mut place = starting.enter();
             tokio::task::spawn_local(async move {
                 let received = receive(socket, &door);
                 // A client that says nothing in time is dropped without a word, as in PostgreSQL.
-                let _ = tokio::time::timeout(STARTUP_LIMIT, received).await;
-                drop(permit);
+                tokio::select! {
+                    _ = tokio::time::timeout(STARTUP_LIMIT, received) => {}
+                    () = place.lost() => {}
+                }
             });
         }
         // Those that have not said who they are go with the LocalSet.
     }
-}
-
-/// The permit bounds how many have not said who they are.
-async fn accept(
-    listener: &TcpListener,
-    starting: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = starting.clone().acquire_owned().await;
-    let permit = permit.expect("the semaphore is never closed");
-    Ok((listener.accept().await?.0, permit))
 }
 
 /// Reads who comes, and hands a session to a worker.

@@ -5,11 +5,10 @@
 use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
+use freshet_server::logging::{self, LogFormat};
 use freshet_server::{check, listener, salvage, serve};
-use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -51,7 +50,10 @@ fn settle_allocator() {
 fn main() -> ExitCode {
     settle_allocator();
     let cli = Cli::parse();
-    log_to_stderr(&cli.command);
+    if !matches!(cli.command, Command::Serve(_)) {
+        // A server's configuration says what its log tells, and how; the others report by themselves.
+        logging::start("warn", LogFormat::Text);
+    }
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
@@ -62,21 +64,4 @@ fn main() -> ExitCode {
             server.map(|server| Box::new(server) as ListenGuard).map_err(|error| error.to_string())
         }),
     }
-}
-
-/// Events go to stderr; `FRESHET_TRACE` chooses which. By default a server tells what it does, and the others, which
-/// report by themselves, only what goes wrong.
-fn log_to_stderr(command: &Command) {
-    let usual = match command {
-        Command::Serve(_) => "info",
-        Command::Check(_) | Command::Salvage(_) | Command::Market(_) | Command::Bench(_) => "warn",
-    };
-    let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .with_target(false)
-        .init();
 }

@@ -2,19 +2,22 @@
 //!
 //! | exit code | meaning |
 //! |---|---|
-//! | 0 | stopped by SIGINT or SIGTERM, sessions ended, database closed |
+//! | 0 | stopped by SIGINT (at once) or SIGTERM (once open transactions are over), sessions ended, database closed |
 //! | 1 | could not start: port, directory, format; one line on stderr says which |
 //! | 2 | wrong usage or configuration |
 //! | 3 | the log failed: nothing more was acknowledged |
 
 use crate::config::{Config, ConfigError, Layer};
-use crate::listener;
+use crate::http::Http;
+use crate::listener::{self, Server};
 use crate::recovery::Recovery;
 use crate::watch::{Level, Watch};
+use crate::{logging, reload};
 use freshet_db::{Database, Options};
 use freshet_engine::promise::State;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -57,29 +60,41 @@ fn exit(code: u8, reason: impl std::fmt::Display) -> ExitCode {
 }
 
 pub fn run(args: Args) -> ExitCode {
-    let config = match effective(args.layer, args.config) {
+    let mut config = match effective(args.layer.clone(), args.config.as_deref()) {
         Ok(config) => config,
         Err(error) => return exit(WRONG_USAGE, error),
     };
     if args.print_config {
         return print(&config);
     }
-    let options = match config.database() {
-        Ok(options) => options,
+    let checked = config.database().and_then(|options| Ok((options, config.defaults()?)));
+    let (options, defaults) = match checked {
+        Ok(checked) => checked,
         Err(error) => return exit(WRONG_USAGE, error),
     };
+    logging::start(&config.log_level, config.log_format);
     stop_on_panic();
+    raise_descriptor_limit();
     let recovery = Recovery::new(true);
     let starting = match listener::start(config.listener(), recovery.clone()) {
         Ok(starting) => starting,
         Err(error) => return exit(CANNOT_START, error),
     };
+    let http = config.http.map(|address| Http::start(address, starting.watched())).transpose();
+    let http = match http {
+        Ok(http) => http,
+        Err(error) => return exit(CANNOT_START, error),
+    };
+    if let Some(http) = &http {
+        tracing::info!("metrics and health on http://{}", http.local_addr());
+    }
     let options = Options { progress: Some(recovery.clone()), ..options };
     // Until it is open a signal ends the process at once, which costs nothing: it is what recovery is for.
     let database = match Database::open(options) {
         Ok(database) => database,
         Err(error) => return exit(CANNOT_START, error),
     };
+    database.activity().set_defaults(defaults);
     let ending = match Ending::watch() {
         Ok(ending) => ending,
         Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
@@ -103,9 +118,13 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(CANNOT_START, error),
     };
     tracing::info!("listening on {}", server.local_addr());
-    match ending.wait(&database) {
-        Why::Signal(name) => {
+    let why = ending.wait(&database, || reload(&args, &mut config, &database));
+    match why {
+        Why::Signal(name, drains) => {
             tracing::info!("{name}: stopping with {} sessions", server.sessions());
+            if drains {
+                drain(&server, config.drain_timeout.0);
+            }
             server.stop();
             match database.engine().failure() {
                 None => ExitCode::SUCCESS,
@@ -122,9 +141,35 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-fn effective(layer: Layer, file: Option<PathBuf>) -> Result<Config, ConfigError> {
+/// Open transactions end by themselves, if they do in time.
+fn drain(server: &Server, limit: Duration) {
+    let left = server.drain(limit);
+    if left > 0 {
+        tracing::warn!("{left} sessions have not ended within drain_timeout: their transactions are rolled back");
+    }
+}
+
+/// Takes up a changed configuration, as far as that is possible while the server runs.
+fn reload(args: &Args, running: &mut Config, database: &Database) {
+    let new = effective(args.layer.clone(), args.config.as_deref());
+    match new.and_then(|new| reload::take(running, &new, database)) {
+        Ok(changes) => {
+            tracing::info!("SIGHUP: the configuration was read again, {} changes", changes.len());
+            for change in changes {
+                let reload::Change { name, from, to, is_taken } = change;
+                match is_taken {
+                    true => tracing::info!("{name}: {from} -> {to}"),
+                    false => tracing::warn!("{name}: {from} -> {to} needs a restart"),
+                }
+            }
+        }
+        Err(error) => tracing::error!("SIGHUP: {error}; the configuration in force stays"),
+    }
+}
+
+fn effective(layer: Layer, file: Option<&Path>) -> Result<Config, ConfigError> {
     let lower = match file {
-        Some(file) => Layer::read(&file)?,
+        Some(file) => Layer::read(file)?,
         None => Layer::default(),
     };
     Ok(layer.over(lower).with_defaults())
@@ -147,6 +192,17 @@ fn end_by_force() {
     });
 }
 
+/// As many descriptors as the system allows: each session takes one, and the usual limit is less than a thousand sessions need.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || (limit.current.is_some() && limit.maximum.is_none()) {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::debug!(%error, "the limit on file descriptors stays");
+        }
+    }
+}
+
 /// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly.
 fn stop_on_panic() {
     let tell = std::panic::take_hook();
@@ -158,7 +214,8 @@ fn stop_on_panic() {
 
 /// Why the server stops.
 enum Why {
-    Signal(&'static str),
+    /// Its name, and whether what is open may end by itself.
+    Signal(&'static str, bool),
     LogFailed(String),
 }
 
@@ -198,20 +255,28 @@ struct Ending {
     runtime: tokio::runtime::Runtime,
     interrupt: Signal,
     terminate: Signal,
+    /// Not an end: the configuration is read again.
+    hang_up: Signal,
 }
 
 impl Ending {
     fn watch() -> std::io::Result<Ending> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (interrupt, terminate) = {
+        let (interrupt, terminate, hang_up) = {
             let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
         };
-        Ok(Ending { runtime, interrupt, terminate })
+        Ok(Ending { runtime, interrupt, terminate, hang_up })
     }
 
-    fn wait(self, database: &Database) -> Why {
-        let Ending { runtime, mut interrupt, mut terminate } = self;
+    fn wait(self, database: &Database, mut reload: impl FnMut()) -> Why {
+        let Ending { runtime, mut interrupt, mut terminate, mut hang_up } = self;
+        let reloads = async {
+            while hang_up.recv().await.is_some() {
+                reload();
+            }
+            std::future::pending::<std::convert::Infallible>().await
+        };
         let failed = async {
             let mut promise = Promise::default();
             loop {
@@ -224,9 +289,10 @@ impl Ending {
         };
         let why = runtime.block_on(async {
             tokio::select! {
-                _ = interrupt.recv() => Why::Signal("interrupt"),
-                _ = terminate.recv() => Why::Signal("SIGTERM"),
+                _ = interrupt.recv() => Why::Signal("interrupt", false),
+                _ = terminate.recv() => Why::Signal("SIGTERM", true),
                 reason = failed => Why::LogFailed(reason),
+                never = reloads => match never {},
                 never = tell(database) => match never {},
             }
         });

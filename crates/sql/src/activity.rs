@@ -4,10 +4,15 @@
 //!    row by its key, in a transaction of its own) are over before anybody could look, and are not noted.
 //! 2. What is asked of a member goes through whoever serves it: nothing here knows of sockets.
 
+use crate::counts::AllCounts;
+use crate::latency::Latency;
 use crate::session::TransactionStatus;
+use crate::settings::Defaults;
+use crate::statements::Statements;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As much of a statement's text as is shown.
 const QUERY_BYTES_MAX: usize = 1024;
@@ -92,6 +97,16 @@ impl Member {
 #[derive(Default)]
 pub struct Activity {
     members: Mutex<BTreeMap<i32, Arc<Member>>>,
+    /// Sessions that a server ever served.
+    joined: AtomicU64,
+    /// What all sessions have done, those of the program itself included.
+    pub counts: Arc<AllCounts>,
+    pub statements: Statements,
+    /// How long the clients of a server waited.
+    pub latency: Latency,
+    /// Settings of the server's configuration, and how often they changed.
+    defaults: Mutex<Defaults>,
+    defaults_version: AtomicU64,
 }
 
 impl std::fmt::Debug for Activity {
@@ -110,8 +125,31 @@ impl Activity {
             doing: Mutex::default(),
             asker: RwLock::new(None),
         });
+        self.joined.fetch_add(1, Ordering::Relaxed);
         self.members.lock().insert(pid, member.clone());
         member
+    }
+
+    /// Sessions that a server ever served.
+    pub fn joined(&self) -> u64 {
+        self.joined.load(Ordering::Relaxed)
+    }
+
+    /// From now on sessions have these where nobody sets anything else; those that are there, from their next look on.
+    pub fn set_defaults(&self, defaults: Defaults) {
+        *self.defaults.lock() = defaults;
+        self.defaults_version.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn defaults_version(&self) -> u64 {
+        self.defaults_version.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn defaults(&self) -> (u64, Defaults) {
+        // The version first: who meets newer defaults with it looks again.
+        let version = self.defaults_version.load(Ordering::Acquire);
+        (version, self.defaults.lock().clone())
     }
 
     pub(crate) fn leave(&self, member: &Arc<Member>) {

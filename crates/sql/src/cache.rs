@@ -11,6 +11,7 @@ use crate::notice::Notice;
 use crate::road::Planned;
 use crate::route::Plan;
 use crate::rows::Column;
+use crate::statements::Tracked;
 use crate::statistics::Statistics;
 use freshet_engine::catalog::{Schema, SchemaPath};
 use freshet_engine::engine::Account;
@@ -36,6 +37,8 @@ pub struct Prepared {
     pub(crate) once: Option<Once>,
     /// What is said whenever it is done.
     pub(crate) notice: Option<Box<Notice>>,
+    /// Its place among the statements whose runs are counted.
+    pub(crate) tracked: Tracked,
     /// The same on the other road, made when its tables are first found to be large enough; `None` in it: that road refuses it.
     pub(crate) heavy: OnceLock<Option<Arc<dyn Planned>>>,
     pub(crate) uses_clock: bool,
@@ -110,7 +113,7 @@ const REFUSED_MAX: usize = 4 * GENERATION;
 pub struct StatementCache {
     generations: Mutex<Generations>,
     /// The sessions that share it, as far as a server serves them.
-    pub(crate) activity: Arc<Activity>,
+    pub activity: Arc<Activity>,
     /// By which plans are chosen.
     pub(crate) statistics: Arc<Statistics>,
 }

@@ -17,6 +17,9 @@ pub mod rows;
 pub mod settings;
 pub mod value;
 
+pub mod counts;
+pub mod latency;
+pub mod statements;
 pub mod statistics;
 
 mod parse;

@@ -147,6 +147,20 @@ impl Plan {
         }
     }
 
+    /// Gives or changes rows, and so is no utility statement.
+    pub fn is_of_rows(&self) -> bool {
+        matches!(
+            self,
+            Plan::Select(_)
+                | Plan::Insert(_)
+                | Plan::Update(_)
+                | Plan::Delete(_)
+                | Plan::Init(_)
+                | Plan::Other(_)
+                | Plan::SetConfig(_)
+        )
+    }
+
     /// Runs at the durable horizon when it is a transaction of its own.
     pub fn only_reads(&self) -> bool {
         match self {

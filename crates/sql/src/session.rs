@@ -19,8 +19,10 @@
 mod copy;
 mod named;
 mod savepoint;
+mod watch;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
+pub use watch::{Slow, SlowLog};
 
 use crate::activity::{Ask, Member};
 pub use crate::cache::Prepared;
@@ -30,6 +32,7 @@ use crate::compiled::once::Once;
 use crate::compiled::point::{Point, PointScratch};
 use crate::compiled::rules::{self, Constraints};
 use crate::compiled::{Halt, Interrupt, Run, Scratch, change, lock, query};
+use crate::counts::Count;
 use crate::define::{self, Defined, Definer, Temporary};
 use crate::error::SqlError;
 use crate::explain::{self, Explained};
@@ -254,6 +257,7 @@ pub struct Session {
     named: Option<(Arc<Schema>, Arc<Schema>)>,
     /// Whether `env.now` is of the current transaction.
     clock_read: bool,
+    watching: watch::Watching,
     /// What a connection takes, busy or not.
     _account: Account,
 }
@@ -274,7 +278,11 @@ impl Session {
         let mut inner = engine.connect()?;
         inner.cancel_with(interrupt.cancelled.clone());
         let statistics = cache.statistics.clone();
+        let (version, defaults) = cache.activity.defaults();
+        let settings = Settings::with_defaults(defaults);
+        let clock = Clock { zone: settings.zone.clone(), ..Clock::default() };
         Ok(Session {
+            watching: watch::Watching::new(cache.activity.counts.join(), version),
             _account: account,
             inner,
             engine: engine.clone(),
@@ -284,6 +292,8 @@ impl Session {
             inline_limit: None,
             is_long: false,
             env: Env {
+                settings,
+                clock,
                 user: "freshet".to_owned(),
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
@@ -350,7 +360,15 @@ impl Session {
 
     /// The statement is over, or waits: for those who look on.
     fn tell_state(&self, step: &Result<Step, SqlError>) {
-        if let (Some(member), Err(_) | Ok(Step::Done(_))) = (&self.member, step) {
+        // A COPY has only begun.
+        let goes_on = step.is_ok() && self.copying.is_some();
+        if let (Err(_) | Ok(Step::Done(_)), false) = (step, goes_on) {
+            self.tell_end();
+        }
+    }
+
+    fn tell_end(&self) {
+        if let Some(member) = &self.member {
             member.ended(now(), self.status());
         }
     }
@@ -358,6 +376,15 @@ impl Session {
     /// How often queries that are not compiled were planned, of all sessions that share the statement cache.
     pub fn queries_planned(&self) -> u64 {
         self.cache.statistics.plannings.load(Ordering::Relaxed)
+    }
+
+    pub fn idle_session_timeout(&self) -> Option<Duration> {
+        self.env.settings.fast.idle_session_timeout
+    }
+
+    /// What the client's socket is to do.
+    pub fn keepalive(&self) -> settings::Keepalive {
+        self.env.settings.keepalive
     }
 
     pub fn idle_in_transaction_timeout(&self) -> Option<Duration> {
@@ -499,6 +526,7 @@ impl Session {
             },
             plan: routed.plan,
             notice,
+            tracked: Default::default(),
             heavy: OnceLock::new(),
             uses_clock: routed.uses_clock,
             needs_catalog,
@@ -593,7 +621,9 @@ impl Session {
         if self.block == Block::Failed && !statement.ends_transaction() && !statement.is_empty() {
             return Err(aborted());
         }
-        if !self.converts(statement, parameters)? {
+        let converts = self.converts(statement, parameters)?;
+        self.begin_watching(statement);
+        if !converts {
             let step = self.start(statement, parameters, rows);
             return self.declared(step, rows);
         }
@@ -614,8 +644,10 @@ impl Session {
         if !is_plain || !self.takes_short_way(statement, parameters) {
             return None;
         }
+        let started = self.timer();
         let cts = once.run(&mut self.inner, parameters, &self.env)?;
         self.error_dependency = None;
+        self.watched_short(statement, started, 1, Some(once.counts_as()));
         Some(self.depends_on(cts))
     }
 
@@ -634,8 +666,11 @@ impl Session {
             return None;
         }
         self.start_look_up(statement, rows)?;
+        let started = self.timer();
         let given = point.run(&mut self.inner, parameters, &mut self.looking, rows);
-        Some(self.end_look_up(given))
+        let ended = self.end_look_up(given);
+        self.watched_look_up(statement, started, rows.len() as u64, &ended);
+        Some(ended)
     }
 
     /// Runs `look_up`'s statement with many sets of parameters, at one snapshot and with their cache misses overlapped. `ends` learns how many
@@ -652,8 +687,11 @@ impl Session {
             return None;
         }
         self.start_look_up(statement, rows)?;
+        let started = self.timer();
         let given = point.run_many(&mut self.inner, sets, &mut self.looking, rows, ends);
-        Some(self.end_look_up(given))
+        let ended = self.end_look_up(given);
+        self.watched_look_up(statement, started, rows.len() as u64, &ended);
+        Some(ended)
     }
 
     /// Starts loading what a run of the statement with this key will want, if it is one row by its key (`Prepared::key_parameter`). It says nothing
@@ -771,9 +809,7 @@ impl Session {
         self.interrupt.deadline = self.statement_timeout().map(|limit| Instant::now() + limit);
         self.inner.end_by(self.interrupt.deadline);
         if let Some(member) = &self.member {
-            let (shaped, text) = &self.shaped;
-            let is_shaped = std::ptr::eq(shaped.as_ptr(), Arc::as_ptr(statement));
-            member.started(now(), if is_shaped { text } else { &statement.sql });
+            member.started(now(), self.text_of(statement));
         }
         match &statement.plan {
             Plan::Select(_)
@@ -854,6 +890,7 @@ impl Session {
                 Ok(done("EXPLAIN"))
             }
             Plan::Checkpoint => {
+                self.watching.counts.add(Count::CheckpointsAsked, 1);
                 let background = Background::start(self.engine.clone());
                 Ok(self.wait_checkpoint(background))
             }
@@ -1420,6 +1457,7 @@ impl Session {
         let dependency = self.inner.dependency();
         match self.inner.commit() {
             Ok(committed) => {
+                self.watching.counts.add(Count::Commits, 1);
                 let durable = self.depends_on(committed.cts);
                 let Commit { tag, notices, chain } = commit;
                 self.leave_or_chain(true, chain);
@@ -1430,6 +1468,7 @@ impl Session {
                 Ok(Step::Wait(Wait(On::Engine(token))))
             }
             Err(Stop::Error(error)) => {
+                self.watching.counts.add(Count::Rollbacks, 1);
                 self.error_dependency = self.depends_on(dependency);
                 self.leave_block(false);
                 Err(error.into())
@@ -1467,9 +1506,8 @@ impl Session {
             }
             Some(_) => self.statement_failed(error),
         };
-        if let Some(member) = &self.member {
-            member.ended(now(), self.status());
-        }
+        self.watched_failure(&error);
+        self.tell_end();
         error
     }
 
@@ -1503,6 +1541,7 @@ impl Session {
         if self.inner.in_transaction() {
             let dependency = self.inner.dependency();
             self.inner.rollback();
+            self.watching.counts.add(Count::Rollbacks, 1);
             self.error_dependency = self.depends_on(dependency);
         }
     }
@@ -1635,6 +1674,7 @@ impl Session {
         if self.inner.in_transaction() {
             let dependency = self.inner.dependency();
             self.inner.rollback();
+            self.watching.counts.add(Count::Rollbacks, 1);
             durable = self.depends_on(dependency);
         }
         self.leave_or_chain(false, chain);
@@ -1691,6 +1731,7 @@ impl Session {
         self.copying = None;
         if self.inner.in_transaction() {
             self.inner.rollback();
+            self.watching.counts.add(Count::Rollbacks, 1);
         }
         self.leave_block(false);
     }
@@ -1803,7 +1844,7 @@ impl Session {
     }
 
     fn reset_all(&mut self) {
-        let mut fresh = Settings::default();
+        let mut fresh = self.env.settings.fresh();
         fresh.set_session_authorization(&self.env.user);
         if let Some(name) = self.env.settings.get("application_name")
             && fresh.set("application_name", &name).is_err()

@@ -10,6 +10,7 @@ use crate::error::SqlError;
 use crate::route::Level;
 use crate::value::Zone;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a setting accepts.
@@ -22,6 +23,10 @@ enum Kind {
     Int(i64, i64),
     /// A time in milliseconds, units taken.
     Milliseconds,
+    /// The same, or -1 for off.
+    MillisecondsOrOff,
+    /// A time in whole seconds, units taken.
+    Seconds,
     /// A size in kilobytes, units taken; -1 for none.
     Kilobytes,
     /// A number.
@@ -56,6 +61,11 @@ const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "re
 
 pub(crate) const RECOVERY_TARGET: &str = "recovery_target";
 
+/// How long a statement takes that is logged; PostgreSQL's name, as those of the extension `pg_stat_statements` below.
+const LOG_MIN_DURATION: &str = "log_min_duration_statement";
+const TRACK: &str = "pg_stat_statements.track";
+const TRACK_UTILITY: &str = "pg_stat_statements.track_utility";
+
 /// The default of `freshet.query_memory_mb`.
 const QUERY_MEMORY_MB: usize = 1024;
 
@@ -78,7 +88,7 @@ static KNOWN: &[Known] = &[
     known("freshet.query_memory_mb", "1024", Kind::Int(1, 1 << 20)),
     known("freshet.road", "auto", Kind::OneOf(&["auto", "compiled", "query"])),
     known("idle_in_transaction_session_timeout", "0", Kind::Milliseconds),
-    known("idle_session_timeout", "0", Kind::OneOf(&["0"])),
+    known("idle_session_timeout", "0", Kind::Milliseconds),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
     reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
     reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(&["postgres"])),
@@ -90,9 +100,13 @@ static KNOWN: &[Known] = &[
     known("lc_numeric", "C", Kind::OneOf(&["C"])),
     known("lc_time", "C", Kind::OneOf(&["C"])),
     known("lock_timeout", "0", Kind::Milliseconds),
+    known(LOG_MIN_DURATION, "-1", Kind::MillisecondsOrOff),
+    known("max_connections", "100", Kind::Fixed),
     known("max_function_args", "100", Kind::Fixed),
     known("max_identifier_length", "63", Kind::Fixed),
     known("max_index_keys", "32", Kind::Fixed),
+    known(TRACK, "none", Kind::OneOf(&["none", "top", "all"])),
+    known(TRACK_UTILITY, "on", Kind::Bool),
     // The database's, not the session's: the engine holds it.
     known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
     // There is nobody else to be.
@@ -112,6 +126,10 @@ static KNOWN: &[Known] = &[
     known("statement_timeout", "0", Kind::Milliseconds),
     known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
     known("synchronize_seqscans", "on", Kind::Bool),
+    known("tcp_keepalives_count", "0", Kind::Int(0, i32::MAX as i64)),
+    known("tcp_keepalives_idle", "0", Kind::Seconds),
+    known("tcp_keepalives_interval", "0", Kind::Seconds),
+    known("tcp_user_timeout", "0", Kind::Milliseconds),
     reported("timezone", "TimeZone", "UTC", Kind::Zone),
     known("transaction_deferrable", "off", Kind::Bool),
     known("transaction_isolation", "read committed", ISOLATIONS),
@@ -148,12 +166,27 @@ fn unknown(name: &str) -> SqlError {
 /// What SET changes and SHOW tells, with what a driver expects to read at start-up.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
+    /// What the server's configuration has instead of the usual defaults.
+    base: Defaults,
     /// Only what differs from the default; custom `a.b` settings too.
     changed: BTreeMap<String, String>,
     /// What the transactions and waits look at often.
     pub(crate) fast: Fast,
+    pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
+}
+
+/// Values that stand in for the usual defaults, by the settings' names.
+pub type Defaults = Arc<BTreeMap<String, String>>;
+
+/// What a connection's socket is to do about a peer that is silent; 0: as the system has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keepalive {
+    pub idle: Duration,
+    pub interval: Duration,
+    pub count: u32,
+    pub user_timeout: Duration,
 }
 
 /// Settings in the form that they are used.
@@ -165,6 +198,12 @@ pub(crate) struct Fast {
     pub lock_timeout: Option<Duration>,
     pub statement_timeout: Option<Duration>,
     pub idle_in_transaction_timeout: Option<Duration>,
+    pub idle_session_timeout: Option<Duration>,
+    /// A statement's time is of interest: it is counted by its text, or logged where it is long.
+    pub is_timed: bool,
+    pub tracks: bool,
+    pub tracks_utility: bool,
+    pub log_min_duration: Option<Duration>,
     pub road: Option<Forced>,
     /// `search_path` is not the default.
     pub has_search_path: bool,
@@ -206,7 +245,41 @@ impl Settings {
         if let Some(value) = self.changed.get(&folded) {
             return Some(value.clone());
         }
-        find(name).map(|k| k.default.to_owned())
+        find(name).map(|known| self.usual(known).to_owned())
+    }
+
+    /// With these defaults and nothing else.
+    pub fn with_defaults(base: Defaults) -> Settings {
+        let mut settings = Settings { base, ..Settings::default() };
+        settings.adopt();
+        settings
+    }
+
+    /// As they are where nobody has set anything.
+    pub fn fresh(&self) -> Settings {
+        Settings::with_defaults(self.base.clone())
+    }
+
+    /// Takes other defaults; what was set stays so.
+    pub(crate) fn set_defaults(&mut self, base: Defaults) {
+        self.base = base;
+        self.adopt();
+    }
+
+    fn adopt(&mut self) {
+        if let Some(zone) = self.get("timezone").and_then(|name| Zone::of_setting(&name)) {
+            self.zone = zone;
+        }
+        self.derive_all();
+    }
+
+    fn derive_all(&mut self) {
+        self.fast = self.derive();
+        self.keepalive = self.derive_keepalive();
+    }
+
+    fn usual<'s>(&'s self, known: &'static Known) -> &'s str {
+        self.base.get(known.name).map_or(known.default, String::as_str)
     }
 
     /// Checks and takes a value. Gives the name to report with the value, where a client is told of it.
@@ -225,19 +298,22 @@ impl Settings {
         }
         let value = normalize(known, value)?;
         let told = known.reported.then(|| (known.display.to_owned(), value.clone()));
-        if value == known.default {
+        if value == self.usual(known) {
             self.changed.remove(&folded);
         } else {
             self.changed.insert(folded, value);
         }
-        self.fast = self.derive();
+        self.derive_all();
         Ok(told)
     }
 
     pub fn reset(&mut self, name: &str) -> Result<Option<(String, String)>, SqlError> {
         match find(name) {
             Some(known) if known.kind == Kind::Fixed => Ok(None),
-            Some(known) => self.set(name, known.default),
+            Some(known) => {
+                let value = self.usual(known).to_owned();
+                self.set(name, &value)
+            }
             None if self.changed.remove(&fold(name)).is_some() || name.contains('.') => Ok(None),
             None => Err(unknown(name)),
         }
@@ -247,13 +323,13 @@ impl Settings {
     pub fn all(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         every().map(|k| {
             let value = self.changed.get(k.name).cloned();
-            (k.display, value.unwrap_or_else(|| k.default.to_owned()))
+            (k.display, value.unwrap_or_else(|| self.usual(k).to_owned()))
         })
     }
 
     /// What a known setting is where nobody set it.
     pub fn default_of(&self, name: &str) -> Option<String> {
-        find(name).map(|known| known.default.to_owned())
+        find(name).map(|known| self.usual(known).to_owned())
     }
 
     /// What a client is told at start-up.
@@ -273,32 +349,60 @@ impl Settings {
         self.changed.insert("session_authorization".to_owned(), user.to_owned());
     }
 
+    fn derive_keepalive(&self) -> Keepalive {
+        if !self.changed.keys().chain(self.base.keys()).any(|name| name.starts_with("tcp_")) {
+            return Keepalive::default();
+        }
+        let time = |name: &str| self.get(name).and_then(|value| time(&value)).unwrap_or_default();
+        Keepalive {
+            idle: time("tcp_keepalives_idle"),
+            interval: time("tcp_keepalives_interval"),
+            count: self.get("tcp_keepalives_count").and_then(|count| count.parse().ok()).unwrap_or(0),
+            user_timeout: time("tcp_user_timeout"),
+        }
+    }
+
     fn derive(&self) -> Fast {
-        let is = |name: &str, value: &str| self.changed.get(name).is_some_and(|v| v == value);
+        let of = |name: &str| self.changed.get(name).or_else(|| self.base.get(name)).map(String::as_str);
+        let is = |name: &str, value: &str| of(name).is_some_and(|v| v == value);
         let milliseconds = |name: &str| {
-            let value = self.changed.get(name)?;
-            let limit = parse_milliseconds(value).filter(|&ms| ms > 0)?;
+            let limit = parse_milliseconds(of(name)?).filter(|&ms| ms > 0)?;
             Some(Duration::from_millis(limit as u64))
         };
+        let log_min_duration = of(LOG_MIN_DURATION).and_then(parse_milliseconds).filter(|&ms| ms >= 0);
+        let log_min_duration = log_min_duration.map(|ms| Duration::from_millis(ms as u64));
+        let tracks = of(TRACK).is_some_and(|of| of != "none");
         Fast {
+            is_timed: tracks || log_min_duration.is_some(),
+            tracks,
+            tracks_utility: !is(TRACK_UTILITY, "off"),
+            log_min_duration,
             deferred_commit: is("synchronous_commit", "off"),
-            level: self
-                .changed
-                .get("default_transaction_isolation")
-                .and_then(|v| Level::of_name(v))
-                .unwrap_or_default(),
+            level: of("default_transaction_isolation").and_then(Level::of_name).unwrap_or_default(),
             read_only: is("default_transaction_read_only", "on"),
             lock_timeout: milliseconds("lock_timeout"),
             statement_timeout: milliseconds("statement_timeout"),
             idle_in_transaction_timeout: milliseconds("idle_in_transaction_session_timeout"),
-            has_search_path: self.changed.contains_key("search_path"),
-            road: match self.changed.get("freshet.road").map(String::as_str) {
+            idle_session_timeout: milliseconds("idle_session_timeout"),
+            has_search_path: of("search_path").is_some(),
+            road: match of("freshet.road") {
                 Some("compiled") => Some(Forced::Compiled),
                 Some("query") => Some(Forced::Query),
                 _ => None,
             },
         }
     }
+}
+
+/// Defaults that a configuration gives, checked as SET would. What is only told (`max_connections`) may be among them.
+pub fn defaults(given: impl IntoIterator<Item = (String, String)>) -> Result<Defaults, SqlError> {
+    let mut base = BTreeMap::new();
+    for (name, value) in given {
+        let known = find(&name).ok_or_else(|| unknown(&name))?;
+        let value = if known.kind == Kind::Fixed { value } else { normalize(known, &value)? };
+        base.insert(known.name.to_owned(), value);
+    }
+    Ok(Arc::new(base))
 }
 
 /// The name as SHOW writes it, for the column of its result.
@@ -328,6 +432,22 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
             None => Err(invalid()
                 .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
         },
+        Kind::MillisecondsOrOff if value.trim() == "-1" => Ok("-1".to_owned()),
+        Kind::MillisecondsOrOff => normalize(&Known { kind: Kind::Milliseconds, ..*known }, value),
+        Kind::Seconds => {
+            let bare = value.trim().bytes().all(|b| b.is_ascii_digit());
+            let value = if bare { format!("{}s", value.trim()) } else { value.to_owned() };
+            match parse_milliseconds(&value) {
+                Some(0) => Ok("0".to_owned()),
+                // A fraction of a second is rounded, as PostgreSQL does.
+                Some(ms) => Ok(match (ms + 500) / 1000 {
+                    0 => "0".to_owned(),
+                    seconds => show_milliseconds(seconds * 1000),
+                }),
+                None => Err(invalid()
+                    .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
+            }
+        }
         Kind::Zone => match Zone::of_setting(value) {
             Some(zone) => Ok(zone.name().to_owned()),
             None => Err(invalid()),
@@ -461,6 +581,42 @@ mod tests {
             assert_eq!(s.fast.lock_timeout, ms.map(Duration::from_millis));
         }
         assert_eq!(s.set("lock_timeout", "soon").expect_err("no number").sqlstate, "22023");
+    }
+
+    #[test]
+    fn a_configurations_defaults_stand_in_for_the_usual_ones() {
+        let given = [("idle_session_timeout", "90000"), ("TimeZone", "Europe/Berlin"), ("max_connections", "7")];
+        let base = defaults(given.map(|(name, value)| (name.to_owned(), value.to_owned()))).expect("they are valid");
+        let mut s = Settings::with_defaults(base.clone());
+        assert_eq!(s.fast.idle_session_timeout, Some(Duration::from_secs(90)));
+        assert_eq!((s.get("max_connections"), s.zone.name()), (Some("7".into()), "Europe/Berlin"));
+        s.set("idle_session_timeout", "0").expect("valid");
+        assert_eq!((s.fast.idle_session_timeout, s.get("idle_session_timeout").as_deref()), (None, Some("0")));
+        assert_eq!(s.set("max_connections", "8").expect_err("told only").sqlstate, "55P02");
+        s.reset("idle_session_timeout").expect("known");
+        assert_eq!(s.get("idle_session_timeout").as_deref(), Some("90s"));
+        s.set("lock_timeout", "1s").expect("valid");
+        s.set_defaults(Arc::default());
+        assert_eq!((s.fast.idle_session_timeout, s.fast.lock_timeout), (None, Some(Duration::from_secs(1))));
+        for (name, value, sqlstate) in [("no_such", "1", "42704"), ("lock_timeout", "soon", "22023")] {
+            let error = defaults([(name.to_owned(), value.to_owned())]).expect_err(name);
+            assert_eq!(error.sqlstate, sqlstate);
+        }
+    }
+
+    #[test]
+    fn what_times_statements_is_seen_at_a_glance() {
+        let mut s = Settings::default();
+        assert!(!s.fast.is_timed);
+        s.set("log_min_duration_statement", "250ms").expect("valid");
+        assert_eq!((s.fast.is_timed, s.fast.log_min_duration), (true, Some(Duration::from_millis(250))));
+        s.set("log_min_duration_statement", "-1").expect("off");
+        assert!(!s.fast.is_timed);
+        s.set("pg_stat_statements.track", "top").expect("valid");
+        assert!(s.fast.is_timed && s.fast.tracks && s.fast.tracks_utility);
+        s.set("tcp_keepalives_idle", "120").expect("seconds");
+        assert_eq!(s.get("tcp_keepalives_idle").as_deref(), Some("2min"));
+        assert_eq!(s.keepalive.idle, Duration::from_secs(120));
     }
 
     #[test]

@@ -329,6 +329,16 @@ impl GarbageQueues {
         self.queues[thread % QUEUES].0.lock()
     }
 
+    /// Writes whose versions wait to be forgotten, and items that were ever left here.
+    fn sizes(&self) -> (u64, u64) {
+        let size = |queue: &Line<Mutex<GarbageQueue>>| {
+            let queue = queue.0.lock();
+            let items = queue.held.iter().chain(queue.pieces.iter().flatten()).chain(queue.stalled.iter().flatten());
+            (items.map(|item| item.writes() as u64).sum::<u64>(), queue.left)
+        };
+        self.queues.iter().map(size).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
     /// Whether anything waits for the floor to get from `above` to `to`. What is being worked off is not asked.
     pub fn wait_between(&self, above: Cts, to: Cts) -> bool {
         let front = |queue: &Line<Mutex<GarbageQueue>>| queue.0.try_lock().and_then(|queue| queue.front_cts());
@@ -618,6 +628,12 @@ impl Core {
         let is_less = writes(&kept) < before;
         queue.hold(kept, looks_again);
         is_less
+    }
+
+    /// Writes whose versions wait to be forgotten, items that were ever left here, and the last floor that was found.
+    pub(crate) fn garbage_facts(&self) -> (u64, u64, Cts) {
+        let (writes, left) = self.garbage.sizes();
+        (writes, left, Cts(self.garbage.floor.0.load(Ordering::Acquire)))
     }
 
     fn find_floor(&self) -> Cts {

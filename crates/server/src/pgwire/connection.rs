@@ -10,25 +10,30 @@
 //!    blocked, [`READ_AHEAD_BYTES`] more.
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
 //!
-//! 4. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of the worker's pool, and
-//!    the session with it. Cancel requests, a client that goes and the end of the server reach it there by its flag.
+//! 4. A client that does nothing, or only parts of a message, for `idle_session_timeout` or `idle_in_transaction_session_timeout` is ended.
+//! 5. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of the worker's pool, and
+//!    the session with it, once there is a place there ([`super::long`]). Cancel requests, a client that goes and the end of the server reach it there by its flag.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
+use super::keepalive::Applied;
+use super::long::{LongPlace, LongStatements};
 use super::registry::{Membership, Request, stopping};
 use super::reply::{KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
-use freshet_db::sql::activity::Ask;
+use freshet_db::sql::activity::{Activity, Ask};
+use freshet_db::sql::session::Slow;
 use freshet_db::sql::{Session, TransactionStatus, Wait};
 use freshet_engine::engine::{DurableWait, Engine};
 use freshet_engine::txn::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -56,7 +61,7 @@ enum Event {
     Terminate,
     LockTimeout,
     StatementTimeout,
-    /// The client leaves a transaction open for too long.
+    /// The client does nothing for too long, with a transaction open or without.
     IdleTimeout,
     LogFailed(String),
 }
@@ -76,12 +81,24 @@ enum Need {
     },
     Room,
     Wait(Blocked),
+    /// A thread for a long statement.
+    Place(Pin<Box<dyn Future<Output = LongPlace>>>),
     /// Everything sent: the session ends.
     Farewell,
 }
 
+/// What all connections of a server share.
+#[derive(Clone)]
+pub struct Shared {
+    pub engine: Engine,
+    pub activity: Arc<Activity>,
+    pub long: Arc<LongStatements>,
+    /// The longest message of a client.
+    pub message_bytes_max: usize,
+}
+
 pub struct Connection {
-    engine: Engine,
+    shared: Shared,
     socket: TcpStream,
     membership: Membership,
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
@@ -91,23 +108,29 @@ pub struct Connection {
     durable: Option<DurableWait>,
     /// The time limit of the statement with this number.
     statement_limit: Option<(u64, Pin<Box<Sleep>>)>,
-    /// When an open transaction in which nothing happens is ended, and the session with it.
+    /// When a session in which nothing happens is ended.
     idle_limit: Option<Pin<Box<Sleep>>>,
+    /// For the statement that goes on elsewhere.
+    place: Option<LongPlace>,
+    keepalive: Applied,
+    /// When the first byte of what is being answered came.
+    arrived: Option<Instant>,
 }
 
 impl Connection {
     /// `input`: what came behind the startup packet.
     pub fn new(
-        engine: Engine,
+        shared: Shared,
         socket: TcpStream,
         membership: Membership,
         mut session: Session,
         input: BytesMut,
-        message_bytes_max: usize,
     ) -> Connection {
         session.limit_inline(Some(INLINE_LIMIT));
+        session.log_slow_with(log_slow);
+        let message_bytes_max = shared.message_bytes_max;
         Connection {
-            engine,
+            shared,
             socket,
             membership,
             conversation: Some(Conversation::new(session, message_bytes_max)),
@@ -116,6 +139,9 @@ impl Connection {
             durable: None,
             statement_limit: None,
             idle_limit: None,
+            place: None,
+            keepalive: Applied::default(),
+            arrived: None,
         }
     }
 
@@ -168,16 +194,32 @@ impl Connection {
     async fn converse(&mut self) {
         loop {
             let conversation = self.conversation.as_mut().expect("invariant: what was elsewhere is back");
-            let need = match conversation.run(&mut self.input, &mut self.output) {
+            let unread = self.input.len();
+            let progress = conversation.run(&mut self.input, &mut self.output);
+            if self.input.len() < unread {
+                // A message was taken, so the client is not idle. A part of one does not count.
+                self.idle_limit = None;
+            }
+            if !matches!(&progress, Progress::Blocked(wait) if wait.is_elsewhere()) {
+                self.place = None;
+            }
+            let need = match progress {
                 Progress::NeedInput { missing } => {
-                    self.limit_idleness();
+                    self.before_input();
                     Need::Input { missing }
                 }
                 Progress::Full => Need::Room,
-                Progress::Blocked(wait) if wait.is_elsewhere() => {
-                    self.elsewhere().await;
-                    continue;
-                }
+                Progress::Blocked(wait) if wait.is_elsewhere() => match self.place_elsewhere() {
+                    None => {
+                        self.elsewhere().await;
+                        continue;
+                    }
+                    Some(Ok(need)) => need,
+                    Some(Err(error)) => {
+                        self.cancel(error);
+                        continue;
+                    }
+                },
                 Progress::Blocked(wait) => Need::Wait(self.blocked(wait)),
                 Progress::Yield => {
                     tokio::task::yield_now().await;
@@ -189,6 +231,21 @@ impl Connection {
                 return;
             }
         }
+    }
+
+    /// Sees to a thread for a long statement: `None` if there is one.
+    fn place_elsewhere(&mut self) -> Option<Result<Need, SqlError>> {
+        if self.place.is_some() {
+            return None;
+        }
+        self.place = self.shared.long.try_place();
+        if self.place.is_some() {
+            return None;
+        }
+        self.limit_statement();
+        let is_new = self.conversation().is_new_work();
+        let place = self.shared.long.place(is_new);
+        Some(place.map(|place| Need::Place(Box::pin(place))))
     }
 
     /// Lets a long statement run on a thread of its own, to its end or its next wait. Replies of statements before it leave meanwhile.
@@ -208,6 +265,7 @@ impl Connection {
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
         };
         self.conversation = Some(conversation);
+        self.place = None;
         if is_over {
             // One that waits may not have looked at its flag: then the request ends the wait.
             self.membership.signal.clear(Request::Cancel);
@@ -245,7 +303,7 @@ impl Connection {
             }
             Event::Gone => {
                 let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
-                if is_copying || matches!(need, Need::Wait(_)) {
+                if is_copying || matches!(need, Need::Wait(_) | Need::Place(_)) {
                     let gone = SqlError::new("08006", "the client is gone");
                     self.cancel(gone);
                 }
@@ -253,7 +311,7 @@ impl Connection {
                 return false;
             }
             Event::Terminate => {
-                match self.engine.failure() {
+                match self.shared.engine.failure() {
                     None => self.fatal(&stopping()).await,
                     // Who waits for something else than the log is told the same as who waits for the log.
                     Some(reason) => self.end_with_log(reason).await,
@@ -265,8 +323,13 @@ impl Connection {
                 return false;
             }
             Event::IdleTimeout => {
-                let message = "terminating connection due to idle-in-transaction timeout";
-                self.fatal(&SqlError::new("25P03", message)).await;
+                let error = match self.conversation().session().status() {
+                    TransactionStatus::Idle => {
+                        SqlError::new("57P05", "terminating connection due to idle-session timeout")
+                    }
+                    _ => SqlError::new("25P03", "terminating connection due to idle-in-transaction timeout"),
+                };
+                self.fatal(&error).await;
                 return false;
             }
             Event::Cancel => SqlError::new("57014", "canceling statement due to user request"),
@@ -277,11 +340,22 @@ impl Connection {
         true
     }
 
-    fn limit_idleness(&mut self) {
-        let session = self.conversation().session();
-        let is_open = session.status() != TransactionStatus::Idle;
-        let limit = session.idle_in_transaction_timeout().filter(|_| is_open);
-        self.idle_limit = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
+    /// Nothing is left to do: what is to be seen to before the client says more.
+    fn before_input(&mut self) {
+        let conversation = self.conversation.as_mut().expect("invariant: nobody else runs while the client is awaited");
+        let is_copying = conversation.is_copying();
+        let session = conversation.session();
+        session.follow_defaults();
+        self.keepalive.follow(session.keepalive(), &self.socket);
+        if is_copying {
+            self.idle_limit = None;
+        } else if self.idle_limit.is_none() {
+            let limit = match session.status() {
+                TransactionStatus::Idle => session.idle_session_timeout(),
+                _ => session.idle_in_transaction_timeout(),
+            };
+            self.idle_limit = limit.map(|limit| Box::pin(tokio::time::sleep(limit)));
+        }
     }
 
     fn cancel(&mut self, error: SqlError) {
@@ -319,16 +393,24 @@ impl Connection {
     }
 
     fn blocked(&mut self, wait: Wait) -> Blocked {
-        let sleep = |limit| Box::pin(tokio::time::sleep(limit));
+        self.limit_statement();
+        let limit = self.conversation().session().lock_timeout().filter(|_| wait.is_lock());
+        Blocked {
+            wait,
+            is_over: false,
+            was_polled: false,
+            lock_limit: limit.map(|limit| Box::pin(tokio::time::sleep(limit))),
+        }
+    }
+
+    /// Sees to it that a statement that waits ends in time.
+    fn limit_statement(&mut self) {
         let conversation = self.conversation();
         let number = conversation.statements_begun();
-        let session = conversation.session();
-        let lock_limit = session.lock_timeout().filter(|_| wait.is_lock()).map(sleep);
-        let statement_limit = session.statement_time_left();
+        let limit = conversation.session().statement_time_left();
         if self.statement_limit.as_ref().is_none_or(|(limited, _)| *limited != number) {
-            self.statement_limit = statement_limit.map(|limit| (number, sleep(limit)));
+            self.statement_limit = limit.map(|limit| (number, Box::pin(tokio::time::sleep(limit))));
         }
-        Blocked { wait, is_over: false, was_polled: false, lock_limit }
     }
 
     fn poll_event(&mut self, need: &mut Need, cx: &mut Context<'_>) -> Poll<Event> {
@@ -345,6 +427,9 @@ impl Connection {
                 }
                 self.input.reserve((*missing).clamp(1, KEEP_BYTES));
                 let input = self.poll_input(cx);
+                if input.is_ready() && self.arrived.is_none() {
+                    self.arrived = Some(Instant::now());
+                }
                 match &mut self.idle_limit {
                     Some(limit) if input.is_pending() => limit.as_mut().poll(cx).map(|()| Event::IdleTimeout),
                     _ => input,
@@ -353,6 +438,13 @@ impl Connection {
             Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
             Need::Room => Poll::Pending,
             Need::Wait(blocked) => self.poll_blocked(blocked, cx),
+            Need::Place(place) => match place.as_mut().poll(cx) {
+                Poll::Ready(place) => {
+                    self.place = Some(place);
+                    Poll::Ready(Event::GoOn)
+                }
+                Poll::Pending => self.poll_while_blocked(cx),
+            },
             Need::Farewell if self.output.unsent() == 0 => Poll::Ready(Event::GoOn),
             Need::Farewell => Poll::Pending,
         }
@@ -367,12 +459,24 @@ impl Connection {
         if signal.is_set(Request::Terminate) {
             return Some(Event::Terminate);
         }
+        if matches!(need, Need::Input { .. }) && signal.is_set(Request::Leave) && self.has_nothing_open() {
+            return Some(Event::Terminate);
+        }
+        let signal = &self.membership.signal;
         if signal.is_set(Request::Cancel) {
             signal.clear(Request::Cancel);
             let is_copying = self.conversation.as_ref().is_some_and(Conversation::is_copying);
-            return (is_copying || matches!(need, Need::Wait(_))).then_some(Event::Cancel);
+            let waits = matches!(need, Need::Wait(_) | Need::Place(_));
+            return (is_copying || waits).then_some(Event::Cancel);
         }
         None
+    }
+
+    /// No transaction, no message that has begun to come: the session can end without a loss.
+    fn has_nothing_open(&mut self) -> bool {
+        let input_is_empty = self.input.is_empty();
+        let conversation = self.conversation();
+        input_is_empty && !conversation.is_copying() && !conversation.has_open_transaction()
     }
 
     /// Writes what may leave. While a wait for the horizon is under way nothing is written: what may leave already leaves
@@ -385,12 +489,12 @@ impl Connection {
                     Poll::Ready(Ok(())) => self.durable = None,
                     Poll::Ready(Err(error)) => return Err(log_failed(error)),
                 }
-            } else if let Some(cts) = self.output.waits_for(|cts| self.engine.is_durable(cts)) {
-                self.durable = Some(self.engine.wait_durable(cts));
+            } else if let Some(cts) = self.output.waits_for(|cts| self.shared.engine.is_durable(cts)) {
+                self.durable = Some(self.shared.engine.wait_durable(cts));
                 continue;
             }
             // Moves the end of what may leave.
-            self.output.waits_for(|cts| self.engine.is_durable(cts));
+            self.output.waits_for(|cts| self.shared.engine.is_durable(cts));
             while !self.output.releasable().is_empty() {
                 let written = Pin::new(&mut self.socket).poll_write(cx, self.output.releasable());
                 match written {
@@ -398,6 +502,11 @@ impl Connection {
                     Poll::Ready(Ok(count)) if count > 0 => self.output.consume(count),
                     Poll::Ready(_) => return Err(Event::Gone),
                 }
+            }
+            if self.output.unsent() == 0
+                && let Some(arrived) = self.arrived.take()
+            {
+                self.shared.activity.latency.add(arrived.elapsed());
             }
         }
         Ok(())
@@ -434,6 +543,11 @@ impl Connection {
         {
             return Poll::Ready(Event::LockTimeout);
         }
+        self.poll_while_blocked(cx)
+    }
+
+    /// What may end any wait of a statement.
+    fn poll_while_blocked(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some((_, limit)) = &mut self.statement_limit
             && limit.as_mut().poll(cx).is_ready()
         {
@@ -447,6 +561,19 @@ impl Connection {
         }
         Poll::Pending
     }
+}
+
+fn log_slow(slow: &Slow<'_>) {
+    let took_ms = slow.took.as_secs_f64() * 1e3;
+    tracing::info!(
+        target: "statement",
+        pid = slow.pid,
+        user = slow.user,
+        database = slow.database,
+        duration_ms = took_ms,
+        "duration: {took_ms:.3} ms  statement: {}",
+        slow.statement
+    );
 }
 
 fn log_failed(error: Error) -> Event {

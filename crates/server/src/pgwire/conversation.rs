@@ -220,6 +220,16 @@ impl Conversation {
         &mut self.session
     }
 
+    /// Whether a transaction is open, a pipeline's included.
+    pub fn has_open_transaction(&self) -> bool {
+        self.implicit || self.session.status() != TransactionStatus::Idle
+    }
+
+    /// Whether the statement that runs begins its transaction.
+    pub fn is_new_work(&self) -> bool {
+        !self.has_open_transaction()
+    }
+
     /// Tells one statement from the next, for time limits.
     pub fn statements_begun(&self) -> u64 {
         self.statements_begun

@@ -20,6 +20,8 @@ pub enum Request {
     Cancel,
     /// End the session: the server stops.
     Terminate,
+    /// End the session once it has no transaction open: the server is going to stop.
+    Leave,
 }
 
 impl Request {
@@ -27,6 +29,7 @@ impl Request {
         match self {
             Request::Cancel => 1,
             Request::Terminate => 2,
+            Request::Leave => 4,
         }
     }
 }
@@ -77,6 +80,8 @@ struct Members {
     by_pid: HashMap<i32, Member>,
     last_pid: i32,
     stopping: bool,
+    /// Those who are here end what they have begun, and nobody comes.
+    leaving: bool,
 }
 
 pub struct Registry {
@@ -96,7 +101,7 @@ pub struct Membership {
 impl Registry {
     pub fn new(members_max: usize) -> Arc<Registry> {
         Arc::new(Registry {
-            members: Mutex::new(Members { by_pid: HashMap::new(), last_pid: 0, stopping: false }),
+            members: Mutex::new(Members { by_pid: HashMap::new(), last_pid: 0, stopping: false, leaving: false }),
             members_max,
             secrets: RandomState::new(),
         })
@@ -106,6 +111,9 @@ impl Registry {
         let mut members = self.lock();
         if members.stopping {
             return Err(stopping());
+        }
+        if members.leaving {
+            return Err(SqlError::new("57P03", "the database system is shutting down"));
         }
         if members.by_pid.len() >= self.members_max {
             return Err(SqlError::new("53300", "sorry, too many clients already"));
@@ -134,6 +142,24 @@ impl Registry {
         for member in members.by_pid.values() {
             member.signal.send(Request::Terminate);
         }
+    }
+
+    /// Asks all sessions to end as soon as they have no transaction open, and lets no new one in.
+    pub fn leave(&self) {
+        let mut members = self.lock();
+        members.leaving = true;
+        for member in members.by_pid.values() {
+            member.signal.send(Request::Leave);
+        }
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        let members = self.lock();
+        members.leaving || members.stopping
+    }
+
+    pub fn members_max(&self) -> usize {
+        self.members_max
     }
 
     pub fn count(&self) -> usize {
@@ -195,6 +221,9 @@ mod tests {
         assert!(member.signal.is_set(Request::Cancel));
         member.signal.clear(Request::Cancel);
         assert!(!member.signal.is_set(Request::Cancel));
+        registry.leave();
+        assert!(member.signal.is_set(Request::Leave) && !member.signal.is_set(Request::Terminate));
+        assert_eq!(registry.join().err().unwrap().sqlstate, "57P03");
         registry.stop();
         assert!(member.signal.is_set(Request::Terminate));
         assert_eq!(registry.join().err().unwrap().sqlstate, "57P01");

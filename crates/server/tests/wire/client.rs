@@ -64,7 +64,11 @@ impl Client {
 
     /// A connection without a word.
     pub fn open(address: SocketAddr) -> Client {
-        let socket = TcpStream::connect(address).expect("the server listens");
+        Client::of(address, TcpStream::connect(address).expect("the server listens"))
+    }
+
+    /// A connection that is open already.
+    pub fn of(address: SocketAddr, socket: TcpStream) -> Client {
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         socket.set_nodelay(true).expect("no delay");
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
@@ -83,6 +87,11 @@ impl Client {
 
     pub fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("the server reads");
+    }
+
+    /// Where the server may be gone.
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.socket.write_all(bytes)
     }
 
     /// Nothing more will be sent.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
-fn freshet(arguments: &[&str]) -> Command {
+pub fn freshet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freshet"));
     command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::piped());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FRESHET_")) {
@@ -16,27 +16,29 @@ fn freshet(arguments: &[&str]) -> Command {
     command
 }
 
-fn serve(data: &Path, listen: &str) -> Command {
+pub fn serve(data: &Path, listen: &str) -> Command {
     let data = data.to_str().expect("a readable path");
     let small = ["--memory-limit", "64MiB", "--log-size", "8MiB", "--segment-size", "1MiB", "--huge-pages", "false"];
     let mut command = freshet(&["serve", "--data", data, "--listen", listen]);
-    command.args(small);
+    command.args(small).env("FRESHET_DRAIN_TIMEOUT", "200ms");
     command
 }
 
 /// A server that listens.
-struct Running {
-    child: Child,
-    stderr: BufReader<ChildStderr>,
-    address: SocketAddr,
+pub struct Running {
+    pub child: Child,
+    pub stderr: BufReader<ChildStderr>,
+    pub address: SocketAddr,
+    /// What it said before it listened.
+    pub said: String,
 }
 
 impl Running {
-    fn start(data: &Path) -> Running {
+    pub fn start(data: &Path) -> Running {
         Running::listening(serve(data, "127.0.0.1:0"))
     }
 
-    fn listening(mut command: Command) -> Running {
+    pub fn listening(mut command: Command) -> Running {
         let mut child = command.spawn().expect("the binary runs");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
         let mut told = String::new();
@@ -44,21 +46,22 @@ impl Running {
             let mut line = String::new();
             assert!(stderr.read_line(&mut line).expect("text") > 0, "it ended: {told}");
             if let Some((_, address)) = line.split_once("listening on ") {
-                break address.trim().parse().expect("an address");
+                let address = address.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').next();
+                break address.and_then(|address| address.parse().ok()).expect("an address");
             }
             told.push_str(&line);
         };
-        Running { child, stderr, address }
+        Running { child, stderr, address, said: told }
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([name, &pid]).status().expect("kill runs");
         assert!(sent.success());
     }
 
     /// Exit code and what it said after it listened.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub fn end(mut self) -> (Option<i32>, String) {
         let mut told = String::new();
         self.stderr.read_to_string(&mut told).expect("text");
         (self.child.wait().expect("it ends").code(), told)

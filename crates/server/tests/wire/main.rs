@@ -3,13 +3,18 @@
 mod client;
 mod command;
 mod copy;
+mod crowd;
 mod extended;
 mod extreme;
+mod faults;
+mod idle;
 mod limits;
 mod malformed;
+mod operation;
 mod simple;
 mod startup;
 mod values;
+mod watching;
 
 use client::Client;
 use freshet_db::{Database, Options};

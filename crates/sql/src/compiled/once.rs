@@ -8,6 +8,7 @@
 use super::access::Access;
 use super::change::{Delete, Insert, InsertSource, Update};
 use super::query::Query;
+use crate::counts::Count;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::route::Plan;
 use crate::session::{Ahead, CommandTag};
@@ -137,6 +138,16 @@ impl Once {
             Once::Insert(_) => "INSERT",
         };
         CommandTag { command, rows: Some(1) }
+    }
+
+    /// The counter of its row.
+    #[inline]
+    pub fn counts_as(&self) -> Count {
+        match self {
+            Once::Update(_) => Count::RowsUpdated,
+            Once::Delete(_) => Count::RowsDeleted,
+            Once::Insert(_) => Count::RowsInserted,
+        }
     }
 
     /// Starts loading what `run` will want first. The parameters may be any.

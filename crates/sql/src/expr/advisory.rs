@@ -6,9 +6,10 @@
 use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
 use crate::activity::Ask;
+use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::value::{Datum, array_datum, array_items};
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{OidKind, Type, Value};
 use freshet_engine::txn::{AdvisoryKey, KeyTaken};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,8 @@ pub enum KeyAction {
     IsBlocked,
     Cancel,
     Terminate,
+    /// Of `pg_stat_statements`.
+    ForgetStatements,
 }
 
 /// One of the functions on keys and sessions.
@@ -42,6 +45,7 @@ impl KeyCall {
             "isolation_test_session_is_blocked" => Some(KeyAction::IsBlocked),
             "cancel_backend" => Some(KeyAction::Cancel),
             "terminate_backend" => Some(KeyAction::Terminate),
+            "stat_statements_reset" => Some(KeyAction::ForgetStatements),
             _ => None,
         };
         if let Some(action) = other {
@@ -73,12 +77,20 @@ impl KeyCall {
             KeyAction::IsBlocked => "pg_isolation_test_session_is_blocked".to_owned(),
             KeyAction::Cancel => "pg_cancel_backend".to_owned(),
             KeyAction::Terminate => "pg_terminate_backend".to_owned(),
+            KeyAction::ForgetStatements => "pg_stat_statements_reset".to_owned(),
         }
     }
 
     /// Whether it says how it went.
     fn tells(self) -> bool {
-        !matches!(self.action, KeyAction::Lock { nowait: false, .. } | KeyAction::UnlockAll | KeyAction::Blockers)
+        let silent = matches!(
+            self.action,
+            KeyAction::Lock { nowait: false, .. }
+                | KeyAction::UnlockAll
+                | KeyAction::Blockers
+                | KeyAction::ForgetStatements
+        );
+        !silent
     }
 
     /// PostgreSQL's void is an empty text here.
@@ -92,7 +104,9 @@ impl KeyCall {
 
     /// The arguments' types, of so many.
     pub fn arguments(self, count: usize) -> Option<&'static [Type]> {
+        const STATEMENT: &[Type] = &[Type::Oid(OidKind::Oid), Type::Oid(OidKind::Oid), Type::Int8];
         match (self.action, count) {
+            (KeyAction::ForgetStatements, 0..=3) => Some(&STATEMENT[..count]),
             (KeyAction::UnlockAll, 0) => Some(&[]),
             (KeyAction::Blockers | KeyAction::Cancel | KeyAction::Terminate, 1) => Some(&[Type::Int4]),
             (KeyAction::IsBlocked, 2) => Some(&[Type::Int4, Type::Array(&Type::Int4)]),
@@ -121,7 +135,11 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
     };
     let done = match call.action {
         KeyAction::Unlock => keys.unlock(key, call.shared),
-        KeyAction::Blockers | KeyAction::IsBlocked | KeyAction::Cancel | KeyAction::Terminate => {
+        KeyAction::Blockers
+        | KeyAction::IsBlocked
+        | KeyAction::Cancel
+        | KeyAction::Terminate
+        | KeyAction::ForgetStatements => {
             unreachable!("invariant: these are of other sessions")
         }
         KeyAction::UnlockAll => {
@@ -145,6 +163,9 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
 /// What another session waits for, or is told.
 fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let here = || SqlError::unsupported(format!("{} here", call.name()));
+    if call.action == KeyAction::ForgetStatements {
+        return forget_statements(args, frame);
+    }
     let engine = frame.env.engine.as_ref().ok_or_else(here)?;
     let Value::Int(pid) = evaluate(&args[0], frame)?.value() else { return Ok(Scalar::NULL) };
     let blockers = || u32::try_from(pid).map_or_else(|_| Vec::new(), |pid| engine.blockers(pid));
@@ -163,8 +184,31 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
         }
         KeyAction::Cancel => Datum::Bool(ask(Ask::Cancel)),
         KeyAction::Terminate => Datum::Bool(ask(Ask::Terminate)),
-        KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll => {
+        KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll | KeyAction::ForgetStatements => {
             unreachable!("invariant: these are of the session's keys")
         }
     }))
+}
+
+/// pg_stat_statements_reset(user, database, statement), each of which may be left out or 0: all of them.
+fn forget_statements<'a>(args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    let mut given = [0; 3];
+    for (number, arg) in given.iter_mut().zip(args) {
+        let Value::Int(value) = evaluate(arg, frame)?.value() else { return Ok(Scalar::NULL) };
+        *number = value;
+    }
+    let [user, database, query_id] = given;
+    let is_ours = database == 0 || database == i64::from(oid::DATABASE);
+    let nowhere = || SqlError::unsupported("pg_stat_statements_reset here");
+    let activity = frame.env.activity.as_ref().ok_or_else(nowhere)?;
+    if is_ours {
+        let user = (user != 0).then(|| role_name(frame, user));
+        activity.statements.reset(user.as_deref(), Some(query_id).filter(|&id| id != 0), crate::session::now());
+    }
+    Ok(Scalar::Own(Datum::Bytes(Default::default())))
+}
+
+/// The name of the role with this number; one that nobody has where there is none.
+fn role_name(frame: &Frame<'_>, number: i64) -> String {
+    if number == i64::from(oid::ROLE) { frame.env.user.clone() } else { String::new() }
 }

@@ -234,17 +234,27 @@ impl Session {
     /// Takes bytes from the client. A wait: [`Session::copy_ready`] after it, before more bytes.
     pub fn copy_data(&mut self, bytes: &[u8]) -> Result<Option<Wait>, SqlError> {
         let taken = self.take_bytes(bytes).and_then(|()| self.copy_flow());
-        taken.map_err(|error| self.statement_failed(error))
+        taken.map_err(|error| self.copy_failed(error))
     }
 
     /// Goes on after a wait of `copy_data`.
     pub fn copy_ready(&mut self) -> Result<Option<Wait>, SqlError> {
-        self.copy_flow().map_err(|error| self.statement_failed(error))
+        self.copy_flow().map_err(|error| self.copy_failed(error))
     }
 
     /// The client has sent everything.
     pub fn copy_done(&mut self) -> Result<Step, SqlError> {
-        self.go_on_copying()
+        let step = self.go_on_copying();
+        self.tell_state(&step);
+        self.watched(&step);
+        step
+    }
+
+    fn copy_failed(&mut self, error: SqlError) -> SqlError {
+        let error = self.statement_failed(error);
+        self.watched_failure(&error);
+        self.tell_end();
+        error
     }
 
     /// The client gives up.
@@ -254,7 +264,7 @@ impl Session {
             Some(Copying::In(copy)) => at_line(error, &copy.table().def.name, copy.splitter.line(), None),
             _ => error,
         };
-        self.statement_failed(error)
+        self.copy_failed(error)
     }
 
     fn copy_in(&mut self) -> Result<&mut CopyIn, SqlError> {
@@ -599,7 +609,13 @@ impl Session {
         out: &mut Vec<u8>,
         frame: &mut dyn FnMut(&mut Vec<u8>, usize),
     ) -> Result<CopyPiece, SqlError> {
-        self.copy_piece(rows, out, frame).map_err(|error| self.statement_failed(error))
+        let piece = self.copy_piece(rows, out, frame).map_err(|error| self.copy_failed(error))?;
+        if let Some(outcome) = &piece.outcome {
+            let step = Ok(Step::Done(outcome.clone()));
+            self.tell_state(&step);
+            self.watched(&step);
+        }
+        Ok(piece)
     }
 
     fn copy_piece(

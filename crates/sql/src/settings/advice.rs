@@ -71,7 +71,6 @@ pub(super) static ADVICE: &[Known] = &[
     known("log_error_verbosity", "default", OneOf(&["terse", "default", "verbose"])),
     known("log_lock_waits", "off", Bool),
     known("log_min_duration_sample", "-1", Text),
-    known("log_min_duration_statement", "-1", Text),
     known(
         "log_min_error_statement",
         "error",
@@ -114,10 +113,6 @@ pub(super) static ADVICE: &[Known] = &[
     known("seq_page_cost", "1", Real),
     known("session_replication_role", "origin", OneOf(&["origin"])),
     known("stats_fetch_consistency", "cache", OneOf(&["none", "cache", "snapshot"])),
-    known("tcp_keepalives_count", "0", Int(0, 2147483647)),
-    known("tcp_keepalives_idle", "0", Int(0, 2147483647)),
-    known("tcp_keepalives_interval", "0", Int(0, 2147483647)),
-    known("tcp_user_timeout", "0", Milliseconds),
     known("temp_buffers", "8MB", Kilobytes),
     known("temp_tablespaces", "", OneOf(&["", "pg_default"])),
     known("track_activities", "on", Bool),

@@ -21,6 +21,8 @@ mod locks;
 mod log;
 mod memory;
 mod restart;
+mod stat;
+mod statements;
 
 use crate::bind::names::RelationName;
 use crate::error::SqlError;
@@ -43,6 +45,12 @@ pub const VIEWS: &[&dyn SystemView] = &[
     &RESTART,
     &locks::LocksView,
     &activity::ActivityView,
+    &stat::IndexStatView,
+    &stat::LocksStatView,
+    &stat::GarbageStatView,
+    &stat::LatencyStatView,
+    &statements::StatementsView,
+    &statements::StatementsInfoView,
 ];
 
 /// What EXPLAIN RESTART shows too.

@@ -123,10 +123,6 @@ pub static SOURCES: &[Source] = &[
     source("pg_stat_user_indexes", INDEX_COUNTS, index_counts),
     source("pg_statio_all_indexes", INDEX_READS, index_reads),
     source("pg_statio_user_indexes", INDEX_READS, index_reads),
-    source("pg_stat_database", &["datid", "datname"], |about, rows| {
-        rows.row(cells![crate::catalog::oid::DATABASE, about.env.database.as_str()]);
-        Ok(())
-    }),
 ];
 
 /// Relations with the names of their schemas.

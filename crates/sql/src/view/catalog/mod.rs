@@ -25,6 +25,7 @@ mod objects;
 mod relation;
 mod shape;
 mod statistics;
+mod work;
 
 use super::{About, Cells, SystemView};
 use crate::error::SqlError;
@@ -46,7 +47,12 @@ pub fn is_table(name: &str) -> bool {
 
 /// Every generator.
 fn sources() -> impl Iterator<Item = &'static Source> {
-    objects::SOURCES.iter().chain(listing::SOURCES).chain(information::SOURCES).chain(statistics::SOURCES)
+    objects::SOURCES
+        .iter()
+        .chain(listing::SOURCES)
+        .chain(information::SOURCES)
+        .chain(statistics::SOURCES)
+        .chain(work::SOURCES)
 }
 
 impl SystemView for Shape {

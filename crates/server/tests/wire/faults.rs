@@ -1,0 +1,141 @@
+//! Clients that die at every byte of a conversation, that do not read what they asked for, that ask for more than there is: nothing stays locked, nothing
+//! leaks, nobody else notices.
+
+use crate::Fixture;
+use crate::client::*;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A conversation that takes locks on every road: in a transaction, in a pipeline, in a COPY, for the session.
+fn conversation() -> Vec<u8> {
+    [
+        query("begin; update faults set v = v + 1 where id = 1; savepoint s; select pg_advisory_lock(250606)"),
+        [parse("p", "update faults set v = v + $1 where id = $2", &[]), bind_text("", "p", &["1", "2"])].concat(),
+        [describe_portal(""), execute("", 0), sync()].concat(),
+        query("commit"),
+        [bind_text("", "p", &["1", "1"]), execute("", 0), bind_text("", "p", &["1", "2"]), execute("", 0), sync()]
+            .concat(),
+        query("copy faults from stdin"),
+        [copy_data(b"100\t1\n"), copy_data(b"101\t1\n"), copy_fail("enough")].concat(),
+        query("begin; lock table faults in share mode; select * from faults for update"),
+    ]
+    .concat()
+}
+
+fn startup() -> Vec<u8> {
+    let mut startup = pgwire::messages::startup::Startup::new();
+    startup.parameters.insert("user".to_owned(), "tester".to_owned());
+    encoded(startup)
+}
+
+/// Sends so many bytes and is gone.
+fn die_after(address: SocketAddr, bytes: &[u8]) {
+    let mut client = Client::open(address);
+    client.send(bytes);
+}
+
+#[test]
+fn a_client_that_dies_anywhere_leaves_nothing_locked() {
+    let fixture = Fixture::new(|_| {});
+    let address = fixture.server.local_addr();
+    let mut watcher = Client::connect(address);
+    watcher.query("create table faults(id int primary key, v int)");
+    watcher.query("insert into faults values (1, 0), (2, 0)");
+    let whole = [startup(), conversation()].concat();
+    for cut in 0..=whole.len() {
+        die_after(address, &whole[..cut]);
+    }
+    until("all sessions have ended", || fixture.server.sessions() == 1);
+    let own = "pid <> pg_backend_pid()";
+    assert_eq!(watcher.value(&format!("select count(*) from pg_locks where {own}")), "0");
+    assert_eq!(watcher.value(&format!("select count(*) from pg_stat_activity where {own}")), "0");
+    watcher.query("set lock_timeout = '1s'");
+    assert_eq!(watcher.query("update faults set v = 0")[0], Reply::Complete("UPDATE 2".into()));
+    assert_eq!(watcher.value("select pg_try_advisory_lock(250606)"), "t");
+    assert_eq!(watcher.value("select count(*) from faults where id >= 100"), "0");
+    watcher.query("alter table faults add column w int");
+}
+
+/// Descriptors and memory are as before, whatever became of a thousand clients.
+#[test]
+fn nothing_leaks() {
+    let fixture = Fixture::new(|_| {});
+    let address = fixture.server.local_addr();
+    let mut watcher = Client::connect(address);
+    watcher.query("create table faults(id int primary key, v int)");
+    watcher.query("insert into faults select x, 0 from generate_series(1, 1000) as t(x)");
+    let whole = [startup(), conversation()].concat();
+    let mut round = |count: usize| {
+        for number in 0..count {
+            let mut client = Client::connect(address);
+            client.query("create temporary table own(id int); insert into own values (1)");
+            client.send(&query("select * from faults, faults as other"));
+            drop(client);
+            die_after(address, &whole[..number * 7 % whole.len()]);
+        }
+        until("all sessions have ended", || fixture.server.sessions() == 1);
+        let bytes = "select sum(bytes)::bigint from freshet_memory where kind in ('sessions', 'queries')";
+        watcher.value(bytes).parse::<i64>().expect("a number")
+    };
+    round(30);
+    let before = round(30);
+    let after = round(200);
+    assert!(after <= before + (256 << 10), "{before} bytes before, {after} after");
+    assert_eq!(watcher.value("select count(*) from pg_class where relname = 'own'"), "0");
+}
+
+/// A client that asks for much and reads nothing costs what its limits say; the others are served, and its locks go with it.
+#[test]
+fn a_client_that_never_reads_holds_nobody_up() {
+    let fixture = Fixture::new(|_| {});
+    let address = fixture.server.local_addr();
+    let mut watcher = Client::connect(address);
+    watcher.query("create table unread(id int primary key, note text)");
+    watcher.query("insert into unread select x, repeat('x', 500) from generate_series(1, 20000) as t(x)");
+    let used = |fixture: &Fixture| fixture.database.engine().memory_limit().used_bytes;
+    let before = used(&fixture);
+    let mut unread = Client::connect(address);
+    unread.query("begin");
+    unread.query("update unread set note = 'mine' where id = 1");
+    // Twenty times 10 MB, of which the sockets' buffers take a few.
+    let copies = std::iter::repeat_n(query("copy unread to stdout"), 20);
+    unread.send(&copies.flatten().collect::<Vec<u8>>());
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        assert_eq!(watcher.value("select length(note) from unread where id = 2"), "500");
+        let more = used(&fixture).saturating_sub(before);
+        assert!(more < 16 << 20, "{more} bytes for a client that does not read");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(unread);
+    watcher.query("set lock_timeout = '10s'");
+    assert_eq!(watcher.query("update unread set note = '' where id = 1")[0], Reply::Complete("UPDATE 1".into()));
+}
+
+/// What there is no memory for fails by itself, alone.
+#[test]
+fn a_result_larger_than_the_memory_is_refused_alone() {
+    let fixture = Fixture::new(|_| {});
+    let address = fixture.server.local_addr();
+    let mut watcher = Client::connect(address);
+    watcher.query("create table large(id int primary key, v int)");
+    watcher.query("insert into large values (1, 0)");
+    let mut greedy = Client::connect(address);
+    let all = "select x, repeat('y', 1000) from generate_series(1, 1000000000) as t(x)";
+    greedy.send(&query(all));
+    let end = Instant::now() + Duration::from_secs(60);
+    while !greedy.hears_within(Duration::from_millis(1)) {
+        assert!(Instant::now() < end, "it is refused in time");
+        assert_eq!(watcher.query("update large set v = v + 1 where id = 1")[0], Reply::Complete("UPDATE 1".into()));
+    }
+    assert_eq!(sqlstate(&greedy.until_ready()), "53200");
+    assert_eq!(greedy.value("select 1"), "1");
+}

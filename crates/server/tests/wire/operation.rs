@@ -1,0 +1,205 @@
+//! A server as whoever operates it meets it: it is told to stop or to read its configuration again, killed under load, and says what it does.
+
+use crate::client::*;
+use crate::command::{Running, serve};
+use std::io::BufRead;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn with(data: &Path, arguments: &[&str]) -> Command {
+    let mut command = serve(data, "127.0.0.1:0");
+    command.args(arguments);
+    command
+}
+
+fn wait_for_line(server: &mut Running, part: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(server.stderr.read_line(&mut line).expect("text") > 0, "it ended before it said {part}");
+        if line.contains(part) {
+            return line;
+        }
+    }
+}
+
+#[test]
+fn sigterm_lets_open_transactions_end() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let mut server = Running::listening(with(&data, &["--drain-timeout", "60s"]));
+    let [mut idle, mut open, mut running] = [(); 3].map(|()| Client::connect(server.address));
+    open.query("create table drained(id int primary key)");
+    open.query("begin; insert into drained values (1)");
+    running.send(&query("select count(*) from generate_series(1, 5000000)"));
+    server.signal("-TERM");
+    wait_for_line(&mut server, "SIGTERM");
+    assert!(matches!(idle.read(), Reply::Error(fatal, state, _) if fatal == "FATAL" && state == "57P01"));
+    let mut late = Client::open(server.address);
+    late.start(&[("user", "tester")]);
+    assert!(matches!(late.read(), Reply::Error(_, state, _) if state == "57P03"));
+    let counted = running.until_ready();
+    assert!(matches!(&counted[1], Reply::Row(row) if row[0].as_deref() == Some(b"5000000")), "{counted:?}");
+    assert_eq!(open.query("insert into drained values (2)")[0], Reply::Complete("INSERT 0 1".into()));
+    assert_eq!(open.query("commit")[0], Reply::Complete("COMMIT".into()));
+    assert!(matches!(open.read(), Reply::Error(_, state, _) if state == "57P01"));
+    let (code, told) = server.end();
+    assert_eq!(code, Some(0), "{told}");
+    let server = Running::start(&data);
+    assert_eq!(Client::connect(server.address).value("select count(*) from drained"), "2");
+    server.signal("-INT");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_drain_has_an_end() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let server = Running::listening(with(&data, &["--drain-timeout", "300ms"]));
+    let mut open = Client::connect(server.address);
+    open.query("create table drained(id int primary key)");
+    open.query("begin; insert into drained values (1)");
+    let began = Instant::now();
+    server.signal("-TERM");
+    assert!(matches!(open.read(), Reply::Error(_, state, _) if state == "57P01"));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    let (code, told) = server.end();
+    assert!(code == Some(0) && told.contains("1 sessions have not ended"), "{told}");
+}
+
+#[test]
+fn sighup_takes_up_what_can_change() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let file = directory.path().join("freshet.toml");
+    let write = |text: &str| std::fs::write(&file, text).expect("a file");
+    write("workers = 2\n[settings]\nlock_timeout = '2s'\n");
+    let mut server = Running::listening(with(&data, &["--config", file.to_str().expect("a readable path")]));
+    let mut client = Client::connect(server.address);
+    assert_eq!((client.value("show lock_timeout"), client.value("show max_connections")), ("2s".into(), "1000".into()));
+    write("workers = 1\nrecovery_target = '33s'\n[settings]\nlock_timeout = '7s'\nlog_min_duration_statement = 0\n");
+    server.signal("-HUP");
+    wait_for_line(&mut server, "4 changes");
+    wait_for_line(&mut server, "workers: 2 -> 1 needs a restart");
+    wait_for_line(&mut server, "settings.lock_timeout");
+    client.query("select 1");
+    assert_eq!((client.value("show lock_timeout"), client.value("show recovery_target")), ("7s".into(), "33s".into()));
+    client.query("select 'slow enough'");
+    let line = wait_for_line(&mut server, "slow enough");
+    assert!(line.contains("duration: ") && line.contains(" ms  statement: select 'slow enough'"), "{line}");
+    write("no_such_key = 1");
+    server.signal("-HUP");
+    wait_for_line(&mut server, "the configuration in force stays");
+    assert_eq!(client.value("show lock_timeout"), "7s");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn the_log_can_be_json() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let server = Running::listening(with(&directory.path().join("data"), &["--log-format", "json"]));
+    let mut client = Client::connect(server.address);
+    client.query("set log_min_duration_statement = '1ms'");
+    client.query("select count(*) from generate_series(1, 1000000)");
+    client.query("select 1");
+    let said = server.said.clone();
+    server.signal("-TERM");
+    let (code, told) = server.end();
+    assert_eq!(code, Some(0));
+    let lines: Vec<serde_json::Value> =
+        said.lines().chain(told.lines()).map(|line| serde_json::from_str(line).expect(line)).collect();
+    let slow: Vec<_> = lines.iter().filter(|line| line["target"] == "statement").collect();
+    assert!(slow.iter().any(|line| line["user"] == "tester" && line["duration_ms"].as_f64() > Some(1.0)), "{told}");
+    assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()));
+}
+
+/// What was acknowledged is there after any end.
+#[test]
+fn ends_under_load_lose_nothing_acknowledged() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let data = directory.path().join("data");
+    let mut acknowledged = Vec::new();
+    for (round, signal) in ["-TERM", "-KILL", "-INT", "-KILL"].into_iter().enumerate() {
+        let server = Running::start(&data);
+        let address = server.address;
+        let mut client = Client::connect(address);
+        if round == 0 {
+            client.query("create table kept(id bigint primary key)");
+        }
+        assert_eq!(missing(&mut client, &acknowledged), Vec::<i64>::new(), "before round {round}");
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                std::thread::spawn(move || insert_until_the_end(Client::connect(address), (round * 4 + writer) as i64))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        server.signal(signal);
+        let (code, told) = server.end();
+        assert_eq!(code, if signal == "-KILL" { None } else { Some(0) }, "{told}");
+        for writer in writers {
+            acknowledged.extend(writer.join().expect("a writer"));
+        }
+    }
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+    let server = Running::start(&data);
+    assert_eq!(missing(&mut Client::connect(server.address), &acknowledged), Vec::<i64>::new());
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+fn insert_until_the_end(mut client: Client, writer: i64) -> Vec<i64> {
+    let mut done = Vec::new();
+    for number in 0.. {
+        let id = writer * 1_000_000 + number;
+        if client.try_send(&query(&format!("insert into kept values ({id})"))).is_err() {
+            break;
+        }
+        match client.until_ready().first() {
+            Some(Reply::Complete(_)) => done.push(id),
+            _ => break,
+        }
+    }
+    done
+}
+
+fn missing(client: &mut Client, acknowledged: &[i64]) -> Vec<i64> {
+    let rows = client.rows("select id from kept");
+    let there: std::collections::HashSet<i64> =
+        rows.into_iter().filter_map(|row| row[0].as_ref()?.parse().ok()).collect();
+    acknowledged.iter().copied().filter(|id| !there.contains(id)).collect()
+}
+
+/// A process has as many descriptors open after a hundred clients that were killed as before.
+#[test]
+fn descriptors_do_not_leak() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let server = Running::start(&directory.path().join("data"));
+    let mut watcher = Client::connect(server.address);
+    watcher.query("create table held(id int primary key)");
+    let files = format!("/proc/{}/fd", server.child.id());
+    let open = || std::fs::read_dir(&files).expect("its files").count();
+    let round = || {
+        for id in 0..100 {
+            let mut client = Client::connect(server.address);
+            client.query(&format!("begin; insert into held values ({id})"));
+            drop(client);
+            drop(Client::open(server.address));
+        }
+    };
+    round();
+    let mut settled = |most: usize| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while watcher.value("select count(*) from pg_stat_activity") != "1" || open() > most {
+            assert!(Instant::now() < end, "{} open, {most} before", open());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        open()
+    };
+    let before = settled(usize::MAX);
+    round();
+    settled(before);
+    assert_eq!(watcher.value("select count(*) from held"), "0");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
