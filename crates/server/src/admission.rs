@@ -2,10 +2,10 @@
 //!
 //! ```toml
 //! [[rule]]
-//! type = "hostssl"            # host: with or without TLS; hostssl; hostnossl
+//! type = "hostssl"            # host: with or without TLS; hostssl; hostnossl; local: through the socket file
 //! database = "shop"           # "all", a name, or a list of names
 //! user = ["alice", "+staff"]  # "all", a name, +role for its members, or a list
-//! address = "10.0.0.0/8"      # "all", an address, or one with the length of its prefix
+//! address = "10.0.0.0/8"      # "all", an address, or one with the length of its prefix; not for local
 //! method = "scram-sha-256"    # or "trust", "reject"
 //! ```
 //!
@@ -16,7 +16,8 @@ use freshet_db::SqlError;
 use freshet_db::sql::role;
 use freshet_engine::catalog::Schema;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 #[derive(Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
@@ -26,6 +27,9 @@ pub enum Transport {
     Tls,
     #[serde(rename = "hostnossl")]
     Plain,
+    /// Not over TCP.
+    #[serde(rename = "local")]
+    Local,
 }
 
 #[derive(Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,13 +129,50 @@ pub struct Rule {
     pub transport: Transport,
     pub database: Names,
     pub user: Names,
-    pub address: Network,
+    /// Of all but `local` rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<Network>,
     pub method: Method,
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    At(IpAddr),
+    /// It came through the socket file.
+    Local,
+}
+
+impl Origin {
+    /// Nobody but a process of this machine.
+    fn is_this_machine(self) -> bool {
+        match self {
+            Origin::At(address) => address.to_canonical().is_loopback(),
+            Origin::Local => true,
+        }
+    }
+
+    /// As one address among others: whose wrong passwords are counted together.
+    pub fn address(self) -> IpAddr {
+        match self {
+            Origin::At(address) => address,
+            Origin::Local => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::At(address) => write!(f, "{}", address.to_canonical()),
+            Origin::Local => f.write_str("[local]"),
+        }
+    }
 }
 
 /// A client, as rules look at it.
 pub struct Guest<'a> {
-    pub address: SocketAddr,
+    pub origin: Origin,
     pub is_tls: bool,
     pub user: &'a str,
     pub database: &'a str,
@@ -139,10 +180,17 @@ pub struct Guest<'a> {
 
 impl Rule {
     fn fits(&self, guest: &Guest<'_>, schema: &Schema) -> bool {
-        let transport = match self.transport {
-            Transport::Any => true,
-            Transport::Tls => guest.is_tls,
-            Transport::Plain => !guest.is_tls,
+        let comes_so = match (self.transport, guest.origin) {
+            (Transport::Local, origin) => origin == Origin::Local,
+            (_, Origin::Local) => false,
+            (Transport::Any, Origin::At(_)) => true,
+            (Transport::Tls, Origin::At(_)) => guest.is_tls,
+            (Transport::Plain, Origin::At(_)) => !guest.is_tls,
+        };
+        let is_there = match (&self.address, guest.origin) {
+            (Some(network), Origin::At(address)) => network.has(address),
+            (_, Origin::Local) => true,
+            (None, Origin::At(_)) => false,
         };
         let is_user = |name: &str| match name.strip_prefix('+') {
             Some(of) => {
@@ -154,7 +202,7 @@ impl Rule {
         let is_database = |name: &str| {
             name == "all" || name == guest.database || (name == "sameuser" && guest.user == guest.database)
         };
-        transport && self.address.has(guest.address.ip()) && self.database.any(is_database) && self.user.any(is_user)
+        comes_so && is_there && self.database.any(is_database) && self.user.any(is_user)
     }
 }
 
@@ -167,13 +215,13 @@ impl Rules {
     pub fn method(&self, guest: &Guest<'_>, schema: &Schema) -> Result<Method, SqlError> {
         let refused = |what: &str| {
             let encryption = if guest.is_tls { "SSL encryption" } else { "no encryption" };
-            let (host, user, database) = (guest.address.ip().to_canonical(), guest.user, guest.database);
+            let (host, user, database) = (guest.origin, guest.user, guest.database);
             SqlError::new(
                 "28000",
                 format!("{what} for host \"{host}\", user \"{user}\", database \"{database}\", {encryption}"),
             )
         };
-        if self.0.is_empty() && guest.address.ip().to_canonical().is_loopback() {
+        if self.0.is_empty() && guest.origin.is_this_machine() {
             return Ok(Method::Trust);
         }
         match self.0.iter().find(|rule| rule.fits(guest, schema)) {
@@ -185,12 +233,24 @@ impl Rules {
 
     /// Whether this address may be listened on; the reason why not says what to do.
     pub fn check_listen(&self, listen: SocketAddr, has_tls: bool, allow_plain: bool) -> Result<(), String> {
+        let whose = |rule: &Rule| rule.address.clone().map_or_else(|| "[local]".to_owned(), String::from);
+        for rule in &self.0 {
+            match (rule.transport, &rule.address) {
+                (Transport::Local, Some(_)) => {
+                    return Err("a rule for local clients has no address".to_owned());
+                }
+                (Transport::Local, None) | (_, Some(_)) => {}
+                (_, None) => {
+                    return Err("a rule lacks its address; only rules with type = \"local\" have none".to_owned());
+                }
+            }
+        }
         if let (false, Some(rule)) =
             (has_tls, self.0.iter().find(|rule| rule.transport == Transport::Tls && rule.method != Method::Reject))
         {
             return Err(format!(
                 "a rule for {} asks for TLS, and there is no certificate: give --tls-cert and --tls-key",
-                String::from(rule.address.clone())
+                whose(rule)
             ));
         }
         if listen.ip().to_canonical().is_loopback() {
@@ -201,9 +261,10 @@ impl Rules {
                         write [[rule]] sections with method = \"scram-sha-256\" into the configuration file"
                 .to_owned());
         }
-        let reachable = self.0.iter().filter(|rule| rule.method != Method::Reject && !rule.address.is_loopback());
+        let is_from_afar = |rule: &&Rule| rule.address.as_ref().is_some_and(|network| !network.is_loopback());
+        let reachable = self.0.iter().filter(|rule| rule.method != Method::Reject).filter(is_from_afar);
         for rule in reachable {
-            let address = String::from(rule.address.clone());
+            let address = whose(rule);
             if rule.method == Method::Trust {
                 return Err(format!(
                     "the rule for {address} trusts clients of other machines: give it method = \"scram-sha-256\""
@@ -233,7 +294,8 @@ mod tests {
     }
 
     fn guest<'a>(address: &str, is_tls: bool, user: &'a str, database: &'a str) -> Guest<'a> {
-        Guest { address: SocketAddr::new(address.parse().unwrap(), 1), is_tls, user, database }
+        let origin = if address == "local" { Origin::Local } else { Origin::At(address.parse().unwrap()) };
+        Guest { origin, is_tls, user, database }
     }
 
     fn rule(transport: &str, user: &str, address: &str, method: &str) -> String {
@@ -272,6 +334,28 @@ mod tests {
             let error = asked(other).unwrap_err();
             assert_eq!((error.sqlstate, error.message.as_str()), ("28000", message));
         }
+    }
+
+    #[test]
+    fn local_rules_are_for_the_socket_file_alone() {
+        let local = "[[rule]]\ntype='local'\ndatabase='all'\nuser='all'\nmethod='scram-sha-256'\n".to_owned();
+        let everybody = rule("host", "'all'", "all", "trust");
+        let schema = Schema::default();
+        let both = rules(&(local.clone() + &everybody));
+        assert_eq!(both.method(&guest("local", false, "a", "d"), &schema), Ok(Method::Scram));
+        assert_eq!(both.method(&guest("127.0.0.1", false, "a", "d"), &schema), Ok(Method::Trust));
+        let error = rules(&everybody).method(&guest("local", false, "a", "d"), &schema).unwrap_err();
+        assert_eq!(
+            error.message,
+            "no pg_hba.conf entry for host \"[local]\", user \"a\", database \"d\", no encryption"
+        );
+        assert_eq!(Rules::default().method(&guest("local", false, "a", "d"), &schema), Ok(Method::Trust));
+        let here = "127.0.0.1:5433".parse().unwrap();
+        assert_eq!(rules(&local).check_listen(here, false, false), Ok(()));
+        let lacking = rules(&local.replace("local", "host"));
+        assert!(lacking.check_listen(here, false, false).unwrap_err().contains("lacks its address"));
+        let more = rules(&rule("local", "'all'", "all", "trust"));
+        assert!(more.check_listen(here, false, false).unwrap_err().contains("no address"));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | `--backup DIR`, repeated | `FRESHET_BACKUP`, separated by `:` | `backup = [..]` | the data directory |
 //! | `--checkpoint-rate SIZE` | `FRESHET_CHECKPOINT_RATE` | `checkpoint_rate` | the engine's; 0: nothing is paced |
 //! | `--listen ADDR` | `FRESHET_LISTEN` | `listen` | 127.0.0.1:5433 |
+//! | `--socket DIR` | `FRESHET_SOCKET` | `socket` | none: clients of the same machine come over TCP too |
 //! | `--memory-limit SIZE` | `FRESHET_MEMORY_LIMIT` | `memory_limit` | 80 % of the cgroup or machine |
 //! | `--log-size SIZE` | `FRESHET_LOG_SIZE` | `log_size` | the engine's |
 //! | `--segment-size SIZE` | `FRESHET_SEGMENT_SIZE` | `segment_size` | the engine's |
@@ -197,6 +198,9 @@ pub struct Layer {
     /// Address to listen on; beyond loopback only with rules [default: 127.0.0.1:5433]
     #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// Directory of a socket file for clients of the same machine, as `psql -h DIR` looks for it
+    #[arg(long, env = "FRESHET_SOCKET", value_name = "DIR")]
+    socket: Option<PathBuf>,
     /// Memory for everything, a restart included [default: 80 % of the cgroup or machine]
     #[arg(long, env = "FRESHET_MEMORY_LIMIT", value_name = "SIZE")]
     memory_limit: Option<Size>,
@@ -257,6 +261,7 @@ impl Layer {
             backup: self.backup.or(lower.backup),
             checkpoint_rate: self.checkpoint_rate.or(lower.checkpoint_rate),
             listen: self.listen.or(lower.listen),
+            socket: self.socket.or(lower.socket),
             memory_limit: self.memory_limit.or(lower.memory_limit),
             log_size: self.log_size.or(lower.log_size),
             segment_size: self.segment_size.or(lower.segment_size),
@@ -284,6 +289,7 @@ impl Layer {
             backup: self.backup.unwrap_or_default(),
             checkpoint_rate: self.checkpoint_rate.unwrap_or(Size(engine.checkpoint_bytes_per_s)),
             listen: self.listen.unwrap_or(listener.listen),
+            socket: self.socket,
             memory_limit: self.memory_limit.unwrap_or(Size(engine.memory_limit_bytes)),
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
             segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
@@ -312,6 +318,8 @@ pub struct Config {
     pub backup: Vec<PathBuf>,
     pub checkpoint_rate: Size,
     pub listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
     pub memory_limit: Size,
     pub log_size: Size,
     pub segment_size: Size,
@@ -372,6 +380,7 @@ impl Config {
         };
         Ok(listener::Options {
             listen: self.listen,
+            socket: self.socket.clone(),
             workers: self.workers,
             connections_max: self.max_connections,
             // A length word counts to 2 GiB.

@@ -27,6 +27,7 @@ pub mod recovery;
 pub mod admission;
 pub mod delay;
 pub mod tls;
+mod local;
 mod reception;
 
 pub mod listener;

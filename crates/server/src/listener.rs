@@ -15,6 +15,7 @@
 
 use crate::admission::Rules;
 use crate::delay::LoginDelay;
+use crate::local::LocalListener;
 use crate::pgwire::connection::Connection;
 use crate::pgwire::registry::Registry;
 use crate::reception::{Arrival, Door, Limits, Reception, Serving, Worker, refuse};
@@ -23,6 +24,7 @@ use crate::tls::{Tls, TlsFiles};
 use freshet_db::Database;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -44,6 +46,8 @@ const WORKER_STACK_BYTES: usize = 8 << 20;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub listen: SocketAddr,
+    /// Directory of the socket file for clients of the same machine.
+    pub socket: Option<PathBuf>,
     pub workers: usize,
     pub connections_max: usize,
     /// The longest message of a client.
@@ -61,6 +65,7 @@ impl Options {
     pub fn new(listen: SocketAddr) -> Options {
         Options {
             listen,
+            socket: None,
             workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
             connections_max: 1000,
             message_bytes_max: 256 << 20,
@@ -88,6 +93,7 @@ impl std::error::Error for ListenError {}
 /// A listener whose database still opens: clients are turned away until [`Starting::serve`].
 pub struct Starting {
     address: SocketAddr,
+    socket_file: Option<PathBuf>,
     options: Options,
     registry: Arc<Registry>,
     serving: Arc<OnceLock<Serving>>,
@@ -103,11 +109,14 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let tls = tls.map(Arc::new);
     let failed = |error| cannot_listen(options.listen, error);
     let runtime = current_thread().map_err(failed)?;
-    let listener = {
+    let (listener, address, local) = {
         let _inside = runtime.enter();
-        socket.listen(BACKLOG).map_err(failed)?
+        let listener = socket.listen(BACKLOG).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let local = options.socket.as_ref().map(|dir| LocalListener::bind(dir, address.port())).transpose();
+        (listener, address, local.map_err(ListenError)?)
     };
-    let address = listener.local_addr().map_err(failed)?;
+    let socket_file = local.as_ref().map(|local| local.path().to_owned());
     let registry = Registry::new(options.connections_max);
     let (stop, stopped) = watch::channel(false);
     let serving = Arc::new(OnceLock::new());
@@ -130,11 +139,11 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
                 delayed: Cell::new(0),
                 by_role: Arc::default(),
             };
-            let reception = Reception { listener, door: Rc::new(door), stopped };
+            let reception = Reception { listener, local, door: Rc::new(door), stopped };
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
-    Ok(Starting { address, options, registry, serving, tls, stop, reception: Some(thread) })
+    Ok(Starting { address, socket_file, options, registry, serving, tls, stop, reception: Some(thread) })
 }
 
 fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
@@ -168,6 +177,7 @@ pub fn listen(database: &Database, options: Options) -> Result<Server, ListenErr
 /// A running server; dropped, it stops.
 pub struct Server {
     address: SocketAddr,
+    socket_file: Option<PathBuf>,
     registry: Arc<Registry>,
     tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
@@ -194,7 +204,7 @@ impl Starting {
         assert!(opened, "invariant: a listener begins to serve once");
         threads.extend(self.reception.take());
         let (registry, tls, stop) = (self.registry.clone(), self.tls.clone(), self.stop.clone());
-        Ok(Server { address: self.address, registry, tls, stop, threads })
+        Ok(Server { address: self.address, socket_file: self.socket_file.take(), registry, tls, stop, threads })
     }
 }
 
@@ -213,6 +223,11 @@ impl Server {
     /// The address that clients connect to, with the port that the system chose where 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where clients of the same machine come in.
+    pub fn socket_file(&self) -> Option<&Path> {
+        self.socket_file.as_deref()
     }
 
     pub fn sessions(&self) -> usize {

@@ -13,8 +13,9 @@
 //! 2. Who waits for having said a wrong password takes nobody's place: neither among those who come nor among the sessions.
 //! 3. What came in clear before TLS began is not read after it.
 
-use crate::admission::{Guest, Method, Rules};
+use crate::admission::{Guest, Method, Origin, Rules};
 use crate::delay::{Failed, LoginDelay};
+use crate::local::LocalListener;
 use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
 use crate::pgwire::scram::{self, Exchange};
@@ -28,13 +29,13 @@ use freshet_db::sql::role;
 use freshet_db::{Database, SqlError};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -124,6 +125,7 @@ pub(crate) struct Door {
 
 pub(crate) struct Reception {
     pub listener: TcpListener,
+    pub local: Option<LocalListener>,
     pub door: Rc<Door>,
     pub stopped: watch::Receiver<bool>,
 }
@@ -136,10 +138,10 @@ impl Reception {
         }
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &starting) => accepted,
+                accepted = accept(&self.listener, self.local.as_ref(), &starting) => accepted,
                 _ = self.stopped.wait_for(|stopped| *stopped) => break,
             };
-            let (socket, address, permit) = match accepted {
+            let (came, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -150,7 +152,7 @@ impl Reception {
             let door = self.door.clone();
             tokio::task::spawn_local(async move {
                 let limit = door.limits.authentication;
-                let received = tokio::time::timeout(limit, receive(socket, address, &door)).await;
+                let received = tokio::time::timeout(limit, receive(came, &door)).await;
                 drop(permit);
                 if let Ok(Some(refused)) = received {
                     refused.tell(&door).await;
@@ -164,12 +166,22 @@ impl Reception {
 /// The permit bounds how many have not said who they are.
 async fn accept(
     listener: &TcpListener,
+    local: Option<&LocalListener>,
     starting: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+) -> std::io::Result<(Came, OwnedSemaphorePermit)> {
     let permit = starting.clone().acquire_owned().await;
     let permit = permit.expect("the semaphore is never closed");
-    let (socket, address) = listener.accept().await?;
-    Ok((socket, address, permit))
+    let through_file = async {
+        match local {
+            Some(local) => local.listener.accept().await,
+            None => std::future::pending().await,
+        }
+    };
+    let came = tokio::select! {
+        accepted = listener.accept() => accepted.map(|(socket, address)| Came::Tcp(socket, address.ip())),
+        accepted = through_file => accepted.map(|(socket, _)| Came::Local(socket)),
+    };
+    Ok((came?, permit))
 }
 
 /// Takes up another certificate when its files change.
@@ -182,6 +194,12 @@ async fn watch_certificate(tls: Arc<Tls>) {
             Err(error) => tracing::error!("{error}; the certificate in force stays"),
         }
     }
+}
+
+/// Who was accepted.
+enum Came {
+    Tcp(TcpStream, IpAddr),
+    Local(UnixStream),
 }
 
 /// A client that is told why it does not come in.
@@ -223,21 +241,28 @@ pub(crate) async fn refuse(mut stream: Stream, error: &SqlError) {
 }
 
 /// Reads who comes, and hands a session to a worker. `None`: it is one, or it is gone.
-async fn receive(socket: TcpStream, address: SocketAddr, door: &Door) -> Option<Refused> {
-    if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "a connection without TCP_NODELAY");
-    }
-    let mut first = [0];
-    if !matches!(socket.peek(&mut first).await, Ok(1)) {
-        return None;
-    }
+async fn receive(came: Came, door: &Door) -> Option<Refused> {
     let mut shown = None;
-    let mut stream = Stream::Plain(Socket::new(socket));
-    if let (TLS_HANDSHAKE, Some(tls)) = (first[0], &door.tls) {
-        let certificate = tls.shown();
-        stream = encrypt(stream, &certificate, true).await?;
-        shown = Some(certificate);
-    }
+    // What does not leave the machine is not encrypted, as in PostgreSQL.
+    let (mut stream, origin, tls) = match came {
+        Came::Local(socket) => (Stream::Plain(Socket::local(socket)), Origin::Local, None),
+        Came::Tcp(socket, address) => {
+            if let Err(error) = socket.set_nodelay(true) {
+                tracing::debug!(%error, "a connection without TCP_NODELAY");
+            }
+            let mut first = [0];
+            if !matches!(socket.peek(&mut first).await, Ok(1)) {
+                return None;
+            }
+            let mut stream = Stream::Plain(Socket::new(socket));
+            if let (TLS_HANDSHAKE, Some(tls)) = (first[0], &door.tls) {
+                let certificate = tls.shown();
+                stream = encrypt(stream, &certificate, true).await?;
+                shown = Some(certificate);
+            }
+            (stream, Origin::At(address), door.tls.as_ref())
+        }
+    };
     let mut input = BytesMut::with_capacity(1024);
     loop {
         match startup::next(&mut input) {
@@ -249,7 +274,7 @@ async fn receive(socket: TcpStream, address: SocketAddr, door: &Door) -> Option<
                 let error = SqlError::new("08P01", "a request for TLS on a connection that has it");
                 return Some(Refused::new(stream, error));
             }
-            Ok(Opening::Encrypt) if door.tls.is_some() => {
+            Ok(Opening::Encrypt) if tls.is_some() => {
                 if !input.is_empty() {
                     let error = SqlError::new("08P01", "received unencrypted data after SSL request").with_detail(
                         "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.",
@@ -257,7 +282,7 @@ async fn receive(socket: TcpStream, address: SocketAddr, door: &Door) -> Option<
                     return Some(Refused::new(stream, error));
                 }
                 stream.write_all(b"S").await.ok()?;
-                let certificate = door.tls.as_ref().map(|tls| tls.shown())?;
+                let certificate = tls.map(|tls| tls.shown())?;
                 stream = encrypt(stream, &certificate, false).await?;
                 shown = Some(certificate);
             }
@@ -266,7 +291,7 @@ async fn receive(socket: TcpStream, address: SocketAddr, door: &Door) -> Option<
                 door.registry.cancel(key);
                 return None;
             }
-            Ok(Opening::Hello(hello)) => return admit(stream, input, hello, address, shown, door).await,
+            Ok(Opening::Hello(hello)) => return admit(stream, input, hello, origin, shown, door).await,
             Err(error) => return Some(Refused::new(stream, error)),
         }
     }
@@ -293,7 +318,7 @@ async fn admit(
     mut stream: Stream,
     mut input: BytesMut,
     mut hello: Hello,
-    address: SocketAddr,
+    origin: Origin,
     shown: Option<Arc<Shown>>,
     door: &Door,
 ) -> Option<Refused> {
@@ -307,14 +332,14 @@ async fn admit(
             target: "audit",
             user = hello.user,
             database = hello.database,
-            address = %address.ip(),
+            address = %origin,
             encryption,
             sqlstate = error.sqlstate,
             reason = error.message,
             "audit: login failed"
         );
     };
-    let guest = Guest { address, is_tls: stream.is_tls(), user: &hello.user, database: &hello.database };
+    let guest = Guest { origin, is_tls: stream.is_tls(), user: &hello.user, database: &hello.database };
     let schema = serving.database.engine().schema();
     let method = match door.rules.method(&guest, &schema) {
         Ok(method) => method,
@@ -329,13 +354,13 @@ async fn admit(
         let mut exchange = Exchange::new(&hello.user, login.verifier.as_deref(), &door.secret, binding);
         let negotiate = negotiate.as_ref().map(|negotiate| negotiate.message());
         match authenticate(&mut stream, &mut input, &mut exchange, negotiate).await {
-            Ok(()) => door.failed.borrow_mut().forget(address.ip()),
+            Ok(()) => door.failed.borrow_mut().forget(origin.address()),
             Err(None) => return None,
             Err(Some(error)) => {
                 fails(&error);
                 let now = Instant::now();
                 let delay = match error.sqlstate {
-                    "28P01" => door.failed.borrow_mut().note(address.ip(), door.limits.delay, now),
+                    "28P01" => door.failed.borrow_mut().note(origin.address(), door.limits.delay, now),
                     _ => Duration::ZERO,
                 };
                 return Some(Refused { stream, error, delay });
@@ -356,7 +381,7 @@ async fn admit(
         target: "audit",
         user = hello.user,
         database = hello.database,
-        address = %address.ip(),
+        address = %origin,
         encryption,
         method = if method == Method::Scram { "scram-sha-256" } else { "trust" },
         pid = membership.key.pid,

@@ -103,6 +103,9 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(CANNOT_START, error),
     };
     tracing::info!("listening on {}", server.local_addr());
+    if let Some(file) = server.socket_file() {
+        tracing::info!("listening on {}", file.display());
+    }
     match ending.wait(&database, &server) {
         Why::Signal(name) => {
             tracing::info!("{name}: stopping with {} sessions", server.sessions());

@@ -790,11 +790,14 @@ impl Session {
             let (shaped, text) = &self.shaped;
             let is_shaped = std::ptr::eq(shaped.as_ptr(), Arc::as_ptr(statement));
             // Where others look nobody's password stands.
-            member.started(now(), match statement.is_secret() {
-                true => role::SECRET_TEXT,
-                false if is_shaped => text,
-                false => &statement.sql,
-            });
+            member.started(
+                now(),
+                match statement.is_secret() {
+                    true => role::SECRET_TEXT,
+                    false if is_shaped => text,
+                    false => &statement.sql,
+                },
+            );
         }
         match &statement.plan {
             Plan::Select(_)

@@ -1,67 +1,90 @@
-//! How do bytes travel? In clear or through TLS, on a socket that can go from one thread's runtime to another's.
+//! How do bytes travel? In clear or through TLS, over TCP or on the machine itself, on a socket that can go from one thread's runtime to another's.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 /// A socket, of this thread's runtime or on its way to another one.
 pub struct Socket(Place);
 
 enum Place {
-    Here(TcpStream),
-    Between(std::net::TcpStream),
+    Tcp(TcpStream),
+    TcpBetween(std::net::TcpStream),
+    Local(UnixStream),
+    LocalBetween(std::os::unix::net::UnixStream),
     Lost,
 }
 
 impl Socket {
     pub fn new(socket: TcpStream) -> Socket {
-        Socket(Place::Here(socket))
+        Socket(Place::Tcp(socket))
+    }
+
+    pub fn local(socket: UnixStream) -> Socket {
+        Socket(Place::Local(socket))
     }
 
     /// Leaves this runtime.
     pub fn leave(&mut self) -> io::Result<()> {
-        if let Place::Here(socket) = std::mem::replace(&mut self.0, Place::Lost) {
-            self.0 = Place::Between(socket.into_std()?);
-        }
+        self.0 = match std::mem::replace(&mut self.0, Place::Lost) {
+            Place::Tcp(socket) => Place::TcpBetween(socket.into_std()?),
+            Place::Local(socket) => Place::LocalBetween(socket.into_std()?),
+            elsewhere => elsewhere,
+        };
         Ok(())
     }
 
     /// Joins the runtime of this thread.
     pub fn arrive(&mut self) -> io::Result<()> {
-        if let Place::Between(socket) = std::mem::replace(&mut self.0, Place::Lost) {
-            self.0 = Place::Here(TcpStream::from_std(socket)?);
-        }
+        self.0 = match std::mem::replace(&mut self.0, Place::Lost) {
+            Place::TcpBetween(socket) => Place::Tcp(TcpStream::from_std(socket)?),
+            Place::LocalBetween(socket) => Place::Local(UnixStream::from_std(socket)?),
+            here => here,
+        };
         Ok(())
     }
+}
 
-    fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        match &mut self.0 {
-            Place::Here(socket) => Ok(Pin::new(socket)),
-            Place::Between(_) | Place::Lost => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
+fn not_here<T>() -> Poll<io::Result<T>> {
+    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
 }
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.here()?.poll_read(cx, buffer)
+        match &mut self.0 {
+            Place::Tcp(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Place::Local(socket) => Pin::new(socket).poll_read(cx, buffer),
+            _ => not_here(),
+        }
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.here()?.poll_write(cx, bytes)
+        match &mut self.0 {
+            Place::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Place::Local(socket) => Pin::new(socket).poll_write(cx, bytes),
+            _ => not_here(),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.here()?.poll_flush(cx)
+        match &mut self.0 {
+            Place::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+            Place::Local(socket) => Pin::new(socket).poll_flush(cx),
+            _ => not_here(),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.here()?.poll_shutdown(cx)
+        match &mut self.0 {
+            Place::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Place::Local(socket) => Pin::new(socket).poll_shutdown(cx),
+            _ => not_here(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod copy;
 mod extended;
 mod extreme;
 mod limits;
+mod local;
 mod malformed;
 mod simple;
 mod startup;

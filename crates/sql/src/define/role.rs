@@ -281,7 +281,8 @@ impl Definer<'_> {
             return Ok(self.engine.redefine_role(member, def)?);
         }
         if role == RoleId::DATABASE_OWNER || member == RoleId::DATABASE_OWNER {
-            let cannot = if member == RoleId::DATABASE_OWNER { "be a member of any role" } else { "have explicit members" };
+            let cannot =
+                if member == RoleId::DATABASE_OWNER { "be a member of any role" } else { "have explicit members" };
             let message = format!("role \"{}\" cannot {cannot}", oid::DATABASE_OWNER_NAME);
             return Err(SqlError::new("0LP01", message).into());
         }

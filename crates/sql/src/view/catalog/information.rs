@@ -7,8 +7,8 @@ use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use super::roles;
 use crate::bind::names::namespace_name;
 use crate::catalog::oid;
-use crate::role::{self, Access};
 use crate::role::acl::{self, Kind as AclKind, Privileges};
+use crate::role::{self, Access};
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
     Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, RoleId, Schema,
@@ -819,12 +819,17 @@ enum Told {
 }
 
 /// Grantor, grantee, privilege, and whether it may be given on, for every privilege on a relation that is told of.
-fn told_grants(about: &About<'_>, relation: &Relation<'_>, told: Told) -> Vec<(String, String, &'static str, &'static str)> {
+fn told_grants(
+    about: &About<'_>,
+    relation: &Relation<'_>,
+    told: Told,
+) -> Vec<(String, String, &'static str, &'static str)> {
     let (owner, grants) = acl::effective(about.schema, AclKind::Table, relation.oid);
     let mut all = Vec::new();
     for grant in grants {
         let to_everybody = grant.grantee == RoleId::PUBLIC;
-        let is_ours = roles::is_enabled(about, grant.grantor) || !to_everybody && roles::is_enabled(about, grant.grantee);
+        let is_ours =
+            roles::is_enabled(about, grant.grantor) || !to_everybody && roles::is_enabled(about, grant.grantee);
         if !is_ours && !(to_everybody && told == Told::All) {
             continue;
         }
