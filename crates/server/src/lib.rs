@@ -26,7 +26,13 @@ pub mod recovery;
 
 mod starting;
 
+pub mod admission;
+pub mod delay;
+pub mod tls;
+mod local;
+
 pub mod watched;
+mod reception;
 
 pub mod listener;
 

@@ -3,9 +3,11 @@
 //!
 //! | at once | with a restart |
 //! |---|---|
-//! | `[settings]`, `log_level`, `drain_timeout`, `recovery_target`, `checkpoint_rate` | everything else |
+//! | `[settings]`, `[[rule]]`, `log_level`, `drain_timeout`, `recovery_target`, `checkpoint_rate` | everything else |
 
+use crate::admission::Rules;
 use crate::config::{Config, ConfigError};
+use crate::listener::ListenError;
 use crate::logging;
 use freshet_db::Database;
 use toml::Table;
@@ -20,12 +22,22 @@ pub struct Change {
     pub is_taken: bool,
 }
 
-const TAKEN: [&str; 4] = ["log_level", "drain_timeout", "recovery_target", "checkpoint_rate"];
+const TAKEN: [&str; 5] = ["rule", "log_level", "drain_timeout", "recovery_target", "checkpoint_rate"];
 
-/// Puts into force what can be of `new`, and says what has changed.
-pub fn take(running: &mut Config, new: &Config, database: &Database) -> Result<Vec<Change>, ConfigError> {
+/// Puts into force what can be of `new`, and says what has changed. `take_rules` may refuse those that would serve others without a proof of who they
+/// are.
+pub fn take(
+    running: &mut Config,
+    new: &Config,
+    database: &Database,
+    take_rules: impl FnOnce(Rules) -> Result<(), ListenError>,
+) -> Result<Vec<Change>, ConfigError> {
     let defaults = new.defaults()?;
     let changes = changes(&table(running)?, &table(new)?);
+    if running.rule != new.rule {
+        take_rules(Rules(new.rule.clone())).map_err(|error| ConfigError(error.0))?;
+        running.rule.clone_from(&new.rule);
+    }
     if running.settings != new.settings {
         database.activity().set_defaults(defaults);
         running.settings = new.settings.clone();
@@ -89,7 +101,7 @@ mod tests {
         let database = Database::open(Options::small(directory.path())).unwrap();
         let mut running = config("workers = 2\n[settings]\nlock_timeout = '1s'");
         let new = config("workers = 3\nrecovery_target = '20s'\n[settings]\nidle_session_timeout = '5min'");
-        let changes = take(&mut running, &new, &database).unwrap();
+        let changes = take(&mut running, &new, &database, |_| Ok(())).unwrap();
         let told: Vec<_> = changes.iter().map(|c| (c.name.as_str(), c.to.as_str(), c.is_taken)).collect();
         assert_eq!(
             told,
@@ -105,10 +117,22 @@ mod tests {
         let mut session = database.sql_session().unwrap();
         assert_eq!(session.setting("idle_session_timeout").as_deref(), Some("5min"));
         // A session that is there follows too, and one that cannot be used changes nothing.
-        assert_eq!(take(&mut running, &config("workers = 2\nrecovery_target = '20s'"), &database).unwrap().len(), 1);
+        assert_eq!(
+            take(&mut running, &config("workers = 2\nrecovery_target = '20s'"), &database, |_| Ok(())).unwrap().len(),
+            1
+        );
         session.follow_defaults();
         assert_eq!(session.setting("idle_session_timeout").as_deref(), Some("0"));
-        assert!(take(&mut running, &config("workers = 2\n[settings]\nlock_timeout = 'soon'"), &database).is_err());
+        let rule = "workers = 2\n[[rule]]\ntype = 'local'\ndatabase = 'all'\nuser = 'all'\nmethod = 'trust'";
+        let refuse = |_| Err(ListenError("no".to_owned()));
+        assert!(take(&mut running, &config(rule), &database, refuse).is_err());
+        assert!(running.rule.is_empty(), "those in force stay");
+        assert!(take(&mut running, &config(rule), &database, |_| Ok(())).unwrap()[0].is_taken);
+        running.rule.clear();
+        assert!(
+            take(&mut running, &config("workers = 2\n[settings]\nlock_timeout = 'soon'"), &database, |_| Ok(()))
+                .is_err()
+        );
         assert!(running.settings.is_empty());
     }
 }

@@ -67,8 +67,8 @@ pub fn run(args: Args) -> ExitCode {
     if args.print_config {
         return print(&config);
     }
-    let checked = config.database().and_then(|options| Ok((options, config.defaults()?)));
-    let (options, defaults) = match checked {
+    let checked = config.database().and_then(|options| Ok((options, config.listener()?, config.defaults()?)));
+    let (options, listening, defaults) = match checked {
         Ok(checked) => checked,
         Err(error) => return exit(WRONG_USAGE, error),
     };
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> ExitCode {
     stop_on_panic();
     raise_descriptor_limit();
     let recovery = Recovery::new(true);
-    let starting = match listener::start(config.listener(), recovery.clone()) {
+    let starting = match listener::start(listening, recovery.clone()) {
         Ok(starting) => starting,
         Err(error) => return exit(CANNOT_START, error),
     };
@@ -118,7 +118,13 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(CANNOT_START, error),
     };
     tracing::info!("listening on {}", server.local_addr());
-    let why = ending.wait(&database, || reload(&args, &mut config, &database));
+    if let Some(file) = server.socket_file() {
+        tracing::info!("listening on {}", file.display());
+    }
+    let why = ending.wait(&database, || {
+        reload(&args, &mut config, &database, &server);
+        server.reload_certificate();
+    });
     match why {
         Why::Signal(name, drains) => {
             tracing::info!("{name}: stopping with {} sessions", server.sessions());
@@ -150,9 +156,9 @@ fn drain(server: &Server, limit: Duration) {
 }
 
 /// Takes up a changed configuration, as far as that is possible while the server runs.
-fn reload(args: &Args, running: &mut Config, database: &Database) {
+fn reload(args: &Args, running: &mut Config, database: &Database, server: &Server) {
     let new = effective(args.layer.clone(), args.config.as_deref());
-    match new.and_then(|new| reload::take(running, &new, database)) {
+    match new.and_then(|new| reload::take(running, &new, database, |rules| server.take_rules(rules))) {
         Ok(changes) => {
             tracing::info!("SIGHUP: the configuration was read again, {} changes", changes.len());
             for change in changes {

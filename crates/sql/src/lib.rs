@@ -23,6 +23,7 @@ pub mod statements;
 pub mod statistics;
 
 mod parse;
+pub mod role;
 #[cfg(feature = "query")]
 mod query;
 

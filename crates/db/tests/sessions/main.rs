@@ -8,4 +8,5 @@ mod plans;
 #[cfg(feature = "query")]
 mod query;
 mod queue;
+mod rights;
 mod world;

@@ -1,8 +1,9 @@
 //! How do PostgreSQL clients talk to us? The wire protocol, version 3.0 and 3.2, over pgwire's codec with a session loop
 //! of our own: pgwire's handlers flush after each message, this loop writes once per readable burst.
 //!
-//! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`registry`] knows the sessions, [`long`]
-//! bounds long statements, [`conversation`] is the protocol without a socket, [`connection`] joins it to one, [`keepalive`] sets that up.
+//! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`scram`] asks for the password, [`stream`] is in clear
+//! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, [`conversation`] is the protocol without a socket, [`connection`] joins
+//! it to one, [`keepalive`] sets that up.
 
 pub mod ahead;
 pub mod connection;
@@ -12,4 +13,6 @@ pub mod keepalive;
 pub mod long;
 pub mod registry;
 pub mod reply;
+pub mod scram;
 pub mod startup;
+pub mod stream;

@@ -1,5 +1,6 @@
 //! The server as a client meets it: one database, real sockets, messages written and read by pgwire's codec.
 
+mod auth;
 mod client;
 mod command;
 mod copy;
@@ -9,6 +10,7 @@ mod extreme;
 mod faults;
 mod idle;
 mod limits;
+mod local;
 mod malformed;
 mod operation;
 mod simple;

@@ -50,6 +50,7 @@ impl Definer<'_> {
         }
         let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
+            self.check_owner(old.id)?;
             check_replacement(old, &def)?;
             if def.reads.contains(&old.id) {
                 let message = format!("infinite recursion detected in rules for relation \"{}\"", def.name);
@@ -145,7 +146,7 @@ pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlE
     let mut full = Full { schema, ctes };
     let _ = VisitMut::visit(&mut query, &mut full);
     let text = query.to_string();
-    let routed = crate::route::route(&text, schema, &[], None).map_err(|mut error| {
+    let routed = crate::route::route(&text, schema, &[], None, None).map_err(|mut error| {
         error.position = None;
         error
     })?;

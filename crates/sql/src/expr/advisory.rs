@@ -9,6 +9,7 @@ use crate::activity::Ask;
 use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::value::{Datum, array_datum, array_items};
+use freshet_engine::catalog::RoleId;
 use freshet_engine::schema::{OidKind, Type, Value};
 use freshet_engine::txn::{AdvisoryKey, KeyTaken};
 
@@ -160,6 +161,25 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
     Ok(Scalar::Own(if call.tells() { Datum::Bool(done) } else { Datum::Bytes(Default::default()) }))
 }
 
+/// Whether the session's role may end what that one does: as a superuser, or with the rights of its role.
+fn check_signal(call: KeyCall, pid: i32, frame: &Frame<'_>) -> Result<(), SqlError> {
+    let (Some(access), Some(activity)) = (&frame.env.access, &frame.env.activity) else { return Ok(()) };
+    let Some(member) = activity.members().into_iter().find(|member| member.pid == pid) else { return Ok(()) };
+    let (what, done) = match call.action {
+        KeyAction::Terminate => ("terminate superuser process", "process is being terminated"),
+        _ => ("cancel superuser query", "query is being canceled"),
+    };
+    let other = access.schema.role_named(&member.user);
+    if other.is_none_or(|role| role.def.is_superuser) {
+        return Err(SqlError::new("42501", format!("must be a superuser to {what}")));
+    }
+    if other.is_some_and(|role| access.has_role(role.id)) {
+        return Ok(());
+    }
+    let message = format!("must be a member of the role whose {done} or member of pg_signal_backend");
+    Err(SqlError::new("42501", message))
+}
+
 /// What another session waits for, or is told.
 fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let here = || SqlError::unsupported(format!("{} here", call.name()));
@@ -169,6 +189,9 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
     let engine = frame.env.engine.as_ref().ok_or_else(here)?;
     let Value::Int(pid) = evaluate(&args[0], frame)?.value() else { return Ok(Scalar::NULL) };
     let blockers = || u32::try_from(pid).map_or_else(|_| Vec::new(), |pid| engine.blockers(pid));
+    if matches!(call.action, KeyAction::Cancel | KeyAction::Terminate) {
+        check_signal(call, pid as i32, frame)?;
+    }
     let ask = |what| frame.env.activity.as_ref().is_some_and(|activity| activity.ask(pid as i32, what));
     Ok(Scalar::Own(match call.action {
         KeyAction::Blockers => {
@@ -201,6 +224,9 @@ fn forget_statements<'a>(args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'
     let is_ours = database == 0 || database == i64::from(oid::DATABASE);
     let nowhere = || SqlError::unsupported("pg_stat_statements_reset here");
     let activity = frame.env.activity.as_ref().ok_or_else(nowhere)?;
+    if frame.env.access.is_some() {
+        return Err(SqlError::new("42501", "permission denied for function pg_stat_statements_reset"));
+    }
     if is_ours {
         let user = (user != 0).then(|| role_name(frame, user));
         activity.statements.reset(user.as_deref(), Some(query_id).filter(|&id| id != 0), crate::session::now());
@@ -210,5 +236,8 @@ fn forget_statements<'a>(args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'
 
 /// The name of the role with this number; one that nobody has where there is none.
 fn role_name(frame: &Frame<'_>, number: i64) -> String {
-    if number == i64::from(oid::ROLE) { frame.env.user.clone() } else { String::new() }
+    let id = u32::try_from(number).map_or(RoleId(0), RoleId);
+    let named = frame.env.engine.as_ref().and_then(|engine| engine.schema().role(id).map(|role| role.def.name.clone()));
+    // Until it has a name the first role is called as whoever asks.
+    named.unwrap_or_else(|| if id == RoleId::FIRST { frame.env.session_user.clone() } else { String::new() })
 }

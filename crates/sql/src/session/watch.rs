@@ -1,5 +1,6 @@
 //! What is a session's share in the statistics? It counts its statements, and times them where somebody wants to know.
 
+use super::role::SECRET_TEXT;
 use super::{Prepared, Session, Step};
 use crate::copy::CopyPlan;
 use crate::counts::{Count, Counting};
@@ -157,8 +158,11 @@ impl Session {
         }
     }
 
-    /// The statement as it came.
+    /// The statement as it came, for others to read: without a password.
     pub(super) fn text_of<'s>(&'s self, statement: &'s Prepared) -> &'s str {
+        if statement.is_secret() {
+            return SECRET_TEXT;
+        }
         let (shaped, text) = &self.shaped;
         if std::ptr::eq(shaped.as_ptr(), statement) { text } else { &statement.sql }
     }

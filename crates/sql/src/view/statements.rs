@@ -6,6 +6,7 @@ use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::statements::Entry;
 use crate::value::Datum;
+use freshet_engine::catalog::RoleId;
 use freshet_engine::schema::{OidKind, Type};
 
 pub struct StatementsView;
@@ -67,14 +68,25 @@ impl SystemView for StatementsView {
 
     fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
         let entries = about.env.activity.as_ref().map_or_else(Vec::new, |activity| activity.statements.entries());
-        Ok(entries.iter().map(|entry| row(entry, self.columns().len())).collect())
+        let rows = entries.iter().map(|entry| {
+            let role = about.schema.role_named(&entry.user).map(|role| role.id);
+            let mut cells = row(entry, self.columns().len());
+            cells[0] = Datum::Int(role.unwrap_or(RoleId::FIRST).0.into());
+            let is_hidden = about.env.access.as_ref().is_some_and(|access| role.is_none_or(|id| !access.has_role(id)));
+            if is_hidden {
+                // What others do is theirs, and the superusers'.
+                cells[3] = Datum::Null;
+                cells[4] = text("<insufficient privilege>");
+            }
+            cells
+        });
+        Ok(rows.collect())
     }
 }
 
 fn row(entry: &Entry, width: usize) -> Cells {
     let runs = entry.runs();
     let mut cells = vec![Datum::Null; width];
-    cells[0] = Datum::Int(oid::ROLE.into());
     cells[1] = Datum::Int(oid::DATABASE.into());
     cells[2] = Datum::Bool(true);
     cells[3] = Datum::Int(entry.query_id);
