@@ -190,6 +190,7 @@ folders!(
 #[cfg(not(feature = "query"))]
 #[test]
 fn roles_on_the_compiled_road() {
+    let mut failures = Vec::new();
     for name in ["roles", "grants", "nobody"] {
         let file = directory().join("records/role").join(name).with_extension("slt");
         let dir = tempfile::tempdir().expect("a directory for the database");
@@ -199,7 +200,6 @@ fn roles_on_the_compiled_road() {
             Ok(Embedded { session, road: "auto" })
         });
         runner.with_column_validator(sqllogictest::strict_column_validator);
-        let mut failures = Vec::new();
         for record in sqllogictest::parse_file::<DefaultColumnType>(&file).expect("records") {
             if let Err(error) = runner.run(record) {
                 let error = error.display(false).to_string();
@@ -208,8 +208,8 @@ fn roles_on_the_compiled_road() {
                 }
             }
         }
-        assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 #[cfg(feature = "query")]

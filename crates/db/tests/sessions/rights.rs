@@ -42,7 +42,7 @@ fn database() -> Database2 {
 /// What is prepared is asked again: lookups and changes of one row by key, which skip the plan, and others.
 #[test]
 fn a_prepared_statement_notices_what_it_may_no_longer() {
-    let Database2 { db, .. } = database();
+    let Database2 { db, _directory } = database();
     let mut owner = db.session().expect("a session");
     ok(&mut owner, "create table t (id bigint primary key, v bigint)");
     ok(&mut owner, "create table other (id bigint primary key, v bigint)");
@@ -97,7 +97,7 @@ fn a_prepared_statement_notices_what_it_may_no_longer() {
 /// The same statement text is planned for each role by itself; a plan of one is never another's.
 #[test]
 fn roles_do_not_share_plans_of_what_only_one_may() {
-    let Database2 { db, .. } = database();
+    let Database2 { db, _directory } = database();
     let mut session = db.session().expect("a session");
     ok(&mut session, "create table t (id bigint primary key)");
     ok(&mut session, "create role a");
@@ -119,7 +119,7 @@ fn roles_do_not_share_plans_of_what_only_one_may() {
 
 #[test]
 fn errors_say_what_postgresql_says() {
-    let Database2 { db, .. } = database();
+    let Database2 { db, _directory } = database();
     let mut session = db.session().expect("a session");
     for sql in [
         "create table t (id int primary key)",
@@ -152,16 +152,12 @@ fn errors_say_what_postgresql_says() {
         ("set recovery_target = '1s'", "permission denied to set parameter \"recovery_target\""),
         ("checkpoint", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT"),
         (
-            "copy s to '/tmp/nix'",
+            "copy t to '/tmp/nix'",
             "must be superuser or have privileges of the pg_write_server_files role to COPY to a file",
         ),
         ("select rolpassword from pg_authid", "permission denied for table pg_authid"),
         ("select passwd from pg_catalog.pg_shadow", "permission denied for view pg_shadow"),
-        ("set session authorization freshet", "permission denied to set session authorization"),
     ] {
-        if sql.starts_with("copy s") || sql.starts_with("set session") {
-            continue;
-        }
         refused(&mut session, sql, message);
     }
 }
@@ -169,7 +165,7 @@ fn errors_say_what_postgresql_says() {
 /// A table of the same name does not make what holds passwords readable.
 #[test]
 fn passwords_do_not_hide_behind_a_table_of_ones_own() {
-    let Database2 { db, .. } = database();
+    let Database2 { db, _directory } = database();
     let mut session = db.session().expect("a session");
     for sql in [
         "create role eve login",

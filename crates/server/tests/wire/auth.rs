@@ -254,7 +254,11 @@ fn a_wrong_password_a_thousand_times() {
         }
     }
     is_well(&fixture);
-    assert_eq!(fixture.server.sessions(), 1, "nobody else is left");
+    let start = Instant::now();
+    while fixture.server.sessions() > 1 {
+        assert!(start.elapsed() < PATIENCE, "nobody else is left");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -493,7 +497,7 @@ fn with_tls() -> Encrypted {
 
 #[test]
 fn a_session_through_tls_is_bound_to_its_certificate() {
-    let Encrypted { fixture, files, .. } = with_tls();
+    let Encrypted { fixture, files, directory: _directory } = with_tls();
     let mut tls = after_request(&fixture, &files).expect("TLS");
     let binding = bound(&tls);
     tls.log_in("alice", PASSWORD, "SCRAM-SHA-256-PLUS", binding).expect("alice comes in");
@@ -518,7 +522,7 @@ fn a_session_through_tls_is_bound_to_its_certificate() {
 
 #[test]
 fn tls_may_begin_at_once_where_it_says_what_for() {
-    let Encrypted { fixture, files, .. } = with_tls();
+    let Encrypted { fixture, files, directory: _directory } = with_tls();
     let mut tls = encrypted(connect(&fixture).stream, &files, Some(b"postgresql")).expect("TLS");
     tls.plainly("alice", PASSWORD).expect("alice comes in");
     assert_eq!(tls.query("select 1"), Ok("1".to_owned()));
@@ -534,7 +538,7 @@ fn tls_may_begin_at_once_where_it_says_what_for() {
 
 #[test]
 fn garbage_in_place_of_tls_ends_its_connection_only() {
-    let Encrypted { fixture, .. } = with_tls();
+    let Encrypted { fixture, directory: _directory, .. } = with_tls();
     let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     for garbage in
         [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 4096], hello, &[0x16; 512], b"\x15\x03\x03\0\x02\x02\0"]
@@ -560,7 +564,7 @@ fn garbage_in_place_of_tls_ends_its_connection_only() {
 
 #[test]
 fn what_came_in_clear_is_not_taken_for_encrypted() {
-    let Encrypted { fixture, .. } = with_tls();
+    let Encrypted { fixture, directory: _directory, .. } = with_tls();
     let mut client = connect(&fixture);
     client.send(&[&encoded(SslRequest::new())[..], &startup("alice")].concat());
     let (sqlstate, message) = client.refusal();

@@ -262,6 +262,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
     }
+    if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
+        return parse("RESET session_authorization").map(Some);
+    }
     // Nobody listens.
     if is(0, "unlisten") {
         return Ok(Some(Parsed::NoOperation("UNLISTEN")));

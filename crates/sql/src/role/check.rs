@@ -10,11 +10,11 @@
 //! | FOR UPDATE and its like | UPDATE too |
 //! | a view | the same of its owner on what it reads, all the way down |
 //!
-//! A name that means a common table expression asks for nothing; which does follows the same rule as the query: without RECURSIVE those that
-//! stand before it. Values of sequences are asked for where they are taken.
+//! A name that means a common table expression asks for nothing. Values of sequences are asked for where they are taken.
 
 use super::acl::{Kind, Privileges};
 use super::{Access, denied};
+use crate::bind::cte::Ctes;
 use crate::bind::names::RelationName;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
@@ -23,6 +23,8 @@ use crate::view;
 use freshet_engine::catalog::{Schema, TableId};
 use freshet_engine::txn::LockMode;
 use sqlparser::ast::{self, Expr, ObjectName, Query, SetExpr, Statement, TableFactor, Visit, Visitor};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -53,39 +55,77 @@ fn find<'s>(schema: &'s Schema, name: &RelationName) -> Option<Found<'s>> {
     name.sequence(schema).map(|s| Found::Sequence(s.id, &s.def.name))
 }
 
-impl Access {
+/// Who asks for what by names: a session's role, or a view's owner.
+#[derive(Clone, Copy)]
+struct Asker<'a> {
+    schema: &'a Arc<Schema>,
+    /// `None`: everything is allowed.
+    access: Option<&'a Access>,
+    /// Views that were named, and what for: their owners are asked next.
+    views: &'a RefCell<Vec<(u32, u16)>>,
+}
+
+impl Asker<'_> {
     /// Asks for privileges on a relation by its name; what it does not mean is the binder's to say.
-    pub fn check_relation(&self, name: &RelationName, wanted: Privileges) -> Checked {
-        if let Some(namespace) = &name.namespace
-            && let Some(known) = self.schema.namespace(namespace)
-            && !self.may_use(known.id)
-        {
-            return Err(denied("schema", namespace));
+    fn relation(&self, name: &RelationName, wanted: Privileges) -> Checked {
+        if let Some(access) = self.access {
+            check_system(access, name)?;
         }
-        // Whichever of the two the name means: a table of a user with the name of one of the system's is asked for as well.
-        if let Some(view::Relation::View(view)) = view::find(name, &self.schema)
-            && is_secret(view.name())
-        {
-            return Err(denied(if view.name() == "pg_authid" { "table" } else { "view" }, view.name()));
-        }
-        match find(&self.schema, name) {
+        match find(self.schema, name) {
             Some(Found::Table(id, name)) => self.ask(Kind::Table, id, "table", name, wanted),
             Some(Found::Sequence(id, name)) => self.ask(Kind::Sequence, id, "sequence", name, wanted),
             Some(Found::View(id, name)) => {
                 self.ask(Kind::Table, id, "view", name, wanted)?;
-                self.check_view(id, wanted, 0)
+                self.views.borrow_mut().push((id, wanted.0));
+                Ok(())
             }
             None => Ok(()),
         }
     }
 
     fn ask(&self, kind: Kind, object: u32, what: &str, name: &str, wanted: Privileges) -> Checked {
-        if self.may(kind, object, wanted) { Ok(()) } else { Err(denied(what, name)) }
+        match self.access {
+            Some(access) if !access.may(kind, object, wanted) => Err(denied(what, name)),
+            _ => Ok(()),
+        }
     }
+}
 
-    /// Whether the owner of a view may do with what it reads what is done with the view.
-    fn check_view(&self, id: u32, wanted: Privileges, depth: usize) -> Checked {
-        check_view(&self.schema, id, wanted, depth)
+/// A schema that is named must be usable, and what holds passwords is the superusers'.
+fn check_system(access: &Access, name: &RelationName) -> Checked {
+    if let Some(namespace) = &name.namespace
+        && let Some(known) = access.schema.namespace(namespace)
+        && !access.may_use(known.id)
+    {
+        return Err(denied("schema", namespace));
+    }
+    // Whichever of the two the name means: a table of a user with the name of one of the system's is asked for as well.
+    if let Some(view::Relation::View(view)) = view::find(name, &access.schema)
+        && is_secret(view.name())
+    {
+        return Err(denied(if view.name() == "pg_authid" { "table" } else { "view" }, view.name()));
+    }
+    Ok(())
+}
+
+/// Asks with `ask`, and then the owners of the views that it named, down to tables. Each is asked once for the same, however often it is named.
+fn ask_through_views(access: &Access, ask: impl FnOnce(Asker<'_>) -> Checked) -> Checked {
+    let views = RefCell::new(Vec::new());
+    let schema = &access.schema;
+    ask(Asker { schema, access: Some(access), views: &views })?;
+    let mut asked = BTreeSet::new();
+    while let Some((id, wanted)) = views.borrow_mut().pop() {
+        let Some(view) = schema.view_by_id(id).filter(|_| asked.insert((id, wanted))) else { continue };
+        let owner = Access::of(schema, schema.owner(id));
+        let query = crate::define::view::query_of(view)?;
+        Walk::of(Asker { schema, access: owner.as_ref(), views: &views }).view(&query, Privileges(wanted))?;
+    }
+    Ok(())
+}
+
+impl Access {
+    fn check_relation(&self, name: &RelationName, wanted: Privileges) -> Checked {
+        ask_through_views(self, |asker| asker.relation(name, wanted))
     }
 
     /// A statement of the grammar's, EXPLAIN included.
@@ -96,14 +136,7 @@ impl Access {
             | Statement::Insert(_)
             | Statement::Update(_)
             | Statement::Delete(_)
-            | Statement::Merge(_) => {
-                let mut walk = Walk { access: self, levels: Vec::new(), targets: Vec::new() };
-                let walked = statement.visit(&mut walk);
-                if let ControlFlow::Break(error) = walked {
-                    return Err(error);
-                }
-                Ok(())
-            }
+            | Statement::Merge(_) => ask_through_views(self, |asker| checked(statement.visit(&mut Walk::of(asker)))),
             // What defines is checked as it runs, the query of CREATE TABLE AS when its rows are inserted.
             _ => Ok(()),
         }
@@ -164,76 +197,48 @@ fn is_identity(schema: &Schema, table: TableId, column: u16) -> bool {
     table.and_then(|table| table.def.columns.get(usize::from(column))).is_some_and(|column| column.is_identity())
 }
 
-/// Views nest as deep as they were made; a cycle is not possible.
-const VIEWS_MAX: usize = 1000;
-
-fn check_view(schema: &Arc<Schema>, id: u32, wanted: Privileges, depth: usize) -> Checked {
-    let Some(view) = schema.view_by_id(id).filter(|_| depth < VIEWS_MAX) else { return Ok(()) };
-    let owner = Access::of(schema, schema.owner(id));
-    for &read in &view.def.reads {
-        // What is changed through a view is changed in the one relation that it reads.
-        if let Some(owner) = &owner {
-            if let Some(table) = schema.table_by_id(TableId(read)) {
-                owner.ask(Kind::Table, read, "table", &table.def.name, wanted)?;
-            } else if let Some(inner) = schema.view_by_id(read) {
-                owner.ask(Kind::Table, read, "view", &inner.def.name, wanted)?;
-            } else if let Some(sequence) = schema.sequence_by_id(read)
-                && !owner.held(Kind::Sequence, read).0.has_any(Privileges::SELECT.with(Privileges::USAGE))
-            {
-                return Err(denied("sequence", &sequence.def.name));
-            }
-        }
-        check_view(schema, read, wanted, depth + 1)?;
-    }
-    Ok(())
-}
-
-/// The common table expressions of a query, and which of them are seen where we are. Nodes are told apart by their addresses: the visitor lends
-/// them for a call only.
-struct Level {
-    names: Vec<String>,
-    queries: Vec<*const Query>,
-    is_recursive: bool,
-    visible: usize,
-}
-
-impl Level {
-    fn of(query: &Query) -> Level {
-        let with = query.with.as_ref();
-        let ctes = with.map_or(&[][..], |with| &with.cte_tables);
-        Level {
-            names: ctes.iter().map(|cte| fold(&cte.alias.name)).collect(),
-            queries: ctes.iter().map(|cte| std::ptr::from_ref(&*cte.query)).collect(),
-            is_recursive: with.is_some_and(|with| with.recursive),
-            visible: 0,
-        }
-    }
-
-    fn sees(&self, name: &str) -> bool {
-        let visible = if self.is_recursive { self.names.len() } else { self.visible };
-        self.names[..visible].iter().any(|own| own == name)
-    }
-}
-
 struct Walk<'a> {
-    access: &'a Access,
-    levels: Vec<Level>,
+    asker: Asker<'a>,
+    ctes: Ctes,
     /// Targets of changes, which are not read by being named.
     targets: Vec<*const TableFactor>,
 }
 
-impl Walk<'_> {
-    fn is_cte(&self, name: &RelationName) -> bool {
-        name.namespace.is_none() && self.levels.iter().any(|level| level.sees(&name.name))
+impl<'a> Walk<'a> {
+    fn of(asker: Asker<'a>) -> Walk<'a> {
+        Walk { asker, ctes: Ctes::default(), targets: Vec::new() }
     }
 
     fn read(&self, name: &ObjectName) -> Checked {
         let name = RelationName::of(name)?;
-        if self.is_cte(&name) { Ok(()) } else { self.access.check_relation(&name, Privileges::SELECT) }
+        if self.ctes.has(&name) { Ok(()) } else { self.asker.relation(&name, Privileges::SELECT) }
     }
 
     fn change(&self, name: &ObjectName, wanted: Privileges) -> Checked {
-        self.access.check_relation(&RelationName::of(name)?, wanted)
+        self.asker.relation(&RelationName::of(name)?, wanted)
+    }
+
+    /// A view's query. What is changed or locked through the view is so in the relations that it is from.
+    fn view(&mut self, query: &Query, wanted: Privileges) -> Checked {
+        if wanted != Privileges::SELECT
+            && let SetExpr::Select(select) = query.body.as_ref()
+        {
+            self.ctes.enter(query);
+            let factors: Vec<&TableFactor> = select.from.iter().flat_map(factors).collect();
+            let named = factors.into_iter().filter_map(|factor| match factor {
+                TableFactor::Table { name, args: None, .. } => Some((factor, RelationName::of(name))),
+                _ => None,
+            });
+            for (factor, name) in named {
+                let name = name?;
+                if !self.ctes.has_in_body(&name) {
+                    self.targets.push(std::ptr::from_ref(factor));
+                    self.asker.relation(&name, wanted)?;
+                }
+            }
+            self.ctes.leave(query);
+        }
+        checked(query.visit(self))
     }
 
     fn change_factor(&mut self, factor: &TableFactor, wanted: Privileges) -> Checked {
@@ -285,26 +290,8 @@ impl Walk<'_> {
         self.change(name, wanted)
     }
 
-    /// `TABLE t`, which names its table otherwise.
-    fn tables_of(&self, body: &SetExpr) -> Checked {
-        match body {
-            SetExpr::Table(table) => {
-                let name = RelationName {
-                    namespace: table.schema_name.clone(),
-                    name: table.table_name.clone().unwrap_or_default(),
-                };
-                if self.is_cte(&name) { Ok(()) } else { self.access.check_relation(&name, Privileges::SELECT) }
-            }
-            SetExpr::SetOperation { left, right, .. } => {
-                self.tables_of(left)?;
-                self.tables_of(right)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Rows that are locked are those of the tables in FROM, or of those of them that are named.
-    fn locked(&self, query: &Query, own: &Level) -> Checked {
+    /// Rows that are locked are those of the tables in FROM, or of those of them that are named. The query was entered.
+    fn locked(&self, query: &Query) -> Checked {
         if query.locks.is_empty() {
             return Ok(());
         }
@@ -312,21 +299,21 @@ impl Walk<'_> {
         let named: Vec<Vec<ast::Ident>> = query.locks.iter().map(|lock| crate::parse::locking(lock).1).collect();
         let all = named.iter().any(Vec::is_empty);
         let of: Vec<String> = named.iter().flatten().map(fold).collect();
-        let joined = |table: &ast::TableWithJoins| {
-            let factors = std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation));
-            factors.cloned().collect::<Vec<_>>()
-        };
-        for factor in select.from.iter().flat_map(joined) {
-            let TableFactor::Table { name, alias, .. } = &factor else { continue };
+        for factor in select.from.iter().flat_map(factors) {
+            let TableFactor::Table { name, alias, .. } = factor else { continue };
             let relation = RelationName::of(name)?;
             let called = alias.as_ref().map_or_else(|| relation.name.clone(), |alias| fold(&alias.name));
-            let is_own = relation.namespace.is_none() && own.names.contains(&relation.name);
-            if !is_own && !self.is_cte(&relation) && (all || of.contains(&called)) {
-                self.access.check_relation(&relation, Privileges::UPDATE)?;
+            if !self.ctes.has_in_body(&relation) && (all || of.contains(&called)) {
+                self.asker.relation(&relation, Privileges::UPDATE)?;
             }
         }
         Ok(())
     }
+}
+
+/// What a FROM item names, joined or not.
+fn factors(table: &ast::TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
 }
 
 fn with_select(wanted: Privileges, reads: bool) -> Privileges {
@@ -351,6 +338,13 @@ fn reads_columns<'e>(expressions: impl IntoIterator<Item = &'e Expr>) -> bool {
     expressions.into_iter().any(|expr| expr.visit(&mut Finds).is_break())
 }
 
+fn checked(walked: ControlFlow<SqlError>) -> Checked {
+    match walked {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
 fn flow(checked: Checked) -> ControlFlow<SqlError> {
     match checked {
         Ok(()) => ControlFlow::Continue(()),
@@ -362,21 +356,18 @@ impl Visitor for Walk<'_> {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
-        let own = Level::of(query);
-        flow(self.locked(query, &own))?;
-        self.levels.push(own);
-        ControlFlow::Continue(())
+        self.ctes.enter(query);
+        flow(self.locked(query))
     }
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
-        // Its body is over, and all of its expressions are seen by it.
-        let checked = self.tables_of(&query.body);
-        self.levels.pop();
-        if let Some(outer) = self.levels.last_mut()
-            && let Some(at) = outer.queries.iter().position(|own| std::ptr::eq(*own, query))
-        {
-            outer.visible = at + 1;
-        }
+        // `TABLE t` names its table otherwise.
+        let mut named = crate::define::view::tables_of(&query.body).into_iter();
+        let checked = named.try_for_each(|name| match self.ctes.has_in_body(&name) {
+            true => Ok(()),
+            false => self.asker.relation(&name, Privileges::SELECT),
+        });
+        self.ctes.leave(query);
         flow(checked)
     }
 
@@ -391,64 +382,6 @@ impl Visitor for Walk<'_> {
                 flow(self.read(name))
             }
             _ => ControlFlow::Continue(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parse::{Parsed, parse};
-
-    /// The names that a statement asks SELECT for, by a walk that is allowed nothing: what it stumbles over first.
-    fn ctes_seen(sql: &str, name: &str) -> bool {
-        struct Sees<'a>(Walk<'a>, &'a str, bool);
-        impl Visitor for Sees<'_> {
-            type Break = SqlError;
-            fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
-                self.0.levels.push(Level::of(query));
-                ControlFlow::Continue(())
-            }
-            fn post_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
-                self.0.post_visit_query(query)
-            }
-            fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
-                if let TableFactor::Table { name, .. } = factor
-                    && let Ok(name) = RelationName::of(name)
-                    && name.name == self.1
-                {
-                    self.2 &= self.0.is_cte(&name);
-                }
-                ControlFlow::Continue(())
-            }
-        }
-        let Ok(Parsed::Sql(statement)) = parse(sql) else { panic!("{sql}") };
-        let nobody = Access { role: RoleId(1), schema: Arc::default(), has: Default::default() };
-        let mut sees = Sees(Walk { access: &nobody, levels: Vec::new(), targets: Vec::new() }, name, true);
-        assert!(statement.visit(&mut sees).is_continue(), "{sql}");
-        sees.2
-    }
-
-    use freshet_engine::catalog::RoleId;
-
-    #[test]
-    fn an_expression_does_not_hide_the_table_that_it_reads() {
-        for sql in [
-            "with t as (select 1) select * from t",
-            "with a as (select 1), t as (select * from a) select * from (select * from t) x",
-            "with recursive t as (select 1 union all select * from t) select * from t",
-            "with t as (select 1) select (select count(*) from t)",
-            "with t as (select 1), u as (select * from t) select * from u, t",
-        ] {
-            assert!(ctes_seen(sql, "t"), "{sql}");
-        }
-        for sql in [
-            "with t as (select * from t) select * from t",
-            "with u as (select * from t), t as (select 1) select * from t",
-            "select * from (with t as (select 1) select * from t) x, t",
-            "with t as (select 1) select * from public.t",
-        ] {
-            assert!(!ctes_seen(sql, "t"), "{sql}");
         }
     }
 }
