@@ -24,6 +24,7 @@
 //! | [`responder`] | what could any server reach here |
 //! | [`served`] | which servers does a client ask |
 //! | [`pgbench`] | the workload of this name: servers asked by PostgreSQL's own client |
+//! | [`logins`] | the workload of this name: clients that come in with a password
 //! | [`market`] | the workload of this name: a feed applied while customers ask for forms |
 //! | [`data`] | which tables, loaded and updated how, and is the data right |
 //! | [`cold`] | how does a restart find nothing in the page cache |
@@ -61,6 +62,7 @@ pub mod tpch;
 pub mod responder;
 pub mod served;
 pub mod pgbench;
+pub mod logins;
 pub mod market;
 pub mod data;
 pub mod cold;
@@ -91,6 +93,7 @@ enum Workload {
     Extreme(extreme::ExtremeArgs),
     Tpch(tpch::TpchArgs),
     Pgbench(pgbench::PgbenchArgs),
+    Logins(logins::LoginsArgs),
     Market(market::MarketArgs),
     Restart(restart::RestartArgs),
     Compare(compare::CompareArgs),
@@ -131,6 +134,7 @@ pub fn execute(args: BenchArgs) -> Result<(), BenchError> {
         Workload::Extreme(args) => extreme::run(&args),
         Workload::Tpch(args) => tpch::run(&args),
         Workload::Pgbench(args) => pgbench::run(&args),
+        Workload::Logins(args) => logins::run(&args),
         Workload::Market(args) => market::run(&args),
         Workload::Responder(args) => responder::run(&args),
         Workload::Restart(args) => restart::run(&args),

@@ -183,8 +183,34 @@ macro_rules! folders {
 #[cfg(feature = "query")]
 folders!(
     aggregate, alter, array, cast, catalog, constraint, create, datetime, expression, group, interval, join, json,
-    limits, math, matrix, merge, optimizer, order, series, set, string, subquery, view, window, with, zone,
+    limits, math, matrix, merge, optimizer, order, role, series, set, string, subquery, view, window, with, zone,
 );
+
+/// What a role may and may not do, in a build that lacks one of the roads: what needs that is left out.
+#[cfg(not(feature = "query"))]
+#[test]
+fn roles_on_the_compiled_road() {
+    let mut failures = Vec::new();
+    for name in ["roles", "grants", "nobody"] {
+        let file = directory().join("records/role").join(name).with_extension("slt");
+        let dir = tempfile::tempdir().expect("a directory for the database");
+        let db = Database::open(Options::small(dir.path())).expect("the database opens");
+        let mut runner = Runner::new(|| async {
+            let session = db.session().map_err(Refused)?;
+            Ok(Embedded { session, road: "auto" })
+        });
+        runner.with_column_validator(sqllogictest::strict_column_validator);
+        for record in sqllogictest::parse_file::<DefaultColumnType>(&file).expect("records") {
+            if let Err(error) = runner.run(record) {
+                let error = error.display(false).to_string();
+                if !error.contains("which this build lacks") {
+                    failures.push(error);
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
 
 #[cfg(feature = "query")]
 #[test]

@@ -17,8 +17,15 @@
 //! | `--recovery-target TIME` | `FRESHET_RECOVERY_TARGET` | `recovery_target` | 10s; 0: off |
 //! | `--huge-pages BOOL` | `FRESHET_HUGE_PAGES` | `huge_pages` | true |
 //! | `--direct-io BOOL` | `FRESHET_DIRECT_IO` | `direct_io` | true |
+//! | `--tls-cert FILE` | `FRESHET_TLS_CERT` | `tls_cert` | none: no TLS |
+//! | `--tls-key FILE` | `FRESHET_TLS_KEY` | `tls_key` | none |
+//! | `--allow-plain BOOL` | `FRESHET_ALLOW_PLAIN` | `allow_plain` | false |
+//! | `--authentication-timeout TIME` | `FRESHET_AUTHENTICATION_TIMEOUT` | `authentication_timeout` | 60s |
+//! | | | `[[rule]]` | see `admission`: none, so only the machine itself is served, and trusted |
 
+use crate::admission::{Rule, Rules};
 use crate::listener;
+use crate::tls::TlsFiles;
 use freshet_db::Options;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -187,7 +194,7 @@ pub struct Layer {
     /// What a checkpoint that nobody waits for writes per second at least; 0: as fast as it goes
     #[arg(long, env = "FRESHET_CHECKPOINT_RATE", value_name = "SIZE")]
     checkpoint_rate: Option<Size>,
-    /// Address to listen on, loopback only [default: 127.0.0.1:5433]
+    /// Address to listen on; beyond loopback only with rules [default: 127.0.0.1:5433]
     #[arg(long, env = "FRESHET_LISTEN", value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Memory for everything, a restart included [default: 80 % of the cgroup or machine]
@@ -217,6 +224,20 @@ pub struct Layer {
     /// Write the log past the page cache [default: true]
     #[arg(long, env = "FRESHET_DIRECT_IO", value_name = "BOOL")]
     direct_io: Option<bool>,
+    /// Certificate for TLS with its chain, in PEM; read again when it changes or at SIGHUP
+    #[arg(long, env = "FRESHET_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, env = "FRESHET_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Let clients of other machines in without TLS, where a rule does [default: false]
+    #[arg(long, env = "FRESHET_ALLOW_PLAIN", value_name = "BOOL")]
+    allow_plain: Option<bool>,
+    /// How long a client may take to say and prove who it is [default: 60s]
+    #[arg(long, env = "FRESHET_AUTHENTICATION_TIMEOUT", value_name = "TIME")]
+    authentication_timeout: Option<Time>,
+    #[arg(skip)]
+    rule: Option<Vec<Rule>>,
 }
 
 impl Layer {
@@ -245,6 +266,11 @@ impl Layer {
             recovery_target: self.recovery_target.or(lower.recovery_target),
             huge_pages: self.huge_pages.or(lower.huge_pages),
             direct_io: self.direct_io.or(lower.direct_io),
+            tls_cert: self.tls_cert.or(lower.tls_cert),
+            tls_key: self.tls_key.or(lower.tls_key),
+            allow_plain: self.allow_plain.or(lower.allow_plain),
+            authentication_timeout: self.authentication_timeout.or(lower.authentication_timeout),
+            rule: self.rule.or(lower.rule),
         }
     }
 
@@ -267,6 +293,11 @@ impl Layer {
             recovery_target: self.recovery_target.unwrap_or(Time(engine.recovery_target)),
             huge_pages: self.huge_pages.unwrap_or(engine.huge_pages),
             direct_io: self.direct_io.unwrap_or(engine.direct_io),
+            tls_cert: self.tls_cert,
+            tls_key: self.tls_key,
+            allow_plain: self.allow_plain.unwrap_or(listener.allow_plain),
+            authentication_timeout: self.authentication_timeout.unwrap_or(Time(listener.authentication_timeout)),
+            rule: self.rule.unwrap_or_default(),
         }
     }
 }
@@ -290,6 +321,14 @@ pub struct Config {
     pub recovery_target: Time,
     pub huge_pages: bool,
     pub direct_io: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    pub allow_plain: bool,
+    pub authentication_timeout: Time,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rule: Vec<Rule>,
 }
 
 impl Config {
@@ -325,14 +364,24 @@ impl Config {
         })
     }
 
-    pub fn listener(&self) -> listener::Options {
-        listener::Options {
+    pub fn listener(&self) -> Result<listener::Options, ConfigError> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsFiles { certificate: certificate.clone(), key: key.clone() }),
+            (None, None) => None,
+            _ => return Err(ConfigError("TLS needs both tls_cert and tls_key".to_owned())),
+        };
+        Ok(listener::Options {
             listen: self.listen,
             workers: self.workers,
             connections_max: self.max_connections,
             // A length word counts to 2 GiB.
             message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
-        }
+            rules: Rules(self.rule.clone()),
+            tls,
+            allow_plain: self.allow_plain,
+            authentication_timeout: self.authentication_timeout.0,
+            ..listener::Options::new(self.listen)
+        })
     }
 }
 

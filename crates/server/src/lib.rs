@@ -24,6 +24,11 @@ pub mod pgwire;
 
 pub mod recovery;
 
+pub mod admission;
+pub mod delay;
+pub mod tls;
+mod reception;
+
 pub mod listener;
 
 pub mod config;

@@ -1,50 +1,42 @@
 //! Who accepts connections, and where do sessions live? One reception thread, and one worker thread per core.
 //!
 //! ```text
-//! reception: accept, startup packet, cancel requests ---> worker with the fewest sessions
+//! reception: accept, TLS, who it is, cancel requests ---> worker with the fewest sessions
 //! worker:    one current-thread runtime; a session stays with it until its end, but for long statements,
 //!            which run on a pool of threads
 //! ```
 //!
-//! The reception accepts from the beginning. While the database recovers it turns clients away with 57P03 and the time that is left;
-//! once there are workers it hands sessions to them.
-//!
-//! Startup packets and cancel requests are served by the reception, so that a cancel gets through while every worker is
-//! busy with a long statement.
+//! The reception accepts from the beginning, and once there are workers it hands sessions to them. It serves cancel requests itself, so that one
+//! gets through while every worker is busy with a long statement.
 //!
 //! Invariants:
-//! 1. Without authentication we listen on loopback only.
+//! 1. Beyond loopback we listen with authentication only, and with TLS or an explicit consent to do without (see `admission`).
 //! 2. [`Server::stop`] returns when every session has ended and rolled back what it had open.
 
+use crate::admission::Rules;
+use crate::delay::LoginDelay;
 use crate::pgwire::connection::Connection;
-use crate::pgwire::registry::{Membership, Registry};
-use crate::pgwire::reply::{Output, Severity};
-use crate::pgwire::startup::{self, Hello, Opening};
+use crate::pgwire::registry::Registry;
+use crate::reception::{Arrival, Door, Limits, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
-use bytes::BytesMut;
-use freshet_db::{Database, SqlError};
+use crate::tls::{Tls, TlsFiles};
+use freshet_db::Database;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::net::TcpSocket;
+use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-/// How long a client may take to say who it is (PostgreSQL's authentication_timeout).
-const STARTUP_LIMIT: Duration = Duration::from_secs(60);
-
-/// Connections that have not said who they are, beyond which new ones wait in the kernel's queue.
-const STARTING_MAX: usize = 256;
+/// How long a client may take to say and prove who it is.
+const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Connections the kernel holds for us.
 const BACKLOG: u32 = 1024;
-
-/// After a failed accept (out of descriptors, mostly) the next try waits this long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Statements run on it, deeply nested ones too.
 const WORKER_STACK_BYTES: usize = 8 << 20;
@@ -56,6 +48,13 @@ pub struct Options {
     pub connections_max: usize,
     /// The longest message of a client.
     pub message_bytes_max: usize,
+    /// Who may come in, and how.
+    pub rules: Rules,
+    pub tls: Option<TlsFiles>,
+    /// Clients of other machines may do without TLS.
+    pub allow_plain: bool,
+    pub authentication_timeout: Duration,
+    pub login_delay: LoginDelay,
 }
 
 impl Options {
@@ -65,6 +64,11 @@ impl Options {
             workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
             connections_max: 1000,
             message_bytes_max: 256 << 20,
+            rules: Rules::default(),
+            tls: None,
+            allow_plain: false,
+            authentication_timeout: AUTHENTICATION_LIMIT,
+            login_delay: LoginDelay::default(),
         }
     }
 }
@@ -86,7 +90,8 @@ pub struct Starting {
     address: SocketAddr,
     options: Options,
     registry: Arc<Registry>,
-    workers: Arc<Workers>,
+    serving: Arc<OnceLock<Serving>>,
+    tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
     reception: Option<JoinHandle<()>>,
 }
@@ -94,6 +99,8 @@ pub struct Starting {
 /// Listens, and tells clients how far the recovery is. A port in use is so known before a long one.
 pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, ListenError> {
     let socket = bind(&options)?;
+    let tls = options.tls.clone().map(Tls::load).transpose().map_err(|error| ListenError(error.to_string()))?;
+    let tls = tls.map(Arc::new);
     let failed = |error| cannot_listen(options.listen, error);
     let runtime = current_thread().map_err(failed)?;
     let listener = {
@@ -103,25 +110,37 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let address = listener.local_addr().map_err(failed)?;
     let registry = Registry::new(options.connections_max);
     let (stop, stopped) = watch::channel(false);
-    let workers = Arc::new(Workers::new());
-    let door = Door { registry: registry.clone(), recovery, workers: workers.clone() };
+    let serving = Arc::new(OnceLock::new());
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| ListenError(format!("no random numbers: {error}")))?;
+    let (door_of, tls_of, limits) = (serving.clone(), tls.clone(), options.clone());
+    let door_registry = registry.clone();
     let thread = std::thread::Builder::new()
         .name("reception".to_owned())
         .spawn(move || {
+            let door = Door {
+                registry: door_registry,
+                recovery,
+                serving: door_of,
+                rules: limits.rules,
+                tls: tls_of,
+                limits: Limits { authentication: limits.authentication_timeout, delay: limits.login_delay },
+                secret,
+                failed: RefCell::default(),
+                delayed: Cell::new(0),
+                by_role: Arc::default(),
+            };
             let reception = Reception { listener, door: Rc::new(door), stopped };
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
-    Ok(Starting { address, options, registry, workers, stop, reception: Some(thread) })
+    Ok(Starting { address, options, registry, serving, tls, stop, reception: Some(thread) })
 }
 
 fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
     let listen = options.listen;
-    if !listen.ip().to_canonical().is_loopback() {
-        return Err(ListenError(format!(
-            "cannot listen on {listen}: without authentication only loopback addresses are served (127.0.0.1, [::1])"
-        )));
-    }
+    let allowed = options.rules.check_listen(listen, options.tls.is_some(), options.allow_plain);
+    allowed.map_err(|why| ListenError(format!("cannot listen on {listen}: {why}")))?;
     let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let failed = |error| cannot_listen(listen, error);
     let socket = socket.map_err(failed)?;
@@ -146,42 +165,11 @@ pub fn listen(database: &Database, options: Options) -> Result<Server, ListenErr
     start(options, Recovery::new(false))?.serve(database)
 }
 
-/// A session on its way from the reception to its worker.
-struct Arrival {
-    socket: std::net::TcpStream,
-    /// What came behind the startup packet.
-    input: BytesMut,
-    hello: Hello,
-    membership: Membership,
-    place: Place,
-}
-
-/// A worker as the reception sees it.
-struct Worker {
-    arrivals: mpsc::UnboundedSender<Arrival>,
-    sessions: Arc<AtomicUsize>,
-}
-
-/// A session's place on a worker, given back when dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(sessions: &Arc<AtomicUsize>) -> Place {
-        sessions.fetch_add(1, Ordering::Relaxed);
-        Place(sessions.clone())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A running server; dropped, it stops.
 pub struct Server {
     address: SocketAddr,
     registry: Arc<Registry>,
+    tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -202,10 +190,11 @@ impl Starting {
             workers.push(worker);
             threads.push(thread);
         }
-        let opened = self.workers.set(workers).is_ok();
+        let opened = self.serving.set(Serving { workers, database: database.clone() }).is_ok();
         assert!(opened, "invariant: a listener begins to serve once");
         threads.extend(self.reception.take());
-        Ok(Server { address: self.address, registry: self.registry.clone(), stop: self.stop.clone(), threads })
+        let (registry, tls, stop) = (self.registry.clone(), self.tls.clone(), self.stop.clone());
+        Ok(Server { address: self.address, registry, tls, stop, threads })
     }
 }
 
@@ -228,6 +217,15 @@ impl Server {
 
     pub fn sessions(&self) -> usize {
         self.registry.count()
+    }
+
+    /// Reads the TLS certificate again, though its files may look the same. Connections that are there keep theirs.
+    pub fn reload_certificate(&self) {
+        let Some(tls) = &self.tls else { return };
+        match tls.reload(true) {
+            Ok(_) => tracing::info!("the TLS certificate was read again"),
+            Err(error) => tracing::error!("{error}; the certificate in force stays"),
+        }
     }
 
     /// Ends all sessions with 57P01 and returns when they have.
@@ -281,18 +279,17 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
         let database = database.clone();
         tokio::task::spawn_local(async move {
             let _stop = StopOnPanic;
-            let Arrival { socket, input, hello, membership, place } = arrival;
-            let socket = match TcpStream::from_std(socket) {
-                Ok(socket) => socket,
-                Err(error) => return tracing::warn!(%error, "a connection was lost"),
-            };
+            let Arrival { mut stream, input, hello, membership, place } = arrival;
+            if let Err(error) = stream.arrive() {
+                return tracing::warn!(%error, "a connection was lost");
+            }
             match database.sql_session() {
                 Ok(session) => {
-                    Connection::new(database.engine().clone(), socket, membership, session, input, message_bytes_max)
+                    Connection::new(database.engine().clone(), stream, membership, session, input, message_bytes_max)
                         .run(&hello)
                         .await;
                 }
-                Err(error) => refuse(socket, &error).await,
+                Err(error) => refuse(stream, &error).await,
             }
             drop(place);
         });
@@ -310,115 +307,4 @@ impl Drop for StopOnPanic {
             std::process::abort();
         }
     }
-}
-
-// ---- reception
-
-struct Reception {
-    listener: TcpListener,
-    door: Rc<Door>,
-    stopped: watch::Receiver<bool>,
-}
-
-/// Whom sessions are handed to, once there is someone.
-type Workers = OnceLock<Vec<Worker>>;
-
-/// What becomes of who says hello, as it is at that moment.
-struct Door {
-    registry: Arc<Registry>,
-    recovery: Arc<Recovery>,
-    workers: Arc<Workers>,
-}
-
-impl Reception {
-    async fn run(mut self) {
-        let starting = Arc::new(Semaphore::new(STARTING_MAX));
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept(&self.listener, &starting) => accepted,
-                _ = self.stopped.wait_for(|stopped| *stopped) => break,
-            };
-            let (socket, permit) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let door = self.door.clone();
-            tokio::task::spawn_local(async move {
-                let received = receive(socket, &door);
-                // A client that says nothing in time is dropped without a word, as in PostgreSQL.
-                let _ = tokio::time::timeout(STARTUP_LIMIT, received).await;
-                drop(permit);
-            });
-        }
-        // Those that have not said who they are go with the LocalSet.
-    }
-}
-
-/// The permit bounds how many have not said who they are.
-async fn accept(
-    listener: &TcpListener,
-    starting: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = starting.clone().acquire_owned().await;
-    let permit = permit.expect("the semaphore is never closed");
-    Ok((listener.accept().await?.0, permit))
-}
-
-/// Reads who comes, and hands a session to a worker.
-async fn receive(mut socket: TcpStream, door: &Door) {
-    if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "a connection without TCP_NODELAY");
-    }
-    let mut input = BytesMut::with_capacity(1024);
-    loop {
-        match startup::next(&mut input) {
-            Ok(Opening::NeedInput) => match socket.read_buf(&mut input).await {
-                Ok(count) if count > 0 => {}
-                _ => return,
-            },
-            Ok(Opening::RefuseEncryption) => {
-                if socket.write_all(b"N").await.is_err() {
-                    return;
-                }
-            }
-            Ok(Opening::Cancel(key)) => return door.registry.cancel(key),
-            Ok(Opening::Hello(hello)) => {
-                let Some(workers) = door.workers.get() else {
-                    return refuse(socket, &door.recovery.refusal()).await;
-                };
-                return match door.registry.join() {
-                    Ok(membership) => hand_over(socket, input, hello, membership, workers),
-                    Err(error) => refuse(socket, &error).await,
-                };
-            }
-            Err(error) => return refuse(socket, &error).await,
-        }
-    }
-}
-
-fn hand_over(socket: TcpStream, input: BytesMut, hello: Hello, membership: Membership, workers: &[Worker]) {
-    let worker =
-        workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed)).expect("there is at least one worker");
-    match socket.into_std() {
-        Ok(socket) => {
-            let arrival = Arrival { socket, input, hello, membership, place: Place::take(&worker.sessions) };
-            if worker.arrivals.send(arrival).is_err() {
-                tracing::error!("a worker is gone: a connection is dropped");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "a connection was lost"),
-    }
-}
-
-/// Ends a connection that never became a session.
-async fn refuse(mut socket: TcpStream, error: &SqlError) {
-    let mut output = Output::default();
-    output.error(Severity::Fatal, error);
-    // The client may have left already; then there is nobody to tell.
-    let _ = socket.write_all(output.releasable()).await;
-    let _ = socket.shutdown().await;
 }

@@ -64,13 +64,13 @@ pub fn run(args: Args) -> ExitCode {
     if args.print_config {
         return print(&config);
     }
-    let options = match config.database() {
-        Ok(options) => options,
+    let (options, listening) = match config.database().and_then(|options| Ok((options, config.listener()?))) {
+        Ok(both) => both,
         Err(error) => return exit(WRONG_USAGE, error),
     };
     stop_on_panic();
     let recovery = Recovery::new(true);
-    let starting = match listener::start(config.listener(), recovery.clone()) {
+    let starting = match listener::start(listening, recovery.clone()) {
         Ok(starting) => starting,
         Err(error) => return exit(CANNOT_START, error),
     };
@@ -103,7 +103,7 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(CANNOT_START, error),
     };
     tracing::info!("listening on {}", server.local_addr());
-    match ending.wait(&database) {
+    match ending.wait(&database, &server) {
         Why::Signal(name) => {
             tracing::info!("{name}: stopping with {} sessions", server.sessions());
             server.stop();
@@ -198,20 +198,28 @@ struct Ending {
     runtime: tokio::runtime::Runtime,
     interrupt: Signal,
     terminate: Signal,
+    /// Not an end: the certificate is read again.
+    hang_up: Signal,
 }
 
 impl Ending {
     fn watch() -> std::io::Result<Ending> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (interrupt, terminate) = {
+        let (interrupt, terminate, hang_up) = {
             let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
         };
-        Ok(Ending { runtime, interrupt, terminate })
+        Ok(Ending { runtime, interrupt, terminate, hang_up })
     }
 
-    fn wait(self, database: &Database) -> Why {
-        let Ending { runtime, mut interrupt, mut terminate } = self;
+    fn wait(self, database: &Database, server: &listener::Server) -> Why {
+        let Ending { runtime, mut interrupt, mut terminate, mut hang_up } = self;
+        let reloads = async {
+            loop {
+                hang_up.recv().await;
+                server.reload_certificate();
+            }
+        };
         let failed = async {
             let mut promise = Promise::default();
             loop {
@@ -228,6 +236,7 @@ impl Ending {
                 _ = terminate.recv() => Why::Signal("SIGTERM"),
                 reason = failed => Why::LogFailed(reason),
                 never = tell(database) => match never {},
+                () = reloads => unreachable!("invariant: the certificate is watched to the end"),
             }
         });
         // Who asks twice does not want to wait for long statements to end.

@@ -44,6 +44,10 @@ pub struct Prepared {
     pub(crate) uses_sequences: bool,
     /// The search path that it was planned along.
     pub(crate) path: SchemaPath,
+    /// The role that it was planned for; 0: one that may do everything.
+    pub(crate) role: u32,
+    /// Who may do what was as of this version when it was planned.
+    pub(crate) rights_version: u64,
     /// That is `public` alone.
     pub(crate) has_usual_path: bool,
     /// Of the statistics that it was planned by; `None`: by none.
@@ -77,6 +81,11 @@ impl Prepared {
             Plan::Insert(insert) => matches!(insert.source, InsertSource::Values(_)),
             _ => false,
         }
+    }
+
+    /// Its text has a password in it.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(&self.plan, Plan::Define(definition) if definition.is_secret())
     }
 
     /// Nothing but blanks and comments.
@@ -123,10 +132,15 @@ impl StatementCache {
         declared: &[Option<Type>],
         schema: &Arc<Schema>,
         path: &SchemaPath,
+        role: u32,
     ) -> Option<Arc<Prepared>> {
         let mut generations = self.generations.lock();
         let fits = |p: &&Arc<Prepared>| {
-            p.declared.as_ref() == declared && Arc::ptr_eq(&p.schema, schema) && p.path == *path && !self.is_outdated(p)
+            p.declared.as_ref() == declared
+                && Arc::ptr_eq(&p.schema, schema)
+                && p.role == role
+                && p.path == *path
+                && !self.is_outdated(p)
         };
         if let Some(found) = generations.young.get(sql).and_then(|l| l.iter().find(fits)) {
             return Some(found.clone());
@@ -156,7 +170,7 @@ impl StatementCache {
 
     /// Keeps a statement that was planned for the committed schema.
     pub(crate) fn insert(&self, prepared: &Arc<Prepared>) {
-        if prepared.sql.len() > TEXT_BYTES_MAX {
+        if prepared.sql.len() > TEXT_BYTES_MAX || prepared.is_secret() {
             return;
         }
         let mut generations = self.generations.lock();
@@ -183,7 +197,7 @@ impl Generations {
         }
         let list = self.young.entry(prepared.sql.as_str().into()).or_default();
         // A plan for an older schema makes room for the one that replaces it.
-        list.retain(|p| p.declared != prepared.declared || p.path != prepared.path);
+        list.retain(|p| p.declared != prepared.declared || p.path != prepared.path || p.role != prepared.role);
         list.push(prepared.clone());
     }
 }

@@ -20,6 +20,7 @@ pub mod value;
 pub mod statistics;
 
 mod parse;
+pub mod role;
 #[cfg(feature = "query")]
 mod query;
 

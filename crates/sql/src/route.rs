@@ -13,10 +13,12 @@ use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
 use crate::explain::{Explained, Options};
+use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
 use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
+use crate::role::Access;
 use crate::rows::Column;
 use crate::settings::Forced;
 use crate::statistics::Statistics;
@@ -173,6 +175,8 @@ pub struct Routed {
     pub uses_sequences: bool,
     /// Of the statistics that it was planned by; `None`: by none.
     pub epoch: Option<u64>,
+    /// What is said when it is done.
+    pub notice: Option<Notice>,
 }
 
 /// Parses, binds and routes one statement, of whose tables nothing is known.
@@ -181,8 +185,9 @@ pub fn route(
     schema: &Arc<Schema>,
     declared: &[Option<Type>],
     forced: Option<Forced>,
+    access: Option<&Access>,
 ) -> Result<Routed, SqlError> {
-    route_by(sql, schema, declared, forced, None)
+    route_by(sql, schema, declared, forced, None, access)
 }
 
 /// Parses, binds and routes one statement, by what is known of its tables.
@@ -192,34 +197,61 @@ pub fn route_by(
     declared: &[Option<Type>],
     forced: Option<Forced>,
     known: Option<&Arc<Statistics>>,
+    access: Option<&Access>,
 ) -> Result<Routed, SqlError> {
     match parse(sql)? {
         Parsed::Empty => Ok(plain(Plan::Empty)),
+        Parsed::Checkpoint if access.is_some() => {
+            let message = "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT";
+            Err(SqlError::new("42501", message))
+        }
         Parsed::Checkpoint => Ok(plain(Plan::Checkpoint)),
         Parsed::ExplainRestart => {
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
-        Parsed::Analyze { tables, tag } => Ok(plain(Plan::Analyze { tables: analyzed(schema, &tables)?, tag })),
+        Parsed::Analyze { tables: named, tag } => {
+            let mut tables = analyzed(schema, &named)?;
+            let mut notice = None;
+            if let Some(access) = access {
+                let other = tables.iter().find(|table| !access.owns(table.id.0)).filter(|_| !named.is_empty());
+                notice = other.map(|table| {
+                    let name = &table.def.name;
+                    let why = "only table or database owner can analyze it";
+                    Notice::new("01000", format!("skipping \"{name}\" --- {why}"))
+                });
+                tables.retain(|table| access.owns(table.id.0));
+            }
+            Ok(Routed { notice, ..plain(Plan::Analyze { tables, tag }) })
+        }
         Parsed::Named(named) => Ok(plain(Plan::Named(Arc::new(*named)))),
         Parsed::Abort => Ok(plain(Plan::Rollback { chain: false })),
         Parsed::Copy(copy) => {
             let columns_of = |sql: &str| {
-                let routed = route(sql, schema, &[], forced)?;
+                let routed = route(sql, schema, &[], forced, access)?;
                 if routed.columns.is_empty() {
                     return Err(SqlError::unsupported("COPY of a statement that gives no rows"));
                 }
                 Ok(routed.columns.iter().map(|c| c.name.clone()).collect())
             };
             let plan = crate::copy::bind(&copy, schema, columns_of)?;
+            access.map_or(Ok(()), |access| access.check_copy(&copy))?;
             Ok(plain(Plan::Copy(Arc::new(plan))))
         }
         Parsed::Utility(utility) => {
             Ok(plain(Plan::Define(Box::new(Definition { sql: sql.to_owned(), utility: *utility }))))
         }
-        Parsed::LockTable { names, mode, nowait } => lock_table(schema, &names, mode, nowait),
+        Parsed::LockTable { names, mode, nowait } => {
+            let routed = lock_table(schema, &names, mode, nowait)?;
+            access.map_or(Ok(()), |access| access.check_lock(&names, mode))?;
+            Ok(routed)
+        }
         Parsed::SetConstraints { names, deferred } => set_constraints(schema, names.as_deref(), deferred),
-        Parsed::Sql(statement) => route_statement(sql, &statement, schema, declared, forced, known),
+        Parsed::Sql(statement) => {
+            let routed = route_statement(sql, &statement, schema, declared, forced, known)?;
+            access.map_or(Ok(()), |access| access.check_statement(&statement))?;
+            Ok(routed)
+        }
     }
 }
 
@@ -231,6 +263,7 @@ fn plain(plan: Plan) -> Routed {
         uses_clock: false,
         uses_sequences: false,
         epoch: None,
+        notice: None,
     }
 }
 
@@ -369,6 +402,7 @@ fn route_expanded(
             uses_clock: explained.uses_clock,
             uses_sequences: explained.uses_sequences,
             epoch: explained.epoch,
+            notice: None,
         });
     }
     if forced == Some(Forced::Query) && other_road_can(statement) {
@@ -392,6 +426,7 @@ fn route_expanded(
                 uses_clock: binder.uses_clock,
                 uses_sequences: binder.uses_sequences,
                 epoch: epoch.filter(|_| binder.is_estimated),
+                notice: None,
             })
         }
         Err(Refusal::Error(error)) => Err(error),
@@ -436,6 +471,7 @@ fn take_other_road(
         // Defaults may ask one.
         uses_sequences: planned.writes() || planned.uses_sequences(),
         epoch: None,
+        notice: None,
         plan: Plan::Other(planned),
     })
 }
@@ -592,10 +628,14 @@ fn set_plan(set: &Set) -> Result<Plan, SqlError> {
             value: Some(role_name.as_ref().map_or_else(|| "none".to_owned(), crate::bind::scope::fold)),
             local: is_local(context_modifier.as_ref())?,
         },
-        Set::SetSessionAuthorization(ast::SetSessionAuthorizationParam {
-            scope: ast::ContextModifier::Session,
-            kind: ast::SetSessionAuthorizationParamKind::Default,
-        }) => Plan::Set { name: "session_authorization".to_owned(), value: None, local: false },
+        Set::SetSessionAuthorization(ast::SetSessionAuthorizationParam { scope, kind }) => Plan::Set {
+            name: "session_authorization".to_owned(),
+            value: match kind {
+                ast::SetSessionAuthorizationParamKind::Default => None,
+                ast::SetSessionAuthorizationParamKind::User(name) => Some(crate::bind::scope::fold(name)),
+            },
+            local: is_local(Some(scope))?,
+        },
         other => return Err(SqlError::unsupported(other.to_string())),
     })
 }

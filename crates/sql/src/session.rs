@@ -18,9 +18,11 @@
 
 mod copy;
 mod named;
+mod role;
 mod savepoint;
 
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
+pub use role::Audited;
 
 use crate::activity::{Ask, Member};
 pub use crate::cache::Prepared;
@@ -222,6 +224,8 @@ pub enum Ahead {
 pub struct Session {
     engine: Engine,
     inner: freshet_engine::txn::Session,
+    identity: role::Identity,
+    auditor: Option<role::Auditor>,
     cache: Arc<StatementCache>,
     looking: PointScratch,
     interrupt: Interrupt,
@@ -277,6 +281,8 @@ impl Session {
         Ok(Session {
             _account: account,
             inner,
+            identity: role::Identity::default(),
+            auditor: None,
             engine: engine.clone(),
             cache: cache.clone(),
             looking: PointScratch::default(),
@@ -285,6 +291,7 @@ impl Session {
             is_long: false,
             env: Env {
                 user: "freshet".to_owned(),
+                session_user: "freshet".to_owned(),
                 database: "freshet".to_owned(),
                 engine: Some(engine.clone()),
                 sequences: Some(Arc::new(SessionSequences::default())),
@@ -325,16 +332,6 @@ impl Session {
             self.know(&schema);
         }
         &self.env.clock
-    }
-
-    /// Who is connected, to what, and the number that cancels.
-    pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) {
-        self.env.settings.set_session_authorization(user);
-        self.env.user = user.to_owned();
-        self.env.database = database.to_owned();
-        self.env.backend_pid = backend_pid;
-        self.inner.set_name(backend_pid as u32);
-        self.member = Some(self.cache.activity.join(backend_pid, user, database, now()));
     }
 
     /// Who serves the session hears from here what others ask of it (pg_cancel_backend, pg_terminate_backend). After `identify`.
@@ -443,10 +440,15 @@ impl Session {
 
     /// One look into the cache where the shape is in use.
     fn plan_shape(&mut self, shape: &Shape, schema: &Arc<Schema>) -> Option<Arc<Prepared>> {
-        let found = match self.cache.get(&shape.text, &shape.types, schema, &self.path(schema)) {
+        self.refresh_access(schema);
+        let found = match self.cache.get(&shape.text, &shape.types, schema, &self.path(schema), self.identity.key) {
             Some(found) => Some(found),
             None if self.cache.is_refused(&shape.text) => return None,
-            None => self.plan(&shape.text, &shape.types, schema).ok(),
+            None => match self.plan(&shape.text, &shape.types, schema) {
+                // Another role's may be of use.
+                Err(error) if error.sqlstate == "42501" => return None,
+                planned => planned.ok(),
+            },
         };
         let planned = found.filter(|prepared| prepared.fits_all_values());
         if planned.is_none() {
@@ -463,21 +465,24 @@ impl Session {
     fn plan(&mut self, sql: &str, types: &[Option<Type>], schema: &Arc<Schema>) -> Result<Arc<Prepared>, SqlError> {
         // The cache has plans of sessions that let the road be chosen.
         let forced = self.env.settings.fast.road;
+        self.refresh_access(schema);
         if forced.is_none()
-            && let Some(found) = self.cache.get(sql, types, schema, &self.path(schema))
+            && let Some(found) = self.cache.get(sql, types, schema, &self.path(schema), self.identity.key)
         {
             return Ok(found);
         }
         let mut charge = self.planning(sql)?;
         let path_schema = self.named(schema);
-        let mut routed = route_by(sql, &path_schema, types, forced, Some(&self.cache.statistics))?;
+        let access = self.env.access.as_ref().map(|access| access.along(&path_schema));
+        let known = Some(&self.cache.statistics);
+        let mut routed = route_by(sql, &path_schema, types, forced, known, access.as_ref())?;
         // Which road is shown depends on how large tables are now.
         let is_fleeting = matches!(routed.plan, Plan::Named(_) | Plan::Explain(_));
         if let Plan::Named(named) = &routed.plan {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
         charge.shrink(plan_bytes(sql));
-        let notice = parse::cut_name_notice(sql).map(Box::new);
+        let notice = parse::cut_name_notice(sql).or(routed.notice.take()).map(Box::new);
         let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
@@ -502,6 +507,11 @@ impl Session {
             has_usual_path: path_schema.path()[..] == [NamespaceId::PUBLIC],
             path: path_schema.path().clone(),
             epoch: routed.epoch,
+            role: self.identity.key,
+            rights_version: match Arc::ptr_eq(schema, &self.engine.schema()) {
+                true => schema.rights_version(),
+                false => u64::MAX,
+            },
             _charge: charge.account,
         });
         if charge.keeps && forced.is_none() && !is_fleeting && Arc::ptr_eq(schema, &self.engine.schema()) {
@@ -514,7 +524,13 @@ impl Session {
     fn path(&self, schema: &Arc<Schema>) -> SchemaPath {
         let own = self.temporary.namespace.filter(|&id| schema.namespace_by_id(id).is_some());
         if own.is_none() && !self.env.settings.fast.has_search_path {
-            return schema.path().clone();
+            let usual = schema.path();
+            return match &self.env.access {
+                Some(access) if !usual.iter().all(|&id| access.may_use(id)) => {
+                    usual.iter().copied().filter(|&id| access.may_use(id)).collect()
+                }
+                _ => usual.clone(),
+            };
         }
         let text = self.env.settings.get("search_path").unwrap_or_default();
         let names = settings::list(&text);
@@ -523,6 +539,9 @@ impl Session {
         let mut path: Vec<NamespaceId> = own.into_iter().chain(found).collect();
         let mut seen = std::collections::HashSet::new();
         path.retain(|id| seen.insert(*id));
+        if let Some(access) = &self.env.access {
+            path.retain(|&id| access.may_use(id));
+        }
         path.into()
     }
 
@@ -607,7 +626,8 @@ impl Session {
         once.prefetch(parameters);
         let fast = self.env.settings.fast;
         let is_plain = fast.level.isolation() == Isolation::ReadCommitted && !fast.read_only;
-        if !is_plain || !self.takes_short_way(statement, parameters) {
+        let is_allowed = statement.role == self.identity.key && statement.rights_version == self.inner.rights_version();
+        if !is_plain || !is_allowed || !self.takes_short_way(statement, parameters) {
             return None;
         }
         let cts = once.run(&mut self.inner, parameters, &self.env)?;
@@ -769,7 +789,15 @@ impl Session {
         if let Some(member) = &self.member {
             let (shaped, text) = &self.shaped;
             let is_shaped = std::ptr::eq(shaped.as_ptr(), Arc::as_ptr(statement));
-            member.started(now(), if is_shaped { text } else { &statement.sql });
+            // Where others look nobody's password stands.
+            member.started(
+                now(),
+                match statement.is_secret() {
+                    true => role::SECRET_TEXT,
+                    false if is_shaped => text,
+                    false => &statement.sql,
+                },
+            );
         }
         match &statement.plan {
             Plan::Select(_)
@@ -920,6 +948,10 @@ impl Session {
                 self.env.keys = Some(self.inner.advisory_keys());
             }
         }
+        if !self.knows_access(self.inner.schema()) {
+            let schema = self.inner.schema().clone();
+            self.refresh_access(&schema);
+        }
         let is_along = !self.names_otherwise(statement);
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
             self.env.schema = self.current_schema();
@@ -962,6 +994,9 @@ impl Session {
         let facts = SessionFacts {
             engine: self.engine.clone(),
             user: self.env.user.clone(),
+            session_user: self.env.session_user.clone(),
+            role: self.env.role,
+            access: self.env.access.clone(),
             database: self.env.database.clone(),
         };
         self.env.clock.catalog = Known(Some(Arc::new(Catalog::new(schema, Some(facts)))));
@@ -979,7 +1014,8 @@ impl Session {
     #[inline]
     fn names_otherwise(&self, statement: &Prepared) -> bool {
         let is_usual = self.temporary.namespace.is_none() && !self.env.settings.fast.has_search_path;
-        !(is_usual && statement.has_usual_path) && self.path(self.inner.schema()) != statement.path
+        statement.role != self.identity.key
+            || !(is_usual && statement.has_usual_path) && self.path(self.inner.schema()) != statement.path
     }
 
     /// The statement for the schema that is current now.
@@ -1075,7 +1111,7 @@ impl Session {
         }
         let made = statement.heavy.get_or_init(|| {
             let schema = self.named(&statement.schema);
-            let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query)).ok()?;
+            let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query), None).ok()?;
             let is_same = routed.parameters == statement.parameters
                 && routed.columns == statement.columns
                 && routed.uses_clock <= statement.uses_clock;
@@ -1191,6 +1227,7 @@ impl Session {
         let result = define::run(definition, definer);
         if result.is_ok() {
             self.temporary = temporary;
+            self.tell_auditor(definition.tag(), statement);
         }
         match result {
             Ok(Defined { notices, then: None }) => {
@@ -1723,9 +1760,17 @@ impl Session {
             return Ok(Some(Notice::new("25P01", "SET LOCAL can only be used in transaction blocks")));
         }
         let before = (self.block != Block::None).then(|| self.env.settings.clone());
-        let told = match value {
-            Some(value) => self.env.settings.set(name, value)?,
-            None => self.env.settings.reset(name)?,
+        let told = match (name.to_ascii_lowercase().as_str(), value) {
+            ("role", value) => {
+                self.set_role(value.unwrap_or("none"))?;
+                None
+            }
+            ("session_authorization", value) => {
+                self.set_session_authorization(value)?;
+                None
+            }
+            (_, Some(value)) => self.env.settings.set(name, value)?,
+            (_, None) => self.env.settings.reset(name)?,
         };
         self.reported.extend(told);
         self.env.clock.zone = self.env.settings.zone.clone();
@@ -1758,6 +1803,7 @@ impl Session {
 
     /// The whole database's, at once and not undone by a rollback: so not where a rollback could be meant to. Warns where it cannot be held.
     fn set_recovery_target(&mut self, value: Option<&str>, local: bool) -> Result<Option<Notice>, SqlError> {
+        self.check_superuser(RECOVERY_TARGET)?;
         if local || self.block == Block::Explicit {
             let message = format!("SET {RECOVERY_TARGET} cannot run inside a transaction block");
             return Err(SqlError::new("25001", message).with_hint("It sets the whole database, at once."));
@@ -1786,11 +1832,11 @@ impl Session {
         self.reported.extend(changes);
         self.env.settings = restored;
         self.env.clock.zone = self.env.settings.zone.clone();
+        self.assume_settings();
     }
 
     fn reset_all(&mut self) {
-        let mut fresh = Settings::default();
-        fresh.set_session_authorization(&self.env.user);
+        let mut fresh = self.fresh_settings();
         if let Some(name) = self.env.settings.get("application_name")
             && fresh.set("application_name", &name).is_err()
         {
@@ -1807,6 +1853,7 @@ impl Session {
             return Err(SqlError::new("25001", "DISCARD ALL cannot run inside a transaction block"));
         }
         self.reset_all();
+        self.set_session_authorization(None)?;
         self.close_cursors();
         self.forget_statements();
         self.drop_temporary();
@@ -1973,7 +2020,7 @@ fn changing(plan: &Plan) -> Option<&'static str> {
 }
 
 /// Microseconds since 2000-01-01.
-pub(crate) fn now() -> i64 {
+pub fn now() -> i64 {
     const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as i64);
     since_1970 - POSTGRES_EPOCH_US

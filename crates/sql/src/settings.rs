@@ -95,8 +95,8 @@ static KNOWN: &[Known] = &[
     known("max_index_keys", "32", Kind::Fixed),
     // The database's, not the session's: the engine holds it.
     known(RECOVERY_TARGET, "10s", Kind::Milliseconds),
-    // There is nobody else to be.
-    known("role", "none", Kind::OneOf(&["none"])),
+    // Who that is, and who may be it, the session knows.
+    known("role", "none", Kind::Fixed),
     known("row_security", "on", Kind::Bool),
     known("search_path", "\"$user\", public", Kind::Text),
     reported("server_encoding", "server_encoding", "UTF8", Kind::Fixed),
@@ -268,9 +268,15 @@ impl Settings {
         now.into_iter().zip(then).filter(|(now, then)| now != then).map(|(now, _)| now).collect()
     }
 
-    /// Sets what SET may not: who the client is.
-    pub fn set_session_authorization(&mut self, user: &str) {
-        self.changed.insert("session_authorization".to_owned(), user.to_owned());
+    /// Sets what SET may not by itself: who the client is.
+    pub(crate) fn identify(&mut self, session_user: &str, role: &str, is_superuser: bool) {
+        for (name, value) in [
+            ("session_authorization", session_user),
+            ("role", role),
+            ("is_superuser", if is_superuser { "on" } else { "off" }),
+        ] {
+            self.changed.insert(name.to_owned(), value.to_owned());
+        }
     }
 
     fn derive(&self) -> Fast {

@@ -7,4 +7,5 @@ mod plans;
 #[cfg(feature = "query")]
 mod query;
 mod queue;
+mod rights;
 mod world;

@@ -5,6 +5,7 @@
 
 mod definition;
 mod objects;
+mod role;
 mod schema;
 mod sequence;
 
@@ -12,6 +13,8 @@ pub use definition::{
     Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, IndexKind,
     Namespace, NamespaceId, SequenceDef, TableDef, TableId, View, ViewDef,
 };
+pub use role::{Grant, Membership, Rights, Role, RoleDef, RoleId, Verifier};
+pub(crate) use schema::Attached;
 pub use schema::{Schema, SchemaPath};
 pub(crate) use sequence::{BATCH as SEQUENCE_BATCH, Next};
 pub use sequence::{Sequence, SequenceState, SequenceValue};

@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -20,13 +20,17 @@
 //! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded) |
 //! | name space | version u8, name |
 //! | comment | version u8, object u32, column u16, text |
+//! | role | version u8, name, attributes u16 (bits: superuser, inherits, creates roles, creates databases, logs in, replicates, bypasses row security), connections i32, valid until (0, or 1 and i64), verifier (0, or 1 and string), memberships u16, each: role u32, grantor u32, admin u8; settings u16, each: name, value |
+//! | rights | version u8, object u32, owner u32, grants (0, or 1 and u16 of them, each: grantee u32, grantor u32, privileges u16, grantable u16) |
 //!
+//! Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
 //! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
 use super::{
-    Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, IndexDef, IndexId,
-    IndexKind, NamespaceId, SequenceDef, SequenceValue, Table, TableDef, TableId, ViewDef,
+    Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, Gate, Grant, IndexDef, IndexId,
+    IndexKind, Membership, NamespaceId, Rights, RoleDef, RoleId, SequenceDef, SequenceValue, Table, TableDef, TableId,
+    Verifier, ViewDef,
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
@@ -73,6 +77,8 @@ pub(crate) enum Object {
     View(ViewDef),
     Namespace(String),
     Comment { object: u32, column: u16, text: String },
+    Role(RoleDef),
+    Rights { object: u32, rights: Rights },
 }
 
 /// A definition that is not what this version writes.
@@ -176,6 +182,15 @@ impl Object {
                 put_string(&mut out, text);
                 6
             }
+            Object::Role(def) => {
+                put_role(&mut out, def);
+                7
+            }
+            Object::Rights { object, rights } => {
+                out.extend_from_slice(&object.to_le_bytes());
+                put_rights(&mut out, rights);
+                8
+            }
         };
         (kind, out)
     }
@@ -239,6 +254,8 @@ impl Object {
             4 => reader.view(version),
             5 => Ok(Object::Namespace(reader.string()?)),
             6 => Ok(Object::Comment { object: reader.u32()?, column: reader.u16()?, text: reader.string()? }),
+            7 => Ok(Object::Role(reader.role()?)),
+            8 => Ok(Object::Rights { object: reader.u32()?, rights: reader.rights()? }),
             _ => Err(BadObject("an unknown kind of object")),
         }
     }
@@ -367,6 +384,54 @@ fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
         Some(CheckOption::Local) => 1,
         Some(CheckOption::Cascaded) => 2,
     });
+}
+
+fn put_role(out: &mut Vec<u8>, def: &RoleDef) {
+    put_string(out, &def.name);
+    let attributes = [
+        def.is_superuser,
+        def.inherits,
+        def.creates_roles,
+        def.creates_databases,
+        def.can_log_in,
+        def.replicates,
+        def.bypasses_row_security,
+    ];
+    let bits = attributes.iter().enumerate().fold(0u16, |bits, (at, &is_set)| bits | u16::from(is_set) << at);
+    out.extend_from_slice(&bits.to_le_bytes());
+    out.extend_from_slice(&def.connections_max.to_le_bytes());
+    match def.valid_until {
+        None => out.push(0),
+        Some(until) => {
+            out.push(1);
+            out.extend_from_slice(&until.to_le_bytes());
+        }
+    }
+    put_optional(out, def.verifier.as_ref().map(|verifier| verifier.0.as_str()));
+    out.extend_from_slice(&(def.member_of.len() as u16).to_le_bytes());
+    for membership in &def.member_of {
+        out.extend_from_slice(&membership.of.0.to_le_bytes());
+        out.extend_from_slice(&membership.grantor.0.to_le_bytes());
+        out.push(u8::from(membership.admin));
+    }
+    out.extend_from_slice(&(def.settings.len() as u16).to_le_bytes());
+    for (name, value) in &def.settings {
+        put_string(out, name);
+        put_string(out, value);
+    }
+}
+
+fn put_rights(out: &mut Vec<u8>, rights: &Rights) {
+    out.extend_from_slice(&rights.owner.0.to_le_bytes());
+    let Some(grants) = &rights.grants else { return out.push(0) };
+    out.push(1);
+    out.extend_from_slice(&(grants.len() as u16).to_le_bytes());
+    for grant in grants {
+        out.extend_from_slice(&grant.grantee.0.to_le_bytes());
+        out.extend_from_slice(&grant.grantor.0.to_le_bytes());
+        out.extend_from_slice(&grant.privileges.to_le_bytes());
+        out.extend_from_slice(&grant.grantable.to_le_bytes());
+    }
 }
 
 /// What is added to the code of a type for that of its arrays.
@@ -547,6 +612,46 @@ impl<'a> Reader<'a> {
         Ok(Object::View(ViewDef { namespace, name, columns, query, reads, check }))
     }
 
+    fn role(&mut self) -> Result<RoleDef, BadObject> {
+        let name = self.string()?;
+        let bits = self.u16()?;
+        let has = |at: u32| bits >> at & 1 == 1;
+        Ok(RoleDef {
+            name,
+            is_superuser: has(0),
+            inherits: has(1),
+            creates_roles: has(2),
+            creates_databases: has(3),
+            can_log_in: has(4),
+            replicates: has(5),
+            bypasses_row_security: has(6),
+            connections_max: self.u32()? as i32,
+            valid_until: if self.flag()? { Some(self.i64()?) } else { None },
+            verifier: self.optional()?.map(Verifier),
+            member_of: (0..self.u16()?).map(|_| self.membership()).collect::<Result<_, _>>()?,
+            settings: (0..self.u16()?).map(|_| Ok((self.string()?, self.string()?))).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn membership(&mut self) -> Result<Membership, BadObject> {
+        Ok(Membership { of: RoleId(self.u32()?), grantor: RoleId(self.u32()?), admin: self.flag()? })
+    }
+
+    fn rights(&mut self) -> Result<Rights, BadObject> {
+        let owner = RoleId(self.u32()?);
+        let grant = |reader: &mut Self| {
+            Ok(Grant {
+                grantee: RoleId(reader.u32()?),
+                grantor: RoleId(reader.u32()?),
+                privileges: reader.u16()?,
+                grantable: reader.u16()?,
+            })
+        };
+        let grants =
+            if self.flag()? { Some((0..self.u16()?).map(|_| grant(self)).collect::<Result<_, _>>()?) } else { None };
+        Ok(Rights { owner, grants })
+    }
+
     fn type_of(&mut self) -> Result<Type, BadObject> {
         let (code, a, b) = (self.u32()?, self.u32()?, self.u32()?);
         let ty = match code & !ARRAY {
@@ -708,5 +813,21 @@ mod tests {
         assert_eq!((view.query.as_str(), view.check), ("SELECT 1", None));
         round_trip(Object::Namespace("app".into()));
         round_trip(Object::Comment { object: 16384, column: 2, text: "what it is".into() });
+        round_trip(Object::Role(RoleDef {
+            name: "rôle".into(),
+            is_superuser: true,
+            can_log_in: true,
+            bypasses_row_security: true,
+            connections_max: -1,
+            valid_until: Some(i64::MAX),
+            verifier: Some(Verifier("SCRAM-SHA-256$4096:c2FsdA==$a:b".into())),
+            member_of: vec![Membership { of: RoleId(16390), grantor: RoleId::FIRST, admin: true }],
+            settings: vec![("search_path".into(), "a, b".into())],
+            ..RoleDef::default()
+        }));
+        let grant = Grant { grantee: RoleId::PUBLIC, grantor: RoleId(16390), privileges: 0x91, grantable: 1 };
+        for grants in [None, Some(vec![]), Some(vec![grant, grant])] {
+            round_trip(Object::Rights { object: 16384, rights: Rights { owner: RoleId(16390), grants } });
+        }
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Tables, indexes, views and sequences of one name space share their names. A schema is cheap to copy: what a change does not touch is shared.
 
-use super::{Constraint, ConstraintKind, ForeignKey, Index, Namespace, NamespaceId, Sequence, Table, TableId, View};
+use super::{
+    Constraint, ConstraintKind, ForeignKey, Index, Namespace, NamespaceId, Rights, Role, RoleId, Sequence, Table,
+    TableId, View,
+};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -17,6 +20,13 @@ type Named<T> = Arc<BTreeMap<NamespaceId, BTreeMap<String, Arc<T>>>>;
 struct Comment {
     id: u32,
     text: Arc<str>,
+}
+
+/// What hangs on an object and goes with it: comments by object and column, and rights by object.
+#[derive(Default, Debug)]
+pub(crate) struct Attached {
+    pub comments: Vec<(u32, u16)>,
+    pub rights: Vec<u32>,
 }
 
 /// What somebody computed of one version of the catalog, kept for as long as that is.
@@ -36,6 +46,11 @@ pub struct Schema {
     namespaces: Arc<BTreeMap<NamespaceId, Arc<Namespace>>>,
     /// By object and column number (0: the object itself).
     comments: Arc<BTreeMap<(u32, u16), Comment>>,
+    roles: Arc<BTreeMap<RoleId, Arc<Role>>>,
+    /// By object, with the id of their own row.
+    rights: Arc<BTreeMap<u32, (u32, Rights)>>,
+    /// The version in which roles or rights changed last.
+    rights_version: u64,
     derived: Derived,
 }
 
@@ -56,6 +71,9 @@ impl Default for Schema {
             sequences: Arc::default(),
             namespaces: Arc::new(fixed.into()),
             comments: Arc::default(),
+            roles: Arc::default(),
+            rights: Arc::default(),
+            rights_version: 0,
             derived: Derived::default(),
         }
     }
@@ -180,6 +198,47 @@ impl Schema {
         self.comments.iter().map(|(&(object, column), comment)| (object, column, &comment.text))
     }
 
+    pub fn role(&self, id: RoleId) -> Option<&Arc<Role>> {
+        self.roles.get(&id)
+    }
+
+    pub fn role_named(&self, name: &str) -> Option<&Arc<Role>> {
+        self.roles.values().find(|role| role.def.name == name)
+    }
+
+    /// None before the first one is made: then there is but the first role.
+    pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
+        self.roles.values()
+    }
+
+    pub fn has_roles(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
+    /// The version in which roles or rights changed last, since the database was opened.
+    pub fn rights_version(&self) -> u64 {
+        self.rights_version
+    }
+
+    /// What is said of the object's owner and of grants, if anything is.
+    pub fn rights(&self, object: u32) -> Option<&Rights> {
+        self.rights.get(&object).map(|(_, rights)| rights)
+    }
+
+    pub fn owner(&self, object: u32) -> RoleId {
+        self.rights(object).map_or_else(|| Rights::unsaid(object).owner, |rights| rights.owner)
+    }
+
+    /// Everything of which an owner or grants are said.
+    pub fn all_rights(&self) -> impl Iterator<Item = (u32, &Rights)> {
+        self.rights.iter().map(|(&object, (_, rights))| (object, rights))
+    }
+
+    /// The id under which an object's rights are stored.
+    pub(crate) fn rights_id(&self, object: u32) -> Option<u32> {
+        self.rights.get(&object).map(|(id, _)| *id)
+    }
+
     /// What the caller derives from this version, made by the first who asks. Copies along another path share it, and a change forgets it; so
     /// it must follow from the definitions alone. There is one type of such things.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
@@ -284,5 +343,36 @@ impl Schema {
     pub(crate) fn remove_comment(&mut self, object: u32, column: u16) {
         self.derived = Derived::default();
         Arc::make_mut(&mut self.comments).remove(&(object, column));
+    }
+
+    /// Forgets what hung on dropped objects.
+    pub(crate) fn forget(&mut self, attached: &Attached) {
+        attached.comments.iter().for_each(|&(object, column)| self.remove_comment(object, column));
+        attached.rights.iter().for_each(|&object| self.remove_rights(object));
+    }
+
+    fn rights_changed(&mut self) {
+        self.derived = Derived::default();
+        self.rights_version = self.version;
+    }
+
+    pub(crate) fn put_role(&mut self, role: Arc<Role>) {
+        self.rights_changed();
+        Arc::make_mut(&mut self.roles).insert(role.id, role);
+    }
+
+    pub(crate) fn remove_role(&mut self, id: RoleId) {
+        self.rights_changed();
+        Arc::make_mut(&mut self.roles).remove(&id);
+    }
+
+    pub(crate) fn put_rights(&mut self, object: u32, id: u32, rights: Rights) {
+        self.rights_changed();
+        Arc::make_mut(&mut self.rights).insert(object, (id, rights));
+    }
+
+    pub(crate) fn remove_rights(&mut self, object: u32) {
+        self.rights_changed();
+        Arc::make_mut(&mut self.rights).remove(&object);
     }
 }

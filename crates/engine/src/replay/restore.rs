@@ -2,8 +2,8 @@
 
 use super::{Meter, Phase, PhaseStats, ReplayError};
 use crate::catalog::{
-    BadObject, Counters, Gate, Index, IndexId, Namespace, NamespaceId, Object, Schema, Sequence, SequenceState, Table,
-    TableDef, TableId, View,
+    BadObject, Counters, Gate, Index, IndexId, Namespace, NamespaceId, Object, Role, RoleId, Schema, Sequence,
+    SequenceState, Table, TableDef, TableId, View,
 };
 use crate::crew::Crew;
 use crate::ids::{Cts, PageNo, StorageId};
@@ -184,6 +184,8 @@ fn put_others(schema: &mut Schema, objects: &[(u32, Object)]) {
             Object::View(def) => schema.put_view(Arc::new(View { id: *id, def: def.clone() })),
             Object::Namespace(name) => schema.put_namespace(Namespace { id: NamespaceId(*id), name: name.clone() }),
             Object::Comment { object, column, text } => schema.put_comment(*object, *column, *id, text),
+            Object::Role(def) => schema.put_role(Arc::new(Role { id: RoleId(*id), def: def.clone() })),
+            Object::Rights { object, rights } => schema.put_rights(*object, *id, rights.clone()),
         }
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Core {
     pub(super) schema_cts: AtomicU64,
     /// Grows after each publication of a schema and before its commit leaves: who finds it unchanged has the schema of its snapshot.
     pub(super) schema_version: AtomicU64,
+    /// Of the current schema: who may do what is as it was while this is.
+    pub(super) rights_version: AtomicU64,
     pub(super) serial: Serial,
     /// Who fills indexes.
     pub(super) crew: Crew,
@@ -213,6 +215,7 @@ impl Core {
             next_storage: AtomicU32::new(next_storage),
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
+            rights_version: AtomicU64::new(0),
             serial: Serial::new(),
             crew,
             folds: FoldWords::new(),

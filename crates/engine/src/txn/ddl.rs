@@ -60,6 +60,7 @@ impl Session {
             table = table.with_indexes(list);
         }
         self.change_schema(counters, |schema| schema.put(Arc::new(table)))?;
+        self.own_new(id.0)?;
         Ok(id)
     }
 
@@ -81,11 +82,11 @@ impl Session {
         let constraints = table.def.constraints.iter().map(|c| c.id);
         let indexes = table.indexes.iter().flat_map(|i| [i.id.0, i.def.constraint]);
         let objects: Vec<u32> = [table.id.0].into_iter().chain(indexes).chain(constraints).collect();
-        let comments = self.remove_comments(&objects)?;
+        let attached = self.remove_attached(&objects)?;
         self.ddl.dropped.push(table.store.id);
         self.change_schema(counters, |schema| {
             schema.remove_table(id);
-            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+            schema.forget(&attached);
         })
     }
 
@@ -161,11 +162,11 @@ impl Session {
         self.take_alone(&table)?;
         self.remove_object(id.0)?;
         let gone = table.indexes.iter().filter(|i| i.id == id).flat_map(|i| [i.id.0, i.def.constraint]);
-        let comments = self.remove_comments(&gone.collect::<Vec<_>>())?;
+        let attached = self.remove_attached(&gone.collect::<Vec<_>>())?;
         let indexes = table.indexes.iter().filter(|i| i.id != id).cloned().collect();
         self.change_schema(counters, |schema| {
             schema.put(Arc::new(table.with_indexes(indexes)));
-            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+            schema.forget(&attached);
         })
     }
 

@@ -1,4 +1,4 @@
-//! Changing what is not rows: definitions of tables, sequences, views, name spaces, comments.
+//! Changing what is not rows: definitions of tables, sequences, views, name spaces, comments, roles and rights.
 //!
 //! 1. Every change is one of the system table's rows, in the session's transaction, under the DDL lock (see `ddl`); so it commits, rolls back and
 //!    recovers like a row.
@@ -11,11 +11,12 @@ use super::session::Session;
 use super::values::fetch_extension;
 use super::{Error, Stop};
 use crate::catalog::{
-    ColumnDef, Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Sequence, SequenceDef, SequenceState,
-    SequenceValue, Table, TableDef, TableId, TableObject, View, ViewDef,
+    Attached, ColumnDef, Counters, Index, IndexDef, IndexId, Namespace, NamespaceId, Object, Rights, Role, RoleDef,
+    RoleId, Sequence, SequenceDef, SequenceState, SequenceValue, Table, TableDef, TableId, TableObject, View, ViewDef,
 };
 use crate::schema::Row;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Sets a new row, the second, from an old one.
 pub type Convert<'a, E> = dyn FnMut(&mut Session, &Table, &mut Row, &Table, &mut Row) -> Result<(), E> + 'a;
@@ -163,6 +164,7 @@ impl Session {
         self.ddl.sequences.push((id, state.clone()));
         let sequence = Arc::new(Sequence { id, def, state });
         self.change_schema(counters, |schema| schema.put_sequence(sequence))?;
+        self.own_new(id)?;
         Ok(id)
     }
 
@@ -192,10 +194,10 @@ impl Session {
         let counters = self.begin_ddl()?;
         self.own_sequence(id)?;
         self.remove_object(id)?;
-        let comments = self.remove_comments(&[id])?;
+        let attached = self.remove_attached(&[id])?;
         self.change_schema(counters, |schema| {
             schema.remove_sequence(id);
-            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+            schema.forget(&attached);
         })
     }
 
@@ -211,6 +213,7 @@ impl Session {
         let id = next(&mut counters.next_id);
         self.put_object(id, &Object::View(def.clone()))?;
         self.change_schema(counters, |schema| schema.put_view(Arc::new(View { id, def })))?;
+        self.own_new(id)?;
         Ok(id)
     }
 
@@ -228,10 +231,10 @@ impl Session {
     pub fn drop_view(&mut self, id: u32) -> Result<(), Stop> {
         let counters = self.begin_ddl()?;
         self.remove_object(id)?;
-        let comments = self.remove_comments(&[id])?;
+        let attached = self.remove_attached(&[id])?;
         self.change_schema(counters, |schema| {
             schema.remove_view(id);
-            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+            schema.forget(&attached);
         })
     }
 
@@ -243,6 +246,7 @@ impl Session {
         self.put_object(id, &Object::Namespace(name.into()))?;
         let namespace = Namespace { id: NamespaceId(id), name: name.into() };
         self.change_schema(counters, |schema| schema.put_namespace(namespace))?;
+        self.own_new(id)?;
         Ok(NamespaceId(id))
     }
 
@@ -256,10 +260,10 @@ impl Session {
     pub fn drop_namespace(&mut self, id: NamespaceId) -> Result<(), Stop> {
         let counters = self.begin_ddl()?;
         self.remove_object(id.0)?;
-        let comments = self.remove_comments(&[id.0])?;
+        let attached = self.remove_attached(&[id.0])?;
         self.change_schema(counters, |schema| {
             schema.remove_namespace(id);
-            comments.iter().for_each(|&(object, column)| schema.remove_comment(object, column));
+            schema.forget(&attached);
         })
     }
 
@@ -287,15 +291,93 @@ impl Session {
         }
     }
 
-    /// Takes away the comments on these objects and their columns; gives what the schema has to forget.
-    pub(super) fn remove_comments(&mut self, objects: &[u32]) -> Result<Vec<(u32, u16)>, Stop> {
-        let mut gone = Vec::new();
+    /// Takes away the comments on these objects and their columns, and their rights; gives what the schema has to forget.
+    pub(super) fn remove_attached(&mut self, objects: &[u32]) -> Result<Attached, Stop> {
+        let mut gone = Attached::default();
         for &object in objects.iter().filter(|&&object| object != 0) {
             for (column, id) in self.schema().comments_of(object) {
                 self.remove_object(id)?;
-                gone.push((object, column));
+                gone.comments.push((object, column));
+            }
+            if let Some(id) = self.schema().rights_id(object) {
+                self.remove_object(id)?;
+                gone.rights.push(object);
             }
         }
         Ok(gone)
+    }
+
+    // ---- roles and rights
+
+    pub fn create_role(&mut self, def: RoleDef) -> Result<RoleId, Stop> {
+        let mut counters = self.begin_ddl()?;
+        let id = next(&mut counters.next_id);
+        self.put_role(counters, RoleId(id), def)?;
+        Ok(RoleId(id))
+    }
+
+    /// Gives the first role a name of its own.
+    pub fn name_first_role(&mut self, def: RoleDef) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        assert!(self.schema().role(RoleId::FIRST).is_none(), "invariant: the first role is named once");
+        self.put_role(counters, RoleId::FIRST, def)
+    }
+
+    fn put_role(&mut self, counters: Counters, id: RoleId, def: RoleDef) -> Result<(), Stop> {
+        self.put_object(id.0, &Object::Role(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_role(Arc::new(Role { id, def })))
+    }
+
+    pub fn redefine_role(&mut self, id: RoleId, def: RoleDef) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.change_object(id.0, &Object::Role(def.clone()))?;
+        self.change_schema(counters, |schema| schema.put_role(Arc::new(Role { id, def })))
+    }
+
+    /// Nothing refers to it any more.
+    pub fn drop_role(&mut self, id: RoleId) -> Result<(), Stop> {
+        let counters = self.begin_ddl()?;
+        self.remove_object(id.0)?;
+        let attached = self.remove_attached(&[id.0])?;
+        self.change_schema(counters, |schema| {
+            schema.remove_role(id);
+            schema.forget(&attached);
+        })
+    }
+
+    /// Who owns what this session makes from here on.
+    pub fn set_creator(&mut self, role: RoleId) {
+        self.creator = role;
+    }
+
+    pub(super) fn own_new(&mut self, object: u32) -> Result<(), Stop> {
+        self.set_rights(object, Rights { owner: self.creator, grants: None })
+    }
+
+    /// The current schema's `rights_version`, of which a plan must be that skips the schema.
+    #[inline]
+    pub fn rights_version(&self) -> u64 {
+        self.core.rights_version.load(Ordering::Acquire)
+    }
+
+    /// Says who owns the object and what is granted on it. What is said already stays as it is.
+    pub fn set_rights(&mut self, object: u32, rights: Rights) -> Result<(), Stop> {
+        let mut counters = self.begin_ddl()?;
+        if self.schema().rights(object).map_or_else(|| rights == Rights::unsaid(object), |known| *known == rights) {
+            return Ok(());
+        }
+        let stored = Object::Rights { object, rights: rights.clone() };
+        let id = match self.schema().rights_id(object) {
+            Some(id) => {
+                self.change_object(id, &stored)?;
+                id
+            }
+            None => {
+                let id = next(&mut counters.next_id);
+                self.put_object(id, &stored)?;
+                id
+            }
+        };
+        self.change_schema(counters, |schema| schema.put_rights(object, id, rights))
     }
 }

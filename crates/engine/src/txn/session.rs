@@ -21,7 +21,7 @@ use super::sessions::SessionPlace;
 use super::version::Node;
 use super::wait::WaitToken;
 use super::{Committed, Error, Isolation, Stop};
-use crate::catalog::{Index, Schema, SequenceState, Table, TableId, TreeKey};
+use crate::catalog::{Index, RoleId, Schema, SequenceState, Table, TableId, TreeKey};
 use crate::ids::{Cts, Epoch, RowId, StorageId};
 use crate::index::latch;
 use crate::mem::{Account, ArenaCursor, Claim, Kind, NodeRef};
@@ -169,6 +169,8 @@ pub struct Session {
     isolation: Isolation,
     read_only: bool,
     pub(super) nowait: bool,
+    /// Who owns what this session makes.
+    pub(super) creator: RoleId,
     /// Whoever commits waits for it at once, and writes the log himself: no other thread is woken for that.
     pub(super) waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
@@ -254,6 +256,7 @@ impl Session {
             kept: Cts::ZERO,
             checked: (u64::MAX, 0),
             last_table: None,
+            creator: RoleId::FIRST,
             dependency: Cts::ZERO,
             met: Cts::ZERO,
             last_record_bytes: 0,
@@ -1321,6 +1324,7 @@ fn publish_schema(core: &Core, ddl: &mut Ddl, current: &mut Arc<Schema>, cts: Ct
     if let Some(schema) = ddl.schema.take() {
         core.schema_cts.store(cts.0, Ordering::SeqCst);
         core.schema.store(schema.clone());
+        core.rights_version.store(schema.rights_version(), Ordering::SeqCst);
         core.schema_version.fetch_add(1, Ordering::SeqCst);
         *current = schema;
     }

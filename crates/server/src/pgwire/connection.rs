@@ -17,6 +17,7 @@ use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::registry::{Membership, Request, stopping};
 use super::reply::{KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
+use super::stream::Stream;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -29,8 +30,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
@@ -80,7 +80,9 @@ enum Need {
 
 pub struct Connection {
     engine: Engine,
-    socket: TcpStream,
+    socket: Stream,
+    /// TLS holds nothing back that the socket had no room for.
+    is_flushed: bool,
     membership: Membership,
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
     conversation: Option<Conversation>,
@@ -97,7 +99,7 @@ impl Connection {
     /// `input`: what came behind the startup packet.
     pub fn new(
         engine: Engine,
-        socket: TcpStream,
+        socket: Stream,
         membership: Membership,
         mut session: Session,
         input: BytesMut,
@@ -107,6 +109,7 @@ impl Connection {
         Connection {
             engine,
             socket,
+            is_flushed: true,
             membership,
             conversation: Some(Conversation::new(session, message_bytes_max)),
             input,
@@ -140,13 +143,25 @@ impl Connection {
         let pid = self.membership.key.pid;
         let conversation = self.conversation.as_mut().expect("a session begins here");
         let session = conversation.session();
-        session.identify(&hello.user, &hello.database, pid);
+        session.identify(&hello.user, &hello.database, pid)?;
         let signal = self.membership.signal.clone();
         session.serve(move |ask| {
             signal.send(match ask {
                 Ask::Cancel => Request::Cancel,
                 Ask::Terminate => Request::Terminate,
             });
+        });
+        session.audit_with(|made| {
+            tracing::info!(
+                target: "audit",
+                user = made.user,
+                session_user = made.session_user,
+                database = made.database,
+                pid = made.pid,
+                statement = made.statement,
+                "audit: {}",
+                made.command
+            );
         });
         for (name, value) in &hello.settings {
             session.set(name, value)?;
@@ -310,6 +325,10 @@ impl Connection {
             self.log_failed(reason);
             let _ = self.last_words().await;
         }
+        if self.socket.is_tls() {
+            // Without it the client could not tell the end from one that somebody else made.
+            let _ = tokio::time::timeout(FAREWELL, self.socket.shutdown()).await;
+        }
     }
 
     async fn last_words(&mut self) -> Result<Event, tokio::time::error::Elapsed> {
@@ -351,7 +370,7 @@ impl Connection {
             Need::Room if self.output.unsent() < OUTPUT_BYTES_MAX => Poll::Ready(Event::GoOn),
             Need::Room => Poll::Pending,
             Need::Wait(blocked) => self.poll_blocked(blocked, cx),
-            Need::Farewell if self.output.unsent() == 0 => Poll::Ready(Event::GoOn),
+            Need::Farewell if self.output.unsent() == 0 && self.is_flushed => Poll::Ready(Event::GoOn),
             Need::Farewell => Poll::Pending,
         }
     }
@@ -379,7 +398,7 @@ impl Connection {
         while self.output.unsent() > 0 {
             if let Some(wait) = &mut self.durable {
                 match Pin::new(wait).poll(cx) {
-                    Poll::Pending => return Ok(()),
+                    Poll::Pending => return self.poll_flush(cx),
                     Poll::Ready(Ok(())) => self.durable = None,
                     Poll::Ready(Err(error)) => return Err(log_failed(error)),
                 }
@@ -393,9 +412,23 @@ impl Connection {
                 let written = Pin::new(&mut self.socket).poll_write(cx, self.output.releasable());
                 match written {
                     Poll::Pending => return Ok(()),
-                    Poll::Ready(Ok(count)) if count > 0 => self.output.consume(count),
+                    Poll::Ready(Ok(count)) if count > 0 => {
+                        self.output.consume(count);
+                        self.is_flushed = !self.socket.is_tls();
+                    }
                     Poll::Ready(_) => return Err(Event::Gone),
                 }
+            }
+        }
+        self.poll_flush(cx)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Result<(), Event> {
+        if !self.is_flushed {
+            match Pin::new(&mut self.socket).poll_flush(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.is_flushed = true,
+                Poll::Ready(Err(_)) => return Err(Event::Gone),
             }
         }
         Ok(())

@@ -2,12 +2,12 @@
 //!
 //! | first 8 bytes | meaning | answer |
 //! |---|---|---|
-//! | length, 80877103 | SSLRequest | `N`: no TLS yet, the client goes on in clear or leaves |
+//! | length, 80877103 | SSLRequest | `S`, and TLS begins; `N` without a certificate: the client goes on in clear or leaves |
 //! | length, 80877104 | GSSENCRequest | `N` |
 //! | length, 80877102 | CancelRequest | none; the connection ends |
 //! | length, 3.x | StartupMessage | NegotiateProtocolVersion where we speak less, then the session begins |
 //!
-//! Pure: bytes in, a verdict out. Authentication is trust, which the listener allows on loopback only.
+//! Pure: bytes in, a verdict out. How the client proves who it is follows (`reception`).
 
 use super::registry::CancelKey;
 use ::pgwire::messages::cancel::CancelRequest;
@@ -47,6 +47,8 @@ impl Negotiate {
 pub enum Opening {
     /// The packet is not whole yet.
     NeedInput,
+    /// Go on in TLS, if there is a certificate.
+    Encrypt,
     /// Answer `N` and go on.
     RefuseEncryption,
     Cancel(CancelKey),
@@ -66,7 +68,10 @@ pub fn next(input: &mut BytesMut) -> Result<Opening, SqlError> {
         return Ok(Opening::NeedInput);
     }
     let mut packet = input.split_to(length);
-    if SslRequest::is_ssl_request_packet(&packet) || GssEncRequest::is_gss_enc_request_packet(&packet) {
+    if SslRequest::is_ssl_request_packet(&packet) {
+        return Ok(Opening::Encrypt);
+    }
+    if GssEncRequest::is_gss_enc_request_packet(&packet) {
         return Ok(Opening::RefuseEncryption);
     }
     let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
@@ -245,7 +250,7 @@ mod tests {
         let mut ssl = BytesMut::new();
         SslRequest::new().encode(&mut ssl).unwrap();
         ssl.extend_from_slice(&whole);
-        assert!(matches!(next(&mut ssl), Ok(Opening::RefuseEncryption)));
+        assert!(matches!(next(&mut ssl), Ok(Opening::Encrypt)));
         assert!(matches!(next(&mut ssl), Ok(Opening::Hello(_))));
         assert!(ssl.is_empty());
     }

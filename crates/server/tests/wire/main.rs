@@ -1,5 +1,6 @@
 //! The server as a client meets it: one database, real sockets, messages written and read by pgwire's codec.
 
+mod auth;
 mod client;
 mod command;
 mod copy;

@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod conflict;
+pub mod cte;
 pub mod expr;
 pub mod names;
 pub mod rules;

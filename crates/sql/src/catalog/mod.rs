@@ -24,7 +24,8 @@ pub mod names;
 pub mod oid;
 mod select;
 
-use freshet_engine::catalog::{Constraint, Index, NamespaceId, Schema, Sequence, Table, TableId, View};
+use crate::role::Access;
+use freshet_engine::catalog::{Constraint, Index, NamespaceId, RoleId, Schema, Sequence, Table, TableId, View};
 use freshet_engine::engine::Engine;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -33,7 +34,12 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone, Debug)]
 pub struct SessionFacts {
     pub engine: Engine,
+    /// The name of the role in force.
     pub user: String,
+    pub session_user: String,
+    pub role: RoleId,
+    /// What that may do; `None`: everything.
+    pub access: Option<Arc<Access>>,
     pub database: String,
 }
 

@@ -8,7 +8,7 @@ use crate::bind::types::type_of;
 use crate::error::SqlError;
 use crate::value::pgtype;
 use crate::value::quoted_ident;
-use freshet_engine::catalog::{NamespaceId, Schema};
+use freshet_engine::catalog::{NamespaceId, RoleId, Schema};
 use freshet_engine::schema::OidKind;
 use sqlparser::ast;
 
@@ -105,8 +105,7 @@ impl Catalog {
             OidKind::Proc => show_proc(number),
             OidKind::Procedure => self.show_procedure(number),
             OidKind::Namespace => self.namespace_name(NamespaceId(number)).map(quoted_ident),
-            OidKind::Role if number == oid::DATABASE_OWNER => Some(oid::DATABASE_OWNER_NAME.to_owned()),
-            OidKind::Role => self.session.as_ref().filter(|_| number == oid::ROLE).map(|s| quoted_ident(&s.user)),
+            OidKind::Role => self.role_name(number).map(|name| quoted_ident(&name)),
             OidKind::Collation => COLLATIONS.iter().find(|(own, _)| *own == number).map(|(_, name)| quoted_ident(name)),
             _ => None,
         };
@@ -235,9 +234,17 @@ impl Catalog {
     }
 
     fn find_role(&self, name: &str) -> Result<u32, SqlError> {
-        match &self.session {
-            Some(session) if session.user == name => Ok(oid::ROLE),
-            _ => Err(undefined("role", name, "42704")),
+        let session = self.session.as_ref().map_or("", |session| session.session_user.as_str());
+        crate::role::named(&self.schema, name, session).map(|role| role.0)
+    }
+
+    /// The name of the role of this number. The first one's is the session's until it has its own.
+    pub fn role_name(&self, number: u32) -> Option<String> {
+        match self.schema.role(RoleId(number)) {
+            Some(role) => Some(role.def.name.clone()),
+            None if number == RoleId::DATABASE_OWNER.0 => Some(oid::DATABASE_OWNER_NAME.to_owned()),
+            None if number == RoleId::FIRST.0 => self.session.as_ref().map(|session| session.session_user.clone()),
+            None => None,
         }
     }
 

@@ -15,11 +15,7 @@
 //!    of two tables may share one, never those of one table.
 //! 2. Every number is the same after a restart, and less than 2^31: some clients read them as signed.
 
-/// The role that owns everything.
-pub const ROLE: u32 = 10;
-
 /// The role that stands for whoever owns the database: `public` is its.
-pub const DATABASE_OWNER: u32 = 6171;
 pub const DATABASE_OWNER_NAME: &str = "pg_database_owner";
 
 /// The one database.

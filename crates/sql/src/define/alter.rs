@@ -47,19 +47,24 @@ impl Definer<'_> {
         match kind {
             AlterKind::Table if written.table(&schema).is_some() => {
                 let id = self.table(name)?.id;
+                self.check_owner(id.0)?;
+                self.engine.set_creator(schema.owner(id.0));
                 actions.iter().try_for_each(|action| self.alter_table(id, action))
             }
             // ALTER TABLE renames whatever is there.
             AlterKind::Table | AlterKind::View if written.view(&schema).is_some() => {
                 let id = written.view(&schema).expect("just looked up").id;
+                self.check_owner(id)?;
                 actions.iter().try_for_each(|action| self.alter_view(id, action))
             }
             AlterKind::Table | AlterKind::Sequence if written.sequence(&schema).is_some() => {
                 let id = written.sequence(&schema).expect("just looked up").id;
+                self.check_owner(id)?;
                 actions.iter().try_for_each(|action| self.move_sequence(id, action))
             }
             AlterKind::Table | AlterKind::Index if written.index(&schema).is_some() => {
                 let id = written.index(&schema).expect("just looked up").1.id;
+                self.check_index_owner(id)?;
                 actions.iter().try_for_each(|action| self.alter_index(id, action))
             }
             _ if found => {
@@ -161,10 +166,9 @@ impl Definer<'_> {
                     (def.columns[at].role, def.columns[at].default) = (ColumnRole::Plain, None);
                 })
             }
+            AlterAction::Owner(new) => self.change_owner(id.0, new),
             AlterAction::Nothing(what) => {
-                if *what != "OWNER TO" {
-                    self.notice("00000", format!("{what} changes nothing here"));
-                }
+                self.notice("00000", format!("{what} changes nothing here"));
                 Ok(())
             }
         }
@@ -835,6 +839,7 @@ impl Definer<'_> {
         if id == table.def.namespace {
             return Ok(());
         }
+        self.check_create_in(id)?;
         self.check_free(id, &table.def.name)?;
         self.rename_in_views(table.id.0, (table.def.namespace, &table.def.name), (id, &table.def.name))?;
         let owned: Vec<_> = self.engine.schema().sequences_of(table.id).cloned().collect();
@@ -860,6 +865,7 @@ impl Definer<'_> {
                 let found = schema.namespace(&name).map(|n| n.id);
                 let namespace =
                     found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+                self.check_create_in(namespace)?;
                 self.check_free(namespace, &view.def.name)?;
                 self.rename_in_views(id, (view.def.namespace, &view.def.name), (namespace, &view.def.name))?;
                 Ok(self.engine.redefine_view(id, ViewDef { namespace, ..view.def.clone() })?)
@@ -876,6 +882,7 @@ impl Definer<'_> {
                 }
                 Ok(self.engine.redefine_view(id, def)?)
             }
+            AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", view.def.name)).into()),
         }
@@ -895,9 +902,11 @@ impl Definer<'_> {
                 let found = schema.namespace(&name).map(|n| n.id);
                 let namespace =
                     found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+                self.check_create_in(namespace)?;
                 self.check_free(namespace, &sequence.def.name)?;
                 self.rename_sequence(id, namespace, sequence.def.name.clone())
             }
+            AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", sequence.def.name)).into()),
         }
@@ -937,6 +946,12 @@ impl Definer<'_> {
                 let new = fold(new);
                 self.check_free(table.def.namespace, &new)?;
                 Ok(self.engine.redefine_index(id, IndexDef { name: new, ..index.def.clone() })?)
+            }
+            // An index is its table's owner's.
+            AlterAction::Owner(_) => {
+                let message = format!("cannot change owner of index \"{}\"", index.def.name);
+                self.notice("01000", message);
+                Ok(())
             }
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", index.def.name)).into()),

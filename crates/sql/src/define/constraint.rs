@@ -174,7 +174,11 @@ impl Definer<'_> {
             };
         let parent = match itself {
             true => Referenced { id, name: def.name.clone(), def: def.clone(), indexes: own.to_vec() },
-            false => Referenced::of(self.table(&key.foreign_table)?.as_ref()),
+            false => {
+                let parent = self.table(&key.foreign_table)?;
+                self.check_references(parent.id.0)?;
+                Referenced::of(&parent)
+            }
         };
         let (there, index) = referenced_columns(&key.referred_columns, &parent, here.len(), missing)?;
         for (&a, &b) in here.iter().zip(&there) {

@@ -122,6 +122,7 @@ impl Definer<'_> {
 
     fn columns_like(&mut self, like: &ast::CreateTableLike, new: &mut NewTable) -> Done<()> {
         let table = self.table(&like.name)?;
+        self.check_table(table.id.0, crate::role::acl::Privileges::SELECT)?;
         let with_defaults = like.defaults == Some(CreateTableLikeDefaults::Including);
         for column in table.def.columns.iter().filter(|c| c.is_visible()) {
             let is_plain = column.role == ColumnRole::Plain;
@@ -408,6 +409,7 @@ impl Definer<'_> {
             return refuse("an index option of another dialect");
         }
         let table = self.table(table_name)?;
+        self.check_owner(table.id.0)?;
         self.nothing_awaited(&table, "CREATE INDEX")?;
         let namespace = table.def.namespace;
         let given = name.as_ref().map(RelationName::of).transpose()?.map(|n| n.name);

@@ -8,6 +8,8 @@
 //! | `remove` | what goes with what is dropped, and what forbids it |
 //! | `sequence` | what are sequences, serial and identity columns |
 //! | `view` | what does a view stand for |
+//! | `role` | what are roles, and who is a member of whom |
+//! | `grant` | whose is what, and who may do what with it |
 //!
 //! 1. A statement takes the engine's DDL lock first and reads the schema under it: what it found is so until its transaction ends.
 //! 2. Several changes of one statement are the engine's one after the other, in the statement's transaction; undone, they are undone together.
@@ -15,8 +17,10 @@
 mod alter;
 mod constraint;
 mod create;
+mod grant;
 mod removal;
 mod remove;
+mod role;
 mod sequence;
 pub mod view;
 
@@ -29,8 +33,9 @@ use crate::compiled::{Halt, Interrupt};
 use crate::error::SqlError;
 use crate::expr::Env;
 use crate::notice::Notice;
-use crate::parse::Utility;
-use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
+use crate::parse::{RoleSpec, Utility};
+use crate::role::acl::Privileges;
+use freshet_engine::catalog::{NamespaceId, Rights, Schema, SchemaPath, Table, TableId};
 use freshet_engine::txn::Session;
 use sqlparser::ast::{self, ObjectName, OnCommit, Statement};
 use std::sync::Arc;
@@ -72,6 +77,7 @@ impl Definition {
             },
             Utility::AlterSchema { .. } => "ALTER SCHEMA",
             Utility::CommentOnConstraint { .. } => "COMMENT",
+            Utility::Role(command) => command.tag(),
             Utility::Statement(statement) => match statement.as_ref() {
                 Statement::CreateTable(create) if create.query.is_some() => "SELECT",
                 Statement::CreateTable(_) => "CREATE TABLE",
@@ -91,6 +97,11 @@ impl Definition {
                 _ => "DEFINE",
             },
         }
+    }
+
+    /// Whether its text has a password in it.
+    pub fn is_secret(&self) -> bool {
+        matches!(&self.utility, Utility::Role(command) if command.is_secret())
     }
 
     /// Whether the grammar's statement is one of these.
@@ -133,6 +144,7 @@ type Done<T> = Result<T, Halt>;
 
 pub fn run(definition: &Definition, mut definer: Definer<'_>) -> Done<Defined> {
     definer.engine.begin_definition()?;
+    definer.engine.set_creator(definer.env.role);
     definer.run(&definition.utility)?;
     Ok(definer.defined)
 }
@@ -155,10 +167,11 @@ impl Definer<'_> {
             }
             Utility::AlterSequence { name, if_exists, clauses } => self.alter_sequence(name, *if_exists, clauses),
             Utility::Alter { kind, name, if_exists, actions } => self.alter(*kind, name, *if_exists, actions),
-            Utility::AlterSchema { name, rename } => self.alter_schema(name, rename.as_ref()),
+            Utility::AlterSchema { name, rename, owner } => self.alter_schema(name, rename.as_ref(), owner.as_ref()),
             Utility::CommentOnConstraint { constraint, table, comment } => {
                 self.comment_on_constraint(constraint, table, comment.as_deref())
             }
+            Utility::Role(command) => self.role_command(command),
             Utility::Statement(statement) => self.statement(statement),
             Utility::CreateTableWithoutRows(create) => {
                 self.create_table(create)?;
@@ -228,8 +241,11 @@ impl Definer<'_> {
     /// Where a new relation goes; a temporary one to the session's own schema.
     fn home(&mut self, name: &RelationName, temporary: bool) -> Done<NamespaceId> {
         if !temporary {
-            return Ok(name.home(&self.schema())?);
+            let home = name.home(&self.schema())?;
+            self.check_create_in(home)?;
+            return Ok(home);
         }
+        self.check_database(Privileges::TEMPORARY)?;
         if name.namespace.as_ref().is_some_and(|n| !n.starts_with("pg_temp")) {
             let message = "cannot create temporary relation in non-temporary schema";
             return Err(SqlError::new("42P16", message).into());
@@ -244,6 +260,7 @@ impl Definer<'_> {
             // Of a session that ended without its end.
             Some(id) => {
                 self.empty_namespace(id)?;
+                self.engine.set_rights(id.0, Rights { owner: self.env.role, grants: None })?;
                 id
             }
             None => self.engine.create_namespace(&own)?,
@@ -255,12 +272,16 @@ impl Definer<'_> {
     }
 
     fn create_schema(&mut self, name: &ast::SchemaName, if_not_exists: bool) -> Done<()> {
-        let name = match name {
-            ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {
-                RelationName::of(name)?.name
+        let (name, owner) = match name {
+            ast::SchemaName::Simple(name) => (RelationName::of(name)?.name, None),
+            ast::SchemaName::NamedAuthorization(name, owner) => (RelationName::of(name)?.name, Some(owner)),
+            ast::SchemaName::UnnamedAuthorization(owner) => {
+                let spec = RoleSpec::of(owner);
+                let name = self.resolve(&spec).map(|role| self.role_name(role))?;
+                (name, Some(owner))
             }
-            ast::SchemaName::UnnamedAuthorization(ident) => crate::bind::scope::fold(ident),
         };
+        self.check_database(Privileges::CREATE)?;
         if self.engine.schema().namespace(&name).is_some() {
             if if_not_exists {
                 self.notice("42P06", format!("schema \"{name}\" already exists, skipping"));
@@ -273,14 +294,21 @@ impl Definer<'_> {
                 .with_detail("The prefix \"pg_\" is reserved for system schemas.")
                 .into());
         }
-        self.engine.create_namespace(&name)?;
-        Ok(())
+        let id = self.engine.create_namespace(&name)?;
+        match owner {
+            Some(owner) => self.change_owner(id.0, &RoleSpec::of(owner)),
+            None => Ok(()),
+        }
     }
 
-    fn alter_schema(&mut self, name: &ast::Ident, rename: Option<&ast::Ident>) -> Done<()> {
+    fn alter_schema(&mut self, name: &ast::Ident, rename: Option<&ast::Ident>, owner: Option<&RoleSpec>) -> Done<()> {
         let name = crate::bind::scope::fold(name);
         let found = self.engine.schema().namespace(&name).map(|n| n.id);
         let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+        self.check_owner(id.0)?;
+        if let Some(owner) = owner {
+            return self.change_owner(id.0, owner);
+        }
         let Some(new) = rename.map(crate::bind::scope::fold) else { return Ok(()) };
         if id == NamespaceId::PUBLIC || id.is_system() {
             return Err(SqlError::unsupported(format!("renaming schema {name}")).into());

@@ -59,23 +59,28 @@ impl Removal {
     /// Everything in a schema, without the sequences that go with their columns.
     pub fn contents(schema: &Arc<Schema>, id: NamespaceId, name: &str) -> Removal {
         let mut removal = Removal::new(schema.clone());
+        removal.asked.push((id.0, None));
+        removal.add_contents(schema, id, name);
+        removal
+    }
+
+    /// What is in a schema goes as well.
+    pub fn add_contents(&mut self, schema: &Schema, id: NamespaceId, name: &str) {
         let on = (id.0, None);
-        removal.asked.push(on);
         for table in schema.tables_in(id) {
-            removal.tables.insert(table.id);
-            removal.note(on, (table.id.0, None), "table", &format!("schema {name}"));
+            self.tables.insert(table.id);
+            self.note(on, (table.id.0, None), "table", &format!("schema {name}"));
         }
         for view in schema.views().filter(|v| v.def.namespace == id) {
-            removal.views.insert(view.id);
-            removal.note(on, (view.id, None), "view", &format!("schema {name}"));
+            self.views.insert(view.id);
+            self.note(on, (view.id, None), "view", &format!("schema {name}"));
         }
         for sequence in schema.sequences().filter(|s| s.def.namespace == id) {
-            removal.sequences.insert(sequence.id);
+            self.sequences.insert(sequence.id);
             if sequence.def.owner.is_none() {
-                removal.note(on, (sequence.id, None), "sequence", &format!("schema {name}"));
+                self.note(on, (sequence.id, None), "sequence", &format!("schema {name}"));
             }
         }
-        removal
     }
 
     /// The relation of this number, as it is found along the search path.

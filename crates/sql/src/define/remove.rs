@@ -5,6 +5,7 @@ use super::{Definer, Done};
 use crate::bind::names::{RelationName, TEMPORARY};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
+use crate::role::acl::Privileges;
 use freshet_engine::catalog::{IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId};
 use sqlparser::ast::{self, CommentObject, Ident, ObjectName, ObjectType, TruncateIdentityOption};
 use std::sync::Arc;
@@ -56,6 +57,7 @@ impl Definer<'_> {
             }
         }
         self.check_owned(&removal, &schema)?;
+        self.check_may_drop(&removal, &schema)?;
         removal.close(&schema);
         let what = if let [one] = shown.as_slice() { one.clone() } else { "desired object(s)".to_owned() };
         self.defined.notices.extend(removal.check(cascade, &what)?);
@@ -86,6 +88,54 @@ impl Definer<'_> {
                 self.notice("00000", format!("schema \"{namespace}\" does not exist, skipping"))
             }
             _ => self.notice("00000", absent(word, name)),
+        }
+        Ok(())
+    }
+
+    /// What is named is dropped by its owner, or its schema's.
+    fn check_may_drop(&self, removal: &Removal, schema: &Schema) -> Done<()> {
+        let tables = removal.tables.iter().map(|id| id.0);
+        for id in tables.chain(removal.views.iter().copied()).chain(removal.sequences.iter().copied()) {
+            let namespace = self.object(schema, id).and_then(|target| target.namespace);
+            let owns_schema = namespace.is_some_and(|id| self.access().is_some_and(|access| access.owns(id.0)));
+            if !owns_schema {
+                self.check_owner(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops these and what depends on them: DROP OWNED.
+    pub(super) fn drop_objects(&mut self, ids: &[u32], cascade: bool) -> Done<()> {
+        let schema = self.schema();
+        let mut removal = Removal::new(schema.clone());
+        removal.asked = ids.iter().map(|&id| (id, None)).collect();
+        let mut namespaces = Vec::new();
+        for &id in ids {
+            if schema.table_by_id(TableId(id)).is_some() {
+                removal.tables.insert(TableId(id));
+            } else if schema.view_by_id(id).is_some() {
+                removal.views.insert(id);
+            } else if let Some(sequence) = schema.sequence_by_id(id) {
+                // That of a column goes with its table.
+                if sequence.def.owner.is_none_or(|(table, _)| schema.owner(table.0) != schema.owner(id)) {
+                    removal.sequences.insert(id);
+                }
+            } else if let Some(namespace) = schema.namespace_by_id(NamespaceId(id)) {
+                removal.add_contents(&schema, namespace.id, &namespace.name);
+                namespaces.push(namespace.id);
+            }
+        }
+        self.check_owned(&removal, &schema)?;
+        removal.close(&schema);
+        let what = match ids {
+            [one] => self.object(&schema, *one).map_or_else(String::new, |target| target.described()),
+            _ => "desired object(s)".to_owned(),
+        };
+        self.defined.notices.extend(removal.check(cascade, &what)?);
+        self.remove(removal)?;
+        for id in namespaces.into_iter().filter(|&id| !id.is_system() && id != NamespaceId::PUBLIC) {
+            self.engine.drop_namespace(id)?;
         }
         Ok(())
     }
@@ -164,6 +214,7 @@ impl Definer<'_> {
         let Some((table, index)) = name.index(&schema) else {
             return self.check_absent(&name, "index", &schema, if_exists);
         };
+        self.check_index_owner(index.id)?;
         self.nothing_awaited(table, "DROP INDEX")?;
         if index.def.constraint != 0 {
             let (index, table) = (&index.def.name, &table.def.name);
@@ -196,6 +247,7 @@ impl Definer<'_> {
             )
             .into());
         }
+        self.check_owner(id.0)?;
         if id == NamespaceId::PUBLIC && !cascade {
             return Err(SqlError::unsupported("dropping the schema public").into());
         }
@@ -233,14 +285,19 @@ impl Definer<'_> {
                 ids.push(table.id);
             }
         }
+        for &id in &ids {
+            self.check_table(id.0, Privileges::TRUNCATE)?;
+        }
         self.follow_keys(&mut ids, cascades)?;
         for &id in &ids {
             let table = self.engine.schema().table_by_id(id).cloned().expect("the table was just looked up");
+            self.check_table(id.0, Privileges::TRUNCATE)?;
             self.nothing_awaited(&table, "TRUNCATE")?;
             self.engine.truncate_by_id(id)?;
             if *identity == Some(TruncateIdentityOption::Restart) {
                 let owned: Vec<_> = self.engine.schema().sequences_of(id).cloned().collect();
                 for sequence in owned {
+                    self.check_owner(sequence.id)?;
                     let start = SequenceValue { last: sequence.def.start, is_called: false };
                     self.engine.redefine_sequence(sequence.id, sequence.def.clone(), Some(start))?;
                 }
@@ -320,6 +377,10 @@ impl Definer<'_> {
             CommentObject::Database => return Ok(()),
             other => return Err(SqlError::unsupported(format!("COMMENT ON {other}")).into()),
         };
+        match kind {
+            CommentObject::Index => self.check_index_owner(IndexId(object))?,
+            _ => self.check_owner(object)?,
+        }
         Ok(self.engine.set_comment(object, column, text)?)
     }
 }

@@ -184,6 +184,7 @@ impl Definer<'_> {
             }
             return Err(written.undefined().into());
         };
+        self.check_owner(sequence.id)?;
         self.change_sequence(sequence.id, clauses)
     }
 

@@ -5,6 +5,7 @@
 //! 2. A statement that names views is rewritten before it is bound, so both roads see tables only.
 
 use super::{Definer, Done};
+use crate::bind::cte::Ctes;
 use crate::bind::names::{RelationName, qualified};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
@@ -14,7 +15,7 @@ use freshet_engine::catalog::{CheckOption, Schema, View, ViewDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, Value, VisitMut, VisitorMut,
+    SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -50,6 +51,7 @@ impl Definer<'_> {
         }
         let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
+            self.check_owner(old.id)?;
             check_replacement(old, &def)?;
             if def.reads.contains(&old.id) {
                 let message = format!("infinite recursion detected in rules for relation \"{}\"", def.name);
@@ -70,7 +72,7 @@ impl Definer<'_> {
     }
 }
 
-/// What WITH says of a view. There is one role, which may read everything: how a view is secured makes no difference.
+/// What WITH says of a view. What it reads is asked of its owner: one that asks for more security than it would get is refused.
 fn check_option(options: &ast::CreateTableOptions) -> Result<Option<CheckOption>, SqlError> {
     let options = match options {
         ast::CreateTableOptions::None => return Ok(None),
@@ -91,7 +93,10 @@ fn check_option(options: &ast::CreateTableOptions) -> Result<Option<CheckOption>
                 let message = format!("invalid value for enum option \"check_option\": {value}");
                 return Err(SqlError::new("22023", message).with_detail("Valid values are \"local\" and \"cascaded\"."));
             }
-            ("security_barrier" | "security_invoker", "true" | "false" | "on" | "off" | "1" | "0" | "yes" | "no") => {}
+            ("security_barrier" | "security_invoker", "false" | "off" | "0" | "no") => {}
+            ("security_barrier" | "security_invoker", "true" | "on" | "1" | "yes") => {
+                return Err(SqlError::unsupported(format!("a view with {name}")));
+            }
             ("security_barrier" | "security_invoker", _) => {
                 let message = format!("invalid value for boolean option \"{name}\": {value}");
                 return Err(SqlError::new("22023", message));
@@ -141,11 +146,10 @@ pub type ViewShape = (Vec<(String, Option<Type>)>, String);
 /// The columns that a query gives, and its text as a view keeps it.
 pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlError> {
     let mut query = query.clone();
-    let ctes = cte_names(&mut query);
-    let mut full = Full { schema, ctes };
+    let mut full = Full { schema, ctes: Ctes::default() };
     let _ = VisitMut::visit(&mut query, &mut full);
     let text = query.to_string();
-    let routed = crate::route::route(&text, schema, &[], None).map_err(|mut error| {
+    let routed = crate::route::route(&text, schema, &[], None, None).map_err(|mut error| {
         error.position = None;
         error
     })?;
@@ -156,22 +160,6 @@ pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlE
     Ok((columns.collect(), text))
 }
 
-/// Names that WITH gives anywhere in the query.
-fn cte_names(query: &mut Query) -> HashSet<String> {
-    struct Names(HashSet<String>);
-    impl VisitorMut for Names {
-        type Break = ();
-        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-            let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
-            self.0.extend(ctes.map(|cte| fold(&cte.alias.name)));
-            ControlFlow::Continue(())
-        }
-    }
-    let mut names = Names(HashSet::new());
-    let _ = VisitMut::visit(query, &mut names);
-    names.0
-}
-
 fn object_name(namespace: &str, name: &str) -> ObjectName {
     let part = |text: &str| ObjectNamePart::Identifier(Ident::with_quote('"', text));
     ObjectName(vec![part(namespace), part(name)])
@@ -180,19 +168,34 @@ fn object_name(namespace: &str, name: &str) -> ObjectName {
 /// Gives relations their schemas and `*` its columns.
 struct Full<'a> {
     schema: &'a Arc<Schema>,
-    ctes: HashSet<String>,
+    ctes: Ctes,
 }
 
 impl Full<'_> {
     /// The relation's full name, unless it is a query's own.
     fn name(&self, name: &ObjectName) -> Option<ObjectName> {
         let relation = RelationName::of(name).ok()?;
-        if relation.namespace.is_some() || self.ctes.contains(&relation.name) {
+        if relation.namespace.is_some() || self.ctes.has(&relation) {
             return None;
         }
         let table = relation.table(self.schema).map(|t| t.def.namespace);
         let namespace = table.or_else(|| relation.view(self.schema).map(|v| v.def.namespace))?;
         Some(object_name(&crate::bind::names::namespace_name(self.schema, namespace), &relation.name))
+    }
+
+    /// What `TABLE t` stands for, unless `t` is the query's own.
+    fn select_from(&self, table: &ast::Table) -> Option<SetExpr> {
+        let relation = named_by(table);
+        if self.ctes.has_in_body(&relation) {
+            return None;
+        }
+        let part = |name: &String| Ident::with_quote('"', name.clone());
+        let parts = relation.namespace.iter().chain([&relation.name]).map(part).map(ObjectNamePart::Identifier);
+        let Ok(Parsed::Sql(statement)) = parse(&format!("SELECT * FROM {}", ObjectName(parts.collect()))) else {
+            return None;
+        };
+        let Statement::Query(query) = *statement else { return None };
+        Some(*query.body)
     }
 
     /// A source's alias and columns, if it is a plain relation, or a subquery that stands for itself.
@@ -208,7 +211,8 @@ impl Full<'_> {
         }
         let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
         let relation = RelationName::of(name).ok()?;
-        if relation.namespace.is_none() && self.ctes.contains(&relation.name) {
+        // What stands in the body of the query that was just entered.
+        if self.ctes.has_in_body(&relation) {
             return None;
         }
         if alias.as_ref().is_some_and(|a| !a.columns.is_empty()) {
@@ -271,7 +275,13 @@ impl VisitorMut for Full<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.ctes.enter(query);
         expand_bodies(self, &mut query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.ctes.leave(query);
         ControlFlow::Continue(())
     }
 
@@ -295,6 +305,11 @@ impl VisitorMut for Full<'_> {
 }
 
 fn expand_bodies(full: &Full<'_>, body: &mut SetExpr) {
+    if let SetExpr::Table(table) = body
+        && let Some(select) = full.select_from(table)
+    {
+        *body = select;
+    }
     match body {
         SetExpr::Select(select) => full.expand(select),
         SetExpr::SetOperation { left, right, .. } => {
@@ -302,6 +317,19 @@ fn expand_bodies(full: &Full<'_>, body: &mut SetExpr) {
             expand_bodies(full, right);
         }
         _ => {}
+    }
+}
+
+fn named_by(table: &ast::Table) -> RelationName {
+    RelationName { namespace: table.schema_name.clone(), name: table.table_name.clone().unwrap_or_default() }
+}
+
+/// What a body names by `TABLE t`.
+pub fn tables_of(body: &SetExpr) -> Vec<RelationName> {
+    match body {
+        SetExpr::Table(table) => vec![named_by(table)],
+        SetExpr::SetOperation { left, right, .. } => [tables_of(left), tables_of(right)].concat(),
+        _ => Vec::new(),
     }
 }
 
@@ -349,7 +377,7 @@ pub fn with_full_sequence_names(expr: &Expr, schema: &Schema) -> Expr {
 fn reads_of(query: &Query, schema: &Schema) -> Vec<u32> {
     struct Reads<'a> {
         schema: &'a Schema,
-        ctes: HashSet<String>,
+        ctes: Ctes,
         found: Vec<u32>,
     }
     impl Reads<'_> {
@@ -357,18 +385,32 @@ fn reads_of(query: &Query, schema: &Schema) -> Vec<u32> {
             self.found.extend(id.filter(|id| !self.found.contains(id)));
         }
     }
-    impl VisitorMut for Reads<'_> {
+    impl Visitor for Reads<'_> {
         type Break = ();
-        fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            self.ctes.enter(query);
+            for name in tables_of(&query.body) {
+                if !self.ctes.has_in_body(&name) {
+                    self.note(name.table(self.schema).map(|t| t.id.0));
+                    self.note(name.view(self.schema).map(|v| v.id));
+                }
+            }
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            self.ctes.leave(query);
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<()> {
             if let Ok(name) = RelationName::of(name)
-                && (name.namespace.is_some() || !self.ctes.contains(&name.name))
+                && !self.ctes.has(&name)
             {
                 self.note(name.table(self.schema).map(|t| t.id.0));
                 self.note(name.view(self.schema).map(|v| v.id));
             }
             ControlFlow::Continue(())
         }
-        fn pre_visit_value(&mut self, value: &mut ast::ValueWithSpan) -> ControlFlow<()> {
+        fn pre_visit_value(&mut self, value: &ast::ValueWithSpan) -> ControlFlow<()> {
             // A sequence is named by a text; one that only looks like it forbids a DROP too much.
             if let Value::SingleQuotedString(text) = &value.value
                 && let Ok(name) = RelationName::of_text(text)
@@ -378,10 +420,8 @@ fn reads_of(query: &Query, schema: &Schema) -> Vec<u32> {
             ControlFlow::Continue(())
         }
     }
-    let mut query = query.clone();
-    let ctes = cte_names(&mut query);
-    let mut reads = Reads { schema, ctes, found: Vec::new() };
-    let _ = VisitMut::visit(&mut query, &mut reads);
+    let mut reads = Reads { schema, ctes: Ctes::default(), found: Vec::new() };
+    let _ = query.visit(&mut reads);
     reads.found
 }
 
@@ -483,7 +523,7 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
     }
     struct Expand<'a> {
         schema: &'a Schema,
-        ctes: HashSet<String>,
+        ctes: Ctes,
         any: bool,
         depth: usize,
         /// The next table is what the statement changes.
@@ -492,8 +532,11 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
     impl VisitorMut for Expand<'_> {
         type Break = SqlError;
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-            let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
-            self.ctes.extend(ctes.map(|cte| fold(&cte.alias.name)));
+            self.ctes.enter(query);
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+            self.ctes.leave(query);
             ControlFlow::Continue(())
         }
         fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {
@@ -509,7 +552,7 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
                 return ControlFlow::Continue(());
             }
             let Ok(relation) = RelationName::of(name) else { return ControlFlow::Continue(()) };
-            if relation.namespace.is_none() && self.ctes.contains(&relation.name) {
+            if self.ctes.has(&relation) {
                 return ControlFlow::Continue(());
             }
             let Some(view) = relation.view(self.schema) else { return ControlFlow::Continue(()) };
@@ -530,21 +573,26 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
         }
     }
     let mut statement = statement.clone();
-    let mut expand = Expand { schema, ctes: HashSet::new(), any: false, depth: 0, is_target: false };
+    let mut expand = Expand { schema, ctes: Ctes::default(), any: false, depth: 0, is_target: false };
     match VisitMut::visit(&mut statement, &mut expand) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(expand.any.then_some(statement)),
     }
 }
 
+/// What the view stands for.
+pub fn query_of(view: &View) -> Result<Box<Query>, SqlError> {
+    if let Parsed::Sql(statement) = parse(&view.def.query)?
+        && let Statement::Query(query) = *statement
+    {
+        return Ok(query);
+    }
+    Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)))
+}
+
 /// The view as a subquery, with its columns' names.
 fn derived(view: &View, alias: Option<&TableAlias>) -> Result<TableFactor, SqlError> {
-    let Parsed::Sql(statement) = parse(&view.def.query)? else {
-        return Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)));
-    };
-    let Statement::Query(subquery) = *statement else {
-        return Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)));
-    };
+    let subquery = query_of(view)?;
     let mut alias = alias.cloned().unwrap_or_else(|| alias_of(Ident::with_quote('"', view.def.name.clone())));
     for (name, _) in view.def.columns.iter().skip(alias.columns.len()) {
         let name = Ident::with_quote('"', name.clone());

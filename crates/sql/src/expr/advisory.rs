@@ -142,12 +142,34 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
     Ok(Scalar::Own(if call.tells() { Datum::Bool(done) } else { Datum::Bytes(Default::default()) }))
 }
 
+/// Whether the session's role may end what that one does: as a superuser, or with the rights of its role.
+fn check_signal(call: KeyCall, pid: i32, frame: &Frame<'_>) -> Result<(), SqlError> {
+    let (Some(access), Some(activity)) = (&frame.env.access, &frame.env.activity) else { return Ok(()) };
+    let Some(member) = activity.members().into_iter().find(|member| member.pid == pid) else { return Ok(()) };
+    let (what, done) = match call.action {
+        KeyAction::Terminate => ("terminate superuser process", "process is being terminated"),
+        _ => ("cancel superuser query", "query is being canceled"),
+    };
+    let other = access.schema.role_named(&member.user);
+    if other.is_none_or(|role| role.def.is_superuser) {
+        return Err(SqlError::new("42501", format!("must be a superuser to {what}")));
+    }
+    if other.is_some_and(|role| access.has_role(role.id)) {
+        return Ok(());
+    }
+    let message = format!("must be a member of the role whose {done} or member of pg_signal_backend");
+    Err(SqlError::new("42501", message))
+}
+
 /// What another session waits for, or is told.
 fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let here = || SqlError::unsupported(format!("{} here", call.name()));
     let engine = frame.env.engine.as_ref().ok_or_else(here)?;
     let Value::Int(pid) = evaluate(&args[0], frame)?.value() else { return Ok(Scalar::NULL) };
     let blockers = || u32::try_from(pid).map_or_else(|_| Vec::new(), |pid| engine.blockers(pid));
+    if matches!(call.action, KeyAction::Cancel | KeyAction::Terminate) {
+        check_signal(call, pid as i32, frame)?;
+    }
     let ask = |what| frame.env.activity.as_ref().is_some_and(|activity| activity.ask(pid as i32, what));
     Ok(Scalar::Own(match call.action {
         KeyAction::Blockers => {

@@ -293,6 +293,7 @@ fn environment(what: EnvValue, env: &Env) -> Scalar<'_> {
         EnvValue::CurrentDate => Value::Int(local().div_euclid(MICROS_PER_DAY)),
         EnvValue::LocalTime => Value::Int(local().rem_euclid(MICROS_PER_DAY)),
         EnvValue::User => Value::Bytes(env.user.as_bytes()),
+        EnvValue::SessionUser => Value::Bytes(env.session_user.as_bytes()),
         EnvValue::Database => Value::Bytes(env.database.as_bytes()),
         EnvValue::Schema => match env.schema.as_deref() {
             None => Value::Bytes(b"public"),

@@ -14,6 +14,7 @@ pub use eval::{Frame, evaluate, test, truth};
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
 
+use crate::role::Access;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::value::cast::{is_text, needs_clock};
@@ -21,6 +22,7 @@ use crate::value::function::Function;
 use crate::value::is_fixed;
 use crate::value::operator::BinaryOperator;
 use crate::value::{Clock, Datum};
+use freshet_engine::catalog::RoleId;
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::AdvisoryKeys;
@@ -35,6 +37,7 @@ pub enum EnvValue {
     CurrentDate,
     LocalTime,
     User,
+    SessionUser,
     Database,
     Schema,
     Version,
@@ -47,7 +50,15 @@ pub struct Env {
     pub settings: Settings,
     /// The session's zone, and when its transaction began.
     pub clock: Clock,
+    /// The name of the role whose rights are in force.
     pub user: String,
+    /// The name of the role that the session is of.
+    pub session_user: String,
+    /// By their numbers: the one in force, and the session's.
+    pub role: RoleId,
+    pub session_role: RoleId,
+    /// What the role in force may do; `None`: everything.
+    pub access: Option<Arc<Access>>,
     pub database: String,
     /// `current_schema`, where it is not `public`; empty: there is none.
     pub schema: Option<String>,

@@ -8,6 +8,8 @@
 use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
 use crate::error::SqlError;
+use crate::role::Access;
+use crate::role::acl::Privileges;
 use crate::value::Datum;
 use freshet_engine::catalog::{Sequence, SequenceValue};
 use freshet_engine::engine::TakenValue;
@@ -64,6 +66,8 @@ struct Inner {
     /// The wait for an advisory lock.
     awaited_key: Option<WaitToken>,
     read_only: bool,
+    /// What the session's role may do, unless that is everything. It stands here because both roads have these at hand.
+    access: Option<Arc<Access>>,
 }
 
 impl SessionSequences {
@@ -90,6 +94,10 @@ impl SessionSequences {
         self.inner.lock().read_only = read_only;
     }
 
+    pub fn set_access(&self, access: Option<Arc<Access>>) {
+        self.inner.lock().access = access;
+    }
+
     /// DISCARD SEQUENCES.
     pub fn forget(&self) {
         let mut inner = self.inner.lock();
@@ -106,6 +114,15 @@ pub fn call<'a>(
 ) -> Result<Scalar<'a>, SqlError> {
     let sequence = &sequence.0;
     let own = own(frame)?;
+    let access = own.inner.lock().access.clone();
+    if let Some(access) = access {
+        let any_of = match call {
+            SequenceCall::Next => Privileges::USAGE.with(Privileges::UPDATE),
+            SequenceCall::Current => Privileges::USAGE.with(Privileges::SELECT),
+            SequenceCall::Set => Privileges::UPDATE,
+        };
+        access.check_sequence(sequence.id, any_of)?;
+    }
     match call {
         SequenceCall::Next => next(own, sequence, frame).map(int),
         SequenceCall::Current => match own.inner.lock().given.get(&sequence.id) {

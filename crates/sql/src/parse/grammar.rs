@@ -3,10 +3,11 @@
 //! `a IS DISTINCT FROM b AND c`: the parser takes everything up to the statement's end for the right side. In PostgreSQL the right
 //! side ends before AND and OR, as that of every other IS.
 
-use sqlparser::ast::Expr;
+use sqlparser::ast::{Expr, Function, FunctionArguments, ObjectName};
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
 use std::any::TypeId;
 
 #[derive(Debug, Default)]
@@ -24,6 +25,27 @@ macro_rules! pass_on {
 impl Dialect for Grammar {
     fn dialect(&self) -> TypeId {
         self.0.dialect()
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        // The parser has current_user and session_user, but takes this one for a column.
+        let Token::Word(word) = &parser.peek_token_ref().token else { return None };
+        if word.quote_style.is_some() || !word.value.eq_ignore_ascii_case("current_role") {
+            return None;
+        }
+        let name = parser.parse_identifier();
+        Some(name.map(|name| {
+            Expr::Function(Function {
+                name: ObjectName::from(vec![name]),
+                uses_odbc_syntax: false,
+                parameters: FunctionArguments::None,
+                args: FunctionArguments::None,
+                null_treatment: None,
+                filter: None,
+                over: None,
+                within_group: Vec::new(),
+            })
+        }))
     }
 
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {

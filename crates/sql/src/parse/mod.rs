@@ -9,12 +9,15 @@ mod grammar;
 mod mend;
 pub mod named;
 mod words;
+mod role;
 mod utility;
 
 use crate::compiled::lock::mode_named;
 use crate::error::SqlError;
 use crate::notice::Notice;
 pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
+
+pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
 
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
@@ -82,6 +85,9 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         return Ok(own);
     }
     check_runs(&words)?;
+    if let Some(command) = role::role_command(sql, &words)? {
+        return Ok(Parsed::Utility(Box::new(Utility::Role(Box::new(command)))));
+    }
     if let Some(utility) = utility::utility(sql, &words)? {
         return Ok(Parsed::Utility(Box::new(utility)));
     }
@@ -255,6 +261,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "copy") {
         return Ok(Some(Parsed::Copy(Box::new(copy::parse_copy(words, sql)?))));
+    }
+    if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
+        return parse("RESET session_authorization").map(Some);
     }
     // Nobody listens.
     if is(0, "unlisten") {

@@ -3,6 +3,7 @@
 //! They are read with the grammar's own parser, word by word.
 
 use super::grammar::Grammar;
+use super::role::{RoleCommand, RoleSpec};
 use super::{DEPTH_MAX, keyword, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{
@@ -39,12 +40,15 @@ pub enum Utility {
     AlterSchema {
         name: Ident,
         rename: Option<Ident>,
+        owner: Option<RoleSpec>,
     },
     CommentOnConstraint {
         constraint: Ident,
         table: ObjectName,
         comment: Option<String>,
     },
+    /// Roles and rights.
+    Role(Box<RoleCommand>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +155,7 @@ pub enum AlterAction {
         column: Ident,
         if_exists: bool,
     },
+    Owner(RoleSpec),
     /// What changes nothing here.
     Nothing(&'static str),
 }
@@ -383,16 +388,15 @@ fn comment_on_constraint(p: &mut Parser<'_>) -> Read<Utility> {
 fn alter_schema(p: &mut Parser<'_>) -> Read<Utility> {
     let name = p.parse_identifier()?;
     if p.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        return Ok(Utility::AlterSchema { name, rename: Some(p.parse_identifier()?) });
+        return Ok(Utility::AlterSchema { name, rename: Some(p.parse_identifier()?), owner: None });
     }
-    owner(p)?;
-    Ok(Utility::AlterSchema { name, rename: None })
+    Ok(Utility::AlterSchema { name, rename: None, owner: Some(owner(p)?) })
 }
 
-fn owner(p: &mut Parser<'_>) -> Read<()> {
+fn owner(p: &mut Parser<'_>) -> Read<RoleSpec> {
     p.expect_keyword(Keyword::OWNER)?;
     p.expect_keyword(Keyword::TO)?;
-    p.parse_identifier().map(drop)
+    p.parse_identifier().map(|name| RoleSpec::of(&name))
 }
 
 fn cascade(p: &mut Parser<'_>) -> bool {
@@ -449,8 +453,7 @@ fn action(p: &mut Parser<'_>) -> Read<AlterAction> {
         return Ok(AlterAction::SetSchema(p.parse_identifier()?));
     }
     if keyword(&p.peek_token()) == Keyword::OWNER {
-        owner(p)?;
-        return Ok(AlterAction::Nothing("OWNER TO"));
+        return Ok(AlterAction::Owner(owner(p)?));
     }
     let set = p.parse_one_of_keywords(&[Keyword::SET, Keyword::RESET]);
     if set.is_some() {

@@ -214,7 +214,7 @@ impl Session {
     /// The plan for the schema that is current now.
     fn current(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Arc<CopyPlan>, SqlError> {
         let schema = self.inner.schema().clone();
-        if Arc::ptr_eq(&schema, &statement.schema) {
+        if Arc::ptr_eq(&schema, &statement.schema) && statement.role == self.identity.key {
             return Ok(plan.clone());
         }
         match &self.plan(&statement.sql, &[], &schema)?.plan {

@@ -45,7 +45,18 @@ impl SystemView for ActivityView {
     fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
         let locks = about.engine.locks();
         let members = about.env.activity.as_ref().map_or_else(Vec::new, |activity| activity.members());
-        Ok(members.iter().map(|member| row(member, &locks)).collect())
+        let mut rows: Vec<Cells> = members.iter().map(|member| row(member, &locks)).collect();
+        if let Some(access) = &about.env.access {
+            // What others do is theirs, and the superusers'.
+            for (member, cells) in members.iter().zip(&mut rows) {
+                let role = access.schema.role_named(&member.user);
+                if role.is_none_or(|role| !access.has_role(role.id)) {
+                    cells[10..].fill(Datum::Null);
+                    cells[20] = text("<insufficient privilege>");
+                }
+            }
+        }
+        Ok(rows)
     }
 }
 

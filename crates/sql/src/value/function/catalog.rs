@@ -7,10 +7,12 @@ use crate::bind::names::is_temporary;
 use crate::catalog::definition::style;
 use crate::catalog::{Catalog, Relation, builtin, oid};
 use crate::error::SqlError;
+use crate::role::acl::{Kind, Privileges};
+use crate::role::{self, Access};
 use crate::value::numeric::Numeric;
 use crate::value::pgtype::{self, NUMERIC};
 use crate::value::{Datum, array_datum, quoted_ident};
-use freshet_engine::catalog::{NamespaceId, Table};
+use freshet_engine::catalog::{NamespaceId, RoleId, Table};
 use freshet_engine::schema::{OidKind, SystemKind, Type, Value};
 use std::sync::Arc;
 
@@ -96,11 +98,7 @@ pub(super) fn pg_get_function_result(a: &Arguments<'_>) -> Result {
 
 pub(super) fn pg_get_userbyid(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;
-    let user = match oid_at(a, 0) {
-        oid::ROLE => catalog.session.as_ref().map(|session| session.user.clone()),
-        oid::DATABASE_OWNER => Some(oid::DATABASE_OWNER_NAME.to_owned()),
-        _ => None,
-    };
+    let user = catalog.role_name(oid_at(a, 0));
     Ok(text(user.unwrap_or_else(|| format!("unknown (OID={})", oid_at(a, 0)))))
 }
 
@@ -610,20 +608,89 @@ impl Privileged {
         }
     }
 
-    /// There is one role, and it may do everything with what there is.
+    /// Whether a role, or else who asks, has one of the privileges of a list.
     pub(super) fn call(self, a: &Arguments<'_>) -> Result {
         if a.values.iter().any(Value::is_null) {
             return Ok(Datum::Null);
         }
         let catalog = catalog(a)?;
-        let places = self.places();
-        if a.len() > places && a.types[0] == Type::Text {
-            catalog.find(OidKind::Role, &quoted_ident(a.text(0)))?;
-        }
-        let object = a.len() - places;
+        let object = a.len() - self.places();
+        let own = catalog.session.as_ref().map_or(RoleId::FIRST, |session| session.role);
+        let role = match object {
+            0 => own,
+            _ if a.types[0] == Type::Text => RoleId(catalog.find(OidKind::Role, &quoted_ident(a.text(0)))?),
+            _ => RoleId(oid_at(a, 0)),
+        };
         let is_there = self.is_there(catalog, a, object)?;
         self.check_privileges(a.text(a.len() - 1))?;
-        Ok(if is_there { Datum::Bool(true) } else { Datum::Null })
+        if !is_there {
+            return Ok(Datum::Null);
+        }
+        let words = a.text(a.len() - 1).to_ascii_uppercase();
+        if self == Privileged::Role {
+            let of = match a.types[object] {
+                Type::Text => RoleId(catalog.find(OidKind::Role, &quoted_ident(a.text(object)))?),
+                _ => RoleId(oid_at(a, object)),
+            };
+            let has = |word: &str| match word.trim() {
+                "USAGE" => {
+                    role::is_superuser(&catalog.schema, role) || role::inherited(&catalog.schema, role).contains(&of)
+                }
+                "MEMBER" => role::is_member(&catalog.schema, role, of),
+                _ => role::is_admin(&catalog.schema, role, of),
+            };
+            return Ok(Datum::Bool(words.split(',').any(has)));
+        }
+        let Some(access) = Access::of(&catalog.schema, role) else { return Ok(Datum::Bool(true)) };
+        let (has, may_give) = self.held(catalog, a, object, &access)?;
+        let asked = |word: &str| {
+            let word = word.trim();
+            let plain = word.strip_suffix(" WITH GRANT OPTION");
+            let one = Privileges::named(plain.unwrap_or(word)).unwrap_or_default();
+            !one.is_none() && if plain.is_some() { may_give.has(one) } else { has.has(one) }
+        };
+        Ok(Datum::Bool(words.split(',').any(asked)))
+    }
+
+    /// What a role that is no superuser has on the object, and may give on.
+    fn held(
+        self,
+        catalog: &Catalog,
+        a: &Arguments<'_>,
+        at: usize,
+        access: &Access,
+    ) -> std::result::Result<(Privileges, Privileges), SqlError> {
+        let by_name = a.types[at] == Type::Text;
+        let nothing = Privileges::NONE;
+        Ok(match self {
+            Privileged::Table | Privileged::AnyColumn | Privileged::Column | Privileged::Sequence => {
+                let number = if by_name { catalog.find(OidKind::Class, a.text(at))? } else { oid_at(a, at) };
+                match catalog.relation(number) {
+                    Some(Relation::Sequence(_)) => access.held(Kind::Sequence, number),
+                    Some(Relation::Table(_) | Relation::View(_)) => access.held(Kind::Table, number),
+                    Some(Relation::System(system)) if role::check::is_secret(system.name) => (nothing, nothing),
+                    Some(Relation::System(_)) => (Privileges::SELECT, nothing),
+                    _ => (nothing, nothing),
+                }
+            }
+            Privileged::Schema => {
+                let number = match by_name {
+                    true => catalog.find(OidKind::Namespace, &quoted_ident(a.text(at)))?,
+                    false => oid_at(a, at),
+                };
+                access.held(Kind::Schema, number)
+            }
+            Privileged::Database => access.held(Kind::Database, oid::DATABASE),
+            // Everybody's, as PostgreSQL makes them; the languages for what nobody may trust are not.
+            Privileged::Function | Privileged::Type => (Privileges(!0), nothing),
+            Privileged::Language => {
+                let is_sql = if by_name { a.text(at) == "sql" } else { oid_at(a, at) == 14 };
+                (if is_sql { Privileges::USAGE } else { nothing }, nothing)
+            }
+            Privileged::Tablespace | Privileged::ForeignDataWrapper | Privileged::Server | Privileged::Role => {
+                (nothing, nothing)
+            }
+        })
     }
 
     fn check_privileges(self, list: &str) -> std::result::Result<(), SqlError> {
@@ -676,7 +743,7 @@ impl Privileged {
             }
             Privileged::Tablespace => matches!(oid_at(a, at), 1663 | 1664),
             Privileged::Role if by_name => catalog.find(OidKind::Role, &quoted_ident(a.text(at))).map(|_| true)?,
-            Privileged::Role => oid_at(a, at) == oid::ROLE,
+            Privileged::Role => catalog.role_name(oid_at(a, at)).is_some(),
             Privileged::Language if by_name => {
                 known(matches!(a.text(at), "internal" | "c" | "sql"), || missing("language", "42704"))?
             }

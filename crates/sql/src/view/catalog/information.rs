@@ -4,11 +4,15 @@ use super::super::About;
 use super::fill::{Fill, Filled, Filler, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, key, relations};
+use super::roles;
 use crate::bind::names::namespace_name;
+use crate::catalog::oid;
+use crate::role::acl::{self, Kind as AclKind, Privileges};
+use crate::role::{self, Access};
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{
-    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, Schema, Sequence,
-    Table,
+    Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, Index, NamespaceId, RoleId, Schema,
+    Sequence, Table,
 };
 use freshet_engine::schema::Type;
 use std::sync::Arc;
@@ -200,13 +204,21 @@ pub static SOURCES: &[Source] = &[
         &["view_catalog", "view_schema", "view_name", "table_catalog", "table_schema", "table_name"],
         view_tables,
     ),
-    source("table_privileges", TABLE_PRIVILEGES, table_privileges),
-    source("role_table_grants", TABLE_PRIVILEGES, table_privileges),
-    source("column_privileges", COLUMN_PRIVILEGES, column_privileges),
-    source("role_column_grants", COLUMN_PRIVILEGES, column_privileges),
+    source("table_privileges", TABLE_PRIVILEGES, |about, rows| told_table_privileges(about, rows, Told::All)),
+    source("role_table_grants", TABLE_PRIVILEGES, |about, rows| told_table_privileges(about, rows, Told::Roles)),
+    source("column_privileges", COLUMN_PRIVILEGES, |about, rows| told_column_privileges(about, rows, Told::All)),
+    source("role_column_grants", COLUMN_PRIVILEGES, |about, rows| told_column_privileges(about, rows, Told::Roles)),
     source("enabled_roles", &["role_name"], |about, rows| {
-        rows.row(cells![owner(about)]);
+        for role in roles::all(about).iter().filter(|role| roles::is_enabled(about, role.id)) {
+            rows.row(cells![role.def.name.as_str()]);
+        }
         Ok(())
+    }),
+    source("applicable_roles", &["grantee", "role_name", "is_grantable"], |about, rows| {
+        applicable_roles(about, rows, false)
+    }),
+    source("administrable_role_authorizations", &["grantee", "role_name", "is_grantable"], |about, rows| {
+        applicable_roles(about, rows, true)
     }),
     source(
         "character_sets",
@@ -287,9 +299,30 @@ fn yes(truth: bool) -> &'static str {
     if truth { "YES" } else { "NO" }
 }
 
-/// Who owns everything.
-fn owner<'a>(about: &'a About<'_>) -> &'a str {
-    &about.env.user
+/// All of a table's privileges but SELECT: what its constraints are told for.
+const CHANGES: Privileges = Privileges(AclKind::Table.possible().0 & !Privileges::SELECT.0);
+
+/// What can be granted on single columns.
+const OF_COLUMNS: Privileges =
+    Privileges::INSERT.with(Privileges::SELECT).with(Privileges::UPDATE).with(Privileges::REFERENCES);
+
+/// Whether the role has the owner's rights.
+fn owns(about: &About<'_>, object: u32) -> bool {
+    about.env.access.as_ref().is_none_or(|access| access.owns(object))
+}
+
+/// Whether the role owns the object or has any of these privileges on it: it is not told of others'.
+fn has_any(about: &About<'_>, kind: AclKind, object: u32, any_of: Privileges) -> bool {
+    let has = |access: &Access| access.owns(object) || access.held(kind, object).0.has_any(any_of);
+    about.env.access.as_deref().is_none_or(has)
+}
+
+/// [`has_any`] of a table or view; those of the system are everybody's to read.
+fn is_told(about: &About<'_>, relation: &Relation<'_>, any_of: Privileges) -> bool {
+    match relation.kind {
+        Kind::System(_) => any_of.has(Privileges::SELECT) || about.env.access.is_none(),
+        _ => has_any(about, AclKind::Table, relation.oid, any_of),
+    }
 }
 
 fn collations() -> Vec<Datum> {
@@ -301,9 +334,12 @@ fn collations() -> Vec<Datum> {
 // ---- relations and columns
 
 fn schemata(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    let owner = owner(about);
     for namespace in about.schema.namespaces() {
-        rows.row(cells![database(about), namespace.name.as_str(), owner]);
+        let id = namespace.id.0;
+        if has_any(about, AclKind::Schema, id, AclKind::Schema.possible()) {
+            let owner = roles::name(about, about.schema.owner(id));
+            rows.row(cells![database(about), namespace.name.as_str(), owner]);
+        }
     }
     Ok(())
 }
@@ -314,7 +350,8 @@ fn readable(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
 }
 
 fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    for relation in readable(about.schema) {
+    let any = AclKind::Table.possible();
+    for relation in readable(about.schema).filter(|relation| is_told(about, relation, any)) {
         let space = namespace_name(about.schema, relation.namespace);
         let is_temporary = space.starts_with(crate::bind::names::TEMPORARY);
         let is_view = relation.letter() == 'v';
@@ -330,9 +367,10 @@ fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 }
 
 fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    for view in about.schema.views() {
+    let any = AclKind::Table.possible();
+    for view in about.schema.views().filter(|view| has_any(about, AclKind::Table, view.id, any)) {
         let space = namespace_name(about.schema, view.def.namespace);
-        let text = super::definition::view(about.schema, view);
+        let text = owns(about, view.id).then(|| super::definition::view(about.schema, view));
         let no = "NO";
         let check = match view.def.check {
             None => "NONE",
@@ -386,7 +424,7 @@ fn data_type(ty: Type) -> String {
 }
 
 fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    for relation in readable(about.schema) {
+    for relation in readable(about.schema).filter(|relation| is_told(about, relation, OF_COLUMNS)) {
         let space = namespace_name(about.schema, relation.namespace);
         for attribute in relation.attributes() {
             if let Some(ty) = attribute.ty {
@@ -461,7 +499,7 @@ fn identity(schema: &Schema, relation: &Relation<'_>, attribute: &Attribute<'_>)
 
 fn element_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    for relation in readable(about.schema) {
+    for relation in readable(about.schema).filter(|relation| is_told(about, relation, OF_COLUMNS)) {
         let space = namespace_name(about.schema, relation.namespace);
         let kind = if relation.letter() == 'v' { "VIEW" } else { "TABLE" };
         for attribute in relation.attributes() {
@@ -528,9 +566,9 @@ fn rules(table: &Table) -> Vec<Rule<'_>> {
     keys.chain(others).chain(not_null).collect()
 }
 
-/// Calls `each` with every rule, its table and the schema that names it.
-fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_>)) {
-    for table in about.schema.tables() {
+/// Calls `each` with every rule of the tables that the role owns or has any of these privileges on, its table and the schema that names it.
+fn each_rule(about: &About<'_>, any_of: Privileges, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_>)) {
+    for table in about.schema.tables().filter(|table| has_any(about, AclKind::Table, table.id.0, any_of)) {
         let space = namespace_name(about.schema, table.def.namespace);
         rules(table).iter().for_each(|rule| each(table, &space, rule));
     }
@@ -538,7 +576,7 @@ fn each_rule(about: &About<'_>, mut each: impl FnMut(&Arc<Table>, &str, &Rule<'_
 
 fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |table, space, rule| {
+    each_rule(about, CHANGES, |table, space, rule| {
         let (deferrable, deferred) = match rule {
             Rule::Foreign(_, key) => (key.deferrable, key.deferred),
             Rule::Key(index) => (index.def.deferrable, index.def.deferred),
@@ -578,7 +616,7 @@ fn key_of(table: &Table, index: &Index) -> Vec<u16> {
 
 fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |table, space, rule| {
+    each_rule(about, OF_COLUMNS, |table, space, rule| {
         let (columns, within) = match rule {
             Rule::Key(index) => (key_of(table, index), Vec::new()),
             Rule::Foreign(_, foreign) => {
@@ -611,7 +649,7 @@ fn key_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 
 fn constraint_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |table, space, rule| {
+    each_rule(about, AclKind::Table.possible(), |table, space, rule| {
         let (of, columns) = match rule {
             Rule::Key(index) => (table, key_of(table, index)),
             Rule::Check(_, columns) => (table, columns.to_vec()),
@@ -621,6 +659,9 @@ fn constraint_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             },
             Rule::NotNull(..) => return,
         };
+        if !owns(about, of.id.0) {
+            return;
+        }
         let of_space = namespace_name(about.schema, of.def.namespace);
         for column in columns {
             let column = column_name(of, column);
@@ -632,13 +673,13 @@ fn constraint_columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 
 fn constraint_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |table, space, rule| {
+    each_rule(about, AclKind::Table.possible(), |table, space, rule| {
         let of = match rule {
             Rule::Key(_) => Some(table),
             Rule::Foreign(_, key) => about.schema.table_by_id(key.parent),
             _ => None,
         };
-        if let Some(of) = of {
+        if let Some(of) = of.filter(|of| owns(about, of.id.0)) {
             let of_space = namespace_name(about.schema, of.def.namespace);
             rows.row(cells![database, of_space, of.def.name.as_str(), database, space, rule.name()]);
         }
@@ -658,7 +699,7 @@ fn action(action: Action) -> &'static str {
 
 fn references(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |_, space, rule| {
+    each_rule(about, CHANGES, |_, space, rule| {
         let Rule::Foreign(constraint, key) = rule else { return };
         let parent = about.schema.table_by_id(key.parent);
         let index = parent.and_then(|p| p.indexes.iter().find(|i| i.id == key.parent_index && i.def.constraint != 0));
@@ -682,7 +723,7 @@ fn references(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 
 fn checks(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    each_rule(about, |table, space, rule| {
+    each_rule(about, Privileges::NONE, |table, space, rule| {
         let clause = match rule {
             Rule::Check(constraint, _) => super::definition::check_clause(about.schema, constraint),
             Rule::NotNull(at, _) => format!("{} IS NOT NULL", table.def.columns[*at].name),
@@ -697,7 +738,8 @@ fn checks(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
 
 fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let database = database(about);
-    for sequence in about.schema.sequences() {
+    let any = AclKind::Sequence.possible();
+    for sequence in about.schema.sequences().filter(|s| has_any(about, AclKind::Sequence, s.id, any)) {
         let def = &sequence.def;
         let of_identity = def.owner.is_some_and(|(table, column)| {
             about.schema.table_by_id(table).is_some_and(|t| t.def.columns[usize::from(column)].is_identity())
@@ -731,7 +773,8 @@ fn view_tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let all = relations(about.schema);
     for view in about.schema.views() {
         let space = namespace_name(about.schema, view.def.namespace);
-        for read in all.iter().filter(|r| r.is_table_or_view() && view.def.reads.contains(&r.oid)) {
+        let is_read = |r: &&Relation<'_>| r.is_table_or_view() && view.def.reads.contains(&r.oid);
+        for read in all.iter().filter(is_read).filter(|r| owns(about, r.oid)) {
             let of_space = namespace_name(about.schema, read.namespace);
             rows.row(cells![database, space.as_str(), view.def.name.as_str(), database, of_space, read.name]);
         }
@@ -766,27 +809,96 @@ fn owned(schema: &Schema) -> impl Iterator<Item = Relation<'_>> {
     readable(schema).filter(|relation| !matches!(relation.kind, Kind::System(_)))
 }
 
-fn table_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    let (database, owner) = (database(about), owner(about));
+/// Which grants are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// To and by the roles whose rights the session's has, and to everybody.
+    All,
+    /// Not those to everybody by others.
+    Roles,
+}
+
+/// Grantor, grantee, privilege, and whether it may be given on, for every privilege on a relation that is told of.
+fn told_grants(
+    about: &About<'_>,
+    relation: &Relation<'_>,
+    told: Told,
+) -> Vec<(String, String, &'static str, &'static str)> {
+    let (owner, grants) = acl::effective(about.schema, AclKind::Table, relation.oid);
+    let mut all = Vec::new();
+    for grant in grants {
+        let to_everybody = grant.grantee == RoleId::PUBLIC;
+        let is_ours =
+            roles::is_enabled(about, grant.grantor) || !to_everybody && roles::is_enabled(about, grant.grantee);
+        if !is_ours && !(to_everybody && told == Told::All) {
+            continue;
+        }
+        let grantee = if to_everybody { "PUBLIC".to_owned() } else { roles::name(about, grant.grantee) };
+        let has_owners = !to_everybody && role::inherited(about.schema, grant.grantee).contains(&owner);
+        for (name, one) in Privileges(grant.privileges).names() {
+            let is_grantable = has_owners || Privileges(grant.grantable).has(one);
+            all.push((roles::name(about, grant.grantor), grantee.clone(), name, yes(is_grantable)));
+        }
+    }
+    all
+}
+
+fn told_table_privileges(about: &About<'_>, rows: &mut Filler<'_>, told: Told) -> Filled {
+    let database = database(about);
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
-        for privilege in ["INSERT", "SELECT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"] {
+        for (grantor, grantee, privilege, is_grantable) in told_grants(about, &relation, told) {
             let hierarchy = yes(privilege == "SELECT");
-            rows.row(cells![owner, owner, database, space.as_str(), relation.name, privilege, "YES", hierarchy]);
+            rows.row(cells![
+                grantor,
+                grantee,
+                database,
+                space.as_str(),
+                relation.name,
+                privilege,
+                is_grantable,
+                hierarchy
+            ]);
         }
     }
     Ok(())
 }
 
-fn column_privileges(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    let (database, owner) = (database(about), owner(about));
+/// What is granted on a table is on each of its columns.
+fn told_column_privileges(about: &About<'_>, rows: &mut Filler<'_>, told: Told) -> Filled {
+    let database = database(about);
+    let of_columns: Vec<&str> = OF_COLUMNS.names().map(|(name, _)| name).collect();
     for relation in owned(about.schema) {
         let space = namespace_name(about.schema, relation.namespace);
-        for attribute in relation.attributes().iter().filter(|a| a.ty.is_some()) {
-            for privilege in ["INSERT", "SELECT", "UPDATE", "REFERENCES"] {
-                let column = attribute.name.as_ref();
-                rows.row(cells![owner, owner, database, space.as_str(), relation.name, column, privilege, "YES"]);
+        for (grantor, grantee, privilege, is_grantable) in told_grants(about, &relation, told) {
+            if !of_columns.contains(&privilege) {
+                continue;
             }
+            for attribute in relation.attributes().iter().filter(|a| a.ty.is_some()) {
+                rows.row(cells![
+                    grantor.as_str(),
+                    grantee.as_str(),
+                    database,
+                    space.as_str(),
+                    relation.name,
+                    attribute.name.as_ref(),
+                    privilege,
+                    is_grantable
+                ]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memberships of the roles whose rights the session's has; those with ADMIN OPTION only, if told so.
+fn applicable_roles(about: &About<'_>, rows: &mut Filler<'_>, with_admin: bool) -> Filled {
+    let schema = about.schema;
+    let owns_database = (schema.owner(oid::DATABASE), RoleId::DATABASE_OWNER, false);
+    let granted = schema.roles().flat_map(|role| role.def.member_of.iter().map(|m| (role.id, m.of, m.admin)));
+    for (member, of, admin) in granted.chain([owns_database]) {
+        if roles::is_enabled(about, member) && (admin || !with_admin) {
+            rows.row(cells![roles::name(about, member), roles::name(about, of), yes(admin)]);
         }
     }
     Ok(())

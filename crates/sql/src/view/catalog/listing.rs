@@ -3,10 +3,8 @@
 use super::super::About;
 use super::fill::{Cell, Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
-use super::objects::OWNER;
 use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
-use crate::catalog::oid;
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{NamespaceId, Table};
 use std::sync::Arc;
@@ -15,7 +13,6 @@ const fn source(relation: &'static str, columns: &'static [&'static str], fill: 
     Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
 }
 
-const USER: &[&str] = &["usename", "usesysid", "usecreatedb", "usesuper", "userepl", "usebypassrls"];
 const TABLE_COUNTS: &[&str] = &[
     "relid",
     "schemaname",
@@ -70,31 +67,6 @@ pub static SOURCES: &[Source] = &[
         sequences,
     ),
     source(
-        "pg_roles",
-        &[
-            "rolname",
-            "rolsuper",
-            "rolinherit",
-            "rolcreaterole",
-            "rolcreatedb",
-            "rolcanlogin",
-            "rolreplication",
-            "rolconnlimit",
-            "rolpassword",
-            "rolbypassrls",
-            "oid",
-        ],
-        |about, rows| {
-            let name = about.env.user.as_str();
-            rows.row(cells![name, true, true, true, true, true, true, -1, "********", true, OWNER]);
-            let (id, name) = (oid::DATABASE_OWNER, oid::DATABASE_OWNER_NAME);
-            rows.row(cells![name, false, true, false, false, false, false, -1, "********", false, id]);
-            Ok(())
-        },
-    ),
-    source("pg_user", USER, user),
-    source("pg_shadow", USER, user),
-    source(
         "pg_settings",
         &[
             "name",
@@ -134,8 +106,8 @@ fn named<'a>(about: &'a About<'_>) -> impl Iterator<Item = (Relation<'a>, String
     relations(about.schema).into_iter().map(|relation| (relation, namespace_name(about.schema, relation.namespace)))
 }
 
-fn owner<'a>(about: &'a About<'_>) -> &'a str {
-    &about.env.user
+fn owner(about: &About<'_>, object: u32) -> String {
+    super::roles::name(about, about.schema.owner(object))
 }
 
 fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
@@ -148,7 +120,7 @@ fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             }
             _ => (false, false),
         };
-        rows.row(cells![space, relation.name, owner(about), has_indexes, false, has_triggers, false]);
+        rows.row(cells![space, relation.name, owner(about, relation.oid), has_indexes, false, has_triggers, false]);
     }
     Ok(())
 }
@@ -157,7 +129,7 @@ fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for view in about.schema.views() {
         let space = namespace_name(about.schema, view.def.namespace);
         let text = super::definition::view(about.schema, view);
-        rows.row(cells![space, view.def.name.as_str(), owner(about), text]);
+        rows.row(cells![space, view.def.name.as_str(), owner(about, view.id), text]);
     }
     Ok(())
 }
@@ -188,7 +160,7 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         rows.row(cells![
             space,
             def.name.as_str(),
-            owner(about),
+            owner(about, sequence.id),
             ty,
             def.start,
             def.min,
@@ -199,11 +171,6 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             last
         ]);
     }
-    Ok(())
-}
-
-fn user(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    rows.row(cells![owner(about), OWNER, true, true, true, true]);
     Ok(())
 }
 

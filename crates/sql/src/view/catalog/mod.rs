@@ -8,6 +8,7 @@
 //! | `relation` | which relations, with which columns, does a schema have, the system's included |
 //! | `objects` | the tables of `pg_catalog` |
 //! | `listing` | its views |
+//! | `roles` | who there is, and what is granted |
 //! | `information` | `information_schema` |
 //! | `statistics` | what the planner knows of columns |
 //! | `definition` | how are expressions and queries of definitions written |
@@ -23,6 +24,7 @@ mod information;
 mod listing;
 mod objects;
 mod relation;
+mod roles;
 mod shape;
 mod statistics;
 
@@ -46,7 +48,8 @@ pub fn is_table(name: &str) -> bool {
 
 /// Every generator.
 fn sources() -> impl Iterator<Item = &'static Source> {
-    objects::SOURCES.iter().chain(listing::SOURCES).chain(information::SOURCES).chain(statistics::SOURCES)
+    let all = objects::SOURCES.iter().chain(listing::SOURCES).chain(roles::SOURCES);
+    all.chain(information::SOURCES).chain(statistics::SOURCES)
 }
 
 impl SystemView for Shape {

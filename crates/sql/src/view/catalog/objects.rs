@@ -6,16 +6,15 @@ use super::super::About;
 use super::fill::{Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, access_method, key, relations};
+use super::roles;
 use crate::bind::names::TEMPORARY;
 use crate::catalog::oid;
+use crate::role::acl::Kind as AclKind;
 use crate::value::{Datum, array_datum, pgtype, vector_datum};
 use freshet_engine::catalog::{
     Action, CheckOption, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, NamespaceId, Schema, Table,
 };
-use freshet_engine::schema::{SystemKind, Type, VectorKind};
-
-/// Who owns everything.
-pub const OWNER: u32 = oid::ROLE;
+use freshet_engine::schema::{Type, VectorKind};
 
 /// The access method of tables.
 const HEAP: u32 = 2;
@@ -65,6 +64,7 @@ pub static SOURCES: &[Source] = &[
             "relhastriggers",
             "relispopulated",
             "relreplident",
+            "relacl",
             "reloptions",
         ],
         classes,
@@ -193,48 +193,20 @@ pub static SOURCES: &[Source] = &[
                 "dattablespace",
                 "datcollate",
                 "datctype",
+                "datacl",
             ],
             databases,
-        )
-    },
-    Source {
-        follows_schema: false,
-        ..source(
-            "pg_authid",
-            &[
-                "oid",
-                "rolname",
-                "rolsuper",
-                "rolinherit",
-                "rolcreaterole",
-                "rolcreatedb",
-                "rolcanlogin",
-                "rolreplication",
-                "rolbypassrls",
-                "rolconnlimit",
-            ],
-            roles,
         )
     },
 ];
 
 fn namespaces(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for namespace in about.schema.namespaces() {
-        let (owner, privileges) = match namespace.id {
-            NamespaceId::PUBLIC => (oid::DATABASE_OWNER, public_privileges()),
-            _ => (OWNER, Datum::Null),
-        };
-        rows.row(cells![namespace.id.0, namespace.name.as_str(), owner, privileges]);
+        let id = namespace.id.0;
+        let granted = roles::list(about, AclKind::Schema, id);
+        rows.row(cells![id, namespace.name.as_str(), roles::owner(about.schema, id), granted]);
     }
     Ok(())
-}
-
-/// What PostgreSQL gives a new database's `public`: everybody may use it, its owner create in it.
-fn public_privileges() -> Datum {
-    let owner = oid::DATABASE_OWNER_NAME;
-    let items = [format!("{owner}=UC/{owner}"), format!("=U/{owner}")];
-    let items = items.map(|item| Datum::Bytes(item.into_bytes().into()));
-    array_datum(Type::System(SystemKind::AclItem), items.to_vec())
 }
 
 // ---- relations and their columns
@@ -259,13 +231,18 @@ fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let kind = relation.letter();
         let is_stored = matches!(kind, 'r' | 'i' | 'S');
         let is_system = matches!(relation.kind, Kind::System(_));
+        let granted = match kind {
+            'r' | 'v' => roles::list(about, AclKind::Table, relation.oid),
+            'S' => roles::list(about, AclKind::Sequence, relation.oid),
+            _ => Datum::Null,
+        };
         let replica_identity = if kind == 'r' && !is_system { 'd' } else { 'n' };
         rows.row(cells![
             relation.oid,
             relation.name,
             relation.namespace.0,
             row_type(&relation),
-            OWNER,
+            roles::owner(schema, relation.owned_as()),
             method,
             if is_stored { relation.oid } else { 0 },
             row_count(about, &relation),
@@ -279,6 +256,7 @@ fn classes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             has_triggers,
             true,
             replica_identity,
+            granted,
             options(&relation),
         ]);
     }
@@ -405,7 +383,7 @@ fn row_types(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 oid,
                 name,
                 relation.namespace.0,
-                OWNER,
+                roles::owner(about.schema, relation.oid),
                 -1,
                 false,
                 kind,
@@ -699,14 +677,8 @@ fn databases(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     let setting = |name: &str| about.env.settings.get(name).unwrap_or_default();
     let (collate, ctype) = (setting("lc_collate"), setting("lc_ctype"));
     let name = about.env.database.as_str();
-    rows.row(cells![oid::DATABASE, name, OWNER, 6, 'c', false, true, -1, oid::TABLESPACE, collate, ctype]);
-    Ok(())
-}
-
-/// There is one role: who the session calls itself.
-fn roles(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    rows.row(cells![OWNER, about.env.user.as_str(), true, true, true, true, true, true, true, -1]);
-    let (id, name) = (oid::DATABASE_OWNER, oid::DATABASE_OWNER_NAME);
-    rows.row(cells![id, name, false, true, false, false, false, false, false, -1]);
+    let owner = roles::owner(about.schema, oid::DATABASE);
+    let granted = roles::list(about, AclKind::Database, oid::DATABASE);
+    rows.row(cells![oid::DATABASE, name, owner, 6, 'c', false, true, -1, oid::TABLESPACE, collate, ctype, granted]);
     Ok(())
 }

@@ -107,6 +107,14 @@ pub const SEQUENCE_COLUMNS: &[(&str, Type)] =
     &[("last_value", Type::Int8), ("log_cnt", Type::Int8), ("is_called", Type::Bool)];
 
 impl<'a> Relation<'a> {
+    /// Whose owner is its own: an index's is its table's.
+    pub fn owned_as(&self) -> u32 {
+        match self.kind {
+            Kind::Index(table, _) => table.id.0,
+            _ => self.oid,
+        }
+    }
+
     /// `pg_class.relkind`.
     pub fn letter(&self) -> char {
         match self.kind {

@@ -1,0 +1,317 @@
+//! Who may come in, and how must they prove who they are? Rules in the configuration, as PostgreSQL's `pg_hba.conf` has them: the first that fits counts.
+//!
+//! ```toml
+//! [[rule]]
+//! type = "hostssl"            # host: with or without TLS; hostssl; hostnossl
+//! database = "shop"           # "all", a name, or a list of names
+//! user = ["alice", "+staff"]  # "all", a name, +role for its members, or a list
+//! address = "10.0.0.0/8"      # "all", an address, or one with the length of its prefix
+//! method = "scram-sha-256"    # or "trust", "reject"
+//! ```
+//!
+//! 1. Without rules clients on the machine itself are trusted, and nobody else is served.
+//! 2. Nothing is served beyond the machine without authentication, nor without TLS unless that was agreed to (`allow_plain`).
+
+use freshet_db::SqlError;
+use freshet_db::sql::role;
+use freshet_engine::catalog::Schema;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+#[derive(Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    #[serde(rename = "host")]
+    Any,
+    #[serde(rename = "hostssl")]
+    Tls,
+    #[serde(rename = "hostnossl")]
+    Plain,
+}
+
+#[derive(Deserialize, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    #[serde(rename = "trust")]
+    Trust,
+    #[serde(rename = "scram-sha-256")]
+    Scram,
+    #[serde(rename = "reject")]
+    Reject,
+}
+
+/// One name or several.
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(untagged)]
+pub enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Names {
+    fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Names::One(name) => fits(name),
+            Names::Several(names) => names.iter().any(|name| fits(name)),
+        }
+    }
+}
+
+/// Addresses that share a prefix.
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network {
+    written: String,
+    /// `None`: all.
+    of: Option<(IpAddr, u32)>,
+}
+
+impl TryFrom<String> for Network {
+    type Error = String;
+
+    fn try_from(written: String) -> Result<Network, String> {
+        let invalid = || format!("\"{written}\" is no address; write it as in 10.0.0.0/8, ::1 or \"all\"");
+        if written == "all" {
+            return Ok(Network { written, of: None });
+        }
+        let (address, bits) = match written.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| invalid())?)),
+            None => (written.as_str(), None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(width);
+        if bits > width {
+            return Err(invalid());
+        }
+        let of = Some((address, bits));
+        Ok(Network { written, of })
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> String {
+        network.written
+    }
+}
+
+impl Network {
+    fn has(&self, address: IpAddr) -> bool {
+        let prefix = |bytes: u128, width: u32, bits: u32| if bits == 0 { 0 } else { bytes >> (width - bits) };
+        match (self.of, address.to_canonical()) {
+            (None, _) => true,
+            (Some((IpAddr::V4(own), bits)), IpAddr::V4(other)) => {
+                prefix(own.to_bits().into(), 32, bits) == prefix(other.to_bits().into(), 32, bits)
+            }
+            (Some((IpAddr::V6(own), bits)), IpAddr::V6(other)) => {
+                prefix(own.to_bits(), 128, bits) == prefix(other.to_bits(), 128, bits)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether none of its addresses is another machine's.
+    fn is_loopback(&self) -> bool {
+        match self.of {
+            None => false,
+            Some((IpAddr::V4(address), bits)) => address.is_loopback() && bits >= 8,
+            Some((IpAddr::V6(address), bits)) => address.is_loopback() && bits == 128,
+        }
+    }
+}
+
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    #[serde(rename = "type")]
+    pub transport: Transport,
+    pub database: Names,
+    pub user: Names,
+    pub address: Network,
+    pub method: Method,
+}
+
+/// A client, as rules look at it.
+pub struct Guest<'a> {
+    pub address: SocketAddr,
+    pub is_tls: bool,
+    pub user: &'a str,
+    pub database: &'a str,
+}
+
+impl Rule {
+    fn fits(&self, guest: &Guest<'_>, schema: &Schema) -> bool {
+        let transport = match self.transport {
+            Transport::Any => true,
+            Transport::Tls => guest.is_tls,
+            Transport::Plain => !guest.is_tls,
+        };
+        let is_user = |name: &str| match name.strip_prefix('+') {
+            Some(of) => {
+                let ids = schema.role_named(guest.user).zip(schema.role_named(of));
+                ids.is_some_and(|(user, of)| role::is_member_itself(schema, user.id, of.id))
+            }
+            None => name == "all" || name == guest.user,
+        };
+        let is_database = |name: &str| {
+            name == "all" || name == guest.database || (name == "sameuser" && guest.user == guest.database)
+        };
+        transport && self.address.has(guest.address.ip()) && self.database.any(is_database) && self.user.any(is_user)
+    }
+}
+
+/// All rules. Without any, the machine itself is trusted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Rules(pub Vec<Rule>);
+
+impl Rules {
+    /// How the client must prove who it is; 28000 if it may not come in at all.
+    pub fn method(&self, guest: &Guest<'_>, schema: &Schema) -> Result<Method, SqlError> {
+        let refused = |what: &str| {
+            let encryption = if guest.is_tls { "SSL encryption" } else { "no encryption" };
+            let (host, user, database) = (guest.address.ip().to_canonical(), guest.user, guest.database);
+            SqlError::new(
+                "28000",
+                format!("{what} for host \"{host}\", user \"{user}\", database \"{database}\", {encryption}"),
+            )
+        };
+        if self.0.is_empty() && guest.address.ip().to_canonical().is_loopback() {
+            return Ok(Method::Trust);
+        }
+        match self.0.iter().find(|rule| rule.fits(guest, schema)) {
+            None => Err(refused("no pg_hba.conf entry")),
+            Some(Rule { method: Method::Reject, .. }) => Err(refused("pg_hba.conf rejects connection")),
+            Some(rule) => Ok(rule.method),
+        }
+    }
+
+    /// Whether this address may be listened on; the reason why not says what to do.
+    pub fn check_listen(&self, listen: SocketAddr, has_tls: bool, allow_plain: bool) -> Result<(), String> {
+        if let (false, Some(rule)) =
+            (has_tls, self.0.iter().find(|rule| rule.transport == Transport::Tls && rule.method != Method::Reject))
+        {
+            return Err(format!(
+                "a rule for {} asks for TLS, and there is no certificate: give --tls-cert and --tls-key",
+                String::from(rule.address.clone())
+            ));
+        }
+        if listen.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        if self.0.is_empty() {
+            return Err("without authentication only loopback addresses are served (127.0.0.1, [::1]): \
+                        write [[rule]] sections with method = \"scram-sha-256\" into the configuration file"
+                .to_owned());
+        }
+        let reachable = self.0.iter().filter(|rule| rule.method != Method::Reject && !rule.address.is_loopback());
+        for rule in reachable {
+            let address = String::from(rule.address.clone());
+            if rule.method == Method::Trust {
+                return Err(format!(
+                    "the rule for {address} trusts clients of other machines: give it method = \"scram-sha-256\""
+                ));
+            }
+            if rule.transport != Transport::Tls && !allow_plain {
+                return Err(format!(
+                    "the rule for {address} lets clients of other machines in without TLS: give it type = \"hostssl\" and \
+                     the server --tls-cert and --tls-key, or agree to it with --allow-plain true"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        #[derive(Deserialize)]
+        struct File {
+            rule: Vec<Rule>,
+        }
+        Rules(toml::from_str::<File>(text).expect("rules").rule)
+    }
+
+    fn guest<'a>(address: &str, is_tls: bool, user: &'a str, database: &'a str) -> Guest<'a> {
+        Guest { address: SocketAddr::new(address.parse().unwrap(), 1), is_tls, user, database }
+    }
+
+    fn rule(transport: &str, user: &str, address: &str, method: &str) -> String {
+        format!("[[rule]]\ntype='{transport}'\ndatabase='all'\nuser={user}\naddress='{address}'\nmethod='{method}'\n")
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_counts() {
+        let text = [
+            rule("host", "'eve'", "all", "reject"),
+            rule("hostssl", "['a', 'b']", "10.1.0.0/16", "scram-sha-256"),
+            rule("hostnossl", "'all'", "127.0.0.1/32", "trust"),
+            rule("host", "'all'", "::1", "trust"),
+        ];
+        let rules = rules(&text.concat());
+        let schema = Schema::default();
+        let asked = |guest: Guest<'_>| rules.method(&guest, &schema);
+        assert_eq!(asked(guest("10.1.2.3", true, "b", "d")), Ok(Method::Scram));
+        assert_eq!(asked(guest("127.0.0.1", false, "x", "d")), Ok(Method::Trust));
+        assert_eq!(asked(guest("::ffff:127.0.0.1", false, "x", "d")), Ok(Method::Trust), "mapped");
+        assert_eq!(asked(guest("::1", true, "x", "d")), Ok(Method::Trust));
+        for (other, message) in [
+            (
+                guest("127.0.0.1", false, "eve", "d"),
+                "pg_hba.conf rejects connection for host \"127.0.0.1\", user \"eve\", database \"d\", no encryption",
+            ),
+            (
+                guest("10.1.2.3", false, "b", "d"),
+                "no pg_hba.conf entry for host \"10.1.2.3\", user \"b\", database \"d\", no encryption",
+            ),
+            (
+                guest("10.2.2.3", true, "b", "d"),
+                "no pg_hba.conf entry for host \"10.2.2.3\", user \"b\", database \"d\", SSL encryption",
+            ),
+        ] {
+            let error = asked(other).unwrap_err();
+            assert_eq!((error.sqlstate, error.message.as_str()), ("28000", message));
+        }
+    }
+
+    #[test]
+    fn without_rules_the_machine_itself_is_trusted() {
+        let schema = Schema::default();
+        let none = Rules::default();
+        assert_eq!(none.method(&guest("127.0.0.1", false, "x", "d"), &schema), Ok(Method::Trust));
+        assert_eq!(none.method(&guest("10.0.0.1", true, "x", "d"), &schema).unwrap_err().sqlstate, "28000");
+    }
+
+    #[test]
+    fn nothing_is_served_to_others_without_authentication_and_tls() {
+        let everywhere: SocketAddr = "0.0.0.0:5433".parse().unwrap();
+        let here: SocketAddr = "127.0.0.1:5433".parse().unwrap();
+        let local = rule("host", "'all'", "127.0.0.0/8", "trust");
+        let check = |text: &str, at, tls, plain| {
+            let rules = if text.is_empty() { Rules::default() } else { rules(text) };
+            rules.check_listen(at, tls, plain).map_err(|why| why.split(':').next().unwrap_or_default().to_owned())
+        };
+        assert_eq!(check("", here, false, false), Ok(()));
+        assert!(check("", everywhere, true, true).unwrap_err().contains("without authentication"));
+        let trust = local.clone() + &rule("hostssl", "'all'", "10.0.0.0/8", "trust");
+        assert!(check(&trust, everywhere, true, true).unwrap_err().contains("trusts clients"));
+        let plain = local.clone() + &rule("host", "'all'", "all", "scram-sha-256");
+        assert!(check(&plain, everywhere, true, false).unwrap_err().contains("without TLS"));
+        assert_eq!(check(&plain, everywhere, false, true), Ok(()));
+        let whole = local + &rule("hostssl", "'all'", "all", "scram-sha-256");
+        assert_eq!(check(&whole, everywhere, true, false), Ok(()));
+        assert!(check(&whole, everywhere, false, true).unwrap_err().contains("asks for TLS"));
+        // The machine's own addresses, all of them and some more.
+        let wide = rule("host", "'all'", "127.0.0.0/7", "trust");
+        assert!(check(&wide, everywhere, true, true).is_err());
+    }
+
+    #[test]
+    fn rules_that_say_nothing_clear_are_refused() {
+        for text in ["10.0.0.0/33", "10.0.0", "::1/129", "host", "10.0.0.0/x"] {
+            assert!(Network::try_from(text.to_owned()).is_err(), "{text}");
+        }
+        let bad = rule("host", "'all'", "all", "md5");
+        assert!(toml::from_str::<Rule>(bad.trim_start_matches("[[rule]]\n")).is_err());
+    }
+}

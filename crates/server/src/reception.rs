@@ -1,0 +1,516 @@
+//! Who comes in, and has to prove it how? One thread: accept, TLS, startup packet, rules, SCRAM, cancel requests.
+//!
+//! ```text
+//! accept ─▶ TLS at once? ─▶ SSLRequest? ─▶ startup packet ─▶ rule ─┬─ trust ──────────────────────────▶ worker
+//!                              └─ cancel request: served             └─ SCRAM ─┬─ the password ──────────▶ worker
+//!                                                                              └─ delay, 28P01
+//! ```
+//!
+//! While the database recovers clients are turned away with 57P03 and the time that is left.
+//!
+//! Invariants:
+//! 1. A client has [`Limits::authentication`] for all of this; who takes longer is dropped without a word, as in PostgreSQL.
+//! 2. Who waits for having said a wrong password takes nobody's place: neither among those who come nor among the sessions.
+//! 3. What came in clear before TLS began is not read after it.
+
+use crate::admission::{Guest, Method, Rules};
+use crate::delay::{Failed, LoginDelay};
+use crate::pgwire::registry::{Membership, Registry};
+use crate::pgwire::reply::{Output, Severity};
+use crate::pgwire::scram::{self, Exchange};
+use crate::pgwire::startup::{self, Hello, Opening};
+use crate::pgwire::stream::{Socket, Stream};
+use crate::recovery::Recovery;
+use crate::tls::{ALPN, Shown, Tls};
+use ::pgwire::messages::startup::Authentication;
+use bytes::{Buf, Bytes, BytesMut};
+use freshet_db::sql::role;
+use freshet_db::{Database, SqlError};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+/// Connections that have not said who they are, beyond which new ones wait in the kernel's queue.
+const STARTING_MAX: usize = 256;
+
+/// Wrong passwords whose answers wait at the same time; beyond that they get none.
+const DELAYED_MAX: usize = 256;
+
+/// After a failed accept (out of descriptors, mostly) the next try waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often the certificate's files are looked at.
+const CERTIFICATE_CHECK: Duration = Duration::from_secs(2);
+
+/// How long a refused client may take to fetch the reason.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// The first byte of a TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A session on its way from the reception to its worker.
+pub(crate) struct Arrival {
+    pub stream: Stream,
+    /// What came behind the startup packet.
+    pub input: BytesMut,
+    pub hello: Hello,
+    pub membership: Membership,
+    pub place: Place,
+}
+
+/// A worker as the reception sees it.
+pub(crate) struct Worker {
+    pub arrivals: mpsc::UnboundedSender<Arrival>,
+    pub sessions: Arc<AtomicUsize>,
+}
+
+/// A session's place on a worker and among those of its role, given back when dropped.
+pub(crate) struct Place {
+    sessions: Arc<AtomicUsize>,
+    role: u32,
+    by_role: Arc<ByRole>,
+}
+
+/// How many sessions each role has.
+type ByRole = Mutex<HashMap<u32, usize>>;
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        let mut by_role = self.by_role.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_role.get_mut(&self.role) {
+            *count -= 1;
+            if *count == 0 {
+                by_role.remove(&self.role);
+            }
+        }
+    }
+}
+
+/// Whom sessions are handed to, and whose names count, once there is a database.
+pub(crate) struct Serving {
+    pub workers: Vec<Worker>,
+    pub database: Database,
+}
+
+/// What the reception goes by.
+pub(crate) struct Limits {
+    pub authentication: Duration,
+    pub delay: LoginDelay,
+}
+
+/// What becomes of who comes, as it is at that moment.
+pub(crate) struct Door {
+    pub registry: Arc<Registry>,
+    pub recovery: Arc<Recovery>,
+    pub serving: Arc<OnceLock<Serving>>,
+    pub rules: Rules,
+    pub tls: Option<Arc<Tls>>,
+    pub limits: Limits,
+    /// Makes the salts of users who are not there.
+    pub secret: [u8; 32],
+    pub failed: RefCell<Failed>,
+    pub delayed: Cell<usize>,
+    pub by_role: Arc<ByRole>,
+}
+
+pub(crate) struct Reception {
+    pub listener: TcpListener,
+    pub door: Rc<Door>,
+    pub stopped: watch::Receiver<bool>,
+}
+
+impl Reception {
+    pub async fn run(mut self) {
+        let starting = Arc::new(Semaphore::new(STARTING_MAX));
+        if let Some(tls) = self.door.tls.clone() {
+            tokio::task::spawn_local(watch_certificate(tls));
+        }
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.listener, &starting) => accepted,
+                _ = self.stopped.wait_for(|stopped| *stopped) => break,
+            };
+            let (socket, address, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let door = self.door.clone();
+            tokio::task::spawn_local(async move {
+                let limit = door.limits.authentication;
+                let received = tokio::time::timeout(limit, receive(socket, address, &door)).await;
+                drop(permit);
+                if let Ok(Some(refused)) = received {
+                    refused.tell(&door).await;
+                }
+            });
+        }
+        // Those that have not said who they are go with the LocalSet.
+    }
+}
+
+/// The permit bounds how many have not said who they are.
+async fn accept(
+    listener: &TcpListener,
+    starting: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = starting.clone().acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    let (socket, address) = listener.accept().await?;
+    Ok((socket, address, permit))
+}
+
+/// Takes up another certificate when its files change.
+async fn watch_certificate(tls: Arc<Tls>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_CHECK).await;
+        match tls.reload(false) {
+            Ok(true) => tracing::info!("the TLS certificate was read again"),
+            Ok(false) => {}
+            Err(error) => tracing::error!("{error}; the certificate in force stays"),
+        }
+    }
+}
+
+/// A client that is told why it does not come in.
+struct Refused {
+    stream: Stream,
+    error: SqlError,
+    /// Before it is told.
+    delay: Duration,
+}
+
+impl Refused {
+    fn new(stream: Stream, error: SqlError) -> Refused {
+        Refused { stream, error, delay: Duration::ZERO }
+    }
+
+    async fn tell(self, door: &Door) {
+        if !self.delay.is_zero() {
+            if door.delayed.get() >= DELAYED_MAX {
+                return;
+            }
+            door.delayed.set(door.delayed.get() + 1);
+            tokio::time::sleep(self.delay).await;
+            door.delayed.set(door.delayed.get() - 1);
+        }
+        refuse(self.stream, &self.error).await;
+    }
+}
+
+/// Ends a connection that never became a session.
+pub(crate) async fn refuse(mut stream: Stream, error: &SqlError) {
+    let mut output = Output::default();
+    output.error(Severity::Fatal, error);
+    let told = async {
+        stream.write_all(output.releasable()).await?;
+        stream.shutdown().await
+    };
+    // Whether it was heard or not, the connection ends here.
+    let _ = tokio::time::timeout(REFUSAL_LIMIT, told).await;
+}
+
+/// Reads who comes, and hands a session to a worker. `None`: it is one, or it is gone.
+async fn receive(socket: TcpStream, address: SocketAddr, door: &Door) -> Option<Refused> {
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "a connection without TCP_NODELAY");
+    }
+    let mut first = [0];
+    if !matches!(socket.peek(&mut first).await, Ok(1)) {
+        return None;
+    }
+    let mut shown = None;
+    let mut stream = Stream::Plain(Socket::new(socket));
+    if let (TLS_HANDSHAKE, Some(tls)) = (first[0], &door.tls) {
+        let certificate = tls.shown();
+        stream = encrypt(stream, &certificate, true).await?;
+        shown = Some(certificate);
+    }
+    let mut input = BytesMut::with_capacity(1024);
+    loop {
+        match startup::next(&mut input) {
+            Ok(Opening::NeedInput) => match stream.read_buf(&mut input).await {
+                Ok(count) if count > 0 => {}
+                _ => return None,
+            },
+            Ok(Opening::Encrypt) if shown.is_some() => {
+                let error = SqlError::new("08P01", "a request for TLS on a connection that has it");
+                return Some(Refused::new(stream, error));
+            }
+            Ok(Opening::Encrypt) if door.tls.is_some() => {
+                if !input.is_empty() {
+                    let error = SqlError::new("08P01", "received unencrypted data after SSL request").with_detail(
+                        "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.",
+                    );
+                    return Some(Refused::new(stream, error));
+                }
+                stream.write_all(b"S").await.ok()?;
+                let certificate = door.tls.as_ref().map(|tls| tls.shown())?;
+                stream = encrypt(stream, &certificate, false).await?;
+                shown = Some(certificate);
+            }
+            Ok(Opening::Encrypt | Opening::RefuseEncryption) => stream.write_all(b"N").await.ok()?,
+            Ok(Opening::Cancel(key)) => {
+                door.registry.cancel(key);
+                return None;
+            }
+            Ok(Opening::Hello(hello)) => return admit(stream, input, hello, address, shown, door).await,
+            Err(error) => return Some(Refused::new(stream, error)),
+        }
+    }
+}
+
+/// TLS on the connection. Who begins with it at once must say what for.
+async fn encrypt(stream: Stream, certificate: &Arc<Shown>, at_once: bool) -> Option<Stream> {
+    let Stream::Plain(socket) = stream else { return None };
+    let acceptor = TlsAcceptor::from(certificate.config.clone());
+    match acceptor.accept(socket).await {
+        Ok(stream) if at_once && stream.get_ref().1.alpn_protocol() != Some(ALPN) => {
+            tracing::info!("a TLS connection was dropped: it did not name the protocol postgresql");
+            None
+        }
+        Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+        Err(error) => {
+            tracing::info!("a TLS connection failed: {error}");
+            None
+        }
+    }
+}
+
+async fn admit(
+    mut stream: Stream,
+    mut input: BytesMut,
+    mut hello: Hello,
+    address: SocketAddr,
+    shown: Option<Arc<Shown>>,
+    door: &Door,
+) -> Option<Refused> {
+    let Some(serving) = door.serving.get() else {
+        return Some(Refused::new(stream, door.recovery.refusal()));
+    };
+    let negotiate = hello.negotiate.take();
+    let encryption = if stream.is_tls() { "TLS" } else { "none" };
+    let fails = |error: &SqlError| {
+        tracing::warn!(
+            target: "audit",
+            user = hello.user,
+            database = hello.database,
+            address = %address.ip(),
+            encryption,
+            sqlstate = error.sqlstate,
+            reason = error.message,
+            "audit: login failed"
+        );
+    };
+    let guest = Guest { address, is_tls: stream.is_tls(), user: &hello.user, database: &hello.database };
+    let schema = serving.database.engine().schema();
+    let method = match door.rules.method(&guest, &schema) {
+        Ok(method) => method,
+        Err(error) => {
+            fails(&error);
+            return Some(Refused::new(stream, error));
+        }
+    };
+    if method == Method::Scram {
+        let login = role::login(&schema, &hello.user, freshet_db::sql::session::now());
+        let binding = shown.map(|shown| shown.end_point.clone());
+        let mut exchange = Exchange::new(&hello.user, login.verifier.as_deref(), &door.secret, binding);
+        let negotiate = negotiate.as_ref().map(|negotiate| negotiate.message());
+        match authenticate(&mut stream, &mut input, &mut exchange, negotiate).await {
+            Ok(()) => door.failed.borrow_mut().forget(address.ip()),
+            Err(None) => return None,
+            Err(Some(error)) => {
+                fails(&error);
+                let now = Instant::now();
+                let delay = match error.sqlstate {
+                    "28P01" => door.failed.borrow_mut().note(address.ip(), door.limits.delay, now),
+                    _ => Duration::ZERO,
+                };
+                return Some(Refused { stream, error, delay });
+            }
+        }
+    }
+    let joined = role::admit(&schema, &hello.user, &hello.database)
+        .and_then(|role| join(door, serving, &schema, role, &hello.user))
+        .and_then(|joined| door.registry.join().map(|membership| (joined, membership)));
+    let ((worker, place), membership) = match joined {
+        Ok(joined) => joined,
+        Err(error) => {
+            fails(&error);
+            return Some(Refused::new(stream, error));
+        }
+    };
+    tracing::info!(
+        target: "audit",
+        user = hello.user,
+        database = hello.database,
+        address = %address.ip(),
+        encryption,
+        method = if method == Method::Scram { "scram-sha-256" } else { "trust" },
+        pid = membership.key.pid,
+        "audit: login"
+    );
+    if method != Method::Scram {
+        hello.negotiate = negotiate;
+    }
+    if let Err(error) = stream.leave() {
+        tracing::warn!(%error, "a connection was lost");
+    } else if worker.arrivals.send(Arrival { stream, input, hello, membership, place }).is_err() {
+        tracing::error!("a worker is gone: a connection is dropped");
+    }
+    None
+}
+
+/// A place on the worker with the fewest sessions, if the role may have one more.
+fn join<'w>(
+    door: &Door,
+    serving: &'w Serving,
+    schema: &freshet_engine::catalog::Schema,
+    role: freshet_engine::catalog::RoleId,
+    user: &str,
+) -> Result<(&'w Worker, Place), SqlError> {
+    let mut by_role = door.by_role.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = by_role.get(&role.0).copied().unwrap_or_default();
+    if role::connections_max(schema, role).is_some_and(|max| count >= max) {
+        return Err(SqlError::new("53300", format!("too many connections for role \"{user}\"")));
+    }
+    *by_role.entry(role.0).or_default() += 1;
+    let fewest = serving.workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed));
+    let worker = fewest.expect("there is at least one worker");
+    worker.sessions.fetch_add(1, Ordering::Relaxed);
+    let place = Place { sessions: worker.sessions.clone(), role: role.0, by_role: door.by_role.clone() };
+    Ok((worker, place))
+}
+
+// ---- SCRAM
+
+/// The exchange. `Err(None)`: the client is gone.
+async fn authenticate(
+    stream: &mut Stream,
+    input: &mut BytesMut,
+    exchange: &mut Exchange,
+    negotiate: Option<::pgwire::messages::startup::NegotiateProtocolVersion>,
+) -> Result<(), Option<SqlError>> {
+    let mut output = Output::default();
+    if let Some(negotiate) = &negotiate {
+        output.message(negotiate);
+    }
+    output.message(&Authentication::SASL(exchange.mechanisms()));
+    send(stream, &mut output).await?;
+    let mut begin = password_message(stream, input).await?;
+    let (mechanism, data) = initial_response(&mut begin)?;
+    let data = match data {
+        Some(data) => data,
+        // It wants to be asked first.
+        None => {
+            output.message(&Authentication::SASLContinue(Bytes::new()));
+            send(stream, &mut output).await?;
+            password_message(stream, input).await?
+        }
+    };
+    let challenge = exchange.first(&mechanism, &data)?;
+    output.message(&Authentication::SASLContinue(challenge.into()));
+    send(stream, &mut output).await?;
+    let proof = password_message(stream, input).await?;
+    let signature = exchange.last(&proof)?;
+    output.message(&Authentication::SASLFinal(signature.into()));
+    send(stream, &mut output).await
+}
+
+async fn send(stream: &mut Stream, output: &mut Output) -> Result<(), Option<SqlError>> {
+    let sent = async {
+        stream.write_all(output.releasable()).await?;
+        stream.flush().await
+    };
+    sent.await.map_err(|_: std::io::Error| None::<SqlError>)?;
+    let count = output.releasable().len();
+    output.consume(count);
+    Ok(())
+}
+
+fn malformed(message: impl Into<String>) -> Option<SqlError> {
+    Some(SqlError::new("08P01", message))
+}
+
+/// The body of the next message, which must be one of those that answer an authentication request.
+async fn password_message(stream: &mut Stream, input: &mut BytesMut) -> Result<BytesMut, Option<SqlError>> {
+    const HEADER_BYTES: usize = 5;
+    loop {
+        if let Some(&kind) = input.first()
+            && kind != b'p'
+        {
+            return Err(malformed(format!("expected SASL response, got message type {kind}")));
+        }
+        if let Some(header) = input.first_chunk::<HEADER_BYTES>() {
+            let length = i32::from_be_bytes([header[1], header[2], header[3], header[4]]);
+            let length = usize::try_from(length).ok().filter(|length| (4..=scram::MESSAGE_BYTES_MAX).contains(length));
+            let Some(length) = length else { return Err(malformed("invalid message length")) };
+            if input.len() > length {
+                let mut frame = input.split_to(length + 1);
+                frame.advance(HEADER_BYTES);
+                return Ok(frame);
+            }
+        }
+        match stream.read_buf(input).await {
+            Ok(count) if count > 0 => {}
+            _ => return Err(None),
+        }
+    }
+}
+
+/// SASLInitialResponse: the mechanism, and the client's first message if it comes along.
+fn initial_response(body: &mut BytesMut) -> Result<(String, Option<BytesMut>), Option<SqlError>> {
+    let wrong = || malformed("invalid SASLInitialResponse message");
+    let end = body.iter().position(|&byte| byte == 0).ok_or_else(wrong)?;
+    let name = body.split_to(end);
+    let mechanism = std::str::from_utf8(&name).map_err(|_| wrong())?.to_owned();
+    body.advance(1);
+    if body.len() < 4 {
+        return Err(wrong());
+    }
+    match body.get_i32() {
+        -1 if body.is_empty() => Ok((mechanism, None)),
+        length if usize::try_from(length).is_ok_and(|length| length == body.len()) => {
+            Ok((mechanism, Some(body.split())))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_messages_that_lie_about_their_length_are_refused() {
+        let read = |bytes: &[u8]| initial_response(&mut BytesMut::from(bytes));
+        let (mechanism, data) = read(b"SCRAM-SHA-256\0\0\0\0\x03n,,").unwrap();
+        assert_eq!((mechanism.as_str(), data.as_deref()), ("SCRAM-SHA-256", Some(&b"n,,"[..])));
+        assert_eq!(read(b"X\0\xff\xff\xff\xff").unwrap().1, None);
+        for bytes in [
+            &b""[..],
+            b"SCRAM",
+            b"X\0",
+            b"X\0\0\0\0",
+            b"X\0\0\0\0\x04n,,",
+            b"X\0\0\0\0\x02n,,",
+            b"X\0\xff\xff\xff\xffn,,",
+            b"X\0\x80\0\0\0",
+            b"\xff\0\0\0\0\0",
+        ] {
+            assert!(read(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

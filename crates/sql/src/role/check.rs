@@ -1,0 +1,387 @@
+//! What must a role be allowed for a statement? Looked up by the names in its syntax tree, before either road has it and before views are put
+//! into it: so both roads, EXPLAIN, cursors, COPY and prepared statements are held to the same.
+//!
+//! | in the statement | asked for |
+//! |---|---|
+//! | a relation that is read | SELECT on it, USAGE of a schema that is named |
+//! | the target of INSERT | INSERT; SELECT too with RETURNING or ON CONFLICT DO UPDATE, which asks for UPDATE besides |
+//! | the target of UPDATE, DELETE | UPDATE, DELETE; SELECT too where any column is read |
+//! | the target of MERGE | what its actions do, and SELECT |
+//! | FOR UPDATE and its like | UPDATE too |
+//! | a view | the same of its owner on what it reads, all the way down |
+//!
+//! A name that means a common table expression asks for nothing. Values of sequences are asked for where they are taken.
+
+use super::acl::{Kind, Privileges};
+use super::{Access, denied};
+use crate::bind::cte::Ctes;
+use crate::bind::names::RelationName;
+use crate::bind::scope::fold;
+use crate::error::SqlError;
+use crate::parse::copy::CopyStatement;
+use crate::view;
+use freshet_engine::catalog::{Schema, TableId};
+use freshet_engine::txn::LockMode;
+use sqlparser::ast::{self, Expr, ObjectName, Query, SetExpr, Statement, TableFactor, Visit, Visitor};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What holds passwords: the superusers'.
+const SECRET: [&str; 2] = ["pg_authid", "pg_shadow"];
+
+/// Whether a relation of the system's is one of those.
+pub fn is_secret(name: &str) -> bool {
+    SECRET.contains(&name)
+}
+
+type Checked = Result<(), SqlError>;
+
+/// A relation that a name means.
+enum Found<'s> {
+    Table(u32, &'s str),
+    View(u32, &'s str),
+    Sequence(u32, &'s str),
+}
+
+fn find<'s>(schema: &'s Schema, name: &RelationName) -> Option<Found<'s>> {
+    if let Some(table) = name.table(schema) {
+        return Some(Found::Table(table.id.0, &table.def.name));
+    }
+    if let Some(view) = name.view(schema) {
+        return Some(Found::View(view.id, &view.def.name));
+    }
+    name.sequence(schema).map(|s| Found::Sequence(s.id, &s.def.name))
+}
+
+/// Who asks for what by names: a session's role, or a view's owner.
+#[derive(Clone, Copy)]
+struct Asker<'a> {
+    schema: &'a Arc<Schema>,
+    /// `None`: everything is allowed.
+    access: Option<&'a Access>,
+    /// Views that were named, and what for: their owners are asked next.
+    views: &'a RefCell<Vec<(u32, u16)>>,
+}
+
+impl Asker<'_> {
+    /// Asks for privileges on a relation by its name; what it does not mean is the binder's to say.
+    fn relation(&self, name: &RelationName, wanted: Privileges) -> Checked {
+        if let Some(access) = self.access {
+            check_system(access, name)?;
+        }
+        match find(self.schema, name) {
+            Some(Found::Table(id, name)) => self.ask(Kind::Table, id, "table", name, wanted),
+            Some(Found::Sequence(id, name)) => self.ask(Kind::Sequence, id, "sequence", name, wanted),
+            Some(Found::View(id, name)) => {
+                self.ask(Kind::Table, id, "view", name, wanted)?;
+                self.views.borrow_mut().push((id, wanted.0));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ask(&self, kind: Kind, object: u32, what: &str, name: &str, wanted: Privileges) -> Checked {
+        match self.access {
+            Some(access) if !access.may(kind, object, wanted) => Err(denied(what, name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A schema that is named must be usable, and what holds passwords is the superusers'.
+fn check_system(access: &Access, name: &RelationName) -> Checked {
+    if let Some(namespace) = &name.namespace
+        && let Some(known) = access.schema.namespace(namespace)
+        && !access.may_use(known.id)
+    {
+        return Err(denied("schema", namespace));
+    }
+    // Whichever of the two the name means: a table of a user with the name of one of the system's is asked for as well.
+    if let Some(view::Relation::View(view)) = view::find(name, &access.schema)
+        && is_secret(view.name())
+    {
+        return Err(denied(if view.name() == "pg_authid" { "table" } else { "view" }, view.name()));
+    }
+    Ok(())
+}
+
+/// Asks with `ask`, and then the owners of the views that it named, down to tables. Each is asked once for the same, however often it is named.
+fn ask_through_views(access: &Access, ask: impl FnOnce(Asker<'_>) -> Checked) -> Checked {
+    let views = RefCell::new(Vec::new());
+    let schema = &access.schema;
+    ask(Asker { schema, access: Some(access), views: &views })?;
+    let mut asked = BTreeSet::new();
+    while let Some((id, wanted)) = views.borrow_mut().pop() {
+        let Some(view) = schema.view_by_id(id).filter(|_| asked.insert((id, wanted))) else { continue };
+        let owner = Access::of(schema, schema.owner(id));
+        let query = crate::define::view::query_of(view)?;
+        Walk::of(Asker { schema, access: owner.as_ref(), views: &views }).view(&query, Privileges(wanted))?;
+    }
+    Ok(())
+}
+
+impl Access {
+    fn check_relation(&self, name: &RelationName, wanted: Privileges) -> Checked {
+        ask_through_views(self, |asker| asker.relation(name, wanted))
+    }
+
+    /// A statement of the grammar's, EXPLAIN included.
+    pub fn check_statement(&self, statement: &Statement) -> Checked {
+        match statement {
+            Statement::Explain { statement, .. } => self.check_statement(statement),
+            Statement::Query(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Merge(_) => ask_through_views(self, |asker| checked(statement.visit(&mut Walk::of(asker)))),
+            // What defines is checked as it runs, the query of CREATE TABLE AS when its rows are inserted.
+            _ => Ok(()),
+        }
+    }
+
+    pub fn check_copy(&self, copy: &CopyStatement) -> Checked {
+        use crate::parse::copy::{CopyPlace, CopySource};
+        if let CopyPlace::File(_) = copy.place {
+            let (role, way) = match copy.into_table {
+                true => ("pg_read_server_files", "from"),
+                false => ("pg_write_server_files", "to"),
+            };
+            let message = format!("must be superuser or have privileges of the {role} role to COPY {way} a file");
+            return Err(SqlError::new("42501", message)
+                .with_hint("Anyone can COPY to stdout or from stdin. psql's \\copy command also works for anyone."));
+        }
+        match &copy.source {
+            CopySource::Table { name, .. } => {
+                let wanted = if copy.into_table { Privileges::INSERT } else { Privileges::SELECT };
+                self.check_relation(&RelationName::of(&crate::parse::parse_name(name)?)?, wanted)
+            }
+            // Planned by itself.
+            CopySource::Query(_) => Ok(()),
+        }
+    }
+
+    pub fn check_lock(&self, names: &[ObjectName], mode: LockMode) -> Checked {
+        let change = Privileges::UPDATE.with(Privileges::DELETE).with(Privileges::TRUNCATE);
+        for name in names {
+            let name = RelationName::of(name)?;
+            let Some(table) = name.table(&self.schema) else { continue };
+            let (has, _) = self.held(Kind::Table, table.id.0);
+            let any_of = match mode {
+                LockMode::AccessShare => change.with(Privileges::SELECT),
+                LockMode::RowExclusive => change.with(Privileges::INSERT),
+                _ => change,
+            };
+            if !has.has_any(any_of) {
+                return Err(denied("table", &table.def.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// A value is taken from a sequence or looked at. An identity column takes its own for whoever may insert.
+    pub fn check_sequence(&self, id: u32, any_of: Privileges) -> Checked {
+        let Some(sequence) = self.schema.sequence_by_id(id) else { return Ok(()) };
+        let is_identity = sequence.def.owner.is_some_and(|(table, column)| is_identity(&self.schema, table, column));
+        if is_identity && any_of.has(Privileges::USAGE) || self.held(Kind::Sequence, id).0.has_any(any_of) {
+            return Ok(());
+        }
+        Err(denied("sequence", &sequence.def.name))
+    }
+}
+
+fn is_identity(schema: &Schema, table: TableId, column: u16) -> bool {
+    let table = schema.table_by_id(table);
+    table.and_then(|table| table.def.columns.get(usize::from(column))).is_some_and(|column| column.is_identity())
+}
+
+struct Walk<'a> {
+    asker: Asker<'a>,
+    ctes: Ctes,
+    /// Targets of changes, which are not read by being named.
+    targets: Vec<*const TableFactor>,
+}
+
+impl<'a> Walk<'a> {
+    fn of(asker: Asker<'a>) -> Walk<'a> {
+        Walk { asker, ctes: Ctes::default(), targets: Vec::new() }
+    }
+
+    fn read(&self, name: &ObjectName) -> Checked {
+        let name = RelationName::of(name)?;
+        if self.ctes.has(&name) { Ok(()) } else { self.asker.relation(&name, Privileges::SELECT) }
+    }
+
+    fn change(&self, name: &ObjectName, wanted: Privileges) -> Checked {
+        self.asker.relation(&RelationName::of(name)?, wanted)
+    }
+
+    /// A view's query. What is changed or locked through the view is so in the relations that it is from.
+    fn view(&mut self, query: &Query, wanted: Privileges) -> Checked {
+        if wanted != Privileges::SELECT
+            && let SetExpr::Select(select) = query.body.as_ref()
+        {
+            self.ctes.enter(query);
+            let factors: Vec<&TableFactor> = select.from.iter().flat_map(factors).collect();
+            let named = factors.into_iter().filter_map(|factor| match factor {
+                TableFactor::Table { name, args: None, .. } => Some((factor, RelationName::of(name))),
+                _ => None,
+            });
+            for (factor, name) in named {
+                let name = name?;
+                if !self.ctes.has_in_body(&name) {
+                    self.targets.push(std::ptr::from_ref(factor));
+                    self.asker.relation(&name, wanted)?;
+                }
+            }
+            self.ctes.leave(query);
+        }
+        checked(query.visit(self))
+    }
+
+    fn change_factor(&mut self, factor: &TableFactor, wanted: Privileges) -> Checked {
+        self.targets.push(std::ptr::from_ref(factor));
+        match factor {
+            TableFactor::Table { name, .. } => self.change(name, wanted),
+            _ => Ok(()),
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Checked {
+        match statement {
+            Statement::Insert(insert) => self.insert(insert),
+            Statement::Update(update) => {
+                let assigned = update.assignments.iter().map(|assignment| &assignment.value);
+                let reads = update.returning.is_some() || reads_columns(assigned.chain(&update.selection));
+                let wanted = with_select(Privileges::UPDATE, reads);
+                self.change_factor(&update.table.relation, wanted)
+            }
+            Statement::Delete(delete) => {
+                let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) = &delete.from;
+                let reads = delete.returning.is_some() || reads_columns(&delete.selection);
+                let wanted = with_select(Privileges::DELETE, reads);
+                from.iter().try_for_each(|table| self.change_factor(&table.relation, wanted))
+            }
+            Statement::Merge(merge) => {
+                let done = merge.clauses.iter().fold(Privileges::SELECT, |all, clause| {
+                    all.with(match &clause.action {
+                        ast::MergeAction::Insert(_) => Privileges::INSERT,
+                        ast::MergeAction::Update(_) => Privileges::UPDATE,
+                        ast::MergeAction::Delete { .. } => Privileges::DELETE,
+                    })
+                });
+                self.change_factor(&merge.table, done)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn insert(&self, insert: &ast::Insert) -> Checked {
+        let ast::TableObject::TableName(name) = &insert.table else { return Ok(()) };
+        let mut wanted = with_select(Privileges::INSERT, insert.returning.is_some());
+        if let Some(ast::OnInsert::OnConflict(conflict)) = &insert.on {
+            wanted = match conflict.action {
+                ast::OnConflictAction::DoUpdate(_) => wanted.with(Privileges::UPDATE).with(Privileges::SELECT),
+                ast::OnConflictAction::DoNothing => with_select(wanted, conflict.conflict_target.is_some()),
+            };
+        }
+        self.change(name, wanted)
+    }
+
+    /// Rows that are locked are those of the tables in FROM, or of those of them that are named. The query was entered.
+    fn locked(&self, query: &Query) -> Checked {
+        if query.locks.is_empty() {
+            return Ok(());
+        }
+        let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
+        let named: Vec<Vec<ast::Ident>> = query.locks.iter().map(|lock| crate::parse::locking(lock).1).collect();
+        let all = named.iter().any(Vec::is_empty);
+        let of: Vec<String> = named.iter().flatten().map(fold).collect();
+        for factor in select.from.iter().flat_map(factors) {
+            let TableFactor::Table { name, alias, .. } = factor else { continue };
+            let relation = RelationName::of(name)?;
+            let called = alias.as_ref().map_or_else(|| relation.name.clone(), |alias| fold(&alias.name));
+            if !self.ctes.has_in_body(&relation) && (all || of.contains(&called)) {
+                self.asker.relation(&relation, Privileges::UPDATE)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a FROM item names, joined or not.
+fn factors(table: &ast::TableWithJoins) -> impl Iterator<Item = &TableFactor> {
+    std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+}
+
+fn with_select(wanted: Privileges, reads: bool) -> Privileges {
+    if reads { wanted.with(Privileges::SELECT) } else { wanted }
+}
+
+fn reads_columns<'e>(expressions: impl IntoIterator<Item = &'e Expr>) -> bool {
+    struct Finds;
+    impl Visitor for Finds {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                // DEFAULT is read as a name.
+                Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default") => {
+                    ControlFlow::Continue(())
+                }
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expressions.into_iter().any(|expr| expr.visit(&mut Finds).is_break())
+}
+
+fn checked(walked: ControlFlow<SqlError>) -> Checked {
+    match walked {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn flow(checked: Checked) -> ControlFlow<SqlError> {
+    match checked {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+impl Visitor for Walk<'_> {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        self.ctes.enter(query);
+        flow(self.locked(query))
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<SqlError> {
+        // `TABLE t` names its table otherwise.
+        let mut named = crate::define::view::tables_of(&query.body).into_iter();
+        let checked = named.try_for_each(|name| match self.ctes.has_in_body(&name) {
+            true => Ok(()),
+            false => self.asker.relation(&name, Privileges::SELECT),
+        });
+        self.ctes.leave(query);
+        flow(checked)
+    }
+
+    fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<SqlError> {
+        flow(self.statement(statement))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
+        match factor {
+            // One with arguments is a function.
+            TableFactor::Table { name, args: None, .. } if !self.targets.contains(&std::ptr::from_ref(factor)) => {
+                flow(self.read(name))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Who is this session? Who logged in, who it says it is (SET SESSION AUTHORIZATION), and whose rights are in force (SET ROLE).
+//!
+//! The names are settings, so that a rollback takes a SET back; the numbers follow from them when they change. What the role may do is of one
+//! version of the schema, and looked up again when that is another one.
+
+use super::Session;
+use crate::catalog::Known;
+use crate::error::SqlError;
+use crate::role::{self, Access};
+use crate::settings::Settings;
+use freshet_engine::catalog::{RoleId, Schema};
+use std::sync::Arc;
+
+/// No role: what `SHOW role` says.
+const NONE: &str = "none";
+
+/// A change of definitions or rights that was made, for who keeps a record of such.
+#[derive(Clone, Copy, Debug)]
+pub struct Audited<'a> {
+    pub user: &'a str,
+    pub session_user: &'a str,
+    pub database: &'a str,
+    pub pid: i32,
+    pub command: &'static str,
+    /// Without any password.
+    pub statement: &'a str,
+}
+
+pub(super) type Auditor = Box<dyn Fn(Audited<'_>) + Send>;
+
+/// What stands for the text of a command that has a password in it.
+pub(super) const SECRET_TEXT: &str = "<a command with a password>";
+
+/// Who logged in.
+#[derive(Debug)]
+pub(super) struct Identity {
+    role: RoleId,
+    user: String,
+    /// Of the role in force, if it may not do everything; else 0. Plans are shared by who has the same.
+    pub key: u32,
+    /// As of which the role may do everything.
+    seen: Option<u64>,
+}
+
+impl Default for Identity {
+    /// Who embeds a database is its first role.
+    fn default() -> Identity {
+        Identity { role: RoleId::FIRST, user: "freshet".to_owned(), key: 0, seen: None }
+    }
+}
+
+impl Session {
+    /// Who is connected, to what, and the number that cancels. That it is who it says is proven before.
+    pub fn identify(&mut self, user: &str, database: &str, backend_pid: i32) -> Result<(), SqlError> {
+        let schema = self.engine.schema();
+        let role = role::admit(&schema, user, database)?;
+        self.identity = Identity { role, user: user.to_owned(), ..Identity::default() };
+        self.env.database = database.to_owned();
+        self.env.backend_pid = backend_pid;
+        self.inner.set_name(backend_pid as u32);
+        if let Some(known) = schema.role(role) {
+            for (name, value) in &known.def.settings {
+                // One that is not there any more keeps nobody out.
+                let _ = self.env.settings.set(name, value);
+            }
+        }
+        self.env.clock.zone = self.env.settings.zone.clone();
+        self.be(user, NONE);
+        self.assume(&schema);
+        // All of them are told at the beginning.
+        self.reported.clear();
+        self.member = Some(self.cache.activity.join(backend_pid, user, database, super::now()));
+        Ok(())
+    }
+
+    /// Whoever keeps a record hears from here on of each definition that is made. What is rolled back later was told too.
+    pub fn audit_with(&mut self, auditor: impl Fn(Audited<'_>) + Send + 'static) {
+        self.auditor = Some(Box::new(auditor));
+    }
+
+    pub(super) fn tell_auditor(&self, command: &'static str, statement: &crate::cache::Prepared) {
+        if let Some(auditor) = &self.auditor {
+            auditor(Audited {
+                user: &self.env.user,
+                session_user: &self.env.session_user,
+                database: &self.env.database,
+                pid: self.env.backend_pid,
+                command,
+                statement: if statement.is_secret() { SECRET_TEXT } else { &statement.sql },
+            });
+        }
+    }
+
+    /// The role that logged in: its number and its name.
+    pub fn login(&self) -> (RoleId, &str) {
+        (self.identity.role, &self.identity.user)
+    }
+
+    fn be(&mut self, session_user: &str, role: &str) {
+        let is_superuser = self.env.access.is_none();
+        self.env.settings.identify(session_user, role, is_superuser);
+    }
+
+    fn role_schema(&self) -> Arc<Schema> {
+        if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() }
+    }
+
+    /// Makes the settings true: after a SET, and after what was set is taken back.
+    pub(super) fn assume_settings(&mut self) {
+        let schema = self.role_schema();
+        self.assume(&schema);
+    }
+
+    fn assume(&mut self, schema: &Arc<Schema>) {
+        let session_user = self.env.settings.get("session_authorization").unwrap_or_default();
+        let known = |name: &str| schema.role_named(name).map(|role| role.id);
+        let is_login = session_user.is_empty() || session_user == self.identity.user || !schema.has_roles();
+        let session = if is_login { self.identity.role } else { known(&session_user).unwrap_or(self.identity.role) };
+        let role = self.env.settings.get("role").filter(|role| role != NONE);
+        self.env.session_role = session;
+        self.env.role = role.and_then(|role| known(&role)).unwrap_or(session);
+        self.identity.seen = None;
+        self.refresh_access(schema);
+        self.env.clock.catalog = Known::default();
+        let is_superuser = role::is_superuser(schema, session);
+        let role = self.env.settings.get("role").unwrap_or_else(|| NONE.to_owned());
+        let before = self.env.settings.clone();
+        let session_user = self.env.session_user.clone();
+        self.env.settings.identify(&session_user, &role, is_superuser);
+        let told = self.env.settings.reported_changes(&before);
+        self.reported.extend(told);
+    }
+
+    /// Whether what the role may do is known as of this schema.
+    pub(super) fn knows_access(&self, schema: &Arc<Schema>) -> bool {
+        match &self.env.access {
+            Some(access) => self.identity.seen.is_some() && Arc::ptr_eq(&access.schema, schema),
+            None => self.identity.seen == Some(schema.rights_version()),
+        }
+    }
+
+    /// What the role may do, by this schema.
+    pub(super) fn refresh_access(&mut self, schema: &Arc<Schema>) {
+        if self.knows_access(schema) {
+            return;
+        }
+        self.env.access = Access::of(schema, self.env.role).map(Arc::new);
+        if let Some(sequences) = &self.env.sequences {
+            sequences.set_access(self.env.access.clone());
+        }
+        self.identity.key = if self.env.access.is_some() { self.env.role.0 } else { 0 };
+        self.env.user = role::name(schema, self.env.role, &self.identity.user);
+        self.env.session_user = role::name(schema, self.env.session_role, &self.identity.user);
+        // Versions of a transaction's own that is rolled back may be another's then.
+        let is_committed = Arc::ptr_eq(schema, &self.engine.schema());
+        self.identity.seen = Some(if is_committed { schema.rights_version() } else { u64::MAX });
+    }
+
+    /// SET ROLE; the setting's value to be.
+    pub(super) fn set_role(&mut self, name: &str) -> Result<(), SqlError> {
+        if name != NONE {
+            let schema = self.role_schema();
+            let role = role::named(&schema, name, &self.identity.user)
+                .map_err(|error| SqlError { sqlstate: "22023", ..error })?;
+            if !role::is_member(&schema, self.env.session_role, role) {
+                return Err(SqlError::new("42501", format!("permission denied to set role \"{name}\"")));
+            }
+        }
+        let session_user = self.env.session_user.clone();
+        self.be(&session_user, name);
+        self.assume_settings();
+        Ok(())
+    }
+
+    /// SET SESSION AUTHORIZATION; `None`: who logged in.
+    pub(super) fn set_session_authorization(&mut self, name: Option<&str>) -> Result<(), SqlError> {
+        let own = self.identity.user.clone();
+        let name = name.unwrap_or(&own);
+        if name != own {
+            let schema = self.role_schema();
+            role::named(&schema, name, &own).map_err(|error| SqlError { sqlstate: "22023", ..error })?;
+            if !role::is_superuser(&schema, self.identity.role) {
+                return Err(SqlError::new("42501", "permission denied to set session authorization"));
+            }
+        }
+        self.be(name, NONE);
+        self.assume_settings();
+        Ok(())
+    }
+
+    /// The settings as they were at first, of the same role.
+    pub(super) fn fresh_settings(&self) -> Settings {
+        let mut fresh = Settings::default();
+        let own = |name: &str| self.env.settings.get(name).unwrap_or_default();
+        fresh.identify(&own("session_authorization"), &own("role"), own("is_superuser") != "off");
+        fresh
+    }
+
+    /// 42501 for who may not change what is the whole database's.
+    pub(super) fn check_superuser(&self, setting: &str) -> Result<(), SqlError> {
+        match self.env.access {
+            None => Ok(()),
+            Some(_) => Err(SqlError::new("42501", format!("permission denied to set parameter \"{setting}\""))),
+        }
+    }
+}
