@@ -388,6 +388,7 @@ impl Definer<'_> {
 impl Definer<'_> {
     pub(super) fn comment_on_constraint(&mut self, name: &Ident, table: &ObjectName, text: Option<&str>) -> Done<()> {
         let (name, table) = (fold(name), self.table(table)?);
+        self.check_owner(table.id.0)?;
         let own = table.def.constraints.iter().find(|c| c.name == name).map(|c| c.id);
         let key =
             || table.indexes.iter().find(|i| i.def.constraint != 0 && i.def.name == name).map(|i| i.def.constraint);

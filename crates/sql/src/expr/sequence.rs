@@ -226,6 +226,9 @@ fn set(
 
 pub fn last_value<'a>(frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let inner = own(frame)?.inner.lock();
+    if let (Some(access), Some(last)) = (&inner.access, inner.last) {
+        access.check_sequence(last, Privileges::USAGE.with(Privileges::SELECT))?;
+    }
     let value = inner.last.and_then(|last| inner.given.get(&last));
     value.map(|value| int(*value)).ok_or_else(|| SqlError::new("55000", "lastval is not yet defined in this session"))
 }
