@@ -16,7 +16,7 @@ pub mod table;
 use crate::adapter::on_threads;
 use crate::error::{BenchError, on};
 use crate::random::Random;
-use log::{Log, Ring};
+use log::{Flushed, Log, Ring};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +44,9 @@ pub struct Rates {
     pub delete: f64,
     pub one_row: f64,
     pub ten_rows: f64,
-    /// Of the update's flushes, on average.
+    /// Of the update's flushes, on average; and the one that the update at the 99th percentile waits through.
     pub flush_us: f64,
+    pub flush_p99_us: u64,
 }
 
 /// The limits with one thread and with more.
@@ -134,7 +135,7 @@ impl Bare {
             let keys: [u64; BATCH] = std::array::from_fn(|_| random.below(self.rows));
             self.read_batch(&keys)
         })?;
-        let (update, flush_us) =
+        let (update, flushed) =
             self.writing(path, threads, time, |random, ring| self.update(random.below(self.rows), ring))?;
         let (one_row, _) = self.writing(path, threads, time, |_, ring| self.update(0, ring))?;
         let (ten_rows, _) = self.writing(path, threads, time, |random, ring| self.update(random.below(10), ring))?;
@@ -148,7 +149,20 @@ impl Bare {
             self.table.delete(key, cts);
             ring.stage(log::Kind::Delete, key, cts, &[]);
         })?;
-        Ok(Rates { threads, search, search_row, batched, update, insert, delete, one_row, ten_rows, flush_us })
+        let (flush_us, flush_p99_us) = (flushed.mean_us, flushed.p99_us);
+        Ok(Rates {
+            threads,
+            search,
+            search_row,
+            batched,
+            update,
+            insert,
+            delete,
+            one_row,
+            ten_rows,
+            flush_us,
+            flush_p99_us,
+        })
     }
 
     fn read_batch(&self, keys: &[u64; BATCH]) -> u64 {
@@ -191,14 +205,14 @@ impl Bare {
         Ok(counts.iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Rate of durable operations, and what a flush took.
+    /// Rate of durable operations, and what flushes took.
     fn writing(
         &self,
         path: &Path,
         threads: usize,
         time: Duration,
         work: impl Fn(&mut Random, &Ring) + Sync,
-    ) -> Result<(f64, f64), BenchError> {
+    ) -> Result<(f64, Flushed), BenchError> {
         let log = Log::create(path, threads).map_err(on(path))?;
         let in_flight = IN_FLIGHT / threads as u64;
         let (counts, flushed) = log.with_flusher(|rings, start| {
@@ -218,7 +232,7 @@ impl Bare {
             })
         })?;
         let counts = counts?;
-        Ok((counts.iter().sum::<u64>() as f64 / flushed.seconds, flushed.mean_us))
+        Ok((counts.iter().sum::<u64>() as f64 / flushed.seconds, flushed))
     }
 
     /// A fixed number of operations on keys above those that are always there.

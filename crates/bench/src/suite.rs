@@ -418,13 +418,14 @@ fn measure_machine(args: &SuiteArgs, rows: u64) -> Result<Machine, BenchError> {
 fn limit_line(rates: &Rates) -> String {
     let m = |rate: f64| format!("{:.2}", rate / 1e6);
     format!(
-        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush), insert {}, delete {}, one row {}, ten rows {}",
+        "bare loop, {} threads, M/s: search {} (row {}), batched {}, update {} ({:.0} us a flush, {:.1} ms for one update in a hundred), insert {}, delete {}, one row {}, ten rows {}",
         rates.threads,
         m(rates.search),
         m(rates.search_row),
         m(rates.batched),
         m(rates.update),
         rates.flush_us,
+        rates.flush_p99_us as f64 / 1e3,
         m(rates.insert),
         m(rates.delete),
         m(rates.one_row),

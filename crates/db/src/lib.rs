@@ -562,7 +562,7 @@ impl Transaction<'_> {
         match self.session.status() {
             TransactionStatus::Open => self.session.control("COMMIT"),
             TransactionStatus::Failed => {
-                self.session.inner.close();
+                self.session.inner.abandon();
                 Err(SqlError::new("25P02", "current transaction is aborted: it was rolled back"))
             }
             TransactionStatus::Idle => Err(SqlError::new("25P01", "there is no transaction in progress")),
@@ -575,7 +575,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.session.inner.close();
+            self.session.inner.abandon();
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::copy::options::{Format, Header, Kind};
 use crate::copy::split::Splitter;
 use crate::error::SqlError;
 use crate::parse;
+use crate::value::zone::Clock;
 use freshet_engine::schema::Type;
 
 /// A script as a client sends it: split into statements, each of which is parsed.
@@ -57,7 +58,7 @@ fn read_record(record: &[u8], format: &Format, fields: &mut Fields) -> Result<()
     fields.read(record, format)?;
     for field in 0..fields.len() {
         if let Some(field) = fields.get(record, field) {
-            TYPES.iter().for_each(|&ty| drop(value_of(ty, field, format)));
+            TYPES.iter().for_each(|&ty| drop(value_of(ty, field, format, Clock::UTC)));
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::error::SqlError;
 use crate::session::{convert, has_form};
+use crate::value::zone::Clock;
 use crate::value::{self, Datum, cast, pgtype};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Row, Type, Value};
@@ -31,7 +32,7 @@ pub fn set_row(table: &Table, row: &mut Row, values: &[Datum]) -> Result<(), Sql
                 row.set(&table.layout, column, &kept.as_value());
             }
             (ty, datum) if has_form(ty, datum) => row.set(&table.layout, column, &datum.as_value()),
-            (ty, datum) => row.set(&table.layout, column, &convert(ty, datum)?.as_value()),
+            (ty, datum) => row.set(&table.layout, column, &convert(ty, datum, Clock::UTC)?.as_value()),
         }
     }
     Ok(())

@@ -325,8 +325,12 @@ impl Session {
         &self.env.clock
     }
 
-    /// As [`Session::clock`], with a catalog if values of the type are read by one.
+    /// As [`Session::clock`], for values that are read before their statement begins: with a catalog, or with the time ('now'), if values of the
+    /// type are read by that.
     pub fn clock_for(&mut self, ty: Type) -> &Clock {
+        if !self.clock_read && cast::needs_clock(Type::Text, ty) {
+            self.env.clock.now = now();
+        }
         if cast::shows_names(ty) {
             let schema = self.schema_to_plan_by();
             self.know(&schema);
@@ -816,7 +820,8 @@ impl Session {
                 self.interrupt.cancelled.store(false, Ordering::Relaxed);
                 self.is_long = false;
                 self.enter_transaction(&statement.plan, statement.uses_sequences);
-                if statement.uses_clock {
+                // A definition may compute defaults for rows that are there, or go on as an INSERT.
+                if statement.uses_clock || matches!(statement.plan, Plan::Define(_)) {
                     self.read_clock();
                 }
                 self.attempt(statement, parameters, rows)
@@ -1265,6 +1270,9 @@ impl Session {
             let warning = Notice::new("25P01", "SET CONSTRAINTS can only be used in transaction blocks");
             return Ok(self.told("SET CONSTRAINTS", None, Some(warning)));
         }
+        if !deferred {
+            self.keep_what_is_owed();
+        }
         self.constraints.set(ids, deferred);
         if deferred || !self.constraints.has_deferred() {
             return Ok(done("SET CONSTRAINTS"));
@@ -1438,8 +1446,9 @@ impl Session {
                     return Ok(Step::Wait(Wait(On::Engine(token))));
                 }
                 Err(Halt::TooLong) => unreachable!("invariant: what is due before a commit has no limit"),
+                // It is over, whatever savepoints it has.
                 Err(Halt::Error(error)) => {
-                    self.fail();
+                    self.roll_back();
                     self.leave_block(false);
                     return Err(error);
                 }
@@ -1712,8 +1721,8 @@ impl Session {
         self.commit(Commit { tag, notices: Vec::new(), chain: false })
     }
 
-    /// Rolls back what is open (the client is gone).
-    pub fn close(&mut self) {
+    /// Rolls back what is open; the session goes on.
+    pub fn abandon(&mut self) {
         self.inner.abandon_wait();
         self.pending = None;
         self.copying = None;
@@ -1721,6 +1730,11 @@ impl Session {
             self.inner.rollback();
         }
         self.leave_block(false);
+    }
+
+    /// The session ends (the client is gone): what is open is rolled back, and what is only its own goes.
+    pub fn close(&mut self) {
+        self.abandon();
         self.drop_temporary();
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
         if let Some(member) = self.member.take() {
@@ -1906,7 +1920,7 @@ impl Session {
         }
         self.converted.clear();
         for (i, (&ty, datum)) in types.iter().zip(parameters).enumerate() {
-            match convert(ty, datum) {
+            match convert(ty, datum, self.clock_for(ty)) {
                 Ok(datum) => self.converted.push(datum),
                 Err(error) => {
                     self.fail();
@@ -2053,7 +2067,7 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
 }
 
 /// A parameter in another form than its type's: text is read, numbers are cast as in an assignment.
-pub(crate) fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
+pub(crate) fn convert(ty: Type, datum: &Datum, clock: &Clock) -> Result<Datum, SqlError> {
     let from = match datum {
         _ if has_form(ty, datum) => return Ok(datum.clone()),
         Datum::Int(_) => Type::Int8,
@@ -2061,7 +2075,7 @@ pub(crate) fn convert(ty: Type, datum: &Datum) -> Result<Datum, SqlError> {
         Datum::Bool(_) => Type::Bool,
         Datum::Bytes(_) if matches!(ty, Type::Varchar(_) | Type::Char(_)) => Type::Text,
         Datum::Bytes(text) if !matches!(ty, Type::Numeric { .. }) => {
-            return value::from_text(ty, text);
+            return value::from_text_by(ty, text, clock);
         }
         Datum::Bytes(_) => value::pgtype::NUMERIC,
         Datum::Decimal(_) if matches!(ty, Type::Decimal { .. }) => {

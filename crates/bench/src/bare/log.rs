@@ -7,6 +7,7 @@
 
 use freshet_engine::io::os::OsIo;
 use freshet_engine::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
+use freshet_market::apply::latency_histogram;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -128,6 +129,8 @@ pub struct Flushed {
     /// From the beginning to the last flush.
     pub seconds: f64,
     pub mean_us: f64,
+    /// An operation in a hundred waited through a longer flush: what the device alone makes of the tail with so many in flight.
+    pub p99_us: u64,
 }
 
 impl Log {
@@ -175,13 +178,15 @@ impl Log {
         let most = GROUP_HEADER_BYTES + rings.len() * RING_WORDS * 8;
         let mut group = AlignedBuf::zeroed(most.next_multiple_of(BLOCK_BYTES));
         let (mut at, mut flushes, mut busy) = (0u64, 0u32, Duration::ZERO);
+        let mut waited_us = latency_histogram();
         loop {
             let ends = over.load(Ordering::Acquire);
             let (bytes, marks) = gather(rings, &mut group);
             if bytes == GROUP_HEADER_BYTES {
                 if ends {
                     let mean_us = busy.as_secs_f64() * 1e6 / f64::from(flushes.max(1));
-                    return Ok(Flushed { seconds: start.elapsed().as_secs_f64(), mean_us });
+                    let p99_us = waited_us.value_at_quantile(0.99);
+                    return Ok(Flushed { seconds: start.elapsed().as_secs_f64(), mean_us, p99_us });
                 }
                 thread::park_timeout(PAUSE);
                 continue;
@@ -194,10 +199,13 @@ impl Log {
             let begun = Instant::now();
             self.file.write_at(&group[..length], at)?;
             self.file.sync()?;
-            busy += begun.elapsed();
+            let took = begun.elapsed();
+            busy += took;
             flushes += 1;
             at += length as u64;
             for (ring, (words, operations)) in rings.iter().zip(marks) {
+                let landed = operations - ring.durable.operations.load(Ordering::Relaxed);
+                waited_us.record_n((took.as_micros() as u64).max(1), landed).expect("no flush lasts an hour");
                 ring.set_durable(words, operations);
             }
         }

@@ -52,7 +52,10 @@ impl Session {
         if planted::is(Bug::SkipWriters) {
             return Ok(());
         }
-        self.wait_for_writers(table)
+        self.wait_for_writers(table)?;
+        // Whoever has it alone looks at its newest rows; what is said of them, a refusal too, waits until they are durable (DESIGN invariant 3).
+        self.dependency = self.dependency.max(self.core.log.now());
+        Ok(())
     }
 
     /// The gate is closed, by this session.

@@ -307,6 +307,13 @@ impl Session {
         self.reads = Some(Box::new(Reads { from, is_lost, ..Reads::default() }));
     }
 
+    /// As `begin_serial` for one that has its snapshot and did not remember what it read there: it may read on, and not commit a change.
+    pub(super) fn begin_serial_too_late(&mut self) {
+        self.core.serial.register(self.no);
+        self.reads = Some(Box::new(Reads { from: Cts::ZERO, is_lost: true, ..Reads::default() }));
+        self.tell_serial();
+    }
+
     /// The snapshot was taken.
     pub(super) fn tell_serial(&mut self) {
         if self.reads.is_some() {

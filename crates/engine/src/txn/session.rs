@@ -411,7 +411,10 @@ impl Session {
         self.read_only = read_only;
         let is_watcher = self.state == State::Active && self.isolation == Isolation::Serializable && !read_only;
         if is_watcher && self.reads.is_none() {
-            // What it has read was not remembered: there must be nothing yet.
+            if self.command > 0 {
+                // It was read-only, and read; back at a savepoint it may write again.
+                return self.begin_serial_too_late();
+            }
             self.begin_serial();
             self.unregister();
             self.place().begin_phase();
@@ -429,9 +432,8 @@ impl Session {
             self.unregister();
             self.place().begin_phase();
             self.take_snapshot();
-        } else if !self.durable_read {
-            self.refresh_schema();
         }
+        // Whoever keeps the snapshot keeps its schema: in a newer one a table that was rewritten or emptied since has none of the rows that it saw.
     }
 
     /// As `begin_statement`, for one that finds its rows by `lock_by_key` only, or inserts and reads nothing: in READ COMMITTED it needs no snapshot. That is a line that others
@@ -612,7 +614,8 @@ impl Session {
         }
         if !self.is_current(table) {
             self.withdraw(table.id);
-            return Err(Stop::Wait(WaitToken::ready()));
+            // The next attempt finds the newer one.
+            return Err(if self.keeps_schema() { Error::Serialization.into() } else { Stop::Wait(WaitToken::ready()) });
         }
         #[cfg(feature = "planted")]
         if planted::is(Bug::DrawBeforeLock) && self.tables.is_empty() {
@@ -622,6 +625,11 @@ impl Session {
         let kept = self.last_table.take_if(|kept| Arc::ptr_eq(kept, table));
         self.tables.push(kept.unwrap_or_else(|| table.clone()));
         Ok((self.tables.len() - 1) as u16)
+    }
+
+    /// Whether all statements of the transaction see the schema of its snapshot: what changed since is out of its reach.
+    pub(super) fn keeps_schema(&self) -> bool {
+        self.isolation.keeps_snapshot() && self.ddl.schema.is_none()
     }
 
     /// Whether the table is that of the schema which writers see now: an older one may lack an index.

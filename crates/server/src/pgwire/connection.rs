@@ -64,6 +64,8 @@ enum Event {
 /// A statement that waits.
 struct Blocked {
     wait: Wait,
+    is_over: bool,
+    was_polled: bool,
     lock_limit: Option<Pin<Box<Sleep>>>,
 }
 
@@ -345,7 +347,7 @@ impl Connection {
         if self.statement_limit.as_ref().is_none_or(|(limited, _)| *limited != number) {
             self.statement_limit = statement_limit.map(|limit| (number, sleep(limit)));
         }
-        Blocked { wait, lock_limit }
+        Blocked { wait, is_over: false, was_polled: false, lock_limit }
     }
 
     fn poll_event(&mut self, need: &mut Need, cx: &mut Context<'_>) -> Poll<Event> {
@@ -447,8 +449,18 @@ impl Connection {
     }
 
     fn poll_blocked(&mut self, blocked: &mut Blocked, cx: &mut Context<'_>) -> Poll<Event> {
-        if Pin::new(&mut blocked.wait).poll(cx).is_ready() {
+        if blocked.is_over {
             return Poll::Ready(Event::GoOn);
+        }
+        let is_first = !std::mem::replace(&mut blocked.was_polled, true);
+        if Pin::new(&mut blocked.wait).poll(cx).is_ready() {
+            if !is_first {
+                return Poll::Ready(Event::GoOn);
+            }
+            // Over at once: it goes on behind the other sessions, so that neither they nor its own limits are kept from their turn by one
+            // that never gets what it waits for.
+            blocked.is_over = true;
+            cx.waker().wake_by_ref();
         }
         if let Some(limit) = &mut blocked.lock_limit
             && limit.as_mut().poll(cx).is_ready()

@@ -200,3 +200,46 @@ fn a_large_table_goes_out() {
     assert_eq!(rows, 30_000);
     assert!(replies.contains(&Reply::Complete("COPY 30000".into())));
 }
+
+/// What the first rows owe is not forgotten over the many that come behind them.
+#[test]
+fn a_long_copy_owes_for_its_first_rows_too() {
+    let mut client = connect();
+    client.query("create table copy_parent(id int primary key); insert into copy_parent values (1)");
+    client.query("create table copy_owing(id int primary key, b text, p int default 1 references copy_parent)");
+    client.query(
+        "create table copy_twice(id int primary key deferrable, b text, p int default 1 references copy_parent)",
+    );
+    let rows = |first: &str| {
+        let rest: String =
+            (2..BULK_ROWS).map(|id| format!("{id}\tsome text that makes the row longer {id}\t1\n")).collect();
+        format!("{first}{rest}")
+    };
+    for (table, first, code) in [("copy_owing", "1\tx\t99\n", "23503"), ("copy_twice", "5\tx\t1\n", "23505")] {
+        client.send(&query(&format!("copy {table} from stdin")));
+        started(&mut client, 3);
+        send_rows(&mut client, &rows(first));
+        client.send(&copy_done());
+        assert_eq!(sqlstate(&client.until_ready()), code, "{table}");
+        assert_eq!(client.value(&format!("select count(*) from {table}")), "0", "{table}");
+    }
+}
+
+#[test]
+fn times_are_the_sessions() {
+    let mut client = connect();
+    client.query("create table copy_times(ts timestamptz)");
+    client.query("set timezone = 'Asia/Tokyo'");
+    client.send(&query("copy copy_times from stdin"));
+    started(&mut client, 1);
+    client.send(&[copy_data(b"2020-01-01 05:00\nnow\n"), copy_done()].concat());
+    assert_eq!(client.until_ready()[0], Reply::Complete("COPY 2".into()));
+    assert_eq!(client.value("select min(ts) = '2020-01-01 05:00+09' and max(ts) > '2021-01-01' from copy_times"), "t");
+    let out = client.query("copy (select min(ts) from copy_times) to stdout");
+    assert_eq!(out[1], Reply::CopyData(b"2020-01-01 05:00:00+09\n".to_vec()));
+    // A parameter is read before its statement begins.
+    client.query("reset timezone");
+    client.send(&[parse("", "select $1::timestamptz > '2021-01-01'", &[]), bind("", "", &[Some(b"now")])].concat());
+    client.send(&[execute("", 0), sync()].concat());
+    assert!(client.until_ready().contains(&Reply::Row(vec![Some(b"t".to_vec())])));
+}

@@ -858,10 +858,7 @@ impl Binder<'_> {
         let from = match (bound.ty, &bound.expr) {
             (Some(from), _) => from,
             (None, Expr::Const(Datum::Null)) => return Ok(bound.expr),
-            (None, Expr::Const(Datum::Bytes(literal)))
-                if matches!(to, Type::Date | Type::Timestamp | Type::Timestamptz)
-                    && !value::is_fixed(literal, to == Type::Timestamptz) =>
-            {
+            (None, Expr::Const(Datum::Bytes(literal))) if value::is_read_by_clock(literal, to) => {
                 self.uses_clock = true;
                 let (expr, from) = (Box::new(bound.expr), Type::Text);
                 return Ok(Expr::Cast { expr, from, to, explicit: true });

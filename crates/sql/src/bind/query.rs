@@ -781,7 +781,8 @@ pub fn add_dependents<'e>(keys: &mut Vec<(Expr, Type)>, asked: impl Iterator<Ite
     let known = |source: u16| {
         let source_of_key = scope.sources.get(usize::from(source)).filter(|entry| !entry.derived)?;
         let table = source_of_key.table.as_ref()?;
-        let primary = table.indexes.first().filter(|index| index.def.primary)?;
+        // One that is checked later may have a key twice until then.
+        let primary = table.indexes.first().filter(|index| index.def.primary && index.def.unique)?;
         primary.def.columns.iter().all(|c| is_key(keys, source, c.column)).then_some(())
     };
     let whole: Vec<u16> = (0..scope.sources.len() as u16).filter(|&source| known(source).is_some()).collect();

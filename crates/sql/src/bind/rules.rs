@@ -25,7 +25,8 @@ impl Binder<'_> {
         }
         let sets = (event == Event::Update).then_some(sets);
         let (mut rules, uses_clock) = rules_with_uses(table, self.schema, event, sets)?;
-        self.uses_clock |= uses_clock;
+        // What its children compute when they follow is not looked into.
+        self.uses_clock |= uses_clock || !rules.children.is_empty();
         if has_checks {
             self.add_view_checks(&mut rules)?;
         }

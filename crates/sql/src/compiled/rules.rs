@@ -126,6 +126,16 @@ pub struct Constraints {
     rules_of: Option<Arc<Schema>>,
 }
 
+/// What a transaction owed to its constraints at a savepoint.
+pub struct Mark {
+    /// The first so many of what was deferred; it only grows,
+    owed: usize,
+    /// unless it is settled: then these.
+    kept: Option<Vec<Due>>,
+    all: Option<bool>,
+    modes: HashMap<u32, bool>,
+}
+
 /// What is to be looked at later.
 #[derive(Clone)]
 enum Due {
@@ -183,6 +193,27 @@ impl Constraints {
     /// What the statement did since it owed so much is undone.
     pub fn owe_only(&mut self, owed: usize) {
         self.due.truncate(owed);
+    }
+
+    /// For a savepoint.
+    pub fn mark(&self) -> Mark {
+        Mark { owed: self.deferred.len(), kept: None, all: self.all, modes: self.modes.clone() }
+    }
+
+    /// What was owed at the savepoint is about to be settled: it is owed again if that is undone.
+    pub fn keep_for(&self, mark: &mut Mark) {
+        mark.kept.get_or_insert_with(|| self.deferred[..mark.owed].to_vec());
+    }
+
+    /// What came after the savepoint is undone.
+    pub fn return_to(&mut self, mark: &mut Mark) {
+        self.due.clear();
+        match mark.kept.take() {
+            Some(kept) => self.deferred = kept,
+            None => self.deferred.truncate(mark.owed),
+        }
+        self.all = mark.all;
+        self.modes.clone_from(&mark.modes);
     }
 
     /// The transaction ended.

@@ -4,6 +4,7 @@ use super::fields::Fields;
 use super::options::{Format, Header};
 use super::split::Chunk;
 use crate::error::SqlError;
+use crate::value::zone::Clock;
 use crate::value::{self, Datum};
 use freshet_engine::schema::Type;
 
@@ -147,10 +148,10 @@ pub fn check_header(record: &[u8], format: &Format) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// A field as a value of its column's type.
-pub fn value_of(ty: Type, field: &[u8], format: &Format) -> Result<Datum, SqlError> {
+/// A field as a value of its column's type; a time without a zone is the session's.
+pub fn value_of(ty: Type, field: &[u8], format: &Format, clock: &Clock) -> Result<Datum, SqlError> {
     match format.is_binary() {
         true => value::from_binary(ty, field),
-        false => value::from_text(ty, field),
+        false => value::from_text_by(ty, field, clock),
     }
 }

@@ -2,15 +2,20 @@
 
 use super::options::{Format, Kind};
 use crate::value;
+use crate::value::zone::Clock;
 use freshet_engine::schema::{Type, Value};
 
-/// Writes rows of one format; keeps its memory.
-#[derive(Default, Debug)]
+/// Writes rows of one format, with times of the session's zone; keeps its memory.
 pub struct Writer {
     field: Vec<u8>,
+    clock: Clock,
 }
 
 impl Writer {
+    pub fn new(clock: &Clock) -> Writer {
+        Writer { field: Vec::new(), clock: clock.clone() }
+    }
+
     /// What comes before the rows.
     pub fn head(&mut self, format: &Format, out: &mut Vec<u8>) -> bool {
         match (format.kind, format.header) {
@@ -69,7 +74,7 @@ impl Writer {
                 (Type::Text | Type::Varchar(_), Value::Bytes(text)) => write_text(format, column, text, alone, out),
                 (ty, value) => {
                     self.field.clear();
-                    value::to_text(ty, &value, &mut self.field);
+                    value::to_text_by(ty, &value, &self.clock, &mut self.field);
                     write_text(format, column, &self.field, alone, out);
                 }
             }

@@ -9,6 +9,7 @@ use super::options::{Format, Header};
 use super::split::Chunk;
 use crate::error::SqlError;
 use crate::load::null_violation;
+use crate::value::zone::Clock;
 use crate::value::{self, check_text};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{Row, Type, Value};
@@ -32,6 +33,8 @@ pub struct Target {
     pub format: Format,
     /// Columns that take no null and are given none.
     pub missing: Option<usize>,
+    /// The session's, at the beginning of the transaction.
+    pub clock: Clock,
 }
 
 #[derive(Default)]
@@ -286,7 +289,7 @@ impl Reader {
                 continue;
             };
             let is_text = is_text && !self.fields.is_made(field);
-            let Err(error) = set(table, column, def.ty, text, format, is_text, &mut self.row) else {
+            let Err(error) = set(table, column, text, target, is_text, &mut self.row) else {
                 continue;
             };
             if format.ignores_errors && is_of_value(&error) {
@@ -310,12 +313,12 @@ impl Reader {
 fn set(
     table: &Table,
     column: usize,
-    ty: Type,
     text: &[u8],
-    format: &Format,
+    target: &Target,
     is_text: bool,
     row: &mut Row,
 ) -> Result<(), SqlError> {
+    let ty = table.def.columns[column].ty;
     match ty {
         // What is text already goes from the chunk into the row.
         Type::Text | Type::Varchar(_) | Type::Char(_) => {
@@ -325,7 +328,7 @@ fn set(
             let kept = value::limit_length(ty, text, false)?;
             row.set(&table.layout, column, &Value::Bytes(kept));
         }
-        _ => row.set(&table.layout, column, &value_of(ty, text, format)?.as_value()),
+        _ => row.set(&table.layout, column, &value_of(ty, text, &target.format, &target.clock)?.as_value()),
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ use crate::route::Plan;
 use crate::rows::RowSet;
 use crate::session::{CommandTag, TransactionStatus};
 use crate::value::Datum;
+use crate::value::zone::Clock;
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{Row, Type};
@@ -84,6 +85,7 @@ pub(super) struct CopyIn {
     /// What is being inserted.
     batch: Option<Chunk>,
     fields: Fields,
+    clock: Clock,
     parameters: Vec<Datum>,
     rows: RowSet,
     count: u64,
@@ -153,7 +155,12 @@ impl Session {
             CopyPlan::Query { sql, place, .. } => {
                 let query = self.plan_in_transaction(sql, &[]).map_err(|e| self.statement_failed(e))?;
                 let file = create(place).map_err(|e| self.statement_failed(e))?;
-                self.copying = Some(Copying::Out(Box::new(CopyOut::new(plan, OutSource::Rows { next: 0 }, file))));
+                self.copying = Some(Copying::Out(Box::new(CopyOut::new(
+                    plan,
+                    OutSource::Rows { next: 0 },
+                    file,
+                    &self.env.clock,
+                ))));
                 rows.start(&query.columns);
                 return self.start(&query, &[], rows);
             }
@@ -198,6 +205,7 @@ impl Session {
             charge: Charge::of_query(Some(&self.engine)),
             plan: plan.clone(),
             insert,
+            clock: self.env.clock.clone(),
             sink: Sink::Undecided,
             batch: None,
             fields: Fields::default(),
@@ -489,7 +497,6 @@ impl Session {
         self.look_around()?;
         self.inner.begin_statement();
         self.inner.check_snapshot()?;
-        self.constraints.start_statement();
         let Some(Copying::In(mut copy)) = self.copying.take() else {
             unreachable!("invariant: only a COPY FROM inserts");
         };
@@ -580,7 +587,7 @@ impl Session {
         let file = create(place)?;
         let source =
             OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
-        self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file))));
+        self.copying = Some(Copying::Out(Box::new(CopyOut::new(&plan, source, file, &self.env.clock))));
         Ok(done(""))
     }
 
@@ -674,6 +681,7 @@ impl CopyIn {
             columns: self.columns().to_vec(),
             format: self.plan.format().clone(),
             missing: missing.map(|(i, _)| i).next(),
+            clock: self.clock.clone(),
         }
     }
 
@@ -695,7 +703,7 @@ impl CopyIn {
                 self.parameters.push(Datum::Null);
                 continue;
             };
-            match value_of(ty, text, format) {
+            match value_of(ty, text, format, &self.clock) {
                 Ok(datum) => self.parameters.push(datum),
                 Err(error) if format.ignores_errors && is_of_value(&error) => {
                     skipped.add(line(), &format.names[field], &error);
@@ -716,11 +724,11 @@ impl CopyIn {
 }
 
 impl CopyOut {
-    fn new(plan: &Arc<CopyPlan>, source: OutSource, file: Option<File>) -> CopyOut {
+    fn new(plan: &Arc<CopyPlan>, source: OutSource, file: Option<File>, clock: &Clock) -> CopyOut {
         CopyOut {
             plan: plan.clone(),
             source,
-            writer: Writer::default(),
+            writer: Writer::new(clock),
             has_head: false,
             count: 0,
             file,

@@ -7,9 +7,11 @@
 //! | failed | 25P02 | makes the block good again | 25P02 |
 //!
 //! An error undoes what came after the newest savepoint at once, and lets go of the locks taken since; the rest of the transaction stands until
-//! the client says what is to become of it. Settings go back with the rest.
+//! the client says what is to become of it. Settings go back with the rest, and what is owed to deferred constraints: rows that are gone owe nothing,
+//! and what was settled by rows that are gone is owed again.
 
 use super::{Block, Session, SqlError, Step, aborted, done};
+use crate::compiled::rules::Mark;
 use crate::route::Modes;
 use crate::settings::Settings;
 use freshet_engine::txn;
@@ -19,6 +21,7 @@ pub(super) struct Savepoint {
     /// `None`: the engine's transaction had not begun.
     mark: Option<txn::Savepoint>,
     modes: Modes,
+    constraints: Mark,
     settings: Settings,
     settings_before: Option<Settings>,
     settings_before_local: Option<Settings>,
@@ -32,6 +35,7 @@ impl Session {
             name: name.to_owned(),
             mark,
             modes: self.modes,
+            constraints: self.constraints.mark(),
             settings: self.env.settings.clone(),
             settings_before: self.settings_before.clone(),
             settings_before_local: self.settings_before_local.clone(),
@@ -58,17 +62,25 @@ impl Session {
         Ok(done("ROLLBACK"))
     }
 
+    /// SET CONSTRAINTS is about to settle what was deferred.
+    pub(super) fn keep_what_is_owed(&mut self) {
+        for savepoint in &mut self.savepoints {
+            self.constraints.keep_for(&mut savepoint.constraints);
+        }
+    }
+
     /// Undoes what came after the newest savepoint; false if there is none.
     pub(super) fn undo_to_savepoint(&mut self) -> bool {
-        let Some(newest) = self.savepoints.last() else {
+        let above = self.savepoints.len();
+        let Some(newest) = self.savepoints.last_mut() else {
             return false;
         };
+        self.constraints.return_to(&mut newest.constraints);
         if self.inner.in_transaction() {
             let beginning = txn::Savepoint::default();
             self.inner.rollback_to(newest.mark.as_ref().unwrap_or(&beginning));
             self.inner.rest();
         }
-        let above = self.savepoints.len();
         self.names.end_cursors_above(above);
         self.modes = newest.modes;
         self.inner.set_read_only(newest.modes.read_only == Some(true));

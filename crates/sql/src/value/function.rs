@@ -246,7 +246,9 @@ impl Function {
             Type::Array(element) => **element == Timestamptz,
             ty => *ty == Timestamptz,
         };
-        self.arguments.iter().any(zoned) || zoned(&self.result) || self.is_volatile() || self.asks_catalog()
+        // Since a time: until today.
+        let is_age = *self.arguments == [Timestamp] && self.result == Type::Interval;
+        self.arguments.iter().any(zoned) || zoned(&self.result) || is_age || self.is_volatile() || self.asks_catalog()
     }
 
     /// Whether two calls with the same arguments may differ.

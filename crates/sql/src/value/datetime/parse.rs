@@ -5,6 +5,7 @@ use crate::error::SqlError;
 use crate::value::fault;
 use crate::value::text::is_space;
 use crate::value::zone::Clock;
+use freshet_engine::schema::Type;
 
 /// Which parts of a date and time have been met.
 const YEAR: u8 = 1;
@@ -91,6 +92,21 @@ pub(crate) fn is_fixed(text: &[u8], zoned: bool) -> bool {
         Ok(Moment::Clock(_)) => false,
         Ok(Moment::At { zone: Told::No, .. }) => !zoned,
         _ => true,
+    }
+}
+
+/// Whether a literal of this type means something else for another clock. Of arrays that is said of some that mean the same.
+pub(crate) fn is_read_by_clock(text: &[u8], to: Type) -> bool {
+    match to {
+        Type::Date | Type::Timestamp => !is_fixed(text, false),
+        Type::Timestamptz => !is_fixed(text, true),
+        Type::Array(element) => match *element {
+            Type::Timestamptz => true,
+            // Words are names of days, of months, of zones; a T may stand between date and time.
+            Type::Date | Type::Timestamp => text.iter().any(|byte| byte.is_ascii_alphabetic() && *byte != b'T'),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -1,0 +1,108 @@
+//! What a transaction takes with it when it ends or goes back, and what it must not see of others' definitions.
+
+use crate::world::World;
+use freshet_db::{Database, Options};
+
+const DEFERRED: &str = "CREATE TABLE p (id int PRIMARY KEY);
+    CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p DEFERRABLE INITIALLY DEFERRED);
+    INSERT INTO p VALUES (1)";
+
+/// What is owed does not outlive what it was owed for: COMMIT once waited for ever, and its worker with it.
+#[test]
+fn a_debt_that_was_undone_does_not_meet_a_new_schema() {
+    let world = World::new(DEFERRED);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("SAVEPOINT s");
+    a.ok("DELETE FROM p");
+    a.ok("ROLLBACK TO s");
+    b.ok("ALTER TABLE p ADD COLUMN x int");
+    a.ok("COMMIT");
+    assert_eq!(a.number("SELECT count(*) FROM p"), Some(1));
+}
+
+#[test]
+fn whoever_keeps_its_snapshot_sees_a_rewritten_table_as_it_was() {
+    for change in ["TRUNCATE t", "ALTER TABLE t ALTER COLUMN v TYPE bigint", "DROP TABLE t"] {
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            let world = World::new("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 10), (2, 20)");
+            let (mut a, mut b) = (world.client(), world.client());
+            a.ok(&format!("BEGIN ISOLATION LEVEL {level}"));
+            assert_eq!(a.number("SELECT count(*) FROM t"), Some(2), "{change}");
+            b.ok(change);
+            assert_eq!(a.number("SELECT sum(v) FROM t"), Some(30), "{change}");
+            // It cannot write to what is not there any more.
+            assert_eq!(a.fails("UPDATE t SET v = v + 1 WHERE id = 1"), "40001", "{change}");
+            a.ok("ROLLBACK");
+        }
+    }
+}
+
+#[test]
+fn a_sequence_that_was_restarted_is_out_of_reach_of_an_older_snapshot() {
+    let world = World::new("CREATE SEQUENCE s; CREATE TABLE t (id int)");
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    a.ok("SELECT count(*) FROM t");
+    b.ok("ALTER SEQUENCE s RESTART WITH 100");
+    assert_eq!(a.fails("SELECT nextval('s')"), "40001");
+    a.ok("ROLLBACK");
+    assert_eq!(a.number("SELECT nextval('s')"), Some(100));
+}
+
+/// Read-only it remembered nothing of what it read; back at the savepoint it may write, and nobody could say whether that is serializable.
+#[test]
+fn a_serializable_transaction_has_one_snapshot() {
+    let world = World::new("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0), (2, 0)");
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN ISOLATION LEVEL SERIALIZABLE");
+    a.ok("SAVEPOINT s");
+    a.ok("SET TRANSACTION READ ONLY");
+    assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(0));
+    b.ok("UPDATE t SET v = 1 WHERE id = 1");
+    a.ok("ROLLBACK TO s");
+    assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(0));
+    let written = a.run("UPDATE t SET v = 5 WHERE id = 2").map_err(|e| e.sqlstate).map(|_| ());
+    let ended = written.and_then(|()| a.run("COMMIT").map_err(|e| e.sqlstate).map(|_| ()));
+    assert_eq!(ended, Err("40001"));
+}
+
+fn embedded() -> (Database, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let db = Database::open(Options::small(dir.path())).expect("the database opens");
+    db.session().and_then(|mut s| s.run(DEFERRED)).expect("the setup runs");
+    (db, dir)
+}
+
+#[test]
+fn a_commit_that_is_refused_leaves_nothing_to_the_next_statement() {
+    let (db, _dir) = embedded();
+    let mut session = db.session().expect("a session");
+    let [savepoint, orphan] =
+        ["SAVEPOINT s", "INSERT INTO c VALUES (1, 99)"].map(|sql| session.prepare(sql).expect("it is valid"));
+    let mut transaction = session.begin().expect("a transaction");
+    transaction.execute(&savepoint, &[]).expect("a savepoint");
+    transaction.execute(&orphan, &[]).expect("it is looked at later");
+    assert_eq!(transaction.commit().expect_err("there is no parent").sqlstate, "23503");
+    session.run("INSERT INTO p VALUES (2)").expect("a transaction of its own");
+    let count = session.prepare("SELECT count(*) FROM c").expect("it is valid");
+    assert_eq!(session.query(&count, &[]).expect("it runs").i64(0, 0), Some(0));
+}
+
+#[test]
+fn a_transaction_that_is_dropped_leaves_what_is_the_sessions() {
+    let (db, _dir) = embedded();
+    let mut session = db.session().expect("a session");
+    session.run("CREATE TEMPORARY TABLE mine (id int); INSERT INTO mine VALUES (1)").expect("it runs");
+    session.run("SELECT pg_advisory_lock(7)").expect("it is free");
+    let wrong = session.prepare("INSERT INTO p VALUES (1)").expect("it is valid");
+    drop(session.begin().expect("a transaction"));
+    let mut failing = session.begin().expect("a transaction");
+    assert!(failing.execute(&wrong, &[]).is_err());
+    assert_eq!(failing.commit().expect_err("it failed").sqlstate, "25P02");
+    let count = session.prepare("SELECT count(*) FROM mine").expect("the table is there");
+    assert_eq!(session.query(&count, &[]).expect("it runs").i64(0, 0), Some(1));
+    let mut other = db.session().expect("a session");
+    let free = other.prepare("SELECT pg_try_advisory_lock(7)").expect("it is valid");
+    assert_eq!(other.query(&free, &[]).expect("it runs").bool(0, 0), Some(false));
+}
