@@ -47,3 +47,5 @@ pub mod serve;
 pub mod check;
 
 pub mod salvage;
+
+pub mod top;
