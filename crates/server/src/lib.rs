@@ -53,3 +53,5 @@ pub mod serve;
 pub mod check;
 
 pub mod salvage;
+
+pub mod top;

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::logging::{self, LogFormat};
-use freshet_server::{check, listener, salvage, serve};
+use freshet_server::{check, listener, salvage, serve, top};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
@@ -24,6 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Top(top::TopArgs),
     Check(check::Args),
     Salvage(salvage::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     }
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),
         Command::Bench(args) => freshet_bench::run(args),

@@ -1,7 +1,7 @@
 //! A server as whoever operates it meets it: it is told to stop or to read its configuration again, killed under load, and says what it does.
 
 use crate::client::*;
-use crate::command::{Running, serve};
+use crate::command::{Running, freshet, serve};
 use std::io::BufRead;
 use std::path::Path;
 use std::process::Command;
@@ -200,6 +200,31 @@ fn descriptors_do_not_leak() {
     round();
     settled(before);
     assert_eq!(watcher.value("select count(*) from held"), "0");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+/// `freshet top` asks over an ordinary connection.
+#[test]
+fn top_shows_what_a_server_does() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let server = Running::start(&directory.path().join("data"));
+    let mut client = Client::connect(server.address);
+    client.query("create table watched(id int primary key); insert into watched values (1)");
+    client.query("set application_name = 'a shop'");
+    client.query("begin; update watched set id = 2");
+    let to = format!("host=127.0.0.1 port={} user=watcher", server.address.port());
+    let look = |to: &str| {
+        let look = freshet(&["top", "--once", "--interval", "0.2", "--to", to]).output().expect("the binary runs");
+        let text = [look.stdout, look.stderr].concat();
+        (look.status.code(), String::from_utf8(text).expect("text"))
+    };
+    let (code, shown) = look(&to);
+    assert_eq!(code, Some(0), "{shown}");
+    for part in ["1 sessions, 0 active", "a shop", "idle in transaction", "log used", "p99", "commits per second"] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    assert_eq!(look("host=127.0.0.1 port=1 user=x").0, Some(1));
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }
