@@ -117,6 +117,38 @@ fn roles_do_not_share_plans_of_what_only_one_may() {
     }
 }
 
+/// Each view's owner is asked for what it reads, however deep.
+#[test]
+fn a_view_of_a_view_is_asked_of_both_owners() {
+    let Database2 { db, _directory } = database();
+    let mut session = db.session().expect("a session");
+    for sql in [
+        "create table t (id bigint primary key)",
+        "create view inner_view as select id from t",
+        "create view outer_view as select id from inner_view",
+        "create role a",
+        "create role b",
+        "create role reader",
+        "alter view inner_view owner to a",
+        "alter view outer_view owner to b",
+        "grant select on outer_view to reader",
+        "set role reader",
+    ] {
+        ok(&mut session, sql);
+    }
+    for (missing, grant) in [
+        ("permission denied for view inner_view", "grant select on inner_view to b"),
+        ("permission denied for table t", "grant select on t to a"),
+    ] {
+        refused(&mut session, "select id from outer_view", missing);
+        ok(&mut session, "reset role");
+        ok(&mut session, grant);
+        ok(&mut session, "set role reader");
+    }
+    ok(&mut session, "select id from outer_view");
+    refused(&mut session, "select id from inner_view", "permission denied for view inner_view");
+}
+
 #[test]
 fn errors_say_what_postgresql_says() {
     let Database2 { db, _directory } = database();

@@ -114,7 +114,9 @@ fn ask_through_views(access: &Access, ask: impl FnOnce(Asker<'_>) -> Checked) ->
     let schema = &access.schema;
     ask(Asker { schema, access: Some(access), views: &views })?;
     let mut asked = BTreeSet::new();
-    while let Some((id, wanted)) = views.borrow_mut().pop() {
+    // Given back before the owner is asked, who may name more.
+    let next = || views.borrow_mut().pop();
+    while let Some((id, wanted)) = next() {
         let Some(view) = schema.view_by_id(id).filter(|_| asked.insert((id, wanted))) else { continue };
         let owner = Access::of(schema, schema.owner(id));
         let query = crate::define::view::query_of(view)?;
