@@ -28,8 +28,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What holds passwords: the superusers'.
-const SECRET: [&str; 2] = ["pg_authid", "pg_shadow"];
+/// What holds passwords, or values of everybody's rows: the superusers'.
+const SECRET: [&str; 3] = ["pg_authid", "pg_shadow", "pg_statistic"];
 
 /// Whether a relation of the system's is one of those.
 pub fn is_secret(name: &str) -> bool {
@@ -91,7 +91,7 @@ impl Asker<'_> {
     }
 }
 
-/// A schema that is named must be usable, and what holds passwords is the superusers'.
+/// A schema that is named must be usable, and what holds secrets is the superusers'.
 fn check_system(access: &Access, name: &RelationName) -> Checked {
     if let Some(namespace) = &name.namespace
         && let Some(known) = access.schema.namespace(namespace)
@@ -103,7 +103,7 @@ fn check_system(access: &Access, name: &RelationName) -> Checked {
     if let Some(view::Relation::View(view)) = view::find(name, &access.schema)
         && is_secret(view.name())
     {
-        return Err(denied(if view.name() == "pg_authid" { "table" } else { "view" }, view.name()));
+        return Err(denied(if view.name() == "pg_shadow" { "view" } else { "table" }, view.name()));
     }
     Ok(())
 }

@@ -5,6 +5,8 @@ use super::fill::{Cell, Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
+use crate::role::Access;
+use crate::role::acl::{Kind as AclKind, Privileges};
 use crate::value::{Datum, pgtype};
 use freshet_engine::catalog::{NamespaceId, Table};
 use std::sync::Arc;
@@ -151,7 +153,11 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let def = &sequence.def;
         let space = namespace_name(about.schema, def.namespace);
         let value = sequence.state.value();
-        let last = value.is_called.then_some(value.last);
+        let may_see = |access: &Access| {
+            let any_of = Privileges::SELECT.with(Privileges::USAGE);
+            access.held(AclKind::Sequence, sequence.id).0.has_any(any_of)
+        };
+        let last = value.is_called.then_some(value.last).filter(|_| about.env.access.as_deref().is_none_or(may_see));
         let ty = pgtype::describe(def.ty).oid;
         rows.row(cells![
             space,

@@ -3,6 +3,7 @@
 use super::super::About;
 use super::fill::{Fill, Filled, Filler, Source, cells};
 use crate::bind::names::namespace_name;
+use crate::role::acl::{Kind as AclKind, Privileges};
 use crate::statistics::{ColumnStatistics, TableStatistics};
 use crate::value::{Datum, array_datum, to_text};
 use freshet_engine::catalog::{NamespaceId, Table};
@@ -74,7 +75,12 @@ struct Known<'a> {
 
 fn each(about: &About<'_>, give: &mut dyn FnMut(Known<'_>)) {
     let Some(statistics) = &about.env.statistics else { return };
-    for table in about.schema.tables() {
+    // They have values of rows in them.
+    let may_read = |table: &&Arc<Table>| {
+        let access = about.env.access.as_ref();
+        access.is_none_or(|access| access.may(AclKind::Table, table.id.0, Privileges::SELECT))
+    };
+    for table in about.schema.tables().filter(may_read) {
         let Some(all) = statistics.get(table) else { continue };
         for (at, def) in table.def.columns.iter().enumerate().filter(|(_, def)| def.is_visible()) {
             if let Some(column) = all.column(&def.name, def.ty) {
