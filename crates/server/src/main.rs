@@ -23,7 +23,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     Top(top::TopArgs),
     Check(check::Args),
     Salvage(salvage::Args),
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         logging::start("warn", LogFormat::Text);
     }
     match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),
