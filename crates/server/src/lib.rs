@@ -20,11 +20,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod link;
+
 pub mod pgwire;
 
 pub mod recovery;
 
 pub mod listener;
+
+pub mod ship;
 
 pub mod config;
 

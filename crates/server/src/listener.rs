@@ -3,7 +3,7 @@
 //! ```text
 //! reception: accept, startup packet, cancel requests ---> worker with the fewest sessions
 //! worker:    one current-thread runtime; a session stays with it until its end, but for long statements,
-//!            which run on a pool of threads
+//!            which run on a pool of threads. A link stays with it too, and so do the sessions on it.
 //! ```
 //!
 //! The reception accepts from the beginning. While the database recovers it turns clients away with 57P03 and the time that is left;
@@ -16,10 +16,13 @@
 //! 1. Without authentication we listen on loopback only.
 //! 2. [`Server::stop`] returns when every session has ended and rolled back what it had open.
 
+use crate::link::frame::LINK_VERSION;
+use crate::link::host::{Host, LinkPlace, Opened};
 use crate::pgwire::connection::Connection;
 use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
 use crate::pgwire::startup::{self, Hello, Opening};
+use crate::pgwire::stream::{Socket, Stream};
 use crate::recovery::Recovery;
 use bytes::BytesMut;
 use freshet_db::{Database, SqlError};
@@ -30,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::LocalSet;
 
@@ -88,6 +91,7 @@ pub struct Starting {
     registry: Arc<Registry>,
     workers: Arc<Workers>,
     stop: watch::Sender<bool>,
+    host: Host,
     reception: Option<JoinHandle<()>>,
 }
 
@@ -104,15 +108,16 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let registry = Registry::new(options.connections_max);
     let (stop, stopped) = watch::channel(false);
     let workers = Arc::new(Workers::new());
-    let door = Door { registry: registry.clone(), recovery, workers: workers.clone() };
+    let (host, opened) = Host::new(stopped.clone(), options.connections_max, options.workers.max(1));
+    let door = Door { registry: registry.clone(), recovery, workers: workers.clone(), links: Arc::default() };
     let thread = std::thread::Builder::new()
         .name("reception".to_owned())
         .spawn(move || {
-            let reception = Reception { listener, door: Rc::new(door), stopped };
+            let reception = Reception { listener, opened, door: Rc::new(door), stopped };
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
-    Ok(Starting { address, options, registry, workers, stop, reception: Some(thread) })
+    Ok(Starting { address, options, registry, workers, stop, host, reception: Some(thread) })
 }
 
 fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
@@ -148,7 +153,7 @@ pub fn listen(database: &Database, options: Options) -> Result<Server, ListenErr
 
 /// A session on its way from the reception to its worker.
 struct Arrival {
-    socket: std::net::TcpStream,
+    stream: Stream,
     /// What came behind the startup packet.
     input: BytesMut,
     hello: Hello,
@@ -156,10 +161,21 @@ struct Arrival {
     place: Place,
 }
 
+/// A link on its way from the reception to its worker.
+struct LinkArrival {
+    stream: Stream,
+    /// What came behind the greeting.
+    input: BytesMut,
+    address: SocketAddr,
+    place: LinkPlace,
+}
+
 /// A worker as the reception sees it.
 struct Worker {
     arrivals: mpsc::UnboundedSender<Arrival>,
     sessions: Arc<AtomicUsize>,
+    link_arrivals: mpsc::UnboundedSender<LinkArrival>,
+    links: Arc<AtomicUsize>,
 }
 
 /// A session's place on a worker, given back when dropped.
@@ -198,7 +214,7 @@ impl Starting {
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for number in 0..self.options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database, &self.options).map_err(failed)?;
+            let (worker, thread) = start_worker(number, database, &self.options, &self.host).map_err(failed)?;
             workers.push(worker);
             threads.push(thread);
         }
@@ -259,8 +275,15 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 // ---- workers
 
-fn start_worker(number: usize, database: &Database, options: &Options) -> std::io::Result<(Worker, JoinHandle<()>)> {
+fn start_worker(
+    number: usize,
+    database: &Database,
+    options: &Options,
+    host: &Host,
+) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let (link_sender, link_receiver) = mpsc::unbounded_channel();
+    let host = host.clone();
     let runtime = current_thread()?;
     let database = database.clone();
     let message_bytes_max = options.message_bytes_max;
@@ -268,12 +291,34 @@ fn start_worker(number: usize, database: &Database, options: &Options) -> std::i
         move || {
             let sessions = LocalSet::new();
             sessions.spawn_local(take_arrivals(receiver, database, message_bytes_max));
-            // Ends once the reception is gone and every session has ended.
+            sessions.spawn_local(take_links(link_receiver, host, number));
+            // Ends once the reception is gone and every session and link has ended.
             runtime.block_on(sessions);
         },
     )?;
-    let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
+    let worker = Worker {
+        arrivals: sender,
+        sessions: Arc::new(AtomicUsize::new(0)),
+        link_arrivals: link_sender,
+        links: Arc::new(AtomicUsize::new(0)),
+    };
     Ok((worker, thread))
+}
+
+async fn take_links(mut arrivals: mpsc::UnboundedReceiver<LinkArrival>, host: Host, number: usize) {
+    while let Some(arrival) = arrivals.recv().await {
+        let host = host.clone();
+        tokio::task::spawn_local(async move {
+            let _stop = StopOnPanic;
+            let LinkArrival { mut stream, input, address, place } = arrival;
+            if let Err(error) = stream.arrive() {
+                return tracing::warn!(%error, "a link was lost");
+            }
+            let is_encrypted = stream.is_tls();
+            host.serve(stream, input, address, number, is_encrypted).await;
+            drop(place);
+        });
+    }
 }
 
 async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, message_bytes_max: usize) {
@@ -281,18 +326,17 @@ async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database:
         let database = database.clone();
         tokio::task::spawn_local(async move {
             let _stop = StopOnPanic;
-            let Arrival { socket, input, hello, membership, place } = arrival;
-            let socket = match TcpStream::from_std(socket) {
-                Ok(socket) => socket,
-                Err(error) => return tracing::warn!(%error, "a connection was lost"),
-            };
+            let Arrival { mut stream, input, hello, membership, place } = arrival;
+            if let Err(error) = stream.arrive() {
+                return tracing::warn!(%error, "a connection was lost");
+            }
             match database.sql_session() {
                 Ok(session) => {
-                    Connection::new(database.engine().clone(), socket, membership, session, input, message_bytes_max)
+                    Connection::new(database.engine().clone(), stream, membership, session, input, message_bytes_max)
                         .run(&hello)
                         .await;
                 }
-                Err(error) => refuse(socket, &error).await,
+                Err(error) => refuse(stream, &error).await,
             }
             drop(place);
         });
@@ -316,6 +360,8 @@ impl Drop for StopOnPanic {
 
 struct Reception {
     listener: TcpListener,
+    /// Sessions that links bring.
+    opened: mpsc::Receiver<Opened>,
     door: Rc<Door>,
     stopped: watch::Receiver<bool>,
 }
@@ -328,6 +374,14 @@ struct Door {
     registry: Arc<Registry>,
     recovery: Arc<Recovery>,
     workers: Arc<Workers>,
+    links: Arc<AtomicUsize>,
+}
+
+/// Who comes: on a connection of its own, or on a link, whose worker is then its own.
+struct Newcomer {
+    stream: Stream,
+    address: SocketAddr,
+    worker: Option<usize>,
 }
 
 impl Reception {
@@ -336,9 +390,10 @@ impl Reception {
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.listener, &starting) => accepted,
+                opened = accept_opened(&mut self.opened, &starting) => Ok(opened),
                 _ = self.stopped.wait_for(|stopped| *stopped) => break,
             };
-            let (socket, permit) = match accepted {
+            let (newcomer, permit) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -348,7 +403,7 @@ impl Reception {
             };
             let door = self.door.clone();
             tokio::task::spawn_local(async move {
-                let received = receive(socket, &door);
+                let received = receive(newcomer, &door);
                 // A client that says nothing in time is dropped without a word, as in PostgreSQL.
                 let _ = tokio::time::timeout(STARTUP_LIMIT, received).await;
                 drop(permit);
@@ -362,63 +417,115 @@ impl Reception {
 async fn accept(
     listener: &TcpListener,
     starting: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> std::io::Result<(Newcomer, OwnedSemaphorePermit)> {
     let permit = starting.clone().acquire_owned().await;
     let permit = permit.expect("the semaphore is never closed");
-    Ok((listener.accept().await?.0, permit))
-}
-
-/// Reads who comes, and hands a session to a worker.
-async fn receive(mut socket: TcpStream, door: &Door) {
+    let (socket, address) = listener.accept().await?;
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
+    Ok((Newcomer { stream: Stream::Plain(Socket::new(socket)), address, worker: None }, permit))
+}
+
+async fn accept_opened(
+    opened: &mut mpsc::Receiver<Opened>,
+    starting: &Arc<Semaphore>,
+) -> (Newcomer, OwnedSemaphorePermit) {
+    let permit = starting.clone().acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    match opened.recv().await {
+        Some(Opened { pipe, address, worker, is_encrypted }) => {
+            (Newcomer { stream: Stream::Linked(pipe, is_encrypted), address, worker: Some(worker) }, permit)
+        }
+        // No link can come any more.
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads who comes, and hands a session to a worker.
+async fn receive(newcomer: Newcomer, door: &Door) {
+    let Newcomer { mut stream, address, worker } = newcomer;
     let mut input = BytesMut::with_capacity(1024);
     loop {
         match startup::next(&mut input) {
-            Ok(Opening::NeedInput) => match socket.read_buf(&mut input).await {
+            Ok(Opening::NeedInput) => match stream.read_buf(&mut input).await {
                 Ok(count) if count > 0 => {}
                 _ => return,
             },
             Ok(Opening::RefuseEncryption) => {
-                if socket.write_all(b"N").await.is_err() {
+                if stream.write_all(b"N").await.is_err() {
                     return;
                 }
             }
             Ok(Opening::Cancel(key)) => return door.registry.cancel(key),
+            Ok(Opening::Link(version)) => return link(stream, input, address, version, door).await,
             Ok(Opening::Hello(hello)) => {
                 let Some(workers) = door.workers.get() else {
-                    return refuse(socket, &door.recovery.refusal()).await;
+                    return refuse(stream, &door.recovery.refusal()).await;
                 };
                 return match door.registry.join() {
-                    Ok(membership) => hand_over(socket, input, hello, membership, workers),
-                    Err(error) => refuse(socket, &error).await,
+                    Ok(membership) => {
+                        hand_over(stream, input, hello, membership, worker.map(|at| &workers[at]), workers)
+                    }
+                    Err(error) => refuse(stream, &error).await,
                 };
             }
-            Err(error) => return refuse(socket, &error).await,
+            Err(error) => return refuse(stream, &error).await,
         }
     }
 }
 
-fn hand_over(socket: TcpStream, input: BytesMut, hello: Hello, membership: Membership, workers: &[Worker]) {
-    let worker =
-        workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed)).expect("there is at least one worker");
-    match socket.into_std() {
-        Ok(socket) => {
-            let arrival = Arrival { socket, input, hello, membership, place: Place::take(&worker.sessions) };
-            if worker.arrivals.send(arrival).is_err() {
-                tracing::error!("a worker is gone: a connection is dropped");
-            }
+/// A link goes to the worker with the fewest of them.
+async fn link(mut stream: Stream, input: BytesMut, address: SocketAddr, version: u32, door: &Door) {
+    let taken = match (&stream, door.workers.get()) {
+        (Stream::Linked(..), _) => Err(SqlError::new("08P01", "a link within a link")),
+        (_, None) => Err(door.recovery.refusal()),
+        _ if version != LINK_VERSION => {
+            Err(SqlError::new("0A000", format!("unsupported link version {version}: server supports {LINK_VERSION}")))
         }
-        Err(error) => tracing::warn!(%error, "a connection was lost"),
+        (_, Some(workers)) => {
+            let fewest = workers.iter().min_by_key(|w| w.links.load(Ordering::Relaxed));
+            let worker = fewest.expect("there is at least one worker");
+            let place = LinkPlace::take(&door.links, &worker.links);
+            place.map(|place| (worker, place)).ok_or_else(|| SqlError::new("53300", "sorry, too many links already"))
+        }
+    };
+    let (worker, place) = match taken {
+        Ok(taken) => taken,
+        Err(error) => return refuse(stream, &error).await,
+    };
+    if let Err(error) = stream.leave() {
+        tracing::warn!(%error, "a link was lost");
+    } else if worker.link_arrivals.send(LinkArrival { stream, input, address, place }).is_err() {
+        tracing::error!("a worker is gone: a link is dropped");
+    }
+}
+
+/// `worker`: the one that it must be.
+fn hand_over(
+    mut stream: Stream,
+    input: BytesMut,
+    hello: Hello,
+    membership: Membership,
+    worker: Option<&Worker>,
+    workers: &[Worker],
+) {
+    let fewest = || workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed));
+    let worker = worker.or_else(fewest).expect("there is at least one worker");
+    if let Err(error) = stream.leave() {
+        return tracing::warn!(%error, "a connection was lost");
+    }
+    let arrival = Arrival { stream, input, hello, membership, place: Place::take(&worker.sessions) };
+    if worker.arrivals.send(arrival).is_err() {
+        tracing::error!("a worker is gone: a connection is dropped");
     }
 }
 
 /// Ends a connection that never became a session.
-async fn refuse(mut socket: TcpStream, error: &SqlError) {
+async fn refuse(mut stream: Stream, error: &SqlError) {
     let mut output = Output::default();
     output.error(Severity::Fatal, error);
     // The client may have left already; then there is nobody to tell.
-    let _ = socket.write_all(output.releasable()).await;
-    let _ = socket.shutdown().await;
+    let _ = stream.write_all(output.releasable()).await;
+    let _ = stream.shutdown().await;
 }

@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
-use freshet_server::{check, listener, salvage, serve};
+use freshet_server::{check, listener, salvage, serve, ship};
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Ship(ship::command::Args),
     Check(check::Args),
     Salvage(salvage::Args),
     /// Replay a trading day into a durable database through SQL, and check what it holds
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     log_to_stderr(&cli.command);
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Ship(args) => ship::command::run(args),
         Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),
         Command::Bench(args) => freshet_bench::run(args),
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
 /// report by themselves, only what goes wrong.
 fn log_to_stderr(command: &Command) {
     let usual = match command {
-        Command::Serve(_) => "info",
+        Command::Serve(_) | Command::Ship(_) => "info",
         Command::Check(_) | Command::Salvage(_) | Command::Market(_) | Command::Bench(_) => "warn",
     };
     let filter = EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(usual));

@@ -17,6 +17,7 @@ use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
 use super::registry::{Membership, Request, stopping};
 use super::reply::{KEEP_BYTES, Output, Severity};
 use super::startup::Hello;
+use super::stream::Stream;
 use ::pgwire::messages::startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey};
 use bytes::BytesMut;
 use freshet_db::SqlError;
@@ -30,7 +31,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
@@ -82,7 +82,7 @@ enum Need {
 
 pub struct Connection {
     engine: Engine,
-    socket: TcpStream,
+    socket: Stream,
     membership: Membership,
     /// Away while a long statement runs elsewhere, which only `elsewhere` waits for.
     conversation: Option<Conversation>,
@@ -99,7 +99,7 @@ impl Connection {
     /// `input`: what came behind the startup packet.
     pub fn new(
         engine: Engine,
-        socket: TcpStream,
+        socket: Stream,
         membership: Membership,
         mut session: Session,
         input: BytesMut,

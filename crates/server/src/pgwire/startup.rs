@@ -5,11 +5,13 @@
 //! | length, 80877103 | SSLRequest | `N`: no TLS yet, the client goes on in clear or leaves |
 //! | length, 80877104 | GSSENCRequest | `N` |
 //! | length, 80877102 | CancelRequest | none; the connection ends |
+//! | 12, "FSHP" | greeting of a link ([`crate::link`]) | a welcome; from then on frames |
 //! | length, 3.x | StartupMessage | NegotiateProtocolVersion where we speak less, then the session begins |
 //!
 //! Pure: bytes in, a verdict out. Authentication is trust, which the listener allows on loopback only.
 
 use super::registry::CancelKey;
+use crate::link::frame as link;
 use ::pgwire::messages::cancel::CancelRequest;
 use ::pgwire::messages::startup::{GssEncRequest, NegotiateProtocolVersion, SslRequest, Startup};
 use ::pgwire::messages::{DecodeContext, Message, ProtocolVersion};
@@ -50,6 +52,8 @@ pub enum Opening {
     /// Answer `N` and go on.
     RefuseEncryption,
     Cancel(CancelKey),
+    /// A link of this version begins.
+    Link(u32),
     Hello(Hello),
 }
 
@@ -72,6 +76,9 @@ pub fn next(input: &mut BytesMut) -> Result<Opening, SqlError> {
     let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     if CancelRequest::is_cancel_request_packet(&packet) {
         return cancel(&mut packet, &context);
+    }
+    if let Some(version) = link::greeted(&packet) {
+        return Ok(Opening::Link(version));
     }
     check_version(&packet)?;
     match Startup::decode(&mut packet, &context) {
