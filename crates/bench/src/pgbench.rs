@@ -5,9 +5,10 @@
 //! on the machine meets all alike. The [`crate::responder`]'s rate is the limit: what is missing to it is the server's own work. Every commit of ours and
 //! of PostgreSQL's is durable. Afterwards the accounts hold what the history and the counters say, or there is no figure.
 
+use crate::adapter::child::Server;
 use crate::adapter::freshet_wire::{self, Wire};
 use crate::adapter::postgres::{self, Postgres};
-use crate::adapter::wire::ask;
+use crate::adapter::wire::{Address, ask};
 use crate::adapter::{Missing, Setup};
 use crate::error::{BenchError, on};
 use crate::figure::{self, Due, Figure, Setting};
@@ -21,6 +22,8 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+mod ship;
 
 /// What an account with its index takes in either server, and both together.
 const ACCOUNT_BYTES: u64 = 1_000;
@@ -73,13 +76,28 @@ struct Case {
     mode: &'static str,
     of_responder: Option<f64>,
     of_postgres: Option<f64>,
+    /// Asked of our server only: directly, and through `freshet ship`.
+    is_shipped: bool,
 }
 
 const fn case(name: &'static str, script: Script, clients: usize) -> Case {
-    Case { name, script, clients, pipeline: 1, mode: "prepared", of_responder: None, of_postgres: None }
+    Case {
+        name,
+        script,
+        clients,
+        pipeline: 1,
+        mode: "prepared",
+        of_responder: None,
+        of_postgres: None,
+        is_shipped: false,
+    }
 }
 
-const CASES: [Case; 11] = [
+const fn shipped(name: &'static str, script: Script, clients: usize) -> Case {
+    Case { is_shipped: true, ..case(name, script, clients) }
+}
+
+const CASES: [Case; 14] = [
     Case { of_responder: Some(0.75), of_postgres: Some(3.0), ..case("select", Script::Select, 64) },
     Case {
         pipeline: PIPELINE,
@@ -96,6 +114,9 @@ const CASES: [Case; 11] = [
     Case { mode: "extended", ..case("select-extended", Script::Select, 64) },
     case("select-1000", Script::Select, CLIENTS_MOST),
     case("update-1000", Script::Update, CLIENTS_MOST),
+    shipped("ship", Script::Select, 200),
+    shipped("ship-update", Script::Update, 200),
+    shipped("ship-lone", Script::Select, 1),
 ];
 
 /// A thousand sessions against 64 of the same, divided by the responder's own ratio.
@@ -181,7 +202,10 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let mut bench = Bench { args, program, scratch, figures: Vec::new(), added: BTreeMap::new(), is_judged };
     let systems = bench.start()?;
     for case in chosen {
-        bench.measure(case, &systems)?;
+        match systems.iter().find(|system| case.is_shipped && matches!(system, System::Freshet(_))) {
+            Some(System::Freshet(wire)) => bench.measure_shipped(case, wire)?,
+            _ => bench.measure(case, &systems)?,
+        }
     }
     bench.many_sessions();
     systems.iter().try_for_each(|system| bench.check(system))?;
@@ -232,15 +256,16 @@ impl Bench<'_> {
         ];
         for system in &systems[1..] {
             let scale = self.args.scale.to_string();
-            let fill = || self.ask(system, &["-i", "-s", &scale, "-I", "dtgvp", "-q"]).map(drop);
+            let fill =
+                || self.ask(system.name(), system.address(), &["-i", "-s", &scale, "-I", "dtgvp", "-q"]).map(drop);
             during(&format!("{}: {scale} times 100,000 accounts", system.name()), 0, |_| fill())?;
         }
         Ok(systems)
     }
 
     /// Runs pgbench to its end; what it said.
-    fn ask(&self, system: &System, words: &[&str]) -> Result<String, BenchError> {
-        let crate::adapter::wire::Address { at, user, database } = system.address();
+    fn ask(&self, name: &str, address: Address, words: &[&str]) -> Result<String, BenchError> {
+        let Address { at, user, database } = address;
         let mut command = Command::new(&self.program);
         command.args(["-h", &at.ip().to_string(), "-p", &at.port().to_string(), "-U", user]).args(words).arg(database);
         let ended = command.output().map_err(on(&self.program))?;
@@ -249,10 +274,16 @@ impl Bench<'_> {
         }
         let said = String::from_utf8_lossy(&ended.stderr);
         let lines: Vec<&str> = said.lines().rev().take(3).collect();
-        Err(BenchError::Engine(format!("pgbench against {}: {}", system.name(), lines.join(" | "))))
+        Err(BenchError::Engine(format!("pgbench against {name}: {}", lines.join(" | "))))
     }
 
-    fn run_script(&self, system: &System, case: &Case, script: &Path) -> Result<Asked, BenchError> {
+    /// Whom, where, and whose processor time it takes.
+    fn run_script(
+        &self,
+        (name, address, server): (&str, Address, &Server),
+        case: &Case,
+        script: &Path,
+    ) -> Result<Asked, BenchError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(case.clients).to_string();
         let (clients, seconds, scale) =
             (case.clients.to_string(), self.args.seconds.to_string(), self.args.scale.to_string());
@@ -274,9 +305,9 @@ impl Bench<'_> {
             // A conflict is no failure of the system; none is expected at READ COMMITTED.
             "--max-tries=10",
         ];
-        let before = system.server().cpu_seconds();
-        let said = self.ask(system, &words)?;
-        let cpu_seconds = system.server().cpu_seconds() - before;
+        let before = server.cpu_seconds();
+        let said = self.ask(name, address, &words)?;
+        let cpu_seconds = server.cpu_seconds() - before;
         let number = |name: &str| -> Option<f64> {
             let line = said.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_whitespace().next()?.split('/').next()?.parse().ok()
@@ -289,13 +320,19 @@ impl Bench<'_> {
         Ok(Asked { rate_per_s, latency_ms, transactions: transactions as u64, cpu_seconds })
     }
 
-    fn measure(&mut self, case: &Case, systems: &[System]) -> Result<(), BenchError> {
+    fn write_script(&self, case: &Case) -> Result<PathBuf, BenchError> {
         let script = self.scratch.path().join(format!("{}.sql", case.name));
         std::fs::write(&script, case.text()).map_err(on(&script))?;
+        Ok(script)
+    }
+
+    fn measure(&mut self, case: &Case, systems: &[System]) -> Result<(), BenchError> {
+        let script = self.write_script(case)?;
         let mut rates: BTreeMap<&'static str, f64> = BTreeMap::new();
         for system in systems.iter().filter(|system| case.clients <= clients_most(system)) {
             let what = format!("{}: {}", system.name(), case.name);
-            let asked = during(&what, 0, |_| self.run_script(system, case, &script))?;
+            let of = (system.name(), system.address(), system.server());
+            let asked = during(&what, 0, |_| self.run_script(of, case, &script))?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);
             if case.script == Script::Update {

@@ -18,16 +18,18 @@
 
 use crate::bind::{decimal, int, owned, timestamp};
 use crate::error::{Doing, MarketError, Result};
+use crate::lines::OnError;
 use crate::listing::clone_code;
+use crate::live::Live;
 use crate::message::{Body, Book, Kind, Message, Status, Trade};
-use crate::replay::{Arrival, Assignment, BATCH_MESSAGES, Batch, Delivery, Pace, Replay, Speed};
+use crate::replay::{Arrival, Assignment, Batches, Delivery, Pace, Replay, Speed};
 use crate::schema::apply as sql;
 use crate::source::Day;
 use freshet_db::{Database, Datum, Session, SqlError, Statement, Ticket, Transaction, Value};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,6 +51,8 @@ pub struct ApplyOptions {
     pub appliers: u32,
     pub speed: Speed,
     pub deferred: bool,
+    /// Of lines of a feed that comes by itself.
+    pub on_error: OnError,
     /// Every applier goes away after so many messages, leaving commits on their way, as if killed. For tests of resuming.
     pub abandon_after: Option<u64>,
 }
@@ -111,17 +115,18 @@ impl Default for Tally {
 }
 
 /// Applies the day from the stored positions on. Returns when every commit is durable, or when `stop` was raised, or with
-/// the first error, having raised `stop`.
+/// the first error, having raised `stop`. With `live` the messages come from there.
 pub fn apply_day(
     db: &Database,
     day: &Day,
+    live: Option<&Live>,
     options: ApplyOptions,
     gauges: &[Gauge],
     stop: &AtomicBool,
 ) -> Result<Tally> {
     let assignment = Arc::new(Assignment::new(&day.listing, options.clones, options.appliers));
     let origin = OnceLock::new();
-    let run = Run { db, day, options, stop, origin: &origin };
+    let run = Run { db, day, is_live: live.is_some(), options, stop, origin: &origin };
     std::thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut appliers = Vec::new();
@@ -131,7 +136,13 @@ pub fn apply_day(
             let (run, assignment) = (&run, assignment.clone());
             appliers.push(scope.spawn(move || raising(run.stop, || run.applier(applier, receiver, assignment, gauge))));
         }
-        let reader = scope.spawn(|| raising(stop, || read_ahead(day, senders, stop)));
+        let batches = Batches::new(senders);
+        let reader = scope.spawn(|| {
+            raising(stop, || match live {
+                Some(live) => live.read(&day.listing, options.on_error, batches, stop),
+                None => read_ahead(day, batches, stop),
+            })
+        });
         let mut total = Tally::new();
         let mut first_error = reader.join().expect("the reader does not panic").err();
         for applier in appliers {
@@ -150,34 +161,22 @@ fn raising<T>(stop: &AtomicBool, work: impl FnOnce() -> Result<T>) -> Result<T> 
 }
 
 /// Reads the feed once and hands every batch to every applier.
-fn read_ahead(day: &Day, senders: Vec<SyncSender<Delivery>>, stop: &AtomicBool) -> Result<()> {
+fn read_ahead(day: &Day, mut batches: Batches, stop: &AtomicBool) -> Result<()> {
     let mut messages = day.messages()?;
-    loop {
-        let mut batch: Vec<Message> = Vec::with_capacity(BATCH_MESSAGES);
-        while batch.len() < BATCH_MESSAGES {
-            match messages.next_message()? {
-                Some(message) => batch.push(message),
-                None => break,
-            }
-        }
-        let last = batch.len() < BATCH_MESSAGES;
-        let batch: Batch = batch.into();
-        for sender in &senders {
-            // An applier that is gone has said why, or was told to stop.
-            let _ = sender.send(Delivery::Batch(batch.clone()));
-            if last {
-                let _ = sender.send(Delivery::End);
-            }
-        }
-        if last || stop.load(Ordering::Relaxed) {
+    while let Some(message) = messages.next_message()? {
+        batches.push(message);
+        if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
     }
+    batches.end();
+    Ok(())
 }
 
 struct Run<'a> {
     db: &'a Database,
     day: &'a Day,
+    is_live: bool,
     options: ApplyOptions,
     stop: &'a AtomicBool,
     /// When feed time began to pass: set by the first applier that has something to apply.
@@ -200,7 +199,12 @@ impl Run<'_> {
         };
         let mut position = 0;
         // `ReaderGone` ends the loop as `stop` does: the reader tells why.
-        while let Ok(Some(arrival)) = replay.next_arrival() {
+        loop {
+            if self.is_live && replay.would_wait() {
+                // Nothing may come for long: what is under way is known durable now, not then.
+                flight.land(0)?;
+            }
+            let Ok(Some(arrival)) = replay.next_arrival() else { break };
             position += 1;
             if position <= stored {
                 continue;

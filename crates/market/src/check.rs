@@ -14,13 +14,14 @@
 
 use crate::bind::{date, decimal, int, or_null, text, timestamp};
 use crate::error::{Doing, MarketError, Result};
+use crate::feed::Feed;
 use crate::listing::{Bar, Stock, clone_code};
 use crate::load::bar_rows;
 use crate::message::{LEVELS, StockId};
 use crate::model::{Best, Model, StockState};
 use crate::replay::{Assignment, shifted};
 use crate::schema::{FROM_TRADES, tables};
-use crate::source::Day;
+use crate::source::{Day, Messages};
 use freshet_db::{Database, Datum, Session, Statement};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,10 +65,13 @@ struct Expected<'a> {
     bars: &'a [Bar],
 }
 
-/// Folds the feed anew.
-pub fn fold(day: &Day) -> Result<Model> {
+/// Folds the feed anew; one that came by itself, as it was received.
+pub fn fold(day: &Day, received: Option<Feed>) -> Result<Model> {
     let mut model = Model::new(day.listing.in_feed().len());
-    let mut messages = day.messages()?;
+    let mut messages = match received {
+        Some(feed) => Messages::File(Box::new(feed)),
+        None => day.messages()?,
+    };
     while let Some(message) = messages.next_message()? {
         model.apply(&message);
     }

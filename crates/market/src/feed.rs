@@ -70,6 +70,38 @@ pub fn parse_line(line: &[u8]) -> Result<Line<'_>, Reason> {
     Ok(Line { ts, code, body })
 }
 
+/// The line that [`parse_line`] reads as this message, without its end.
+pub fn format_line(message: &Message, code: &str, line: &mut String) {
+    use std::fmt::Write;
+    // Writing to a string does not fail.
+    let _ = match message.body {
+        Body::Status { status, previous_close } => {
+            let status = String::from_utf8_lossy(status.as_bytes());
+            write!(line, "{},S,{code},{status},{}", message.ts, Decimal(previous_close.into()))
+        }
+        Body::Trade(Trade { price, quantity, amount, .. }) => {
+            write!(line, "{},T,{code},{},{quantity},{}", message.ts, Decimal(price.into()), Decimal(amount))
+        }
+        Body::Quote(book) => {
+            let _ = write!(line, "{},Q,{code}", message.ts);
+            let sides = [(&book.bid_price, &book.bid_quantity), (&book.ask_price, &book.ask_quantity)];
+            sides.into_iter().try_for_each(|(prices, quantities)| {
+                prices.iter().try_for_each(|&price| write!(line, ",{}", Decimal(price.into())))?;
+                quantities.iter().try_for_each(|quantity| write!(line, ",{quantity}"))
+            })
+        }
+    };
+}
+
+/// In 1/10000.
+struct Decimal(i64);
+
+impl std::fmt::Display for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:04}", self.0 / 10_000, self.0 % 10_000)
+    }
+}
+
 struct Fields<'a> {
     rest: Option<&'a [u8]>,
     taken: usize,

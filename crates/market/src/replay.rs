@@ -16,7 +16,7 @@ use crate::message::{Message, StockId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// Messages that travel together from the reader to the appliers.
@@ -31,6 +31,45 @@ pub type Batch = Arc<[Message]>;
 pub enum Delivery {
     Batch(Batch),
     End,
+}
+
+/// What a reader has for the appliers: every batch goes to each.
+pub struct Batches {
+    senders: Vec<SyncSender<Delivery>>,
+    messages: Vec<Message>,
+}
+
+impl Batches {
+    pub fn new(senders: Vec<SyncSender<Delivery>>) -> Batches {
+        Batches { senders, messages: Vec::with_capacity(BATCH_MESSAGES) }
+    }
+
+    pub fn push(&mut self, message: Message) {
+        self.messages.push(message);
+        if self.messages.len() == BATCH_MESSAGES {
+            self.flush();
+        }
+    }
+
+    /// Hands on what there is.
+    pub fn flush(&mut self) {
+        if self.messages.is_empty() {
+            return;
+        }
+        let batch: Batch = self.messages.as_slice().into();
+        self.messages.clear();
+        for sender in &self.senders {
+            // An applier that is gone has said why, or was told to stop.
+            let _ = sender.send(Delivery::Batch(batch.clone()));
+        }
+    }
+
+    pub fn end(&mut self) {
+        self.flush();
+        for sender in &self.senders {
+            let _ = sender.send(Delivery::End);
+        }
+    }
 }
 
 /// Every code's applier.
@@ -164,6 +203,25 @@ impl Replay {
                 None => self.receive()?,
             }
         }
+    }
+
+    /// Whether the next message has not come yet.
+    pub fn would_wait(&mut self) -> bool {
+        let (start, window) = (self.window_start, &self.window);
+        let is_behind = |cursor: &Cursor| match window.get((cursor.batch - start) as usize) {
+            Some(batch) => cursor.at == batch.len() && (cursor.batch - start) as usize + 1 == window.len(),
+            None => true,
+        };
+        if self.ended || !self.cursors.iter().any(is_behind) {
+            return false;
+        }
+        match self.deliveries.try_recv() {
+            Ok(Delivery::Batch(batch)) => self.window.push_back(batch),
+            Ok(Delivery::End) => self.ended = true,
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Disconnected) => {}
+        }
+        false
     }
 
     fn receive(&mut self) -> Result<(), ReaderGone> {

@@ -2,6 +2,7 @@
 
 use crate::apply::Tally;
 use crate::check::Outcome;
+use crate::datagram::Counts;
 use crate::forms::FormTally;
 use crate::message::Kind;
 use freshet_db::Stats;
@@ -33,6 +34,9 @@ pub struct Report {
     pub statuses: u64,
     pub refused_trades: u64,
     pub skipped_lines: u64,
+    /// Of a feed that came by UDP, in this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<Counts>,
     pub statements: u64,
     pub seconds: f64,
     pub messages_per_s: f64,
@@ -201,6 +205,27 @@ impl Report {
         }
         if self.skipped_lines > 0 {
             row("skipped lines", thousands(self.skipped_lines as f64));
+        }
+        if let Some(udp) = &self.udp {
+            row(
+                "datagrams",
+                format!(
+                    "{}: {} early, {} malformed, {} of other sessions",
+                    thousands(udp.datagrams as f64),
+                    thousands(udp.early_datagrams as f64),
+                    thousands(udp.malformed_datagrams as f64),
+                    thousands(udp.foreign_datagrams as f64)
+                ),
+            );
+            row(
+                "gaps",
+                format!(
+                    "{} with {} messages; {} messages came again",
+                    thousands(udp.gaps as f64),
+                    thousands(udp.lost_messages as f64),
+                    thousands(udp.repeated_messages as f64)
+                ),
+            );
         }
         row(
             "check",

@@ -7,6 +7,8 @@
 //! 5. Close the day.
 //! 6. Fold the feed anew and compare every row.
 //!
+//! With `--udp` the feed of step 1 says which codes there are, the messages of step 4 come from a socket, and step 6 folds what was received.
+//!
 //! The exit code is 0 only if step 6 finds no difference.
 
 use crate::apply::{ApplyOptions, Gauge, apply_day, latency_histogram};
@@ -16,6 +18,7 @@ use crate::error::{Doing, MarketError, Result};
 use crate::forms::{self, FormTally};
 use crate::generate::{DayPlan, MESSAGES_BEFORE_OPENING};
 use crate::lines::OnError;
+use crate::live::{self, Live};
 use crate::load::{Identity, RunState, run_state, set_up};
 use crate::progress::{Progress, say};
 use crate::replay::Speed;
@@ -32,6 +35,12 @@ use std::time::{Duration, Instant};
 
 /// Tells a data directory of ours from any other: `--fresh` deletes only what holds this file.
 const MARKER: &str = "FRESHET-MARKET";
+
+/// What came from a socket, in the data directory.
+const SPOOL: &str = "received";
+
+/// Tells runs of a socket from runs of a file.
+const LIVE_FINGERPRINT: u64 = 0x5544_5020_6665_6564;
 
 /// The name of the engine's lock files.
 const LOCK: &str = "lock";
@@ -80,6 +89,13 @@ pub struct MarketArgs {
     /// Where PostgreSQL clients may connect meanwhile, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5433")]
     pub listen: Listen,
+    /// Takes the messages from UDP datagrams (MoldUDP64) that arrive here; a multicast group is joined. The feed, or the
+    /// generated day, then only tells which codes there are
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "udp_send")]
+    pub udp: Option<SocketAddr>,
+    /// Sends the day's messages as UDP datagrams at the given speed instead of applying them
+    #[arg(long, value_name = "ADDRESS")]
+    pub udp_send: Option<SocketAddr>,
     /// The generated day's seed
     #[arg(long, default_value_t = 1, conflicts_with = "feed")]
     pub seed: u64,
@@ -119,16 +135,36 @@ pub fn run(
     args: MarketArgs,
     listen: impl FnOnce(&Database, SocketAddr) -> std::result::Result<ListenGuard, String>,
 ) -> ExitCode {
+    if let Some(to) = args.udp_send {
+        return match send_day(&args, to) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        };
+    }
     let terms = Terms { options: database_options(&args.data), abandon_after: None };
     match carry_out(&args, terms, listen) {
         Ok(Some(report)) if report.check == "ok" => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "freshet market: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &MarketError) -> ExitCode {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "freshet market: {error}");
+    ExitCode::FAILURE
+}
+
+fn send_day(args: &MarketArgs, to: SocketAddr) -> Result<()> {
+    let day = open_day(args)?;
+    let began = Instant::now();
+    let sent = live::send(&day, to, args.speed)?;
+    let (messages, datagrams) = (thousands(sent.messages as f64), thousands(sent.datagrams as f64));
+    say(&format!(
+        "sent {messages} messages in {datagrams} datagrams to {to} in {:.1} s",
+        began.elapsed().as_secs_f64()
+    ));
+    Ok(())
 }
 
 /// What the command line does not say.
@@ -147,6 +183,10 @@ pub(crate) fn carry_out(
     let day = open_day(args)?;
     day.listing.check_clones(args.clones).map_err(MarketError::Usage)?;
     prepare_directory(&args.data, args.fresh)?;
+    let live = match args.udp {
+        Some(address) => Some(Live::bind(address, &args.data.join(SPOOL), say)?),
+        None => None,
+    };
     let db = Database::open(terms.options).map_err(MarketError::Open)?;
     let _listener = match args.listen {
         Listen::None => None,
@@ -156,7 +196,10 @@ pub(crate) fn carry_out(
             Some(guard)
         }
     };
-    Market::begin(&db, &day, args)?.finish(terms.abandon_after)
+    if let Some(address) = live.as_ref().and_then(|live| live.local_addr().ok()) {
+        say(&format!("taking the feed from {address}"));
+    }
+    Market::begin(&db, &day, live.as_ref(), args)?.finish(terms.abandon_after)
 }
 
 fn open_day(args: &MarketArgs) -> Result<Day> {
@@ -276,6 +319,7 @@ fn tell_how_to_connect(address: SocketAddr, day: &Day) {
 struct Market<'a> {
     db: &'a Database,
     day: &'a Day,
+    live: Option<&'a Live>,
     args: &'a MarketArgs,
     appliers: u32,
     done_before: bool,
@@ -284,7 +328,7 @@ struct Market<'a> {
 
 impl<'a> Market<'a> {
     /// Sets up, or finds what an earlier run left.
-    fn begin(db: &'a Database, day: &'a Day, args: &'a MarketArgs) -> Result<Market<'a>> {
+    fn begin(db: &'a Database, day: &'a Day, live: Option<&'a Live>, args: &'a MarketArgs) -> Result<Market<'a>> {
         for line in db.runs_without() {
             say(&format!("runs without {line}"));
         }
@@ -298,8 +342,11 @@ impl<'a> Market<'a> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let appliers = args.appliers.or(stored.map(|identity| identity.appliers)).unwrap_or(cores.clamp(1, 16));
         let identity = Identity {
-            feed: day.summary.name.clone(),
-            fingerprint: day.summary.fingerprint,
+            feed: match live {
+                Some(_) => format!("{} by UDP", day.summary.name),
+                None => day.summary.name.clone(),
+            },
+            fingerprint: day.summary.fingerprint ^ live.map_or(0, |_| LIVE_FINGERPRINT),
             messages: day.summary.messages,
             clones: args.clones,
             appliers,
@@ -311,7 +358,15 @@ impl<'a> Market<'a> {
         if matches!(state, RunState::Started(_)) {
             say("resuming after the last applied message (--fresh starts over)");
         }
-        Ok(Market { db, day, args, appliers, done_before: matches!(state, RunState::Done(_)), setup: began.elapsed() })
+        Ok(Market {
+            db,
+            day,
+            live,
+            args,
+            appliers,
+            done_before: matches!(state, RunState::Done(_)),
+            setup: began.elapsed(),
+        })
     }
 
     fn total_messages(&self) -> u64 {
@@ -331,6 +386,8 @@ impl<'a> Market<'a> {
                 return Ok(None);
             }
             replayed.tell(&mut report);
+            report.udp = self.live.map(Live::counts);
+            report.skipped_lines += self.live.map_or(0, Live::skipped);
             let began = Instant::now();
             let traded = close_day(self.db, self.day, self.args.clones)?;
             report.closing_seconds = began.elapsed().as_secs_f64();
@@ -366,6 +423,7 @@ impl<'a> Market<'a> {
             statuses: 0,
             refused_trades: 0,
             skipped_lines: self.day.summary.skipped,
+            udp: None,
             statements: 0,
             seconds: 0.0,
             messages_per_s: 0.0,
@@ -405,6 +463,7 @@ impl<'a> Market<'a> {
             appliers: self.appliers,
             speed: self.args.speed,
             deferred: self.args.deferred,
+            on_error: self.args.on_error,
             abandon_after,
         };
         let gauges: Vec<Gauge> = (0..self.appliers).map(|_| Gauge::default()).collect();
@@ -423,7 +482,7 @@ impl<'a> Market<'a> {
                 .collect();
             let gauges = &gauges;
             let appliers = scope.spawn(move || {
-                let tally = apply_day(self.db, self.day, options, gauges, stop);
+                let tally = apply_day(self.db, self.day, self.live, options, gauges, stop);
                 let ended = (tally, began.elapsed(), self.db.stats());
                 stop.store(true, Ordering::Relaxed);
                 drop(finished);
@@ -473,7 +532,8 @@ impl<'a> Market<'a> {
     }
 
     fn check(&self) -> Result<Outcome> {
-        let model = fold(self.day)?;
+        let received = self.live.map(|live| live.received(&self.day.listing, self.args.on_error)).transpose()?;
+        let model = fold(self.day, received)?;
         let (clones, checked) = (self.args.clones, AtomicU64::new(0));
         let codes = self.day.listing.in_feed().len() as u64 * u64::from(clones);
         std::thread::scope(|scope| {
@@ -523,3 +583,5 @@ fn total(asked: Vec<Result<FormTally>>) -> Result<FormTally> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod udp_tests;

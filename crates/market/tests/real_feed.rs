@@ -38,7 +38,7 @@ fn the_recorded_day_reads_and_folds() {
     assert_eq!(summary.last.to_string(), "2021-12-01 10:30:00.000");
     assert_eq!(day.listing.in_feed().len(), 30);
 
-    let model = fold(&day).expect("reads again");
+    let model = fold(&day, None).expect("reads again");
     assert_eq!(model.refused(), 0);
     let id = day.listing.find("603687").expect("in the feed");
     let stock = model.stock(id);

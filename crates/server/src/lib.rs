@@ -20,6 +20,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod link;
+
 pub mod pgwire;
 
 pub mod recovery;
@@ -41,6 +43,7 @@ mod metrics;
 pub mod http;
 
 pub mod logging;
+pub mod ship;
 
 pub mod config;
 

@@ -3,7 +3,7 @@
 //! ```text
 //! reception: accept, TLS, who it is, cancel requests ---> worker with the fewest sessions
 //! worker:    one current-thread runtime; a session stays with it until its end, but for long statements,
-//!            which run on a pool of threads
+//!            which run on a pool of threads. A link stays with it too, and so do the sessions on it.
 //! ```
 //!
 //! The reception accepts from the beginning, and once there are workers it hands sessions to them. It serves cancel requests itself, so that one
@@ -15,11 +15,12 @@
 
 use crate::admission::{Rules, RulesInForce};
 use crate::delay::LoginDelay;
+use crate::link::host::Host;
 use crate::local::LocalListener;
 use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
-use crate::reception::{Arrival, Door, Limits, Reception, Serving, Worker, refuse};
+use crate::reception::{Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
@@ -111,6 +112,7 @@ pub struct Starting {
     serving: Arc<OnceLock<Serving>>,
     tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
+    host: Host,
     reception: Option<JoinHandle<()>>,
 }
 
@@ -140,6 +142,7 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let (door_registry, door_recovery) = (registry.clone(), recovery.clone());
     let long = LongStatements::new(options.long_statements_max.max(1), options.long_statements_waiting_max);
     let watched = Arc::new(Watched { recovery, registry, long, database: OnceLock::new() });
+    let (host, opened) = Host::new(stopped.clone(), options.connections_max, options.workers.max(1));
     let thread = std::thread::Builder::new()
         .name("reception".to_owned())
         .spawn(move || {
@@ -154,12 +157,13 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
                 failed: RefCell::default(),
                 delayed: Cell::new(0),
                 by_role: Arc::default(),
+                links: Arc::default(),
             };
-            let reception = Reception { listener, local, door: Rc::new(door), stopped };
+            let reception = Reception { listener, local, opened, door: Rc::new(door), stopped };
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
-    Ok(Starting { address, socket_file, options, watched, rules, serving, tls, stop, reception: Some(thread) })
+    Ok(Starting { address, socket_file, options, watched, rules, serving, tls, stop, host, reception: Some(thread) })
 }
 
 fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
@@ -225,7 +229,7 @@ impl Starting {
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for number in 0..self.options.workers.max(1) {
-            let (worker, thread) = start_worker(number, database, &shared).map_err(failed)?;
+            let (worker, thread) = start_worker(number, database, &shared, &self.host).map_err(failed)?;
             workers.push(worker);
             threads.push(thread);
         }
@@ -336,8 +340,15 @@ fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
 
 // ---- workers
 
-fn start_worker(number: usize, database: &Database, shared: &Shared) -> std::io::Result<(Worker, JoinHandle<()>)> {
+fn start_worker(
+    number: usize,
+    database: &Database,
+    shared: &Shared,
+    host: &Host,
+) -> std::io::Result<(Worker, JoinHandle<()>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let (link_sender, link_receiver) = mpsc::unbounded_channel();
+    let host = host.clone();
     let runtime = current_thread()?;
     let database = database.clone();
     let shared = shared.clone();
@@ -345,12 +356,34 @@ fn start_worker(number: usize, database: &Database, shared: &Shared) -> std::io:
         move || {
             let sessions = LocalSet::new();
             sessions.spawn_local(take_arrivals(receiver, database, shared));
-            // Ends once the reception is gone and every session has ended.
+            sessions.spawn_local(take_links(link_receiver, host, number));
+            // Ends once the reception is gone and every session and link has ended.
             runtime.block_on(sessions);
         },
     )?;
-    let worker = Worker { arrivals: sender, sessions: Arc::new(AtomicUsize::new(0)) };
+    let worker = Worker {
+        arrivals: sender,
+        sessions: Arc::new(AtomicUsize::new(0)),
+        link_arrivals: link_sender,
+        links: Arc::new(AtomicUsize::new(0)),
+    };
     Ok((worker, thread))
+}
+
+async fn take_links(mut arrivals: mpsc::UnboundedReceiver<LinkArrival>, host: Host, number: usize) {
+    while let Some(arrival) = arrivals.recv().await {
+        let host = host.clone();
+        tokio::task::spawn_local(async move {
+            let _stop = StopOnPanic;
+            let LinkArrival { mut stream, input, origin, place } = arrival;
+            if let Err(error) = stream.arrive() {
+                return tracing::warn!(%error, "a link was lost");
+            }
+            let is_encrypted = stream.is_tls();
+            host.serve(stream, input, origin, number, is_encrypted).await;
+            drop(place);
+        });
+    }
 }
 
 async fn take_arrivals(mut arrivals: mpsc::UnboundedReceiver<Arrival>, database: Database, shared: Shared) {

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::logging::{self, LogFormat};
-use freshet_server::{check, listener, salvage, serve, top};
+use freshet_server::{check, listener, salvage, serve, ship, top};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
@@ -24,6 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Args>),
+    Ship(ship::command::Args),
     Top(top::TopArgs),
     Check(check::Args),
     Salvage(salvage::Args),
@@ -51,12 +52,16 @@ fn settle_allocator() {
 fn main() -> ExitCode {
     settle_allocator();
     let cli = Cli::parse();
-    if !matches!(cli.command, Command::Serve(_)) {
-        // A server's configuration says what its log tells, and how; the others report by themselves.
-        logging::start("warn", LogFormat::Text);
+    match &cli.command {
+        // A server's configuration says what its log tells, and how.
+        Command::Serve(_) => {}
+        Command::Ship(_) => logging::start("info", LogFormat::Text),
+        // The others report by themselves.
+        _ => logging::start("warn", LogFormat::Text),
     }
     match cli.command {
         Command::Serve(args) => serve::run(*args),
+        Command::Ship(args) => ship::command::run(args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Salvage(args) => salvage::run(&args),

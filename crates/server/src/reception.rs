@@ -15,6 +15,8 @@
 
 use crate::admission::{Guest, Method, Origin, RulesInForce};
 use crate::delay::{Failed, LoginDelay};
+use crate::link::frame::LINK_VERSION;
+use crate::link::host::{LinkPlace, Opened};
 use crate::local::LocalListener;
 use crate::pgwire::registry::{Membership, Registry};
 use crate::pgwire::reply::{Output, Severity};
@@ -68,10 +70,21 @@ pub(crate) struct Arrival {
     pub place: Place,
 }
 
+/// A link on its way from the reception to its worker.
+pub(crate) struct LinkArrival {
+    pub stream: Stream,
+    /// What came behind the greeting.
+    pub input: BytesMut,
+    pub origin: Origin,
+    pub place: LinkPlace,
+}
+
 /// A worker as the reception sees it.
 pub(crate) struct Worker {
     pub arrivals: mpsc::UnboundedSender<Arrival>,
     pub sessions: Arc<AtomicUsize>,
+    pub link_arrivals: mpsc::UnboundedSender<LinkArrival>,
+    pub links: Arc<AtomicUsize>,
 }
 
 /// A session's place on a worker and among those of its role, given back when dropped.
@@ -122,11 +135,14 @@ pub(crate) struct Door {
     pub failed: RefCell<Failed>,
     pub delayed: Cell<usize>,
     pub by_role: Arc<ByRole>,
+    pub links: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Reception {
     pub listener: TcpListener,
     pub local: Option<LocalListener>,
+    /// Sessions that links bring.
+    pub opened: mpsc::Receiver<Opened>,
     pub door: Rc<Door>,
     pub stopped: watch::Receiver<bool>,
 }
@@ -140,6 +156,7 @@ impl Reception {
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.listener, self.local.as_ref()) => accepted,
+                Some(opened) = self.opened.recv() => Ok(Came::Linked(opened)),
                 _ = self.stopped.wait_for(|stopped| *stopped) => break,
             };
             let came = match accepted {
@@ -197,6 +214,14 @@ async fn watch_certificate(tls: Arc<Tls>) {
 enum Came {
     Tcp(TcpStream, IpAddr),
     Local(UnixStream),
+    Linked(Opened),
+}
+
+/// Where a client is, and the worker that it must have, if it has one already.
+#[derive(Clone, Copy)]
+struct Coming {
+    origin: Origin,
+    worker: Option<usize>,
 }
 
 /// A client that is told why it does not come in.
@@ -239,10 +264,14 @@ pub(crate) async fn refuse(mut stream: Stream, error: &SqlError) {
 
 /// Reads who comes, and hands a session to a worker. `None`: it is one, or it is gone.
 async fn receive(came: Came, door: &Door) -> Option<Refused> {
-    let mut shown = None;
+    let (mut shown, mut worker) = (None, None);
     // What does not leave the machine is not encrypted, as in PostgreSQL.
     let (mut stream, origin, tls) = match came {
         Came::Local(socket) => (Stream::Plain(Socket::local(socket)), Origin::Local, None),
+        Came::Linked(Opened { pipe, origin, worker: of_link, is_encrypted }) => {
+            worker = Some(of_link);
+            (Stream::Linked(pipe, is_encrypted), origin, None)
+        }
         Came::Tcp(socket, address) => {
             if let Err(error) = socket.set_nodelay(true) {
                 tracing::debug!(%error, "a connection without TCP_NODELAY");
@@ -288,7 +317,10 @@ async fn receive(came: Came, door: &Door) -> Option<Refused> {
                 door.registry.cancel(key);
                 return None;
             }
-            Ok(Opening::Hello(hello)) => return admit(stream, input, hello, origin, shown, door).await,
+            Ok(Opening::Link(version)) => return link(stream, input, origin, version, door),
+            Ok(Opening::Hello(hello)) => {
+                return admit(stream, input, hello, Coming { origin, worker }, shown, door).await;
+            }
             Err(error) => return Some(Refused::new(stream, error)),
         }
     }
@@ -315,13 +347,14 @@ async fn admit(
     mut stream: Stream,
     mut input: BytesMut,
     mut hello: Hello,
-    origin: Origin,
+    from: Coming,
     shown: Option<Arc<Shown>>,
     door: &Door,
 ) -> Option<Refused> {
     let Some(serving) = door.serving.get() else {
         return Some(Refused::new(stream, door.recovery.refusal()));
     };
+    let origin = from.origin;
     let negotiate = hello.negotiate.take();
     let encryption = if stream.is_tls() { "TLS" } else { "none" };
     let fails = |error: &SqlError| {
@@ -365,7 +398,7 @@ async fn admit(
         }
     }
     let joined = role::admit(&schema, &hello.user, &hello.database)
-        .and_then(|role| join(door, serving, &schema, role, &hello.user))
+        .and_then(|role| join(door, serving, &schema, role, &hello.user, from.worker))
         .and_then(|joined| door.registry.join().map(|membership| (joined, membership)));
     let ((worker, place), membership) = match joined {
         Ok(joined) => joined,
@@ -395,13 +428,41 @@ async fn admit(
     None
 }
 
-/// A place on the worker with the fewest sessions, if the role may have one more.
+/// Hands a link to the worker with the fewest of them.
+fn link(mut stream: Stream, input: BytesMut, origin: Origin, version: u32, door: &Door) -> Option<Refused> {
+    let taken = match (&stream, door.serving.get()) {
+        (Stream::Linked(..), _) => Err(SqlError::new("08P01", "a link within a link")),
+        (_, None) => Err(door.recovery.refusal()),
+        _ if version != LINK_VERSION => {
+            Err(SqlError::new("0A000", format!("unsupported link version {version}: server supports {LINK_VERSION}")))
+        }
+        (_, Some(serving)) => {
+            let fewest = serving.workers.iter().min_by_key(|w| w.links.load(Ordering::Relaxed));
+            let worker = fewest.expect("there is at least one worker");
+            let place = LinkPlace::take(&door.links, &worker.links);
+            place.map(|place| (worker, place)).ok_or_else(|| SqlError::new("53300", "sorry, too many links already"))
+        }
+    };
+    let (worker, place) = match taken {
+        Ok(taken) => taken,
+        Err(error) => return Some(Refused::new(stream, error)),
+    };
+    if let Err(error) = stream.leave() {
+        tracing::warn!(%error, "a link was lost");
+    } else if worker.link_arrivals.send(LinkArrival { stream, input, origin, place }).is_err() {
+        tracing::error!("a worker is gone: a link is dropped");
+    }
+    None
+}
+
+/// A place on this worker, or the one with the fewest sessions, if the role may have one more.
 fn join<'w>(
     door: &Door,
     serving: &'w Serving,
     schema: &freshet_engine::catalog::Schema,
     role: freshet_engine::catalog::RoleId,
     user: &str,
+    worker: Option<usize>,
 ) -> Result<(&'w Worker, Place), SqlError> {
     let mut by_role = door.by_role.lock().unwrap_or_else(PoisonError::into_inner);
     let count = by_role.get(&role.0).copied().unwrap_or_default();
@@ -409,8 +470,8 @@ fn join<'w>(
         return Err(SqlError::new("53300", format!("too many connections for role \"{user}\"")));
     }
     *by_role.entry(role.0).or_default() += 1;
-    let fewest = serving.workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed));
-    let worker = fewest.expect("there is at least one worker");
+    let fewest = || serving.workers.iter().min_by_key(|w| w.sessions.load(Ordering::Relaxed));
+    let worker = worker.map(|at| &serving.workers[at]).or_else(fewest).expect("there is at least one worker");
     worker.sessions.fetch_add(1, Ordering::Relaxed);
     let place = Place { sessions: worker.sessions.clone(), role: role.0, by_role: door.by_role.clone() };
     Ok((worker, place))

@@ -30,6 +30,7 @@ pub mod sqlite;
 pub mod child;
 pub mod wire;
 pub mod freshet_wire;
+pub mod shipped;
 pub mod postgres;
 
 use crate::device::LogFiles;

@@ -192,3 +192,25 @@ fn a_missing_file_is_one_clear_line() {
     let error = TextFile::open(Path::new("/nonexistent/day.csv")).err().expect("missing");
     assert!(error.to_string().starts_with("/nonexistent/day.csv: "), "{error}");
 }
+
+/// What is sent is what is read: a line of every kind, and a generated day.
+#[test]
+fn a_message_is_written_as_the_line_that_it_is_read_from() {
+    let plan = crate::generate::DayPlan { seed: 5, stocks: 3, messages: 500 };
+    let listing = plan.listing();
+    let mut generator = plan.start();
+    let mut line = String::new();
+    while let Some(message) = generator.next_message() {
+        line.clear();
+        let code = &listing.stock(message.stock).code;
+        format_line(&message, code, &mut line);
+        let read = parse_line(line.as_bytes()).expect("a line");
+        assert_eq!(read.code, &**code);
+        // The feed tells milliseconds, and leaves the numbers of trades to its reader.
+        assert_eq!(read.ts.0, message.ts.0 / 1_000 * 1_000);
+        match (read.body, message.body) {
+            (Body::Trade(read), Body::Trade(sent)) => assert_eq!(Trade { seq: sent.seq, ..read }, sent),
+            (read, sent) => assert_eq!(read, sent),
+        }
+    }
+}

@@ -5,11 +5,13 @@
 //! | length, 80877103 | SSLRequest | `S`, and TLS begins; `N` without a certificate: the client goes on in clear or leaves |
 //! | length, 80877104 | GSSENCRequest | `N` |
 //! | length, 80877102 | CancelRequest | none; the connection ends |
+//! | 12, "FSHP" | greeting of a link ([`crate::link`]) | a welcome; from then on frames |
 //! | length, 3.x | StartupMessage | NegotiateProtocolVersion where we speak less, then the session begins |
 //!
 //! Pure: bytes in, a verdict out. How the client proves who it is follows (`reception`).
 
 use super::registry::CancelKey;
+use crate::link::frame as link;
 use ::pgwire::messages::cancel::CancelRequest;
 use ::pgwire::messages::startup::{GssEncRequest, NegotiateProtocolVersion, SslRequest, Startup};
 use ::pgwire::messages::{DecodeContext, Message, ProtocolVersion};
@@ -52,6 +54,8 @@ pub enum Opening {
     /// Answer `N` and go on.
     RefuseEncryption,
     Cancel(CancelKey),
+    /// A link of this version begins.
+    Link(u32),
     Hello(Hello),
 }
 
@@ -77,6 +81,9 @@ pub fn next(input: &mut BytesMut) -> Result<Opening, SqlError> {
     let context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
     if CancelRequest::is_cancel_request_packet(&packet) {
         return cancel(&mut packet, &context);
+    }
+    if let Some(version) = link::greeted(&packet) {
+        return Ok(Opening::Link(version));
     }
     check_version(&packet)?;
     match Startup::decode(&mut packet, &context) {

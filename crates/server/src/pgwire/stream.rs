@@ -1,5 +1,7 @@
-//! How do bytes travel? In clear or through TLS, over TCP or on the machine itself, on a socket that can go from one thread's runtime to another's.
+//! How do bytes travel? In clear or through TLS, over TCP or on the machine itself, on a socket that can go from one thread's runtime to another's;
+//! or as one session of a link.
 
+use crate::link::mux::Pipe;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -92,22 +94,30 @@ impl AsyncWrite for Socket {
 pub enum Stream {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
+    /// A session of a link, encrypted or not as the link is.
+    Linked(Pipe, bool),
 }
 
 impl Stream {
-    fn socket(&mut self) -> &mut Socket {
+    /// Leaves this thread's runtime. A link's session is on its link's thread already.
+    pub fn leave(&mut self) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => stream.get_mut().0,
+            Stream::Plain(socket) => socket.leave(),
+            Stream::Tls(stream) => stream.get_mut().0.leave(),
+            Stream::Linked(..) => Ok(()),
         }
     }
 
-    pub fn leave(&mut self) -> io::Result<()> {
-        self.socket().leave()
-    }
-
+    /// The session begins here.
     pub fn arrive(&mut self) -> io::Result<()> {
-        self.socket().arrive()
+        match self {
+            Stream::Plain(socket) => socket.arrive(),
+            Stream::Tls(stream) => stream.get_mut().0.arrive(),
+            Stream::Linked(pipe, _) => {
+                pipe.widen();
+                Ok(())
+            }
+        }
     }
 
     /// The socket, where it is one of TCP.
@@ -115,6 +125,7 @@ impl Stream {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(stream) => stream.get_ref().0,
+            Stream::Linked(..) => return None,
         };
         match &socket.0 {
             Place::Tcp(socket) => Some(socket),
@@ -123,7 +134,7 @@ impl Stream {
     }
 
     pub fn is_tls(&self) -> bool {
-        matches!(self, Stream::Tls(_))
+        matches!(self, Stream::Tls(_) | Stream::Linked(_, true))
     }
 }
 
@@ -132,6 +143,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
+            Stream::Linked(pipe, _) => Pin::new(pipe).poll_read(cx, buffer),
         }
     }
 }
@@ -141,6 +153,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
+            Stream::Linked(pipe, _) => Pin::new(pipe).poll_write(cx, bytes),
         }
     }
 
@@ -149,6 +162,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(_) => Poll::Ready(Ok(())),
             Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+            Stream::Linked(pipe, _) => Pin::new(pipe).poll_flush(cx),
         }
     }
 
@@ -156,6 +170,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+            Stream::Linked(pipe, _) => Pin::new(pipe).poll_shutdown(cx),
         }
     }
 }

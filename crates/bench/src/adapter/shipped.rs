@@ -1,0 +1,39 @@
+//! `freshet ship` before our own server: clients of an application's host, whose requests travel together.
+
+use super::child::{Server, free_address};
+use super::freshet_wire::program;
+use super::wire::{Address, ask};
+use crate::error::BenchError;
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+
+pub struct Shipped {
+    address: Address,
+    server: Server,
+}
+
+impl Shipped {
+    /// Ships to the server at `to`.
+    pub fn start(dir: &Path, to: Address) -> Result<Shipped, BenchError> {
+        let at = free_address()?;
+        let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
+        let mut command = Command::new(program);
+        command.arg("ship").args(["--listen", &at.to_string(), "--to", &to.at.to_string()]);
+        if let Ok(links) = std::env::var("FRESHET_SHIP_LINKS") {
+            command.args(["--links", &links]);
+        }
+        let mut server = Server::start("freshet-ship", command, dir, Signal::INT)?;
+        let address = Address { at, ..to };
+        server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
+        Ok(Shipped { address, server })
+    }
+
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+}

@@ -1,0 +1,130 @@
+//! Who asks to be shipped? One thread: it accepts clients, and has a task for each and for each link.
+
+use super::carry::{carry, refuse};
+use super::links::Links;
+use crate::link::driver::Heartbeat;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+/// Connections the kernel holds for us.
+const BACKLOG: u32 = 1024;
+/// After a failed accept (out of descriptors, mostly) the next try waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub listen: SocketAddr,
+    /// The server, as HOST:PORT.
+    pub server: String,
+    /// `None`: as many as the server has workers, within reason.
+    pub links: Option<usize>,
+    pub heartbeat: Heartbeat,
+}
+
+impl Options {
+    pub fn new(listen: SocketAddr, server: impl Into<String>) -> Options {
+        Options { listen, server: server.into(), links: None, heartbeat: Heartbeat::usual(true) }
+    }
+}
+
+/// A running multiplexer; dropped, it closes all its connections.
+pub struct Ship {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Accepts clients until stopped or dropped. The server may come later.
+pub fn start(options: Options) -> Result<Ship, String> {
+    let failed = |error: std::io::Error| format!("cannot listen on {}: {error}", options.listen);
+    if !options.listen.ip().to_canonical().is_loopback() {
+        return Err(format!(
+            "cannot listen on {}: to the server every client comes from this host, so that only this host's are served (127.0.0.1, [::1])",
+            options.listen
+        ));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let listener = {
+        let _inside = runtime.enter();
+        listen(options.listen).map_err(failed)?
+    };
+    let address = listener.local_addr().map_err(failed)?;
+    let (stop, stopped) = watch::channel(false);
+    let running = options.clone();
+    let thread = std::thread::Builder::new()
+        .name("ship".to_owned())
+        .spawn(move || LocalSet::new().block_on(&runtime, accept_clients(listener, running, stopped)))
+        .map_err(failed)?;
+    Ok(Ship { address, stop, thread: Some(thread) })
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_keepalive(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept_clients(listener: TcpListener, options: Options, mut stopped: watch::Receiver<bool>) {
+    // The links end with their tasks: a server that is asked for nothing needs no farewell.
+    let (_never, never) = watch::channel(false);
+    let links = Rc::new(Links::new(options.server, options.links, options.heartbeat, never));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "a connection without TCP_NODELAY");
+        }
+        let links = links.clone();
+        tokio::task::spawn_local(async move {
+            match links.open().await {
+                Ok(pipe) => carry(socket, pipe).await,
+                Err(refusal) => refuse(socket, refusal).await,
+            }
+        });
+    }
+    // Clients and links go with the LocalSet.
+}
+
+impl Ship {
+    /// The address that clients connect to, with the port that the system chose where 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes all connections, and returns when they are.
+    pub fn stop(mut self) {
+        self.shut();
+    }
+
+    fn shut(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the multiplexer panicked");
+        }
+    }
+}
+
+impl Drop for Ship {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
