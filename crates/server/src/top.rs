@@ -57,7 +57,7 @@ fn watch(args: &TopArgs) -> Result<(), Failure> {
         view.advance(runtime.block_on(Sample::take(&client))?);
         return print(&view);
     }
-    on_terminal(interval, &mut view, || Ok(runtime.block_on(Sample::take(&client))?))
+    on_terminal(interval, &mut view, || runtime.block_on(Sample::take(&client)))
 }
 
 async fn connect(to: &str) -> Result<Client, tokio_postgres::Error> {

@@ -92,11 +92,11 @@ mod tests {
         let long = LongStatements::new(1, 1);
         let first = long.try_place().expect("one is free");
         assert!(long.try_place().is_none());
-        let mut second = Box::pin(long.place(true).ok().expect("one may wait"));
+        let mut second = Box::pin(long.place(true).expect("one may wait"));
         assert!(second.as_mut().now_or_never().is_none());
         let refused = long.place(true).err().expect("no more may");
         assert_eq!(refused.sqlstate, "53000");
-        let mut third = Box::pin(long.place(false).ok().expect("an open transaction may wait"));
+        let mut third = Box::pin(long.place(false).expect("an open transaction may wait"));
         assert!(third.as_mut().now_or_never().is_none());
         assert_eq!(long.facts(), LongFacts { running: 1, waiting: 2, refused: 1 });
         drop(first);
