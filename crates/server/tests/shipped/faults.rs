@@ -34,7 +34,7 @@ fn enter(state: i32, client: &mut Client) {
             client.send(&rows[..rows.len() - 3]);
         }
         // With a long answer that nobody reads.
-        5 => client.send(&query("select repeat('x', 1000) from generate_series(1, 100000)")),
+        5 => client.send(&query("select repeat('x', 1000) from generate_series(1, 20000)")),
         // In a statement that runs long.
         6 => client.send(&query(ENDLESS)),
         // In the middle of a message.

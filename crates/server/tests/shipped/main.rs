@@ -7,8 +7,6 @@ mod client;
 mod copy;
 #[path = "../wire/extended.rs"]
 mod extended;
-#[path = "../wire/extreme.rs"]
-mod extreme;
 mod faults;
 #[path = "../wire/limits.rs"]
 mod limits;
