@@ -28,6 +28,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use freshet_engine::engine::{Account, Claim};
@@ -171,7 +172,9 @@ fn state(parts: usize) -> SessionState {
     // Scans do not take them, and joins are built anew by `interrupt`.
     options.optimizer.enable_dynamic_filter_pushdown = false;
     let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-    let mut rules = state.physical_optimizers().to_vec();
+    // Filters moved once more: scans do not take them, and it finds a column by its name, which may be another table's.
+    let wanted = |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| !rule.name().starts_with("FilterPushdown");
+    let mut rules: Vec<_> = state.physical_optimizers().iter().filter(wanted).cloned().collect();
     rules.insert(0, Arc::new(HideConstants));
     // Sides are chosen before, and how rows are spread after.
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
