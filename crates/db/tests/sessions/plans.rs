@@ -126,6 +126,39 @@ fn what_knows_the_time_is_planned_each_time() {
 }
 
 #[test]
+fn a_plan_knows_the_settings_of_no_other_session() {
+    let world = world();
+    world.client().ok("CREATE VIEW own AS SELECT a.id FROM a WHERE a.id % 10 = current_setting('app.t')::int");
+    let (mut one, mut two) = (world.client(), world.client());
+    one.ok("SET app.t = '5'");
+    two.ok("SET app.t = '7'");
+    let filtered = "SELECT count(*), min(a.id) FROM a
+        WHERE a.id % 10 = current_setting('app.t')::int AND a.id IN (SELECT id FROM b) AND a.id > $1";
+    let shown = "SELECT DISTINCT current_setting('app.t') FROM a WHERE a.id IN (SELECT id FROM b) AND a.id > $1";
+    let viewed = "SELECT count(*), min(id) FROM own WHERE id IN (SELECT id FROM b) AND id > $1";
+    let limited =
+        "SELECT a.id FROM a WHERE a.id IN (SELECT id FROM b) AND a.id > $1 LIMIT current_setting('app.t')::int";
+    for _ in 0..3 {
+        for (client, setting) in [(&mut one, 5), (&mut two, 7)] {
+            assert_eq!(run(client, filtered, 0), [format!("5 {setting}")]);
+            assert_eq!(run(client, shown, 0), [setting.to_string()]);
+            assert_eq!(run(client, viewed, 0), [format!("5 {setting}")]);
+            assert_eq!(run(client, limited, 0).len(), setting);
+        }
+    }
+    one.ok("SET app.t = '3'");
+    assert_eq!(run(&mut one, filtered, 0), ["5 3"]);
+    assert_eq!(run(&mut one, limited, 0).len(), 3);
+    let schema = "SELECT DISTINCT current_schema FROM public.a WHERE id IN (SELECT id FROM public.b) AND id > $1";
+    world.client().ok("CREATE SCHEMA other");
+    two.ok("SET search_path = other, public");
+    for _ in 0..3 {
+        assert_eq!(run(&mut one, schema, 0), ["public"]);
+        assert_eq!(run(&mut two, schema, 0), ["other"]);
+    }
+}
+
+#[test]
 fn a_few_rows_look_up_those_of_a_large_table() {
     let world = world();
     world.client().ok("CREATE TABLE big (id int PRIMARY KEY, b int, w int)");

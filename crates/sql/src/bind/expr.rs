@@ -6,7 +6,7 @@
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
 use super::scope::{Found, Scope, fold};
 use super::types::{digits_of, type_of};
-use super::{Bind, Binder, Refusal};
+use super::{Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
@@ -16,7 +16,7 @@ use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
-use crate::value::pgtype::{UNLIMITED, name as type_name};
+use crate::value::pgtype::{LENGTH_MAX, NUMERIC, UNLIMITED, name as type_name};
 use crate::value::{self, Clock, Datum};
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{
@@ -182,6 +182,10 @@ impl Binder<'_> {
     // ---- leaves
 
     fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
+        // A reserved word that the grammar takes for a name.
+        if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_role") {
+            return Ok(self.env(EnvValue::User, Type::Name));
+        }
         match scope.column(&fold(ident)) {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => self.outer_column(&[fold(ident)], error.at(span_position(self.sql, ident.span))),
@@ -296,6 +300,7 @@ impl Binder<'_> {
         }
         if let Some(symbol) = operator_function(op) {
             let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+            let left = if matches!(symbol, "~" | "~*" | "!~" | "!~*") { self.with_blanks(left)? } else { left };
             return self.call_bound(symbol, vec![left, right]);
         }
         let op = match op {
@@ -363,6 +368,9 @@ impl Binder<'_> {
                 if let Some(first) = super::more::signed_base(op, expr) {
                     // The sign belongs to the base: -2 ^ 2 is 4.
                     return self.bind(&first, scope);
+                }
+                if let Some((ty, least)) = negative_literal(op, expr) {
+                    return Ok(Bound::new(Expr::Const(least), ty));
                 }
                 let inner = self.bind(expr, scope)?;
                 if inner.ty == Some(Type::Interval) {
@@ -464,12 +472,56 @@ impl Binder<'_> {
             let ty = common_type("IN", &types)?;
             wanted = Bound::new(self.coerce(wanted, ty, CastContext::Implicit)?, ty);
         }
+        let items = self.alike_in_list(&wanted, items)?;
         let mut compared = Vec::with_capacity(items.len());
         for item in items {
-            let (operator, _, item) = self.comparison(BinaryOp::Eq, wanted.clone(), item)?;
-            compared.push((operator, item));
+            compared.push(self.comparison(BinaryOp::Eq, wanted.clone(), item)?);
         }
-        Ok(Bound::new(Expr::In { expr: Box::new(wanted.expr), list: compared, negated }, Type::Bool))
+        let first = compared.first().map_or_else(|| wanted.expr.clone(), |(_, value, _)| value.clone());
+        if compared.iter().all(|(_, value, _)| *value == first) {
+            let list = compared.into_iter().map(|(operator, _, item)| (operator, item)).collect();
+            return Ok(Bound::new(Expr::In { expr: Box::new(first), list, negated }, Type::Bool));
+        }
+        // What is looked for is another value for some of them: a date as a moment.
+        let equal = |(operator, value, item)| Expr::Compare { operator, left: Box::new(value), right: Box::new(item) };
+        let any = Expr::Or(compared.into_iter().map(equal).collect());
+        Ok(Bound::new(if negated { Expr::Not(Box::new(any)) } else { any }, Type::Bool))
+    }
+
+    /// Of several items without columns PostgreSQL makes an array: they have one type, which the value's counts for too. Exact numbers of
+    /// different types compare as if they had it.
+    fn alike_in_list(&mut self, wanted: &Bound, items: Vec<Bound>) -> Bind<Vec<Bound>> {
+        let is_plain = |item: &Bound| !item.expr.mentions(|source| source < PLACEHOLDERS) && !item.expr.has_aggregate();
+        let plain = items.iter().filter(|item| is_plain(item));
+        let types: Vec<Option<Type>> = std::iter::once(wanted.ty).chain(plain.map(|item| item.ty)).collect();
+        let is_other = |ty: &Type| wanted.ty.is_some_and(|wanted| !cast::same_base(wanted, *ty));
+        if types.len() < 3 || !types.iter().flatten().any(is_other) {
+            return Ok(items);
+        }
+        let Ok(common) = common_type("IN", &types) else {
+            return Ok(items);
+        };
+        let is_exact = |ty: Type| cast::is_integer(ty) || cast::is_numeric(ty);
+        let mut alike = Vec::with_capacity(items.len());
+        for item in items {
+            let is_same = item.ty.is_some_and(|ty| is_exact(ty) && is_exact(common));
+            alike.push(match is_plain(&item) && !is_same {
+                true => Bound::new(self.coerce(item, common, CastContext::Implicit)?, common),
+                false => item,
+            });
+        }
+        Ok(alike)
+    }
+
+    /// A `char(n)` as text with its blanks: patterns see them.
+    pub(super) fn with_blanks(&mut self, bound: Bound) -> Bind<Bound> {
+        match bound.ty {
+            Some(Type::Char(length)) if length <= LENGTH_MAX => {
+                let length = Bound::new(Expr::Const(Datum::Int(length.into())), Type::Int4);
+                self.call_bound("rpad", vec![bound, length])
+            }
+            _ => Ok(bound),
+        }
     }
 
     fn between(
@@ -518,9 +570,13 @@ impl Binder<'_> {
         let (value, pattern) = (self.bind(expr, scope)?, self.bind(pattern, scope)?);
         let op = if insensitive { BinaryOp::ILike } else { BinaryOp::Like };
         let operator = BinaryOperator::resolve(op, value.ty, pattern.ty)?;
+        let value = match value.ty {
+            Some(Type::Char(_)) => self.with_blanks(value)?.expr,
+            _ => self.coerce(value, operator.left, CastContext::Implicit)?,
+        };
         Ok(Bound::new(
             Expr::Like {
-                expr: Box::new(self.coerce(value, operator.left, CastContext::Implicit)?),
+                expr: Box::new(value),
                 pattern: Box::new(self.coerce(pattern, operator.right, CastContext::Implicit)?),
                 escape,
                 insensitive,
@@ -553,7 +609,10 @@ impl Binder<'_> {
         if let Some(otherwise) = otherwise {
             results.push(self.bind(otherwise, scope)?);
         }
-        let ty = self.common_of("CASE", &results)?;
+        // What ELSE gives comes first where types are chosen.
+        let mut types: Vec<Option<Type>> = results.iter().map(|result| result.ty).collect();
+        types.rotate_right(usize::from(otherwise.is_some()));
+        let ty = common_type("CASE", &types)?;
         let mut results = self.coerce_all(results, ty)?;
         let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
         Ok(Bound::new(Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise }, ty))
@@ -662,7 +721,11 @@ impl Binder<'_> {
     }
 
     fn nullif(&mut self, left: &ast::Expr, right: &ast::Expr, scope: &Scope) -> Bind<Bound> {
-        let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        let (mut left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        if let (Some(given), Some(other)) = (left.ty, right.ty) {
+            let ty = nullif_type(given, other);
+            left = Bound::new(self.coerce(left, ty, CastContext::Implicit)?, ty);
+        }
         let given = left.ty;
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
         // A literal without a type takes the one that it is compared as.
@@ -948,6 +1011,29 @@ fn same_form(from: Type, to: Type) -> bool {
         (Numeric { .. }, Numeric { typmod: None }) => true,
         (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => s1 == s2 && p1 <= p2,
         _ => false,
+    }
+}
+
+/// `-n` of a whole number: the least of a type is one, though `n` is none of the type.
+fn negative_literal(op: &UnaryOperator, expr: &ast::Expr) -> Option<(Type, Datum)> {
+    match expr {
+        ast::Expr::Nested(inner) => negative_literal(op, inner),
+        ast::Expr::Value(value) if *op == UnaryOperator::Minus => {
+            let ast::Value::Number(digits, false) = &value.value else { return None };
+            let negative: i64 = format!("-{digits}").parse().ok()?;
+            let ty = if i32::try_from(negative).is_ok() { Type::Int4 } else { Type::Int8 };
+            Some((ty, Datum::Int(negative)))
+        }
+        _ => None,
+    }
+}
+
+/// What NULLIF compares its first value as, and gives: numbers of two kinds meet as the wider one.
+fn nullif_type(left: Type, right: Type) -> Type {
+    match (left, right) {
+        _ if cast::is_integer(left) && cast::is_numeric(right) => NUMERIC,
+        _ if (cast::is_integer(left) || cast::is_numeric(left)) && cast::is_float(right) => Type::Float8,
+        _ => left,
     }
 }
 

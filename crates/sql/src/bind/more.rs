@@ -224,7 +224,8 @@ impl Binder<'_> {
                     Some(other) => return Err(SqlError::unsupported(format!("ESCAPE {other}")).into()),
                 };
                 let escape = Bound::new(text(escape), Type::Text);
-                let args = vec![self.bind(expr, scope)?, self.bind(pattern, scope)?, escape];
+                let value = self.bind(expr, scope)?;
+                let args = vec![self.with_blanks(value)?, self.bind(pattern, scope)?, escape];
                 let Bound { expr, .. } = self.call_bound("similar to", args)?;
                 let expr = if *negated { Expr::Not(Box::new(expr)) } else { expr };
                 Ok(Bound::new(expr, Type::Bool))

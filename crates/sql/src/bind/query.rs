@@ -451,10 +451,13 @@ impl Binder<'_> {
         outputs_first: bool,
         scope: &Scope,
     ) -> Bind<(Expr, Type)> {
-        if let ast::Expr::Value(v) = ast
-            && let ast::Value::Number(n, _) = &v.value
-        {
-            let at = n.parse::<usize>().ok().filter(|&n| n > 0);
+        if let Some(n) = whole_number(ast) {
+            let Ok(at) = n.parse::<i32>() else {
+                return Err(SqlError::new("42601", format!("non-integer constant in {clause}"))
+                    .at(span_position(self.sql, ast.span()))
+                    .into());
+            };
+            let at = usize::try_from(at).ok().filter(|&n| n > 0);
             return match at.and_then(|n| items.get(n - 1)) {
                 Some(item) => Ok((item.expr.clone(), item.ty)),
                 None => Err(SqlError::new("42P10", format!("{clause} position {n} is not in select list"))
@@ -635,6 +638,19 @@ pub fn order_items(order_by: Option<&ast::OrderBy>) -> Bind<Vec<&ast::OrderByExp
         None => Ok(Vec::new()),
         Some(ast::OrderBy { kind: OrderByKind::Expressions(list), interpolate: None }) => Ok(list.iter().collect()),
         Some(other) => Err(SqlError::unsupported(format!("{other}")).into()),
+    }
+}
+
+/// A number that stands alone, with its sign.
+fn whole_number(ast: &ast::Expr) -> Option<String> {
+    let number = |ast: &ast::Expr| match ast {
+        ast::Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(digits, _), .. }) => Some(digits.clone()),
+        _ => None,
+    };
+    match ast {
+        ast::Expr::Nested(inner) => whole_number(inner),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => Some(format!("-{}", number(expr)?)),
+        plain => number(plain),
     }
 }
 

@@ -6,13 +6,14 @@
 //! | `FOR NO KEY UPDATE`, `FOR KEY SHARE`, `OF a, b` | `FOR UPDATE OF "<marker><strength>".a.b`, which [`locking`] reads |
 //! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
+//! | `'a'` and on another line `'b'` | `'ab'` |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
 
 use sqlparser::ast::{Ident, LockClause, LockType, ObjectName};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
 /// No identifier of a statement begins so: NUL is in no text.
 const MARKER: char = '\0';
@@ -79,6 +80,7 @@ fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
 
 /// The statement's tokens, blanks aside, as sqlparser takes them.
 pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let tokens = with_joined_literals(tokens);
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     if matches!(keyword(first), Keyword::BEGIN | Keyword::START | Keyword::SET) {
         return without_deferrable(tokens);
@@ -88,6 +90,32 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if changes { merged(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
+}
+
+/// Literals that nothing but blanks with a new line parts are one.
+fn with_joined_literals(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut joined: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        if let Token::SingleQuotedString(more) = &token.token
+            && let Some(last) = joined.iter().rposition(|t| !matches!(t.token, Token::Whitespace(_)))
+            && is_line_break(&joined[last + 1..])
+            && let Token::SingleQuotedString(text) = &mut joined[last].token
+        {
+            text.push_str(more);
+            joined.truncate(last + 1);
+            continue;
+        }
+        joined.push(token);
+    }
+    joined
+}
+
+fn is_line_break(blanks: &[TokenWithSpan]) -> bool {
+    let breaks = |t: &TokenWithSpan| {
+        matches!(t.token, Token::Whitespace(Whitespace::Newline | Whitespace::SingleLineComment { .. }))
+    };
+    let comments = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(Whitespace::MultiLineComment(_)));
+    blanks.iter().any(breaks) && !blanks.iter().any(comments)
 }
 
 /// Takes `WITH [NO] DATA` off the end of a CREATE; gives whether there are to be data.

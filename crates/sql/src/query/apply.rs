@@ -446,6 +446,22 @@ fn outer_value(expr: &DfExpr) -> Option<&OuterValue> {
     }
 }
 
+/// The plans that a plan's rows are found by one after the other: of rows that a subquery runs for, and of these subqueries.
+pub fn plans_within(plan: &LogicalPlan) -> Vec<LogicalPlan> {
+    let mut within = Vec::new();
+    let looked = plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && let Some(applied) = applied_of(scan)
+        {
+            within.push(applied.input.clone());
+            within.extend(applied.subplan.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    looked.expect("invariant: looking at a plan does not fail");
+    within
+}
+
 fn applied_of(scan: &datafusion::logical_expr::TableScan) -> Option<&Applied> {
     let source = scan.source.downcast_ref::<DefaultTableSource>()?;
     source.table_provider.downcast_ref::<Applied>()

@@ -208,6 +208,9 @@ impl Leaves<'_> {
         if !is_free || expr.is_volatile() {
             return None;
         }
+        if let Some(holes) = self.holes {
+            holes.note_session(expr);
+        }
         evaluate(expr, &frame).ok().map(|scalar| scalar.into_datum())
     }
 
@@ -334,6 +337,9 @@ impl Leaves<'_> {
         let mut args: Vec<DfExpr> = Vec::new();
         let mut missing = None;
         let frame = Frame { tables: &[], rows: &[], cells: &[], parameters: self.parameters, env: self.env };
+        if let Some(holes) = self.holes {
+            holes.note_session(expr);
+        }
         let over_args = expr.clone().rewrite(&mut |e| match e {
             Expr::Column { source, column } | Expr::Cell { source, column } => {
                 match self.known_leaf(*source, *column) {

@@ -1,9 +1,6 @@
 //! How is a query stopped that computes without a pause? DataFusion's operators yield when they give rows; a join or filter that
 //! rejects everything gives none. So what they ask of each batch first asks whether anybody still waits, and joins that give many rows
 //! yield between them.
-//!
-//! The same wrapping hides what a filter says of constants: DataFusion 55 leaves out the sort of a window's partitions where a filter makes the
-//! key constant, and then misses it.
 
 use super::apply::ApplyExec;
 use super::fault::carried;
@@ -12,10 +9,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
@@ -32,8 +27,7 @@ pub type Stopped = Arc<AtomicBool>;
 #[derive(Debug)]
 struct Checked {
     condition: Arc<dyn PhysicalExpr>,
-    /// `None` while the plan is made.
-    stopped: Option<Stopped>,
+    stopped: Stopped,
 }
 
 impl PartialEq for Checked {
@@ -66,7 +60,7 @@ impl PhysicalExpr for Checked {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if self.stopped.as_ref().is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
+        if self.stopped.load(Ordering::Relaxed) {
             return Err(carried(SqlError::new("57014", "canceling statement: nobody waits for it")));
         }
         self.condition.evaluate(batch)
@@ -86,36 +80,10 @@ impl PhysicalExpr for Checked {
     }
 }
 
-/// The first rule of physical planning: filters keep to themselves what they make constant.
-#[derive(Debug)]
-pub struct HideConstants;
-
-impl PhysicalOptimizerRule for HideConstants {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let hidden = plan.transform_up(|node| {
-            let Some(filter) = node.downcast_ref::<FilterExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            let predicate = Arc::new(Checked { condition: filter.predicate().clone(), stopped: None });
-            let filter = FilterExecBuilder::from(filter).with_predicate(predicate).build()?;
-            Ok(Transformed::yes(Arc::new(filter) as Arc<dyn ExecutionPlan>))
-        })?;
-        Ok(hidden.data)
-    }
-
-    fn name(&self) -> &str {
-        "hide_constants"
-    }
-
-    fn schema_check(&self) -> bool {
-        true
-    }
-}
-
 /// The plan with its joins and filters made to stop.
 pub fn interruptible(plan: Arc<dyn ExecutionPlan>, stopped: &Stopped) -> Result<Arc<dyn ExecutionPlan>> {
     let checked = |condition: &Arc<dyn PhysicalExpr>| -> Arc<dyn PhysicalExpr> {
-        Arc::new(Checked { condition: condition.clone(), stopped: Some(stopped.clone()) })
+        Arc::new(Checked { condition: condition.clone(), stopped: stopped.clone() })
     };
     let join_filter = |filter: Option<&JoinFilter>| {
         filter.map(|f| JoinFilter::new(checked(f.expression()), f.column_indices().to_vec(), f.schema().clone()))

@@ -23,6 +23,8 @@
 //! | `with` | what changes within WITH do |
 //! | `estimate` | how many rows a plan gives |
 //! | `order` | in which order tables are joined |
+//! | `rules` | which of DataFusion's logical rules are mended |
+//! | `constants` | what DataFusion must not know to be constant |
 //! | `run` | where and how a plan runs |
 //! | `template` | which plans are made once for many runs |
 //! | `lookup` | when a join looks its rows up |
@@ -38,6 +40,7 @@ mod apply;
 mod cells;
 mod change;
 mod compute;
+mod constants;
 mod convert;
 mod estimate;
 mod exchange;
@@ -54,6 +57,7 @@ mod lookup;
 mod merge;
 mod order;
 mod plan;
+mod rules;
 mod run;
 mod scan;
 mod series;

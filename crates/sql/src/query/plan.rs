@@ -919,6 +919,9 @@ impl<'a> Planner<'a> {
                 plan = self.apply_one(plan, pending)?;
             }
             if let Some(having) = having {
+                // Joined, a count would be 0 where the condition leaves no row.
+                let is_outer = self.with_leaves(&leaves, |leaves| leaves.condition(&having))?.contains_outer();
+                self.is_deep.set(self.is_deep.get() || is_outer && at_most_one);
                 plan = self.filter(plan, &having, &leaves)?;
             }
         }
@@ -1167,7 +1170,8 @@ impl<'a> Planner<'a> {
             };
             columns.push(Leaf::new(DfExpr::Column(column), *ty));
         }
-        groups.dedup();
+        let mut known = HashSet::new();
+        groups.retain(|group| known.insert(group.clone()));
         for (i, aggregate) in aggregates.iter().enumerate() {
             let (expr, ty) = self.with_leaves(leaves, |l| fold_of(aggregate, l))?;
             folded.push(expr.alias(format!("a{i}")));
@@ -1468,7 +1472,9 @@ impl<'a> Planner<'a> {
         let bound = binder.bind(expr, scope)?;
         let operator = BinaryOperator::resolve(BinaryOp::Eq, bound.ty, Some(given.ty))?;
         let Some(ty) = common(operator.left, operator.right) else {
-            return refuse(format!("a comparison of {:?} with a subquery of {:?}", operator.left, operator.right));
+            // Only the evaluator compares them.
+            let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
+            return self.compared_subquery(binder, &[expr], op, query, scope, (negated, false));
         };
         let wanted = binder.coerce(bound, operator.left, CastContext::Implicit)?;
         let wanted = self.with_leaves(&sources, |leaves| leaves.as_type(&wanted, operator.left, ty))?;

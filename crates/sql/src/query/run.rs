@@ -6,14 +6,17 @@
 //! 4. A query whose snapshot was ended (72000) is over within [`SNAPSHOT_LOOK`], whether it still reads or not.
 //! 5. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
+use super::apply::plans_within;
+use super::constants::HideConstants;
 use super::estimate::snapshot_of;
 use super::exchange::spread;
 use super::fault::sql_error;
 use super::fold::Fold;
 use super::gather::Gather;
-use super::interrupt::{HideConstants, Stopped, interruptible};
+use super::interrupt::{Stopped, interruptible};
 use super::lookup::LookUp;
 use super::order;
+use super::rules::mended;
 use super::template::Filled;
 use crate::error::SqlError;
 use datafusion::arrow::array::RecordBatch;
@@ -179,9 +182,7 @@ fn state(parts: usize) -> SessionState {
     // Sides are chosen before, and how rows are spread after.
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
     rules.insert(sides, Arc::new(LookUp));
-    // It leaves out sort keys that a unique one before them decides, also where the rows of that one were unnested.
-    let wanted = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| rule.name() != "eliminate_duplicated_expr";
-    let logical = state.optimizers().iter().filter(wanted).cloned().collect();
+    let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)
         .with_physical_optimizer_rules(rules)
@@ -393,9 +394,9 @@ impl Drop for Query {
     }
 }
 
-/// Whether DataFusion finds a way to run the plan.
+/// Whether DataFusion finds a way to run the plan, and the plans that it has for rows of their own.
 pub fn can_run(plan: &LogicalPlan) -> bool {
-    at_once(planning().create_physical_plan(plan)).is_ok()
+    at_once(planning().create_physical_plan(plan)).is_ok() && plans_within(plan).iter().all(can_run)
 }
 
 fn on_parts(plan: Arc<dyn ExecutionPlan>, parts: Parts) -> Result<Arc<dyn ExecutionPlan>> {

@@ -17,13 +17,14 @@ use super::lookup::IndexLookupJoin;
 use super::run::{Parts, optimized, planned_from};
 use super::scan::SnapshotScan;
 use crate::error::SqlError;
-use crate::expr::{Env, Expr};
+use crate::expr::{Env, EnvValue, Expr};
 use crate::value::Datum;
 use datafusion::arrow::datatypes::Field;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use freshet_engine::catalog::Table;
@@ -31,7 +32,7 @@ use freshet_engine::engine::{Account, Claim};
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Reader;
 use parking_lot::Mutex;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
@@ -46,11 +47,18 @@ pub struct Holes {
     open: RefCell<Vec<(u16, Type)>>,
     /// Parameters whose values shaped the plan.
     used: RefCell<BTreeSet<u16>>,
+    /// What the session alone knows became part of the plan.
+    knows_session: Cell<bool>,
 }
 
 impl Holes {
     pub fn new(types: &[Type]) -> Holes {
-        Holes { types: types.to_vec(), open: RefCell::default(), used: RefCell::default() }
+        Holes {
+            types: types.to_vec(),
+            open: RefCell::default(),
+            used: RefCell::default(),
+            knows_session: Cell::new(false),
+        }
     }
 
     /// What stands for a parameter's value.
@@ -76,6 +84,20 @@ impl Holes {
                 self.used.borrow_mut().insert(*i);
             }
             true
+        });
+        self.note_session(expr);
+    }
+
+    /// The expression's value becomes part of the plan: settings and what else the session knows make it that session's plan.
+    pub fn note_session(&self, expr: &Expr) {
+        expr.walk(&mut |e| {
+            let is_known = match e {
+                Expr::Setting { .. } => true,
+                Expr::Env(value) => *value != EnvValue::Version,
+                _ => false,
+            };
+            self.knows_session.set(self.knows_session.get() || is_known);
+            !is_known
         });
     }
 }
@@ -263,6 +285,7 @@ impl Template {
             }
             Ok(TreeNodeRecursion::Continue)
         });
+        let is_plain = is_plain && !holes.knows_session.get();
         if looked.is_err() || !is_plain || !charge.take(nodes * NODE_BYTES, Claim::Growth) {
             return None;
         }
@@ -353,8 +376,13 @@ impl Filled {
                 }
                 other => other,
             };
+            // Other nodes know an output by the name that it has with the hole.
+            let names = NamePreserver::new(&node);
             node.map_expressions(|expr| match has_hole(&expr) {
-                true => Ok(Transformed::yes(filled(expr, &self.values)?)),
+                true => {
+                    let name = names.save(&expr);
+                    Ok(Transformed::yes(name.restore(filled(expr, &self.values)?)))
+                }
                 false => Ok(Transformed::no(expr)),
             })
         })?;
