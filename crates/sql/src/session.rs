@@ -1803,6 +1803,9 @@ impl Session {
         if name.eq_ignore_ascii_case(RECOVERY_TARGET) {
             return self.set_recovery_target(value, local);
         }
+        if settings::is_superusers(name) {
+            self.check_superuser(name)?;
+        }
         if local && self.block == Block::None {
             return Ok(Some(Notice::new("25P01", "SET LOCAL can only be used in transaction blocks")));
         }

@@ -411,6 +411,11 @@ pub fn defaults(given: impl IntoIterator<Item = (String, String)>) -> Result<Def
     Ok(Arc::new(base))
 }
 
+/// Whether only a superuser may change it: what is logged of a statement, and which ones are counted.
+pub(crate) fn is_superusers(name: &str) -> bool {
+    [LOG_MIN_DURATION, TRACK, TRACK_UTILITY].contains(&fold(name).as_str())
+}
+
 /// The name as SHOW writes it, for the column of its result.
 pub fn display_name(name: &str) -> Result<String, SqlError> {
     match find(name) {
