@@ -830,7 +830,7 @@ fn told_grants(
         let to_everybody = grant.grantee == RoleId::PUBLIC;
         let is_ours =
             roles::is_enabled(about, grant.grantor) || !to_everybody && roles::is_enabled(about, grant.grantee);
-        if !is_ours && !(to_everybody && told == Told::All) {
+        if !(is_ours || to_everybody && told == Told::All) {
             continue;
         }
         let grantee = if to_everybody { "PUBLIC".to_owned() } else { roles::name(about, grant.grantee) };
