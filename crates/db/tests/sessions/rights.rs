@@ -251,7 +251,7 @@ fn roles_and_rights_survive_a_restart() {
     let mut session = db.session().expect("a session");
     let told = "select string_agg(rolname, ',' order by rolname) from pg_roles";
     if cfg!(feature = "query") {
-        assert_eq!(cell(&mut session, told), "a,b,freshet");
+        assert_eq!(cell(&mut session, told), "a,b,freshet,pg_database_owner");
     }
     assert_eq!(
         cell(&mut session, "select relacl::text from pg_class where relname = 't'"),
