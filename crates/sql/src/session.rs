@@ -18,6 +18,7 @@
 
 mod copy;
 mod named;
+mod renewed;
 mod role;
 mod savepoint;
 mod watch;
@@ -972,6 +973,9 @@ impl Session {
         }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
+        }
+        if let Err(error) = self.check_renewed(statement) {
+            return Err(self.statement_failed(error));
         }
         self.constraints.start_statement();
         if statement.uses_sequences

@@ -103,9 +103,6 @@ impl Session {
 
     /// After [`TakenValue::Busy`]: what to wait for.
     pub fn wait_for_sequence(&mut self, sequence: &Sequence) -> Stop {
-        if self.keeps_schema() && !is_current(&self.core.schema.load(), sequence) {
-            return Error::Serialization.into();
-        }
         self.wait_for_object(sequence.id)
     }
 

@@ -179,6 +179,8 @@ pub struct Session {
     pub(super) snapshot: Cts,
     pub(super) command: u32,
     schema: Arc<Schema>,
+    /// That of the snapshot which the whole transaction reads at.
+    first_schema: Option<Arc<Schema>>,
     /// The core's when `schema` was loaded.
     schema_version: u64,
     /// The snapshot of the registration that is kept from one autocommit read to the next; zero without one.
@@ -252,6 +254,7 @@ impl Session {
             snapshot: Cts::ZERO,
             command: 0,
             schema: core.schema.load_full(),
+            first_schema: None,
             schema_version: u64::MAX,
             kept: Cts::ZERO,
             checked: (u64::MAX, 0),
@@ -314,7 +317,9 @@ impl Session {
                 self.begin_serial();
             }
             self.take_snapshot();
+            self.first_schema = Some(self.schema.clone());
         } else {
+            self.first_schema = None;
             self.refresh_schema();
         }
     }
@@ -432,8 +437,9 @@ impl Session {
             self.unregister();
             self.place().begin_phase();
             self.take_snapshot();
+        } else if !self.durable_read {
+            self.refresh_schema();
         }
-        // Whoever keeps the snapshot keeps its schema: in a newer one a table that was rewritten or emptied since has none of the rows that it saw.
     }
 
     /// As `begin_statement`, for one that finds its rows by `lock_by_key` only, or inserts and reads nothing: in READ COMMITTED it needs no snapshot. That is a line that others
@@ -533,6 +539,20 @@ impl Session {
         self.ddl.schema = Some(current);
     }
 
+    /// Whether some table may be renewed: nearly always none is.
+    pub fn may_be_renewed(&self) -> bool {
+        let first = self.first_schema.as_ref().filter(|_| !self.durable_read && self.isolation.keeps_snapshot());
+        first.is_some_and(|first| !Arc::ptr_eq(first, self.schema()))
+    }
+
+    /// Whether others emptied a table or wrote it anew since the snapshot that this whole transaction reads at, which sees no row of it then.
+    pub fn is_renewed(&self, table: &Table) -> bool {
+        let before = self.first_schema.as_ref().and_then(|first| first.table_by_id(table.id));
+        let is_other =
+            |before: &Arc<Table>| before.store.id != table.store.id && !self.ddl.dropped.contains(&before.store.id);
+        self.may_be_renewed() && before.is_some_and(is_other)
+    }
+
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
@@ -614,8 +634,7 @@ impl Session {
         }
         if !self.is_current(table) {
             self.withdraw(table.id);
-            // The next attempt finds the newer one.
-            return Err(if self.keeps_schema() { Error::Serialization.into() } else { Stop::Wait(WaitToken::ready()) });
+            return Err(Stop::Wait(WaitToken::ready()));
         }
         #[cfg(feature = "planted")]
         if planted::is(Bug::DrawBeforeLock) && self.tables.is_empty() {
@@ -625,11 +644,6 @@ impl Session {
         let kept = self.last_table.take_if(|kept| Arc::ptr_eq(kept, table));
         self.tables.push(kept.unwrap_or_else(|| table.clone()));
         Ok((self.tables.len() - 1) as u16)
-    }
-
-    /// Whether all statements of the transaction see the schema of its snapshot: what changed since is out of its reach.
-    pub(super) fn keeps_schema(&self) -> bool {
-        self.isolation.keeps_snapshot() && self.ddl.schema.is_none()
     }
 
     /// Whether the table is that of the schema which writers see now: an older one may lack an index.

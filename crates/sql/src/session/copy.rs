@@ -591,9 +591,10 @@ impl Session {
         self.inner.begin_statement();
         self.inner.check_snapshot()?;
         let plan = self.current(statement, plan)?;
-        let CopyPlan::Table { place, .. } = plan.as_ref() else {
+        let CopyPlan::Table { place, table, .. } = plan.as_ref() else {
             unreachable!("invariant: a COPY TO stays one");
         };
+        self.check_table_renewed(table)?;
         let file = create(place)?;
         let source =
             OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };
