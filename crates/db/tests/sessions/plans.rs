@@ -145,7 +145,7 @@ fn a_plan_knows_the_settings_of_no_other_session() {
     }
     one.ok("SET app.t = '3'");
     assert_eq!(run(&mut one, filtered, 0), ["5 3"]);
-    let schema = "SELECT DISTINCT current_schema FROM public.a WHERE id IN (SELECT id FROM public.b) AND id > $1";
+    let schema = "SELECT DISTINCT current_schema() FROM public.a WHERE id IN (SELECT id FROM public.b) AND id > $1";
     world.client().ok("CREATE SCHEMA other");
     two.ok("SET search_path = other, public");
     for _ in 0..3 {
