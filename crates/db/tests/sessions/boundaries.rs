@@ -52,8 +52,7 @@ fn whoever_keeps_its_snapshot_is_told_of_a_rewritten_table() {
                 b.ok("ALTER TABLE kept ADD COLUMN more int DEFAULT 7");
                 b.ok("CREATE INDEX ON kept (v)");
                 assert_eq!(a.number("SELECT sum(v) FROM kept"), Some(3));
-                a.ok("INSERT INTO other VALUES (1)");
-                a.ok("COMMIT");
+                a.ok("ROLLBACK");
             }
         }
     }
