@@ -4,7 +4,7 @@
 //! what a login costs here. What the server has of it is told beside.
 
 use crate::adapter::child::{Server, free_address};
-use crate::adapter::freshet_wire::program;
+use crate::adapter::freshet_wire::program_command;
 use crate::adapter::on_threads;
 use crate::adapter::wire::{Address, ask, ask_in_turn, runtime};
 use crate::error::{BenchError, on};
@@ -16,7 +16,6 @@ use clap::Args;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
@@ -77,7 +76,6 @@ pub fn run(args: &LoginsArgs) -> Result<(), BenchError> {
 /// A server that trusts its first role and asks the other one for its password.
 fn start(scratch: &Scratch) -> Result<(Server, Address), BenchError> {
     let at = free_address()?;
-    let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
     let config = scratch.path().join("freshet.toml");
     let rule = |user: &str, method: &str| {
         format!(
@@ -85,12 +83,9 @@ fn start(scratch: &Scratch) -> Result<(Server, Address), BenchError> {
         )
     };
     std::fs::write(&config, rule("freshet", "trust") + &rule("all", CASE)).map_err(on(&config))?;
-    let mut command = Command::new(program);
+    let mut command = program_command()?;
     command.arg("serve").arg("--config").arg(&config).arg("--data").arg(scratch.path().join("data"));
     command.args(["--listen", &at.to_string(), "--memory-limit", "512MiB", "--log-size", "256MiB"]);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FRESHET_")) {
-        command.env_remove(name);
-    }
     let mut server = Server::start("freshet-serve", command, scratch.path(), Signal::INT)?;
     let address = Address { at, user: "freshet", database: "freshet" };
     server.wait_until(|| ask(address, "SELECT 1").map(drop))?;

@@ -9,7 +9,7 @@
 //! It has a thread of its own, so that it answers while every worker is busy, and from the beginning, so that a recovery can be watched. Requests are
 //! read up to [`HEAD_BYTES_MAX`], answered and closed; at most [`CONNECTIONS_MAX`] at a time, each for [`PATIENCE`] at most.
 
-use crate::listener::ListenError;
+use crate::listener::{ListenError, bound};
 use crate::metrics;
 use crate::watched::Watched;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::LocalSet;
 
@@ -43,10 +43,7 @@ impl Http {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let listener = {
             let _inside = runtime.enter();
-            let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
-            socket.set_reuseaddr(true).map_err(failed)?;
-            socket.bind(listen).map_err(failed)?;
-            socket.listen(BACKLOG).map_err(failed)?
+            bound(listen).and_then(|socket| socket.listen(BACKLOG)).map_err(failed)?
         };
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);

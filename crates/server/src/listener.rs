@@ -170,13 +170,16 @@ fn bind(options: &Options) -> Result<TcpSocket, ListenError> {
     let listen = options.listen;
     let allowed = options.rules.check_listen(listen, options.tls.is_some(), options.allow_plain);
     allowed.map_err(|why| ListenError(format!("cannot listen on {listen}: {why}")))?;
-    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
-    let failed = |error| cannot_listen(listen, error);
-    let socket = socket.map_err(failed)?;
-    socket.set_reuseaddr(true).map_err(failed)?;
+    bound(listen).map_err(|error| cannot_listen(listen, error))
+}
+
+/// A socket that has the address and does not listen yet.
+pub(crate) fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
     // Accepted sockets inherit it: a client whose machine vanished is noticed in the end.
-    socket.set_keepalive(true).map_err(failed)?;
-    socket.bind(listen).map_err(failed)?;
+    socket.set_keepalive(true)?;
+    socket.bind(address)?;
     Ok(socket)
 }
 

@@ -24,7 +24,7 @@ use crate::pgwire::scram::{self, Exchange};
 use crate::pgwire::startup::{self, Hello, Opening};
 use crate::pgwire::stream::{Socket, Stream};
 use crate::recovery::Recovery;
-use crate::starting::Starting;
+use crate::starting::StartingPlaces;
 use crate::tls::{ALPN, Shown, Tls};
 use ::pgwire::messages::startup::Authentication;
 use bytes::{Buf, Bytes, BytesMut};
@@ -149,7 +149,7 @@ pub(crate) struct Reception {
 
 impl Reception {
     pub async fn run(mut self) {
-        let starting = Starting::new(STARTING_MAX);
+        let starting = StartingPlaces::new(STARTING_MAX);
         if let Some(tls) = self.door.tls.clone() {
             tokio::task::spawn_local(watch_certificate(tls));
         }

@@ -28,21 +28,21 @@ struct Guests {
 
 /// The places. Of one thread.
 #[derive(Clone)]
-pub struct Starting {
+pub struct StartingPlaces {
     guests: Rc<RefCell<Guests>>,
     places: usize,
 }
 
 /// A place, until dropped.
 pub struct StartingPlace {
-    starting: Starting,
+    starting: StartingPlaces,
     number: u64,
     is_lost: oneshot::Receiver<()>,
 }
 
-impl Starting {
-    pub fn new(places: usize) -> Starting {
-        Starting { guests: Rc::default(), places }
+impl StartingPlaces {
+    pub fn new(places: usize) -> StartingPlaces {
+        StartingPlaces { guests: Rc::default(), places }
     }
 
     pub fn enter(&self) -> StartingPlace {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room() {
-        let starting = Starting::new(2);
+        let starting = StartingPlaces::new(2);
         let mut places: Vec<StartingPlace> = (0..4).map(|_| starting.enter()).collect();
         assert!(places[0].lost().now_or_never().is_none(), "it has just come");
         let fifth = starting.enter();

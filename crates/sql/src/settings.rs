@@ -61,6 +61,8 @@ const ISOLATIONS: Kind = Kind::OneOf(&["read committed", "read uncommitted", "re
 
 pub(crate) const RECOVERY_TARGET: &str = "recovery_target";
 
+const TIME_UNITS_HINT: &str = r#"Valid units for this parameter are "us", "ms", "s", "min", "h", and "d"."#;
+
 /// How long a statement takes that is logged; PostgreSQL's name, as those of the extension `pg_stat_statements` below.
 const LOG_MIN_DURATION: &str = "log_min_duration_statement";
 const TRACK: &str = "pg_stat_statements.track";
@@ -440,8 +442,7 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
         Kind::Milliseconds => match parse_milliseconds(value) {
             Some(0) => Ok("0".to_owned()),
             Some(ms) => Ok(show_milliseconds(ms)),
-            None => Err(invalid()
-                .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
+            None => Err(invalid().with_hint(TIME_UNITS_HINT)),
         },
         Kind::MillisecondsOrOff if value.trim() == "-1" => Ok("-1".to_owned()),
         Kind::MillisecondsOrOff => normalize(&Known { kind: Kind::Milliseconds, ..*known }, value),
@@ -455,8 +456,7 @@ fn normalize(known: &Known, value: &str) -> Result<String, SqlError> {
                     0 => "0".to_owned(),
                     seconds => show_milliseconds(seconds * 1000),
                 }),
-                None => Err(invalid()
-                    .with_hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
+                None => Err(invalid().with_hint(TIME_UNITS_HINT)),
             }
         }
         Kind::Zone => match Zone::of_setting(value) {

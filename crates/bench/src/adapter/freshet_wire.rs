@@ -45,6 +45,16 @@ pub fn program() -> Result<PathBuf, Missing> {
     }
 }
 
+/// A command of the program, which hears nothing of what is said to this one by the environment.
+pub fn program_command() -> Result<Command, BenchError> {
+    let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FRESHET_")) {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
 impl Wire {
     pub fn start(setup: &Setup) -> Result<Wire, BenchError> {
         if setup.log.is_in_process() {
@@ -53,17 +63,13 @@ impl Wire {
             ));
         }
         let at = free_address()?;
-        let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
-        let mut command = Command::new(program);
+        let mut command = program_command()?;
         command.arg("serve").arg("--data").arg(setup.dir.join("data")).args(["--listen", &at.to_string()]);
         for dir in setup.log.directories(&setup.dir) {
             command.arg("--log").arg(dir);
         }
         command.args(["--memory-limit", &format!("{}KiB", setup.memory_bytes >> 10)]);
         command.args(["--max-connections", &(setup.sessions_max + OWN_SESSIONS).to_string()]);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FRESHET_")) {
-            command.env_remove(name);
-        }
         let mut server = Server::start("freshet-serve", command, &setup.dir, Signal::INT)?;
         let address = Address { at, user: "freshet", database: "freshet" };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;

@@ -87,6 +87,22 @@ impl Default for RoleDef {
     }
 }
 
+impl RoleDef {
+    /// What the first role is from the beginning.
+    pub fn first(name: &str) -> RoleDef {
+        RoleDef {
+            name: name.to_owned(),
+            is_superuser: true,
+            creates_roles: true,
+            creates_databases: true,
+            can_log_in: true,
+            replicates: true,
+            bypasses_row_security: true,
+            ..RoleDef::default()
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Role {
     pub id: RoleId,

@@ -3,11 +3,12 @@
 use super::carry::{carry, refuse};
 use super::links::Links;
 use crate::link::driver::Heartbeat;
+use crate::listener::bound;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -51,7 +52,7 @@ pub fn start(options: Options) -> Result<Ship, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let listener = {
         let _inside = runtime.enter();
-        listen(options.listen).map_err(failed)?
+        bound(options.listen).and_then(|socket| socket.listen(BACKLOG)).map_err(failed)?
     };
     let address = listener.local_addr().map_err(failed)?;
     let (stop, stopped) = watch::channel(false);
@@ -61,14 +62,6 @@ pub fn start(options: Options) -> Result<Ship, String> {
         .spawn(move || LocalSet::new().block_on(&runtime, accept_clients(listener, running, stopped)))
         .map_err(failed)?;
     Ok(Ship { address, stop, thread: Some(thread) })
-}
-
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.set_keepalive(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 async fn accept_clients(listener: TcpListener, options: Options, mut stopped: watch::Receiver<bool>) {

@@ -182,10 +182,6 @@ impl Binder<'_> {
     // ---- leaves
 
     fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
-        // A reserved word that the grammar takes for a name.
-        if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_role") {
-            return Ok(self.env(EnvValue::User, Type::Name));
-        }
         match scope.column(&fold(ident)) {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => self.outer_column(&[fold(ident)], error.at(span_position(self.sql, ident.span))),

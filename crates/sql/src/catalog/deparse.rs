@@ -259,16 +259,11 @@ impl Deparser<'_> {
         Some(match (node, from) {
             (Node::Untyped(text), _) => {
                 let clock = Clock { catalog: super::Known::of_schema(&self.catalog.schema), ..Clock::default() };
-                let datum = match value::is_fixed(text.as_bytes(), to == Type::Timestamptz) || !is_moment(to) {
-                    true => value::from_text_by(to, text.as_bytes(), &clock).ok()?,
-                    false => value::from_text(Type::Text, text.as_bytes()).ok()?,
-                };
+                // What another clock reads otherwise stays as it was written.
+                let is_told = is_moment(to) && value::is_read_by_clock(text.as_bytes(), to);
+                let of = if is_told { Type::Text } else { to };
+                let datum = value::from_text_by(of, text.as_bytes(), &clock).ok()?;
                 let mut shown = Vec::new();
-                let of = if is_moment(to) && !value::is_fixed(text.as_bytes(), to == Type::Timestamptz) {
-                    Type::Text
-                } else {
-                    to
-                };
                 value::to_text_by(of, &datum.as_value(), &clock, &mut shown);
                 constant(to, &String::from_utf8_lossy(&shown))
             }

@@ -240,12 +240,8 @@ impl Catalog {
 
     /// The name of the role of this number. The first one's is the session's until it has its own.
     pub fn role_name(&self, number: u32) -> Option<String> {
-        match self.schema.role(RoleId(number)) {
-            Some(role) => Some(role.def.name.clone()),
-            None if number == RoleId::DATABASE_OWNER.0 => Some(oid::DATABASE_OWNER_NAME.to_owned()),
-            None if number == RoleId::FIRST.0 => self.session.as_ref().map(|session| session.session_user.clone()),
-            None => None,
-        }
+        let session = self.session.as_ref().map(|session| session.session_user.as_str());
+        crate::role::known_name(&self.schema, RoleId(number), session)
     }
 
     fn find_procedure(&self, text: &str) -> Result<u32, SqlError> {

@@ -328,9 +328,7 @@ impl Definer<'_> {
         for spec in roles {
             let role = self.resolve(spec)?;
             let schema = self.engine.schema();
-            let has =
-                role::is_superuser(schema, self.env.role) || role::inherited(schema, self.env.role).contains(&role);
-            if !has {
+            if !role::has_rights_of(schema, self.env.role, role) {
                 return Err(SqlError::new("42501", format!("permission denied to {action} objects")).into());
             }
             if role == RoleId::FIRST {
@@ -349,7 +347,7 @@ impl Definer<'_> {
         let roles = self.owned_roles(roles, "reassign")?;
         let new = self.resolve(new)?;
         let schema = self.engine.schema().clone();
-        if !role::is_superuser(&schema, self.env.role) && !role::inherited(&schema, self.env.role).contains(&new) {
+        if !role::has_rights_of(&schema, self.env.role, new) {
             return Err(SqlError::new("42501", "permission denied to reassign objects").into());
         }
         for (object, rights) in schema.all_rights().filter(|(_, rights)| roles.contains(&rights.owner)) {

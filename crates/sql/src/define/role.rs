@@ -62,17 +62,7 @@ impl Definer<'_> {
         if self.engine.schema().has_roles() {
             return Ok(());
         }
-        let def = RoleDef {
-            name: self.env.session_user.clone(),
-            is_superuser: true,
-            creates_roles: true,
-            creates_databases: true,
-            can_log_in: true,
-            replicates: true,
-            bypasses_row_security: true,
-            ..RoleDef::default()
-        };
-        Ok(self.engine.name_first_role(def)?)
+        Ok(self.engine.name_first_role(RoleDef::first(&self.env.session_user))?)
     }
 
     fn role_named(&self, name: &str) -> Done<Arc<Role>> {
@@ -286,7 +276,7 @@ impl Definer<'_> {
             let message = format!("role \"{}\" cannot {cannot}", oid::DATABASE_OWNER_NAME);
             return Err(SqlError::new("0LP01", message).into());
         }
-        if role == member || is_reached(&schema, role, member) {
+        if role::is_member_itself(&schema, role, member) {
             let message = format!("role \"{role_name}\" is a member of role \"{member_name}\"");
             return Err(SqlError::new("0LP01", message).into());
         }
@@ -365,23 +355,6 @@ impl Definer<'_> {
         }
         lines
     }
-}
-
-fn is_reached(schema: &Schema, role: RoleId, of: RoleId) -> bool {
-    let direct = |role: RoleId| schema.role(role).map(|r| r.def.member_of.clone()).unwrap_or_default();
-    let (mut seen, mut rest) = (vec![role], vec![role]);
-    while let Some(next) = rest.pop() {
-        for m in direct(next) {
-            if m.of == of {
-                return true;
-            }
-            if !seen.contains(&m.of) {
-                seen.push(m.of);
-                rest.push(m.of);
-            }
-        }
-    }
-    false
 }
 
 fn not_here(word: &str) -> crate::compiled::Halt {

@@ -8,6 +8,7 @@ use super::eval::{Frame, Scalar, evaluate};
 use crate::activity::Ask;
 use crate::catalog::oid;
 use crate::error::SqlError;
+use crate::role;
 use crate::value::{Datum, array_datum, array_items};
 use freshet_engine::catalog::RoleId;
 use freshet_engine::schema::{OidKind, Type, Value};
@@ -237,7 +238,7 @@ fn forget_statements<'a>(args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'
 /// The name of the role with this number; one that nobody has where there is none.
 fn role_name(frame: &Frame<'_>, number: i64) -> String {
     let id = u32::try_from(number).map_or(RoleId(0), RoleId);
-    let named = frame.env.engine.as_ref().and_then(|engine| engine.schema().role(id).map(|role| role.def.name.clone()));
-    // Until it has a name the first role is called as whoever asks.
-    named.unwrap_or_else(|| if id == RoleId::FIRST { frame.env.session_user.clone() } else { String::new() })
+    let engine = frame.env.engine.as_ref();
+    let named = engine.and_then(|engine| role::known_name(&engine.schema(), id, Some(&frame.env.session_user)));
+    named.unwrap_or_default()
 }

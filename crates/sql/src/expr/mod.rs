@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::value::cast::{is_text, needs_clock};
 use crate::value::function::Function;
-use crate::value::is_fixed;
+use crate::value::is_read_by_clock;
 use crate::value::operator::BinaryOperator;
 use crate::value::{Clock, Datum};
 use freshet_engine::catalog::RoleId;
@@ -371,7 +371,7 @@ impl Expr {
                 (Expr::Const(Datum::Bytes(text)), Type::Date | Type::Timestamp | Type::Timestamptz)
                     if is_text(*from) =>
                 {
-                    !is_fixed(text, *to == Type::Timestamptz)
+                    is_read_by_clock(text, *to)
                 }
                 _ => needs_clock(*from, *to),
             },

@@ -75,7 +75,7 @@ fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
 }
 
 fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
-    matches!(token.map(|t| &t.token), Some(Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text))
+    token.is_some_and(|t| super::is_word(&t.token, text))
 }
 
 /// The statement's tokens, blanks aside, as sqlparser takes them.

@@ -235,6 +235,11 @@ fn last_word(tokens: &[TokenWithSpan]) -> Option<&Token> {
     tokens.last().map(|t| &t.token)
 }
 
+/// Whether it is this word, in any case and without quotes.
+fn is_word(token: &Token, text: &str) -> bool {
+    matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text))
+}
+
 fn keyword(token: &TokenWithSpan) -> Keyword {
     match &token.token {
         Token::Word(word) => word.keyword,

@@ -3,7 +3,8 @@
 //! A password never leaves this module as it was written: what is kept of it is its verifier.
 
 use super::grammar::Grammar;
-use super::{DEPTH_MAX, near, syntax_error};
+use super::{DEPTH_MAX, is_word, near, syntax_error};
+use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::role::acl::{Kind, Privileges};
 use crate::role::password;
@@ -188,10 +189,6 @@ pub(super) fn role_command(sql: &str, words: &[&TokenWithSpan]) -> Result<Option
         return Err(near(sql, &next));
     }
     Ok(Some(command))
-}
-
-fn is_word(token: &Token, text: &str) -> bool {
-    matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text))
 }
 
 struct Reader<'p, 'a> {
@@ -397,28 +394,19 @@ impl Reader<'_, '_> {
     }
 
     fn option(&mut self, options: &mut RoleOptions) -> Read<()> {
-        for (yes, no, at) in [
-            ("superuser", "nosuperuser", 0),
-            ("inherit", "noinherit", 1),
-            ("createrole", "nocreaterole", 2),
-            ("createdb", "nocreatedb", 3),
-            ("login", "nologin", 4),
-            ("replication", "noreplication", 5),
-            ("bypassrls", "nobypassrls", 6),
+        for (yes, no, place) in [
+            ("superuser", "nosuperuser", &mut options.superuser),
+            ("inherit", "noinherit", &mut options.inherit),
+            ("createrole", "nocreaterole", &mut options.create_role),
+            ("createdb", "nocreatedb", &mut options.create_database),
+            ("login", "nologin", &mut options.login),
+            ("replication", "noreplication", &mut options.replication),
+            ("bypassrls", "nobypassrls", &mut options.bypass_row_security),
         ] {
             let value = match () {
                 () if self.take(yes) => true,
                 () if self.take(no) => false,
                 () => continue,
-            };
-            let place = match at {
-                0 => &mut options.superuser,
-                1 => &mut options.inherit,
-                2 => &mut options.create_role,
-                3 => &mut options.create_database,
-                4 => &mut options.login,
-                5 => &mut options.replication,
-                _ => &mut options.bypass_row_security,
             };
             if place.replace(value).is_some() {
                 return self.conflicting();
@@ -639,8 +627,4 @@ impl Reader<'_, '_> {
 
 fn is_name(token: &Token) -> bool {
     matches!(token, Token::Word(w) if w.quote_style.is_some() || !matches!(w.value.to_lowercase().as_str(), "to" | "from" | "with" | "as"))
-}
-
-fn fold(ident: &Ident) -> String {
-    crate::bind::scope::fold(ident)
 }

@@ -4,7 +4,7 @@
 
 use super::grammar::Grammar;
 use super::role::{RoleCommand, RoleSpec};
-use super::{DEPTH_MAX, keyword, near, syntax_error};
+use super::{DEPTH_MAX, is_word, keyword, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{
     self, ColumnDef, DataType, Expr, Ident, ObjectName, SequenceOptions, Statement, TableConstraint, Value,
@@ -190,16 +190,12 @@ pub fn notes(place: Option<&[Expr]>) -> InsertNotes<'_> {
     notes
 }
 
-fn is_word(token: &TokenWithSpan, text: &str) -> bool {
-    matches!(&token.token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(text))
-}
-
 /// Takes OVERRIDING ... VALUE and the predicate of ON CONFLICT out of an INSERT's tokens.
 pub(super) fn take_insert_notes(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> Result<Vec<Expr>, SqlError> {
     let mut notes = Vec::new();
     let places: Vec<usize> = (0..tokens.len()).filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_))).collect();
     let at = |i: usize| places.get(i).map(|&p| &tokens[p]);
-    let is = |i: usize, text: &str| at(i).is_some_and(|t| is_word(t, text));
+    let is = |i: usize, text: &str| at(i).is_some_and(|t| is_word(&t.token, text));
     if !(is(0, "insert") || is(0, "with")) {
         return Ok(notes);
     }
@@ -234,7 +230,7 @@ pub(super) fn take_insert_notes(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> R
 /// The grammar takes the options of an identity column in one order only: they are put into it.
 pub(super) fn order_identity_options(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> Result<(), SqlError> {
     let places: Vec<usize> = (0..tokens.len()).filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_))).collect();
-    let is = |i: usize, text: &str| places.get(i).is_some_and(|&p| is_word(&tokens[p], text));
+    let is = |i: usize, text: &str| places.get(i).is_some_and(|&p| is_word(&tokens[p].token, text));
     if !is(0, "create") {
         return Ok(());
     }
@@ -297,7 +293,7 @@ fn closing(places: &[usize], tokens: &[TokenWithSpan], open: usize) -> Option<us
 /// The command, if it is one of these.
 pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Utility>, SqlError> {
     let word = |i: usize| words.get(i).map_or(Keyword::NoKeyword, |t| keyword(t));
-    let is_text = |i: usize, text: &str| words.get(i).is_some_and(|t| is_word(t, text));
+    let is_text = |i: usize, text: &str| words.get(i).is_some_and(|t| is_word(&t.token, text));
     let temporary = matches!(word(1), Keyword::TEMP | Keyword::TEMPORARY);
     let after = 1 + usize::from(temporary);
     let ours = match word(0) {
@@ -483,7 +479,7 @@ fn action(p: &mut Parser<'_>) -> Read<AlterAction> {
 
 /// A word that the grammar has no keyword for.
 fn take_word(p: &mut Parser<'_>, text: &str) -> bool {
-    let is_it = is_word(&p.peek_token(), text);
+    let is_it = is_word(&p.peek_token().token, text);
     if is_it {
         p.next_token();
     }

@@ -174,12 +174,17 @@ fn quoted(name: &str) -> String {
 /// Adds to what `grantee` has from `grantor`.
 pub fn add(grants: &mut Vec<Grant>, grantee: RoleId, grantor: RoleId, privileges: Privileges, option: bool) {
     let grantable = if option { privileges.0 } else { 0 };
-    match grants.iter_mut().find(|g| g.grantee == grantee && g.grantor == grantor) {
+    merge(grants, Grant { grantee, grantor, privileges: privileges.0, grantable });
+}
+
+/// What one role has from another stands in one entry.
+fn merge(grants: &mut Vec<Grant>, more: Grant) {
+    match grants.iter_mut().find(|g| g.grantee == more.grantee && g.grantor == more.grantor) {
         Some(grant) => {
-            grant.privileges |= privileges.0;
-            grant.grantable |= grantable;
+            grant.privileges |= more.privileges;
+            grant.grantable |= more.grantable;
         }
-        None => grants.push(Grant { grantee, grantor, privileges: privileges.0, grantable }),
+        None => grants.push(more),
     }
 }
 
@@ -228,14 +233,7 @@ pub fn with_owner(rights: &Rights, new: RoleId) -> Rights {
     let grants = rights.grants.as_ref().map(|grants| {
         let mut merged: Vec<Grant> = Vec::new();
         for grant in grants {
-            let (grantee, grantor) = (moved(grant.grantee), moved(grant.grantor));
-            match merged.iter_mut().find(|g| g.grantee == grantee && g.grantor == grantor) {
-                Some(same) => {
-                    same.privileges |= grant.privileges;
-                    same.grantable |= grant.grantable;
-                }
-                None => merged.push(Grant { grantee, grantor, ..*grant }),
-            }
+            merge(&mut merged, Grant { grantee: moved(grant.grantee), grantor: moved(grant.grantor), ..*grant });
         }
         merged
     });

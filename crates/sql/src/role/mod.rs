@@ -69,9 +69,14 @@ pub fn inherited(schema: &Schema, role: RoleId) -> BTreeSet<RoleId> {
     reached(schema, role, |def| def.inherits)
 }
 
+/// Whether the role has the other one's rights without SET ROLE; a superuser has all.
+pub fn has_rights_of(schema: &Schema, role: RoleId, of: RoleId) -> bool {
+    is_superuser(schema, role) || inherited(schema, role).contains(&of)
+}
+
 /// Whether the role may become the other one.
 pub fn is_member(schema: &Schema, role: RoleId, of: RoleId) -> bool {
-    is_superuser(schema, role) || reached(schema, role, |_| true).contains(&of)
+    is_superuser(schema, role) || is_member_itself(schema, role, of)
 }
 
 /// Whether the role is a member of the other one, a superuser of all roles not by being one.
@@ -89,14 +94,23 @@ pub fn is_admin(schema: &Schema, role: RoleId, of: RoleId) -> bool {
     all.iter().any(|role| schema.role(*role).is_some_and(|role| role.def.member_of.iter().any(is_it)))
 }
 
-/// The role's name. The first one is called as the session calls itself until it has a name of its own.
-pub fn name(schema: &Schema, role: RoleId, session: &str) -> String {
+/// The role's name, if there is such a role. The first one is called as the session calls itself until it has a name of its own.
+pub fn known_name(schema: &Schema, role: RoleId, session: Option<&str>) -> Option<String> {
     match schema.role(role) {
-        Some(known) => known.def.name.clone(),
-        None if role == RoleId::FIRST => session.to_owned(),
-        None if role == RoleId::DATABASE_OWNER => oid::DATABASE_OWNER_NAME.to_owned(),
-        None => format!("unknown (OID={})", role.0),
+        Some(known) => Some(known.def.name.clone()),
+        None if role == RoleId::FIRST => session.map(str::to_owned),
+        None if role == RoleId::DATABASE_OWNER => Some(oid::DATABASE_OWNER_NAME.to_owned()),
+        None => None,
     }
+}
+
+/// The same; of none as PostgreSQL calls it.
+pub fn name(schema: &Schema, role: RoleId, session: &str) -> String {
+    known_name(schema, role, Some(session)).unwrap_or_else(|| unknown_name(role))
+}
+
+pub fn unknown_name(role: RoleId) -> String {
+    format!("unknown (OID={})", role.0)
 }
 
 /// The role of this name, for a session that calls the first role by its own.
@@ -185,7 +199,7 @@ pub fn login(schema: &Schema, user: &str, now_us: i64) -> Login {
 }
 
 /// The role that a client which has proven its name becomes.
-pub fn admit(schema: &Schema, user: &str, database: &str) -> Result<RoleId, SqlError> {
+pub fn admit(schema: &Arc<Schema>, user: &str, database: &str) -> Result<RoleId, SqlError> {
     if !schema.has_roles() {
         return Ok(RoleId::FIRST);
     }
@@ -195,7 +209,7 @@ pub fn admit(schema: &Schema, user: &str, database: &str) -> Result<RoleId, SqlE
         return Err(refused(format!("role \"{user}\" is not permitted to log in")));
     }
     let connects = |access: Access| access.may(Kind::Database, oid::DATABASE, Privileges::CONNECT);
-    if !Access::of(&Arc::new(schema.clone()), role.id).is_none_or(connects) {
+    if !Access::of(schema, role.id).is_none_or(connects) {
         return Err(SqlError::new("42501", format!("permission denied for database \"{database}\""))
             .with_detail("User does not have CONNECT privilege."));
     }

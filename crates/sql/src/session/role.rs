@@ -91,23 +91,14 @@ impl Session {
         }
     }
 
-    /// The role that logged in: its number and its name.
-    pub fn login(&self) -> (RoleId, &str) {
-        (self.identity.role, &self.identity.user)
-    }
-
     fn be(&mut self, session_user: &str, role: &str) {
         let is_superuser = self.env.access.is_none();
         self.env.settings.identify(session_user, role, is_superuser);
     }
 
-    fn role_schema(&self) -> Arc<Schema> {
-        if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() }
-    }
-
     /// Makes the settings true: after a SET, and after what was set is taken back.
     pub(super) fn assume_settings(&mut self) {
-        let schema = self.role_schema();
+        let schema = self.schema_to_plan_by();
         self.assume(&schema);
     }
 
@@ -159,7 +150,7 @@ impl Session {
     /// SET ROLE; the setting's value to be.
     pub(super) fn set_role(&mut self, name: &str) -> Result<(), SqlError> {
         if name != NONE {
-            let schema = self.role_schema();
+            let schema = self.schema_to_plan_by();
             let role = role::named(&schema, name, &self.identity.user)
                 .map_err(|error| SqlError { sqlstate: "22023", ..error })?;
             if !role::is_member(&schema, self.env.session_role, role) {
@@ -177,7 +168,7 @@ impl Session {
         let own = self.identity.user.clone();
         let name = name.unwrap_or(&own);
         if name != own {
-            let schema = self.role_schema();
+            let schema = self.schema_to_plan_by();
             role::named(&schema, name, &own).map_err(|error| SqlError { sqlstate: "22023", ..error })?;
             if !role::is_superuser(&schema, self.identity.role) {
                 return Err(SqlError::new("42501", "permission denied to set session authorization"));

@@ -9,9 +9,7 @@
 
 mod parse;
 
-pub(crate) use parse::{
-    is_fixed, is_read_by_clock, read_date, read_time, read_timestamp, read_timestamptz, zone_named,
-};
+pub(crate) use parse::{is_read_by_clock, read_date, read_time, read_timestamp, read_timestamptz, zone_named};
 
 use super::zone::Zone;
 

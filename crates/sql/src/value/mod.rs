@@ -24,7 +24,7 @@ pub mod zone;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use datetime::{is_fixed, is_read_by_clock};
+pub(crate) use datetime::is_read_by_clock;
 pub(crate) use function::{quoted_ident, quoted_literal};
 pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;

@@ -87,7 +87,7 @@ pub(crate) fn read_timestamptz(text: &[u8], clock: &Clock) -> Result<i64, SqlErr
 }
 
 /// Whether a date or timestamp means the same by every clock.
-pub(crate) fn is_fixed(text: &[u8], zoned: bool) -> bool {
+fn is_fixed(text: &[u8], zoned: bool) -> bool {
     match parse(text, false) {
         Ok(Moment::Clock(_)) => false,
         Ok(Moment::At { zone: Told::No, .. }) => !zoned,

@@ -22,6 +22,14 @@ fn catalog<'a>(a: &Arguments<'a>) -> std::result::Result<&'a Catalog, SqlError> 
     a.clock.catalog.get().ok_or_else(|| SqlError::unsupported("a question to the catalog in this place"))
 }
 
+/// A role by its name or its number.
+fn role_at(catalog: &Catalog, a: &Arguments<'_>, at: usize) -> std::result::Result<RoleId, SqlError> {
+    Ok(RoleId(match a.types[at] {
+        Type::Text => catalog.find(OidKind::Role, &quoted_ident(a.text(at)))?,
+        _ => oid_at(a, at),
+    }))
+}
+
 fn oid_at(a: &Arguments<'_>, at: usize) -> u32 {
     a.int(at) as u32
 }
@@ -99,7 +107,7 @@ pub(super) fn pg_get_function_result(a: &Arguments<'_>) -> Result {
 pub(super) fn pg_get_userbyid(a: &Arguments<'_>) -> Result {
     let catalog = catalog(a)?;
     let user = catalog.role_name(oid_at(a, 0));
-    Ok(text(user.unwrap_or_else(|| format!("unknown (OID={})", oid_at(a, 0)))))
+    Ok(text(user.unwrap_or_else(|| role::unknown_name(RoleId(oid_at(a, 0))))))
 }
 
 /// `schema.sequence` of the column that owns one.
@@ -618,8 +626,7 @@ impl Privileged {
         let own = catalog.session.as_ref().map_or(RoleId::FIRST, |session| session.role);
         let role = match object {
             0 => own,
-            _ if a.types[0] == Type::Text => RoleId(catalog.find(OidKind::Role, &quoted_ident(a.text(0)))?),
-            _ => RoleId(oid_at(a, 0)),
+            _ => role_at(catalog, a, 0)?,
         };
         let is_there = self.is_there(catalog, a, object)?;
         self.check_privileges(a.text(a.len() - 1))?;
@@ -628,14 +635,9 @@ impl Privileged {
         }
         let words = a.text(a.len() - 1).to_ascii_uppercase();
         if self == Privileged::Role {
-            let of = match a.types[object] {
-                Type::Text => RoleId(catalog.find(OidKind::Role, &quoted_ident(a.text(object)))?),
-                _ => RoleId(oid_at(a, object)),
-            };
+            let of = role_at(catalog, a, object)?;
             let has = |word: &str| match word.trim() {
-                "USAGE" => {
-                    role::is_superuser(&catalog.schema, role) || role::inherited(&catalog.schema, role).contains(&of)
-                }
+                "USAGE" => role::has_rights_of(&catalog.schema, role, of),
                 "MEMBER" => role::is_member(&catalog.schema, role, of),
                 _ => role::is_admin(&catalog.schema, role, of),
             };

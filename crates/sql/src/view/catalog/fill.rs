@@ -22,6 +22,11 @@ pub struct Source {
     pub fill: Fill,
 }
 
+/// One of `pg_catalog` whose rows tell more than the definitions.
+pub const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
+    Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
+}
+
 /// Rows on their way.
 pub struct Filler<'s> {
     shape: &'s Shape,

@@ -1,19 +1,15 @@
 //! The views of `pg_catalog`: what its tables have, with names in place of numbers, and what the server knows of itself.
 
 use super::super::About;
-use super::fill::{Cell, Fill, Filled, Filler, NO_CHAR, Source, cells};
+use super::fill::{Cell, Filled, Filler, NO_CHAR, Source, cells, source};
 use super::fixed;
 use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
 use crate::role::Access;
 use crate::role::acl::{Kind as AclKind, Privileges};
 use crate::value::{Datum, pgtype};
-use freshet_engine::catalog::{NamespaceId, Table};
+use freshet_engine::catalog::Table;
 use std::sync::Arc;
-
-const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
-    Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
-}
 
 const TABLE_COUNTS: &[&str] = &[
     "relid",

@@ -3,7 +3,7 @@
 //! What others are told of passwords is that there may be one; the verifiers stand in `pg_authid` and `pg_shadow`, which are the superusers'.
 
 use super::super::About;
-use super::fill::{Cell, Fill, Filled, Filler, Source, cells};
+use super::fill::{Cell, Filled, Filler, Source, cells, source};
 use crate::catalog::oid;
 use crate::role;
 use crate::role::acl::{self, Kind};
@@ -11,10 +11,6 @@ use crate::value::{Datum, array_datum};
 use freshet_engine::catalog::{NamespaceId, Role, RoleDef, RoleId, Schema};
 use freshet_engine::schema::{SystemKind, Type};
 use std::sync::Arc;
-
-const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
-    Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
-}
 
 const SHADOW: &[&str] =
     &["usename", "usesysid", "usecreatedb", "usesuper", "userepl", "usebypassrls", "passwd", "valuntil", "useconfig"];
@@ -70,25 +66,10 @@ pub fn all(about: &About<'_>) -> Vec<Arc<Role>> {
     let predefined = Role { id: RoleId::DATABASE_OWNER, def: RoleDef { name, ..RoleDef::default() } };
     let mut all: Vec<Arc<Role>> = about.schema.roles().cloned().collect();
     if all.is_empty() {
-        all.push(Arc::new(unnamed(about)));
+        all.push(Arc::new(Role { id: RoleId::FIRST, def: RoleDef::first(&about.env.session_user) }));
     }
     all.push(Arc::new(predefined));
     all
-}
-
-/// The first role before it has a name of its own.
-fn unnamed(about: &About<'_>) -> Role {
-    let def = RoleDef {
-        name: about.env.session_user.clone(),
-        is_superuser: true,
-        creates_roles: true,
-        creates_databases: true,
-        can_log_in: true,
-        replicates: true,
-        bypasses_row_security: true,
-        ..RoleDef::default()
-    };
-    Role { id: RoleId::FIRST, def }
 }
 
 fn settings(def: &RoleDef) -> Datum {

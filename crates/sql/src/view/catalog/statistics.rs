@@ -1,18 +1,14 @@
 //! What do `pg_statistic` and `pg_stats` say? What the planner of queries that are not compiled knows of columns: see `crate::statistics`.
 
 use super::super::About;
-use super::fill::{Fill, Filled, Filler, Source, cells};
+use super::fill::{Filled, Filler, Source, cells, source};
 use crate::bind::names::namespace_name;
 use crate::role::acl::{Kind as AclKind, Privileges};
 use crate::statistics::{ColumnStatistics, TableStatistics};
 use crate::value::{Datum, array_datum, to_text};
-use freshet_engine::catalog::{NamespaceId, Table};
+use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 use std::sync::Arc;
-
-const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
-    Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
-}
 
 pub static SOURCES: &[Source] = &[
     source(

@@ -1,15 +1,10 @@
 //! What do `pg_stat_database`, `pg_stat_bgwriter` and `pg_stat_wal` say? What this database counts of what PostgreSQL does; the rest is null.
 
 use super::super::About;
-use super::fill::{Fill, Filled, Filler, Source, cells};
+use super::fill::{Filled, Filler, Source, cells, source};
 use crate::catalog::oid;
 use crate::counts::Count;
 use crate::value::{from_text, pgtype::NUMERIC};
-use freshet_engine::catalog::NamespaceId;
-
-const fn source(relation: &'static str, columns: &'static [&'static str], fill: Fill) -> Source {
-    Source { namespace: NamespaceId::CATALOG, relation, columns, follows_schema: false, fill }
-}
 
 pub static SOURCES: &[Source] = &[
     source(
