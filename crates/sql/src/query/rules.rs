@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | `push_down_filter` | a condition without columns goes below an aggregate without groups, which gives its row all the same | such an aggregate keeps its filters above it |
 //! | `extract_equijoin_predicate` | keys of `=` join those of IS NOT DISTINCT FROM, by which nulls are equal | the keys are those of `=`; the others are conditions |
+//! | `eliminate_cross_join` | keys of a WHERE's `=` join those of IS NOT DISTINCT FROM | a plan with an inner join by such keys is left to `push_down_filter` |
 //! | `eliminate_duplicated_expr` | sort keys go that a unique one before them decides, also where the rows of that one were unnested | it is left out |
 
-use datafusion::common::tree_node::Transformed;
-use datafusion::common::{NullEquality, Result};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{JoinType, NullEquality, Result};
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
@@ -23,6 +24,7 @@ pub fn mended(rules: &[Rule]) -> Vec<Rule> {
         match rule.name() {
             "eliminate_duplicated_expr" => None,
             "push_down_filter" => Some(Arc::new(KeepAboveOneGroup(rule.clone()))),
+            "eliminate_cross_join" => Some(Arc::new(LeaveNullKeys(rule.clone()))),
             "extract_equijoin_predicate" => Some(Arc::new(KeepKeysAlike(rule.clone()))),
             _ => Some(rule.clone()),
         }
@@ -55,6 +57,39 @@ fn filters_one_group(plan: &LogicalPlan) -> bool {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         input => filters_one_group(input),
     }
+}
+
+/// `eliminate_cross_join`, which leaves joins alone whose keys match nulls.
+#[derive(Debug)]
+struct LeaveNullKeys(Rule);
+
+impl OptimizerRule for LeaveNullKeys {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        // It is called for the whole plan, and goes into subqueries by itself.
+        if joins_nulls(&plan)? { Ok(Transformed::no(plan)) } else { self.0.rewrite(plan, config) }
+    }
+}
+
+fn joins_nulls(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found |= matches_nulls(node);
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Set operations join so too, but by semi and anti joins, to which no key is added.
+fn matches_nulls(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Join(join) if join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNull)
 }
 
 /// `extract_equijoin_predicate`, which does not mix keys that match nulls with keys that do not.
