@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to open a database.
 #[derive(Clone, Debug)]
@@ -800,6 +800,8 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
 
 /// What a program grows by when a database is opened in it.
 const PROGRAM_GROWTH_BYTES: u64 = 8 << 20;
+/// How often it is looked how much is resident: a look takes the kernel 20 us.
+const RESIDENT_EVERY: Duration = Duration::from_millis(20);
 /// Growth and reserve that the smallest database gets beyond what is fixed.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
@@ -1010,11 +1012,16 @@ impl Inner {
 
     /// Garbage, and what a restart would take.
     fn drive_upkeep(&self) {
+        let mut looked = Instant::now();
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
             self.look_at_promise();
             self.note_sorted_together();
+            if looked.elapsed() >= RESIDENT_EVERY {
+                looked = Instant::now();
+                self.note_resident();
+            }
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));
             }
@@ -1032,6 +1039,19 @@ impl Inner {
                 Turn::Idle => self.checkpointer.park(seen, idle),
             }
         }
+    }
+
+    /// What is resident and nobody accounts for (budget invariant 5).
+    fn note_resident(&self) {
+        if self.options.program_bytes == 0 {
+            return;
+        }
+        let budget = &self.core.budget;
+        // The budget holds what the log's buffers may become.
+        let unfilled = budget.used_for(Kind::LogBuffers).saturating_sub(self.core.log.buffer_bytes());
+        let accounted = budget.used_bytes() - budget.used_for(Kind::Unaccounted);
+        let resident = resident_bytes() + unfilled;
+        budget.set(Kind::Unaccounted, resident.saturating_sub(accounted));
     }
 
     /// What a restart would sort.

@@ -14,6 +14,8 @@
 //! 3. What a restart holds at its peak, pages and indexes as they are now and what replay and the sorting of keys take on
 //!    top, is at most L too: growth is refused before either would pass.
 //! 4. Whoever takes gives back exactly that: an [`Account`] at the latest when it is dropped.
+//! 5. What is resident and nobody took (code paged in, what the allocator keeps) is measured and part of G where the database is the whole
+//!    process: [`Kind::Unaccounted`]. Between two looks it may take from R.
 //!
 //! Counters are relaxed and shared, so takers take in pieces: pages, chunks of versions, index nodes, results by doubling. A refusal
 //! may be met by two who would have fitted one after the other; nothing passes the limit.
@@ -43,10 +45,12 @@ pub enum Kind {
     Statements,
     /// Results, sorts, groups, portals.
     Queries,
+    /// What is resident beyond all the others, as last measured.
+    Unaccounted,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Pages,
         Kind::Tables,
         Kind::Indexes,
@@ -57,6 +61,7 @@ impl Kind {
         Kind::Sessions,
         Kind::Statements,
         Kind::Queries,
+        Kind::Unaccounted,
     ];
 
     pub fn name(self) -> &'static str {
@@ -71,6 +76,7 @@ impl Kind {
             Kind::Sessions => "sessions",
             Kind::Statements => "statement cache",
             Kind::Queries => "queries",
+            Kind::Unaccounted => "unaccounted",
         }
     }
 
@@ -173,6 +179,16 @@ impl Budget {
         let counter = if kind.finishes() { &self.finishing } else { &self.growing };
         counter.fetch_sub(bytes, Relaxed);
         self.kinds[kind as usize].fetch_sub(bytes, Relaxed);
+    }
+
+    /// From now on `bytes` of this kind are held, whether there is room or not. One caller a kind.
+    pub fn set(&self, kind: Kind, bytes: u64) {
+        let now = self.used_for(kind);
+        if bytes >= now {
+            self.take(kind, bytes - now, Claim::Forced);
+        } else {
+            self.give(kind, now - bytes);
+        }
     }
 
     /// Whether a restart with what is there now keeps within the limit.
@@ -321,6 +337,19 @@ mod tests {
         drop(index);
         budget.set_sorted_together(0);
         assert!(budget.take(Kind::Pages, MIB, Claim::Growth));
+    }
+
+    #[test]
+    fn what_nobody_took_leaves_less_to_grow() {
+        let budget = Budget::new(8 * MIB);
+        budget.set(Kind::Unaccounted, 2 * MIB);
+        assert!(budget.take(Kind::Queries, 5 * MIB, Claim::Growth));
+        assert!(!budget.take(Kind::Queries, 1, Claim::Growth));
+        budget.set(Kind::Unaccounted, MIB);
+        assert!(budget.take(Kind::Queries, MIB, Claim::Growth));
+        budget.set(Kind::Unaccounted, 9 * MIB);
+        assert_eq!(budget.used_bytes(), 15 * MIB);
+        assert!(!budget.take(Kind::Versions, 1, Claim::Finish), "the limit is the limit");
     }
 
     #[test]
