@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod jdbc;
 mod ship;
 
 /// What an account with its index takes in either server, and both together.
@@ -78,6 +79,8 @@ struct Case {
     of_postgres: Option<f64>,
     /// Asked of our server only: directly, and through `freshet ship`.
     is_shipped: bool,
+    /// By a program in Java instead of pgbench.
+    is_jdbc: bool,
 }
 
 const fn case(name: &'static str, script: Script, clients: usize) -> Case {
@@ -90,6 +93,7 @@ const fn case(name: &'static str, script: Script, clients: usize) -> Case {
         of_responder: None,
         of_postgres: None,
         is_shipped: false,
+        is_jdbc: false,
     }
 }
 
@@ -97,7 +101,14 @@ const fn shipped(name: &'static str, script: Script, clients: usize) -> Case {
     Case { is_shipped: true, ..case(name, script, clients) }
 }
 
-const CASES: [Case; 14] = [
+/// Beyond that many threads the driver only takes more of the two cores.
+const JDBC_CLIENTS: usize = 16;
+
+const fn jdbc(name: &'static str, script: Script, together: usize) -> Case {
+    Case { is_jdbc: true, pipeline: together, of_postgres: Some(3.0), ..case(name, script, JDBC_CLIENTS) }
+}
+
+const CASES: [Case; 17] = [
     Case { of_responder: Some(0.75), of_postgres: Some(3.0), ..case("select", Script::Select, 64) },
     Case {
         pipeline: PIPELINE,
@@ -117,6 +128,9 @@ const CASES: [Case; 14] = [
     shipped("ship", Script::Select, 200),
     shipped("ship-update", Script::Update, 200),
     shipped("ship-lone", Script::Select, 1),
+    jdbc("jdbc-select", Script::Select, 1),
+    jdbc("jdbc-update", Script::Update, 1),
+    jdbc("jdbc-batch", Script::Update, PIPELINE),
 ];
 
 /// A thousand sessions against 64 of the same, divided by the responder's own ratio.
@@ -201,10 +215,15 @@ pub fn run(args: &PgbenchArgs) -> Result<(), BenchError> {
     let is_judged = args.scale >= JUDGED_SCALE && machine.optimised;
     let mut bench = Bench { args, program, scratch, figures: Vec::new(), added: BTreeMap::new(), is_judged };
     let systems = bench.start()?;
+    let driver = jdbc::driver();
     for case in chosen {
+        if let (true, Err(missing)) = (case.is_jdbc, &driver) {
+            say(&format!("  {}: left out: {}; {}", case.name, missing.reason, missing.remedy));
+            continue;
+        }
         match systems.iter().find(|system| case.is_shipped && matches!(system, System::Freshet(_))) {
             Some(System::Freshet(wire)) => bench.measure_shipped(case, wire)?,
-            _ => bench.measure(case, &systems)?,
+            _ => bench.measure(case, &systems, driver.as_deref().ok())?,
         }
     }
     bench.many_sessions();
@@ -326,13 +345,19 @@ impl Bench<'_> {
         Ok(script)
     }
 
-    fn measure(&mut self, case: &Case, systems: &[System]) -> Result<(), BenchError> {
+    fn measure(&mut self, case: &Case, systems: &[System], driver: Option<&Path>) -> Result<(), BenchError> {
         let script = self.write_script(case)?;
         let mut rates: BTreeMap<&'static str, f64> = BTreeMap::new();
-        for system in systems.iter().filter(|system| case.clients <= clients_most(system)) {
+        let asks = |system: &&System| {
+            case.clients <= clients_most(system) && !(case.is_jdbc && matches!(system, System::Responder(_)))
+        };
+        for system in systems.iter().filter(asks) {
             let what = format!("{}: {}", system.name(), case.name);
             let of = (system.name(), system.address(), system.server());
-            let asked = during(&what, 0, |_| self.run_script(of, case, &script))?;
+            let asked = during(&what, 0, |_| match driver.filter(|_| case.is_jdbc) {
+                Some(driver) => self.run_jdbc(of, case, driver),
+                None => self.run_script(of, case, &script),
+            })?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);
             if case.script == Script::Update {
