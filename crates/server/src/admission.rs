@@ -137,7 +137,7 @@ pub struct Rule {
 }
 
 /// Where a client is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
     At(IpAddr),
     /// It came through the socket file.

@@ -24,7 +24,7 @@ use crate::pgwire::scram::{self, Exchange};
 use crate::pgwire::startup::{self, Hello, Opening};
 use crate::pgwire::stream::{Socket, Stream};
 use crate::recovery::Recovery;
-use crate::starting::StartingPlaces;
+use crate::starting::{StartingPlaces, Whence};
 use crate::tls::{ALPN, Shown, Tls};
 use ::pgwire::messages::startup::Authentication;
 use bytes::{Buf, Bytes, BytesMut};
@@ -168,7 +168,7 @@ impl Reception {
                 }
             };
             let door = self.door.clone();
-            let mut place = starting.enter();
+            let mut place = starting.enter(came.whence());
             tokio::task::spawn_local(async move {
                 let received = tokio::time::timeout(door.limits.authentication, receive(came, &door));
                 let received = tokio::select! {
@@ -215,6 +215,16 @@ enum Came {
     Tcp(TcpStream, IpAddr),
     Local(UnixStream),
     Linked(Opened),
+}
+
+impl Came {
+    fn whence(&self) -> Whence {
+        match self {
+            Came::Tcp(_, address) => (Origin::At(*address), false),
+            Came::Local(_) => (Origin::Local, false),
+            Came::Linked(opened) => (opened.origin, true),
+        }
+    }
 }
 
 /// Where a client is, and the worker that it must have, if it has one already.
