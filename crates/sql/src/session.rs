@@ -262,6 +262,8 @@ pub struct Session {
     named: Option<(Arc<Schema>, Arc<Schema>)>,
     /// Whether `env.now` is of the current transaction.
     clock_read: bool,
+    /// What runs is the INSERT of a CREATE TABLE AS, which is answered as its query is.
+    fills_table: bool,
     watching: watch::Watching,
     /// What a connection takes, busy or not.
     _account: Account,
@@ -328,6 +330,7 @@ impl Session {
             member: None,
             named: None,
             clock_read: false,
+            fills_table: false,
         })
     }
 
@@ -417,9 +420,9 @@ impl Session {
 
     // ---- preparing
 
-    /// The transaction's, or what is committed.
+    /// The transaction's, if it has one of its own, or what is committed now: as the statement will see it.
     fn schema_to_plan_by(&self) -> Arc<Schema> {
-        if self.inner.in_transaction() { self.inner.schema().clone() } else { self.engine.schema() }
+        self.inner.own_schema().cloned().unwrap_or_else(|| self.engine.schema())
     }
 
     /// Parses and binds one statement; uses the shared cache. `types`: declared parameter types, `None` where unknown.
@@ -612,6 +615,24 @@ impl Session {
         parse::split(script)
     }
 
+    /// PostgreSQL reads a script whole before any of it runs: the first piece that is no SQL, and what is wrong with it.
+    pub fn first_fault(&self, pieces: &[String]) -> Option<(usize, SqlError)> {
+        if pieces.len() < 2 {
+            return None;
+        }
+        let schema = self.schema_to_plan_by();
+        let path = self.path(&schema);
+        // One that is known need not be read again.
+        let is_known = |piece: &str| {
+            let shape = shape::of(piece)?;
+            self.cache.get(&shape.text, &shape.types, &schema, &path, self.identity.key)
+        };
+        pieces.iter().enumerate().filter(|(_, piece)| is_known(piece).is_none()).find_map(|(at, piece)| {
+            let read = self.planning(piece).and_then(|_planning| parse::parse(piece).map(drop));
+            read.err().map(|error| (at, error))
+        })
+    }
+
     // ---- executing
 
     /// Starts a statement. Rows go to `rows`. An error fails an open transaction as in PostgreSQL.
@@ -632,6 +653,7 @@ impl Session {
             return Ok(Step::Done(Outcome { tag: once.tag(), durable, notices: Vec::new() }));
         }
         self.error_dependency = None;
+        self.fills_table = false;
         rows.charge_to(&self.engine);
         rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
@@ -651,6 +673,12 @@ impl Session {
         let step = self.start(statement, &converted, rows);
         self.converted = converted;
         self.declared(step, rows)
+    }
+
+    /// Whether the statement only looks rows up by key, each time at a snapshot of its own.
+    #[inline]
+    pub fn stands_alone(&self, statement: &Prepared) -> bool {
+        statement.point.is_some() && self.env.settings.fast.level.isolation() == Isolation::ReadCommitted
     }
 
     /// Runs a statement that changes one row by its key as a transaction of its own: what its reply waits for, if anything. `None`: nothing has happened, and
@@ -890,6 +918,11 @@ impl Session {
                 Ok(done("RESET"))
             }
             Plan::DiscardAll => self.discard_all(),
+            Plan::DiscardSequences => {
+                self.env.sequences.iter().for_each(|sequences| sequences.forget());
+                Ok(done("DISCARD SEQUENCES"))
+            }
+            Plan::DiscardTemp => self.discard_temp(),
             Plan::Show(name) => {
                 let value = self.setting(name).unwrap_or_default();
                 give_text(rows, &[&value])?;
@@ -1059,7 +1092,12 @@ impl Session {
     /// The statement for the schema that is current now.
     fn replan(&mut self, statement: &Arc<Prepared>) -> Result<Arc<Prepared>, SqlError> {
         let schema = self.inner.schema().clone();
-        let new = self.plan(&statement.sql, &statement.declared, &schema)?;
+        let mut new = self.plan(&statement.sql, &statement.declared, &schema)?;
+        if new.parameters != statement.parameters {
+            // Its parameters keep the types that they were told to have.
+            let told: Vec<Option<Type>> = statement.parameters.iter().copied().map(Some).collect();
+            new = self.plan(&statement.sql, &told, &schema)?;
+        }
         if new.columns != statement.columns || new.parameters != statement.parameters {
             let same = |a: &[Column], b: &[Column]| {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
@@ -1274,6 +1312,7 @@ impl Session {
             }
             Ok(Defined { then: Some(insert), .. }) => {
                 // A statement of its own: where it has to wait, what was created stays.
+                self.fills_table = true;
                 let schema = self.inner.schema().clone();
                 match self.plan(&insert, &[], &schema) {
                     Ok(insert) => self.attempt(&insert, &[], rows),
@@ -1461,6 +1500,10 @@ impl Session {
         {
             self.inner.depend_on(sequences.take_dependency());
         }
+        let tag = match std::mem::take(&mut self.fills_table) {
+            true => CommandTag { command: "SELECT", ..tag },
+            false => tag,
+        };
         if self.block == Block::None {
             return self.commit(Commit { tag, notices, chain: false });
         }
@@ -1914,6 +1957,15 @@ impl Session {
         self.env.sequences.iter().for_each(|sequences| sequences.forget());
         self.env.keys.iter().for_each(|keys| keys.unlock_all());
         Ok(done("DISCARD ALL"))
+    }
+
+    fn discard_temp(&mut self) -> Result<Step, SqlError> {
+        if self.block != Block::None && self.temporary.namespace.is_some() {
+            self.fail();
+            return Err(SqlError::unsupported("DISCARD TEMP inside a transaction block"));
+        }
+        self.drop_temporary();
+        Ok(done("DISCARD TEMP"))
     }
 
     /// Settings changed since the last call, for ParameterStatus.

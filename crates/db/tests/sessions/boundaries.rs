@@ -58,6 +58,27 @@ fn whoever_keeps_its_snapshot_is_told_of_a_rewritten_table() {
     }
 }
 
+/// A new column was once not there for the first statement that named it.
+#[test]
+fn a_transaction_plans_by_what_others_have_committed() {
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let world = World::new(
+            "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE other (id int); INSERT INTO other VALUES (1)",
+        );
+        let (mut a, mut b) = (world.client(), world.client());
+        a.ok(&format!("BEGIN ISOLATION LEVEL {level}"));
+        assert_eq!(a.number("SELECT count(*) FROM t"), Some(0));
+        b.ok("ALTER TABLE other ADD COLUMN x int DEFAULT 7");
+        b.ok("CREATE TABLE late (id int)");
+        assert_eq!(a.number("SELECT x FROM other"), Some(7), "{level}");
+        assert_eq!(a.number("SELECT count(*) FROM late"), Some(0), "{level}");
+        a.ok("ALTER TABLE t ADD COLUMN own int");
+        b.ok("INSERT INTO late VALUES (1)");
+        assert_eq!(a.number("SELECT count(own) FROM t"), Some(0), "{level}");
+        a.ok("COMMIT");
+    }
+}
+
 /// Read-only it remembered nothing of what it read; back at the savepoint it may write, and nobody could say whether that is serializable.
 #[test]
 fn a_serializable_transaction_has_one_snapshot() {

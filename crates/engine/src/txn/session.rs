@@ -553,6 +553,11 @@ impl Session {
         self.may_be_renewed() && before.is_some_and(is_other)
     }
 
+    /// The schema as this transaction has changed it.
+    pub fn own_schema(&self) -> Option<&Arc<Schema>> {
+        self.ddl.schema.as_ref()
+    }
+
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)

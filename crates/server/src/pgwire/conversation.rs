@@ -16,7 +16,8 @@
 //! **Transactions of a pipeline.** As in PostgreSQL the statements between two Syncs are one implicit transaction, which
 //! commits at the Sync and is undone whole by an error. Where one Execute is all that comes before the Sync, which is the
 //! common case and can be seen in the bytes at hand, the statement runs in autocommit instead: the same to the client, and a
-//! read then needs no transaction. Two differences remain. A CommandComplete inside a pipeline is provisional until the
+//! read then needs no transaction. So do reads by key in READ COMMITTED that come before anything has begun the transaction: each has a
+//! snapshot of its own anyway, and nothing of theirs is to be undone. Two differences remain. A CommandComplete inside a pipeline is provisional until the
 //! ReadyForQuery that follows its Sync (PostgreSQL holds it back in a buffer, most of the time). And a portal with a row
 //! limit keeps its whole result in memory from its first Execute on.
 
@@ -408,7 +409,14 @@ impl Conversation {
                 self.sync(output);
             }
             Ok((text, pieces)) => {
-                self.work = Some(Work::new(Job::Script(Script { text: text.to_owned(), pieces, at: 0 })));
+                let mut script = Script { text: text.to_owned(), pieces, at: 0 };
+                match self.session.first_fault(&script.pieces) {
+                    None => self.work = Some(Work::new(Job::Script(script))),
+                    Some((at, error)) => {
+                        script.at = at;
+                        self.work_failed(Job::Script(script), error, output);
+                    }
+                }
             }
         }
     }
@@ -491,8 +499,8 @@ impl Conversation {
 
     /// Decides whose transaction the statement belongs to; see the module's head.
     fn execute(&mut self, portal: &[u8], rows_max: u32, rest: &[u8]) {
-        let alone = !self.implicit && only_sync_follows(rest, self.message_bytes_max);
-        if !alone {
+        let alone = || self.stands_alone(portal) || only_sync_follows(rest, self.message_bytes_max);
+        if self.implicit || !alone() {
             self.begin_implicit();
         }
         self.work = Some(Work::new(Job::Execute {
@@ -500,6 +508,11 @@ impl Conversation {
             // As in PostgreSQL, a negative limit is none.
             rows_max: i32::try_from(rows_max).unwrap_or(0) as usize,
         }));
+    }
+
+    /// Whether the portal's statement is the same in and out of the pipeline's transaction.
+    fn stands_alone(&self, portal: &[u8]) -> bool {
+        self.portals.get(portal).is_some_and(|portal| self.session.stands_alone(&portal.statement))
     }
 
     fn begin_implicit(&mut self) {
@@ -767,7 +780,7 @@ impl Conversation {
                 Ok(Turn::Over)
             }
             Job::Execute { .. } => {
-                let rows = if tag.command == "SELECT" { Some(sent as u64) } else { tag.rows };
+                let rows = if work.gives_rows && tag.command == "SELECT" { Some(sent as u64) } else { tag.rows };
                 output.command_complete(tag.command, rows);
                 self.forget_rows();
                 Ok(Turn::Over)

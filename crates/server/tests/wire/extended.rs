@@ -139,6 +139,44 @@ fn a_pipeline_commits_at_its_sync() {
     assert_eq!(other.value("select count(*) from ext_pipeline"), "2");
 }
 
+/// They need no transaction in READ COMMITTED, which is not to be seen.
+#[test]
+fn reads_by_key_see_what_their_pipeline_sees() {
+    let (mut client, mut other) = (connect(), connect());
+    client.query("create table ext_look(id int primary key, v int); insert into ext_look values (1, 10), (2, 20)");
+    client.send(&[parse("look", "select v from ext_look where id = $1", &[]), sync()].concat());
+    client.until_ready();
+    let look = |key| [bind_text("", "look", &[key]), execute("", 0)].concat();
+    let values =
+        |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().filter(|r| matches!(r, Reply::Row(_))).collect() };
+
+    let change = run("update ext_look set v = v + 1 where id = 1", &[]);
+    client
+        .send(&[look("1"), look("2"), change.clone(), look("1"), run("select 1 / 0", &[]), look("1"), sync()].concat());
+    let replies = client.until_ready();
+    assert_eq!(sqlstate(&replies), "22012");
+    assert_eq!(
+        values(replies),
+        [row(&["10"]), row(&["20"]), row(&["11"])],
+        "its own change, and nothing behind the error"
+    );
+    assert_eq!(other.value("select v from ext_look where id = 1"), "10", "undone");
+
+    let flush = encoded(pgwire::messages::extendedquery::Flush::new());
+    for (level, after) in [("read committed", "11"), ("repeatable read", "11"), ("serializable", "12")] {
+        client.query(&format!("set default_transaction_isolation = '{level}'"));
+        client.send(&[look("1"), flush.clone()].concat());
+        let mut first = Vec::new();
+        while !matches!(first.last(), Some(Reply::Complete(_))) {
+            first.push(client.read());
+        }
+        other.send(&[change.clone(), sync()].concat());
+        other.until_ready();
+        client.send(&[look("1"), sync()].concat());
+        assert_eq!(values(client.until_ready()), [row(&[after])], "{level}");
+    }
+}
+
 #[test]
 fn a_transaction_may_span_pipelines() {
     let mut client = connect();

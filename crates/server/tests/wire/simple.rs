@@ -57,6 +57,21 @@ fn a_script_is_one_transaction() {
 }
 
 #[test]
+fn a_script_is_read_whole_before_it_runs() {
+    let mut client = connect();
+    client.query("create table simple_whole(id int primary key)");
+    let replies =
+        client.query("insert into simple_whole values (1); commit; selec 1; insert into simple_whole values (2)");
+    assert!(matches!(&replies[..], [Reply::Error(_, state, _), Reply::Ready('I')] if state == "42601"), "{replies:?}");
+    assert_eq!(client.value("select count(*) from simple_whole"), "0");
+    // What is not there yet may be named.
+    let replies =
+        client.query("create table simple_later(id int); insert into simple_later values (1); select * from nowhere");
+    assert_eq!(replies[..2], [Reply::Complete("CREATE TABLE".into()), Reply::Complete("INSERT 0 1".into())]);
+    assert!(matches!(&replies[2], Reply::Error(_, state, _) if state == "42P01"), "{replies:?}");
+}
+
+#[test]
 fn the_status_follows_the_transaction() {
     let mut client = connect();
     client.query("create table simple_status(id int primary key)");

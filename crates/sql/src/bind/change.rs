@@ -5,7 +5,7 @@ use super::from::{From, conjuncts, is_bare, plan_loops};
 use super::query::looked_at;
 use super::scope::{Scope, fold, relation_name};
 use super::{Bind, Binder, not_compiled};
-use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
 use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
@@ -198,18 +198,25 @@ impl Binder<'_> {
         self.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
         let query = self.query(query)?;
         check_width(query.columns.len(), targets, explicit)?;
-        self.check_given(table, targets)?;
-        let mut casts = Vec::with_capacity(targets.len());
-        for (&target, given) in targets.iter().zip(query.columns.iter()) {
+        let mut given = Vec::with_capacity(targets.len());
+        for (at, (&target, from)) in targets.iter().zip(query.columns.iter()).enumerate() {
             let column = &table.def.columns[usize::from(target)];
-            casts.push(assignment_cast(given.ty, column.ty, &column.name)?);
+            given.push(Given { at, cast: assignment_cast(from.ty, column.ty, &column.name)? });
         }
-        Ok(InsertSource::Query(Box::new(query), casts))
+        self.leave_aside(table, targets, &mut given)?;
+        Ok(InsertSource::Query(Box::new(query), given))
     }
 
-    /// Whether a query may give these columns values.
-    pub fn check_given(&self, table: &Table, targets: &[u16]) -> Bind<()> {
-        targets.iter().try_for_each(|&column| self.check_insertable(table, column).map(drop))
+    /// Of what a query gives the targets, leaves aside what OVERRIDING USER VALUE says. An error for what may not be given.
+    pub fn leave_aside(&self, table: &Table, targets: &mut Vec<u16>, given: &mut Vec<Given>) -> Bind<()> {
+        let all = std::mem::take(targets).into_iter().zip(std::mem::take(given));
+        for (column, value) in all {
+            if !self.check_insertable(table, column)? {
+                targets.push(column);
+                given.push(value);
+            }
+        }
+        Ok(())
     }
 
     /// A column whose value only the database makes. True: the value given is left aside for it (OVERRIDING USER VALUE).
@@ -368,6 +375,8 @@ impl Binder<'_> {
             let value = self.updated(table, column, &value, scope)?;
             sets.push((column, value));
         }
+        // DEFAULT, which it is anyway.
+        sets.retain(|(column, _)| table.def.columns[usize::from(*column)].role != ColumnRole::Generated);
         Ok(sets)
     }
 

@@ -81,9 +81,6 @@ impl Binder<'_> {
     fn conflict_update(&mut self, table: &Arc<Table>, scope: &Scope, update: &ast::DoUpdate) -> Bind<ConflictUpdate> {
         let mut both = scope.clone();
         both.add(ScopeSource { name: "excluded".to_owned(), ..scope.sources[0].clone() })?;
-        // A bare name is the row's that is there.
-        let hidden = 0..table.def.columns.len() as u16;
-        both.sources[1].merged = hidden.collect();
         let sets = self.sets(table, &update.assignments, &both)?;
         let condition = match &update.selection {
             None => Vec::new(),

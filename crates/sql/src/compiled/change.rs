@@ -34,8 +34,22 @@ pub struct Returning {
 pub enum InsertSource {
     /// One expression for each target column, of its type.
     Values(Vec<Vec<Expr>>),
-    /// A query, and the casts of its columns to the targets'.
-    Query(Box<Query>, Vec<Option<(Type, Type)>>),
+    /// A query, and what of its rows the target columns get.
+    Query(Box<Query>, Vec<Given>),
+}
+
+/// Which value of a given row a column gets, and by which cast.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    pub at: usize,
+    pub cast: Option<(Type, Type)>,
+}
+
+impl Given {
+    /// All values of a row as they are.
+    pub fn each(width: usize) -> Vec<Given> {
+        (0..width).map(|at| Given { at, cast: None }).collect()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -118,15 +132,15 @@ pub fn insert_all(plan: &Insert, run: &mut Run<'_>, rows: &mut RowSet) -> Result
             }
             Ok(count)
         }
-        InsertSource::Query(query, casts) if streams(plan, query) => insert_stream(plan, query, casts, run, rows),
-        InsertSource::Query(query, casts) => {
+        InsertSource::Query(query, values) if streams(plan, query) => insert_stream(plan, query, values, run, rows),
+        InsertSource::Query(query, values) => {
             let mut given = RowSet::default();
             run.env.engine.iter().for_each(|engine| given.charge_to(engine));
             query::run(query, run, &mut given)?;
             run.scratch.make_room(1);
             let mut count = 0;
             for i in 0..given.len() {
-                count += u64::from(insert_given(plan, casts, |column| given.get(i, column), run, rows)?);
+                count += u64::from(insert_given(plan, values, |column| given.get(i, column), run, rows)?);
             }
             Ok(count)
         }
@@ -153,7 +167,7 @@ fn streams(plan: &Insert, query: &Query) -> bool {
 fn insert_stream(
     plan: &Insert,
     query: &Query,
-    casts: &[Option<(Type, Type)>],
+    values: &[Given],
     run: &mut Run<'_>,
     rows: &mut RowSet,
 ) -> Result<u64, Halt> {
@@ -171,7 +185,7 @@ fn insert_stream(
         }
         // The query's own row of source 0 comes back after the insert has used its place.
         let row = std::mem::take(&mut run.scratch.rows[0]);
-        let inserted = insert_given(plan, casts, |column| cells[column].as_value(), run, rows);
+        let inserted = insert_given(plan, values, |column| cells[column].as_value(), run, rows);
         run.scratch.rows[0] = row;
         count += u64::from(inserted?);
         Ok(Flow::Continue)
@@ -200,7 +214,7 @@ fn insert_values(plan: &Insert, exprs: &[Expr], run: &mut Run<'_>, rows: &mut Ro
 /// Inserts a row of values that a query gave; false if a conflict left it out.
 pub fn insert_given<'v>(
     plan: &Insert,
-    casts: &[Option<(Type, Type)>],
+    values: &[Given],
     given: impl Fn(usize) -> Value<'v>,
     run: &mut Run<'_>,
     rows: &mut RowSet,
@@ -208,10 +222,10 @@ pub fn insert_given<'v>(
     let table = only_table(&plan.tables);
     let mut row = std::mem::take(&mut run.scratch.changed);
     row.reset(&table.layout);
-    for (i, (&column, cast)) in plan.columns.iter().zip(casts).enumerate() {
-        let value = given(i);
+    for (&column, from) in plan.columns.iter().zip(values) {
+        let value = given(from.at);
         let column = usize::from(column);
-        match cast {
+        match &from.cast {
             Some((from, to)) if !value.is_null() => {
                 let datum = value::cast::cast_by(*from, &value, *to, false, &run.env.clock)?;
                 row.set(&table.layout, column, &datum.as_value());

@@ -731,7 +731,11 @@ fn act(rules: &Arc<Rules>, at: usize, key: &[Datum], new: Option<&[Datum]>, run:
         }
         super::change::update_with(&own, id, &mut old, &mut changed, run)?;
     }
-    Ok(())
+    match action {
+        // The default may be the key that goes: then nothing has changed, and nothing else would ask.
+        Action::SetDefault => demand_childless(rules, at, key, false, run),
+        _ => Ok(()),
+    }
 }
 
 fn default_value(table: &Table, column: u16, run: &mut Run<'_>) -> Result<Datum, Halt> {

@@ -359,6 +359,8 @@ impl Definer<'_> {
         let column = at as u16;
         let shown = table.def.columns[at].name.clone();
         self.release_column(table, at, cascade)?;
+        // Without what went along.
+        let table = &self.current(table.id);
         let schema = self.schema();
         let uses = |i: &IndexDef| {
             let is_key = i.columns.iter().any(|c| c.column == column) || i.include.contains(&column);

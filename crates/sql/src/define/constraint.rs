@@ -180,6 +180,16 @@ impl Definer<'_> {
                 Referenced::of(&parent)
             }
         };
+        let is_temporary = |namespace| crate::bind::names::is_temporary(schema, namespace);
+        let kinds = match (is_temporary(def.namespace), is_temporary(parent.def.namespace)) {
+            (false, true) => Some("permanent"),
+            (true, false) => Some("temporary"),
+            _ => None,
+        };
+        if let Some(kind) = kinds {
+            let message = format!("constraints on {kind} tables may reference only {kind} tables");
+            return Err(SqlError::new("42P16", message).into());
+        }
         let (there, index) = referenced_columns(&key.referred_columns, &parent, here.len(), missing)?;
         for (&a, &b) in here.iter().zip(&there) {
             let (a, b) = (&def.columns[usize::from(a)], &parent.def.columns[usize::from(b)]);

@@ -16,7 +16,7 @@ use super::plan::{FromRel, Output, Planner, Rel, as_unsupported, df, output, ref
 use crate::bind::change::assignment_cast;
 use crate::bind::scope::Scope;
 use crate::bind::{Bind, Binder};
-use crate::compiled::change::{Delete, Insert, InsertSource, Returning, Update};
+use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
 use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::compiled::{Halt, Run, Scratch, change};
@@ -40,7 +40,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum Action {
     Give(Arc<[Column]>),
-    Insert(Box<Insert>, Casts),
+    Insert(Box<Insert>, Vec<Given>),
     /// The first column is the row id, then come the new values, then what RETURNING gives.
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -51,8 +51,6 @@ pub enum Action {
     /// A query of the compiled road, which needs no plan of this one.
     Run(Box<Query>),
 }
-
-pub type Casts = Vec<Option<(Type, Type)>>;
 
 impl Action {
     pub fn command(&self) -> &'static str {
@@ -121,7 +119,7 @@ impl Planner<'_> {
         };
         let mut given = None;
         let mut plan = binder.insert_with(insert, &mut |binder, table, targets, explicit| {
-            let (rel, casts) = match query.body.as_ref() {
+            let (rel, values) = match query.body.as_ref() {
                 SetExpr::Values(values) if crate::bind::from::is_bare(query) => {
                     let rel = self.within(&[], || {
                         let InsertSource::Values(rows) = binder.insert_values(table, targets, values, explicit)? else {
@@ -130,33 +128,34 @@ impl Planner<'_> {
                         let types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty);
                         self.rows(rows, &types.collect::<Vec<_>>())
                     })?;
-                    (rel, vec![None; targets.len()])
+                    (rel, Given::each(targets.len()))
                 }
                 _ => {
                     binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
                     let rel = self.query(binder, query)?;
                     crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
-                    binder.check_given(table, targets)?;
-                    let mut casts = Vec::with_capacity(targets.len());
-                    for (&target, column) in targets.iter().zip(&rel.columns) {
+                    let mut given = Vec::with_capacity(targets.len());
+                    for (at, (&target, column)) in targets.iter().zip(&rel.columns).enumerate() {
                         let def = &table.def.columns[usize::from(target)];
-                        casts.push(match column.untyped {
+                        let cast = match column.untyped {
                             true => Some((column.ty, def.ty)),
                             false => assignment_cast(column.ty, def.ty, &def.name)?,
-                        });
+                        };
+                        given.push(Given { at, cast });
                     }
-                    (rel, casts)
+                    binder.leave_aside(table, targets, &mut given)?;
+                    (rel, given)
                 }
             };
-            given = Some((rel, casts));
+            given = Some((rel, values));
             Ok(InsertSource::Values(Vec::new()))
         })?;
-        let (rel, casts) = given.expect("invariant: the source was asked for");
+        let (rel, values) = given.expect("invariant: the source was asked for");
         if let Some(returning) = &plan.returning {
             refuse_placeholders(&returning.output)?;
         }
         plan.source = InsertSource::Values(Vec::new());
-        Ok((rel, Action::Insert(Box::new(plan), casts)))
+        Ok((rel, Action::Insert(Box::new(plan), values)))
     }
 
     pub fn update(&self, binder: &mut Binder<'_>, update: &ast::Update) -> Bind<(Rel, Action)> {
@@ -426,8 +425,8 @@ fn apply_row(
             rows.finish_row()?;
             Ok(true)
         }
-        Action::Insert(insert, casts) => {
-            change::insert_given(insert, casts, |column| columns[column].get(row), run, rows)
+        Action::Insert(insert, values) => {
+            change::insert_given(insert, values, |column| columns[column].get(row), run, rows)
         }
         Action::Update(update) => {
             let Some(id) = target(&update.search, Strength::NoKeyUpdate, columns[0].get(row), changed, run)? else {

@@ -13,7 +13,7 @@ use super::plan::{FromRel, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::is_default;
 use crate::bind::scope::{Scope, ScopeSource};
 use crate::bind::{Bind, Binder};
-use crate::compiled::change::{Delete, Insert, InsertSource, Update, delete_row, insert_given};
+use crate::compiled::change::{Delete, Given, Insert, InsertSource, Update, delete_row, insert_given};
 use crate::compiled::rules::Event;
 use crate::compiled::{Halt, Run};
 use crate::error::SqlError;
@@ -78,8 +78,7 @@ impl Merge {
         match &clause.what {
             What::Nothing => Ok(false),
             What::Insert(insert) => {
-                let casts = vec![None; clause.width];
-                insert_given(insert, &casts, |column| values[column].get(row), run, rows)
+                insert_given(insert, &Given::each(clause.width), |column| values[column].get(row), run, rows)
             }
             What::Update(update) => match self.target(columns[0].get(row), changed, run)? {
                 Some(id) => update_target(update, id, values, row, run, rows),

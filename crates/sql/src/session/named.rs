@@ -5,6 +5,7 @@
 //! 3. A cursor without HOLD ends with its transaction; one with HOLD that a transaction made goes with it when that rolls back.
 
 use super::{Block, CommandTag, Outcome, Session, Step, done};
+use crate::bind::names::RelationName;
 use crate::bind::{Binder, Refusal, scope::Scope};
 use crate::cache::Prepared;
 use crate::error::SqlError;
@@ -15,6 +16,8 @@ use crate::route::Plan;
 use crate::rows::{Column, RowSet};
 use crate::value::cast::CastContext;
 use crate::value::{self, Datum};
+use foldhash::fast::RandomState;
+use freshet_engine::catalog::Table;
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, Ident, Spanned};
@@ -26,7 +29,8 @@ const CURSORS_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Names {
-    statements: HashMap<Box<[u8]>, Arc<Prepared>>,
+    /// Asked three times a statement.
+    statements: HashMap<Box<[u8]>, Arc<Prepared>, RandomState>,
     cursors: BTreeMap<String, Cursor>,
     /// A DECLARE whose query runs.
     declaring: Option<Declaring>,
@@ -43,7 +47,7 @@ struct Declaring {
 /// What names a cursor's row in its table: hidden columns behind the others.
 #[derive(Clone)]
 struct RowKey {
-    table: String,
+    table: Arc<Table>,
     columns: Vec<String>,
 }
 
@@ -329,7 +333,7 @@ impl Session {
             return None;
         };
         let schema = self.schema_to_plan_by();
-        let table = Binder::new(sql, &schema, &[]).table(name).ok()?;
+        let table = Binder::new(sql, &self.named(&schema), &[]).table(name).ok()?;
         let primary = table.indexes.iter().find(|index| index.def.primary)?;
         let columns = primary.def.columns.iter().map(|key| table.def.columns[usize::from(key.column)].name.clone());
         let columns: Vec<String> = columns.collect();
@@ -338,7 +342,7 @@ impl Session {
             let parts = vec![qualifier.clone(), Ident::with_quote('"', column)];
             select.projection.push(ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts)));
         }
-        let key = RowKey { table: table.def.name.clone(), columns };
+        let key = RowKey { table, columns };
         let query = self.plan_in_transaction(&query.to_string(), declared).ok()?;
         (query.parameters == parameters).then_some((query, key))
     }
@@ -425,7 +429,10 @@ impl Session {
     ) -> Result<Step, SqlError> {
         let planned = self.current_row(cursor).and_then(|(table, condition)| {
             let change = self.plan_in_transaction(&format!("{before} WHERE {condition} {after}"), declared)?;
-            if changed_table(before).as_deref() != Some(table.as_str()) {
+            let schema = self.schema_to_plan_by();
+            let changed = changed_table(before).and_then(|name| name.table(&self.named(&schema)).cloned());
+            if changed.is_none_or(|changed| changed.id != table.id) {
+                let table = &table.def.name;
                 let message = format!("cursor \"{cursor}\" is not a simply updatable scan of table \"{table}\"");
                 return Err(SqlError::new("24000", message));
             }
@@ -437,7 +444,7 @@ impl Session {
     }
 
     /// The table of the cursor's row, and what is true of that row only.
-    fn current_row(&mut self, name: &str) -> Result<(String, String), SqlError> {
+    fn current_row(&mut self, name: &str) -> Result<(Arc<Table>, String), SqlError> {
         let cursor = self.cursor(name)?;
         let Some(key) = &cursor.row else {
             let message = format!("WHERE CURRENT OF \"{name}\"");
@@ -513,7 +520,7 @@ fn no_cursor(name: &str) -> SqlError {
 }
 
 /// The table that `UPDATE t ...` or `DELETE FROM t ...` names.
-fn changed_table(before: &str) -> Option<String> {
+fn changed_table(before: &str) -> Option<RelationName> {
     let crate::parse::Parsed::Sql(statement) = crate::parse::parse(before).ok()? else {
         return None;
     };
@@ -525,7 +532,7 @@ fn changed_table(before: &str) -> Option<String> {
         _ => return None,
     };
     match table {
-        ast::TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(crate::bind::scope::fold),
+        ast::TableFactor::Table { name, .. } => RelationName::of(name).ok(),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const EPOCH_S: i64 = 946_684_800;
 /// The calendar and with it the rules of a zone repeat.
 const CYCLE_S: i64 = 146_097 * 86_400;
-/// Beyond these years moments are looked up a number of cycles nearer.
+/// After these years moments are looked up a number of cycles nearer; before them a zone had its first time already.
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 
 /// What values are read and written by: the session's zone, when its transaction began (microseconds since 2000-01-01 UTC), and the
@@ -172,7 +172,7 @@ pub(crate) fn unknown(name: &str) -> SqlError {
 
 fn near(moment: i64) -> Timestamp {
     let seconds = moment.div_euclid(SECOND_US) + EPOCH_S;
-    let seconds = if NEAR_S.contains(&seconds) { seconds } else { seconds.rem_euclid(CYCLE_S) + CYCLE_S };
+    let seconds = if seconds < NEAR_S.end { seconds.max(NEAR_S.start) } else { seconds.rem_euclid(CYCLE_S) + CYCLE_S };
     Timestamp::from_second(seconds).expect("a time within some thousand years")
 }
 
@@ -223,6 +223,9 @@ mod tests {
         }
         assert_eq!(zone.to_local(at("2024-07-01 16:00")), at("2024-07-01 12:00"));
         assert_eq!(zone.abbreviation(at("2024-07-01 16:00")), "EDT");
+        for long_ago in ["4000-07-01 BC", "0001-07-01", "1800-07-01"] {
+            assert_eq!(zone.offset_s(at(long_ago)), -17_762, "{long_ago}: its own noon");
+        }
     }
 
     #[test]

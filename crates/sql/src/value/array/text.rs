@@ -112,6 +112,10 @@ impl Reader<'_> {
         loop {
             self.skip_space();
             if self.rest.first() == Some(&b'{') {
+                let has_elements = length > 0 && self.lengths.len() == depth + 1;
+                if has_elements {
+                    return Err("Unexpected \"{\" character.");
+                }
                 self.array(depth + 1)?;
             } else if self.lengths.len() > depth + 1 {
                 return Err("Unexpected array element.");
