@@ -386,7 +386,8 @@ impl Binder<'_> {
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_wildcard(options)?;
                     let source = scope.source(&super::scope::relation_name(name)?)?;
-                    all_columns(scope, source, &mut items);
+                    let ordered = self.through.is_some() && scope.is_first(source);
+                    all_columns(scope, source, ordered, &mut items);
                 }
                 other => return not_compiled(format!("the output {other}")),
             }
@@ -676,10 +677,13 @@ fn plain_wildcard(options: &WildcardAdditionalOptions) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn all_columns(scope: &Scope, source: u16, items: &mut Vec<Item>) {
+/// `ordered`: as `*` shows them, which is as the view has them that is changed through.
+fn all_columns(scope: &Scope, source: u16, ordered: bool, items: &mut Vec<Item>) {
     let entry = &scope.sources[usize::from(source)];
-    for (i, column) in entry.columns.iter().enumerate() {
-        let i = i as u16;
+    let first = scope.first.iter().filter(|found| found.source == source).map(|found| found.column);
+    let order: Vec<u16> = if ordered { first.collect() } else { (0..entry.columns.len() as u16).collect() };
+    for i in order {
+        let column = &entry.columns[usize::from(i)];
         if column.name.is_empty() {
             continue;
         }

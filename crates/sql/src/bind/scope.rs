@@ -120,6 +120,12 @@ impl Scope {
         self.first.extend(kept);
     }
 
+    /// Whether `*` shows all of the source's columns before all else.
+    pub fn is_first(&self, source: u16) -> bool {
+        let named = self.sources[usize::from(source)].columns.iter().filter(|column| !column.name.is_empty()).count();
+        self.first.iter().filter(|found| found.source == source).count() == named
+    }
+
     /// The columns of `*` in their order.
     pub fn all(&self) -> Vec<Found> {
         let mut all = self.first.clone();

@@ -210,6 +210,9 @@ impl Definer<'_> {
             }
             return Err(SqlError::new("42701", message).into());
         }
+        let visible = table.def.columns.iter().filter(|c| c.is_visible());
+        let before: Vec<String> = visible.map(|c| c.name.clone()).collect();
+        self.keep_meaning(table.id.0, (table.def.namespace, &table.def.name), &before, &name)?;
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
         super::create::check_width(&new.def)?;
@@ -361,6 +364,9 @@ impl Definer<'_> {
         self.release_column(table, at, cascade)?;
         // Without what went along.
         let table = &self.current(table.id);
+        let relation = self.full_name(table.def.namespace, &table.def.name);
+        let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
+        self.change_views(table.id.0, |query| super::view::with_column_gone(query, &relation, place))?;
         let schema = self.schema();
         let uses = |i: &IndexDef| {
             let is_key = i.columns.iter().any(|c| c.column == column) || i.include.contains(&column);
@@ -488,9 +494,23 @@ impl Definer<'_> {
         let readers: Vec<_> = self.engine.schema().readers(id).cloned().collect();
         for view in readers {
             let query = change(&view.def.query)?;
-            self.engine.redefine_view(view.id, ViewDef { query, ..view.def.clone() })?;
+            if query != view.def.query {
+                self.engine.redefine_view(view.id, ViewDef { query, ..view.def.clone() })?;
+            }
         }
         Ok(())
+    }
+
+    /// Before a relation, whose columns are these, gets another one: no view's bare name becomes that column's.
+    pub(super) fn keep_meaning(
+        &mut self,
+        id: u32,
+        (namespace, name): (NamespaceId, &str),
+        columns: &[String],
+        new: &str,
+    ) -> Done<()> {
+        let (relation, schema) = (self.full_name(namespace, name), self.schema());
+        self.change_views(id, |query| super::view::with_column_come(query, &relation, columns, new, &schema))
     }
 
     /// A relation gets another name or schema.

@@ -53,6 +53,10 @@ impl Definer<'_> {
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
             self.check_owner(old.id)?;
             check_replacement(old, &def)?;
+            let before: Vec<String> = old.def.columns.iter().map(|(name, _)| name.clone()).collect();
+            for (new, _) in &def.columns[before.len()..] {
+                self.keep_meaning(old.id, (namespace, &written.name), &before, new)?;
+            }
             if def.reads.contains(&old.id) {
                 let message = format!("infinite recursion detected in rules for relation \"{}\"", def.name);
                 return Err(SqlError::new("42P17", message).into());
@@ -435,15 +439,166 @@ pub fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
+/// As `mentions`, of a name in any case.
+fn may_mention(text: &str, name: &str) -> bool {
+    mentions(&text.to_lowercase(), &name.to_lowercase())
+}
+
 /// Whether a view's query may name the column of a relation: by its name, or, as its visible column at `place`, by one that it has had
 /// (see [`with_columns_named`]).
 pub fn may_name(query: &str, relation: &RelationName, column: &str, place: usize) -> bool {
-    let (mut by_name, mut by_place) = (false, false);
-    let _ = each_source(query, relation, |_, alias| match alias.columns.len() {
-        0 => by_name = true,
-        named => by_place |= place < named,
+    let mut names = Vec::new();
+    let bare = each_source(query, relation, |_, alias| {
+        names.push(alias.columns.get(place).map_or_else(|| column.to_owned(), |had| had.name.value.clone()));
+        alias.columns.clear();
     });
-    by_place || by_name && mentions(query, column)
+    match bare {
+        Ok(bare) => {
+            names.iter().any(|name| may_mention(&bare, name)) || !names.is_empty() && means_whatever_is_there(&bare)
+        }
+        Err(_) => true,
+    }
+}
+
+/// A view's query without the name that it has for the visible column at `place`, which goes, and which it does not read.
+pub fn with_column_gone(query: &str, relation: &RelationName, place: usize) -> Result<String, SqlError> {
+    each_source(query, relation, |_, alias| {
+        if place < alias.columns.len() {
+            alias.columns.remove(place);
+        }
+    })
+}
+
+/// A view's query that goes on to mean what it means when a relation, whose columns are these, gets another one: where a name could be the new
+/// column's, the relation is read as a query that does not have it.
+pub fn with_column_come(
+    query: &str,
+    relation: &RelationName,
+    columns: &[String],
+    new: &str,
+    schema: &Arc<Schema>,
+) -> Result<String, SqlError> {
+    let takes_all = means_whatever_is_there(query);
+    if !takes_all && !may_mention(query, new) {
+        return Ok(query.to_owned());
+    }
+    let is_read = |name: &String| takes_all || may_mention(query, name);
+    let mut wrapped = parsed(query)?;
+    let mut wrap = Wrap { relation, columns, is_read: &is_read, sources: 0 };
+    let _ = VisitMut::visit(wrapped.as_mut(), &mut wrap);
+    if wrap.sources == 1 && !is_grouped(&wrapped) {
+        // Whatever is named is this relation's already.
+        return Ok(query.to_owned());
+    }
+    let wrapped = wrapped.to_string();
+    // What follows from the relation's keys does not follow from a query's.
+    let stands = crate::route::route(&wrapped, schema, &[], None, None).is_ok();
+    Ok(if stands { wrapped } else { query.to_owned() })
+}
+
+struct Wrap<'a> {
+    relation: &'a RelationName,
+    columns: &'a [String],
+    is_read: &'a dyn Fn(&String) -> bool,
+    sources: usize,
+}
+
+impl VisitorMut for Wrap<'_> {
+    type Break = ();
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        self.sources += 1;
+        let TableFactor::Table { name, alias, args: None, .. } = factor else { return ControlFlow::Continue(()) };
+        if RelationName::of(name).is_ok_and(|found| found == *self.relation) {
+            let named = alias.iter().flat_map(|alias| alias.columns.iter().map(|column| column.name.value.clone()));
+            let mut names: Vec<String> = named.collect();
+            names.extend(self.columns.iter().skip(names.len()).cloned());
+            let read: Vec<&String> = names.iter().filter(|name| (self.is_read)(name)).collect();
+            let read = if read.is_empty() { names.iter().take(1).collect() } else { read };
+            let list: Vec<String> = read.iter().map(|name| Ident::with_quote('"', name.as_str()).to_string()).collect();
+            let own = || Ident::with_quote('"', self.relation.name.clone());
+            let outer = alias_of(alias.as_ref().map_or_else(own, |alias| alias.name.clone()));
+            if let Ok(Statement::Query(subquery)) =
+                parsed(&format!("SELECT {} FROM {factor}", list.join(", "))).map(|statement| *statement)
+            {
+                *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(outer), sample: None };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn parsed(query: &str) -> Result<Box<Statement>, SqlError> {
+    match parse(query)? {
+        Parsed::Sql(statement) => Ok(statement),
+        _ => Err(SqlError::new("XX000", "a view's text is no query")),
+    }
+}
+
+fn is_grouped(statement: &Statement) -> bool {
+    struct Grouped(bool);
+    impl Visitor for Grouped {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            each_select(&query.body, &mut |select| {
+                self.0 |= !matches!(&select.group_by, ast::GroupByExpr::Expressions(list, _) if list.is_empty());
+            });
+            ControlFlow::Continue(())
+        }
+    }
+    let mut grouped = Grouped(false);
+    let _ = statement.visit(&mut grouped);
+    grouped.0
+}
+
+/// Whether a query has a `*` or a NATURAL JOIN.
+fn means_whatever_is_there(query: &str) -> bool {
+    struct Open(bool);
+    impl Visitor for Open {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            each_select(&query.body, &mut |select| {
+                let is_open =
+                    |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+                let joins = select.from.iter().flat_map(|from| &from.joins);
+                self.0 |= select.projection.iter().any(is_open) || joins.into_iter().any(is_natural);
+            });
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+            if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+                self.0 |= table_with_joins.joins.iter().any(is_natural);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut open = Open(false);
+    match parsed(query) {
+        Ok(statement) => drop(statement.visit(&mut open)),
+        Err(_) => return true,
+    }
+    open.0
+}
+
+fn is_natural(join: &ast::Join) -> bool {
+    use ast::{JoinConstraint as C, JoinOperator as J};
+    match &join.join_operator {
+        J::Join(c) | J::Inner(c) | J::Left(c) | J::LeftOuter(c) | J::Right(c) | J::RightOuter(c) | J::FullOuter(c) => {
+            matches!(c, C::Natural)
+        }
+        _ => false,
+    }
+}
+
+fn each_select(body: &SetExpr, each: &mut impl FnMut(&ast::Select)) {
+    match body {
+        SetExpr::Select(select) => each(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            each_select(left, each);
+            each_select(right, each);
+        }
+        _ => {}
+    }
 }
 
 /// A view's query with another name of a relation, by whose alias its columns are named.
@@ -481,9 +636,7 @@ fn each_source(
             ControlFlow::Continue(())
         }
     }
-    let Parsed::Sql(mut statement) = parse(query)? else {
-        return Err(SqlError::new("XX000", "a view's text is no query"));
-    };
+    let mut statement = parsed(query)?;
     let _ = VisitMut::visit(statement.as_mut(), &mut Sources(relation, each));
     Ok(statement.to_string())
 }
@@ -582,12 +735,10 @@ pub fn expand(statement: &Statement, schema: &Schema) -> Result<Option<Statement
 
 /// What the view stands for.
 pub fn query_of(view: &View) -> Result<Box<Query>, SqlError> {
-    if let Parsed::Sql(statement) = parse(&view.def.query)?
-        && let Statement::Query(query) = *statement
-    {
-        return Ok(query);
+    match *parsed(&view.def.query)? {
+        Statement::Query(query) => Ok(query),
+        _ => Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name))),
     }
-    Err(SqlError::new("XX000", format!("the view {} is no query", view.def.name)))
 }
 
 /// The view as a subquery, with its columns' names.
