@@ -150,6 +150,24 @@ fn many_rows_are_loaded_whole_or_not_at_all() {
     assert_eq!(client.value("select count(*) from copy_bulk"), BULK_ROWS.to_string());
 }
 
+/// A bulk load takes the lock of all definitions: where somebody has it, the rows are inserted.
+#[test]
+fn a_large_copy_waits_for_nobody_elses_definition() {
+    let (mut client, mut other) = (connect(), connect());
+    client.query("create table copy_beside(id int primary key, b text)");
+    other.query("create table copy_defined(id int)");
+    other.query("begin");
+    other.query("alter table copy_defined add column more int");
+    client.send(&query("copy copy_beside from stdin"));
+    started(&mut client, 2);
+    let rows: String = (0..BULK_ROWS).map(bulk_row).collect();
+    send_rows(&mut client, &rows);
+    client.send(&copy_done());
+    assert_eq!(client.until_ready()[0], Reply::Complete(format!("COPY {BULK_ROWS}")));
+    other.query("rollback");
+    assert_eq!(client.value("select count(*) from copy_beside"), BULK_ROWS.to_string());
+}
+
 /// Its rows are seen by the transaction's next statement.
 #[test]
 fn a_large_copy_within_a_transaction_is_seen_there() {

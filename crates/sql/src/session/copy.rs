@@ -417,7 +417,11 @@ impl Session {
         if self.inner.scan_next(&table, &mut TableCursor::default(), &mut Row::default()).is_some() {
             return Ok(None);
         }
-        match self.inner.begin_load_of(table.id) {
+        // Others' definitions are not waited for.
+        self.inner.set_nowait(true);
+        let begun = self.inner.begin_load_of(table.id);
+        self.inner.set_nowait(false);
+        match begun {
             Ok(load) => {
                 // It keeps no versions for itself while it goes on.
                 self.inner.rest();
@@ -430,8 +434,8 @@ impl Session {
                 self.copy_in()?.sink = Sink::Undecided;
                 Ok(Some(Wait(On::Engine(token))))
             }
-            // Rows that nobody sees yet, or no more.
-            Err(Stop::Error(Error::NotEmpty(_))) => {
+            // Rows that nobody sees yet, or no more; somebody is changing the schema, or the table.
+            Err(Stop::Error(Error::NotEmpty(_) | Error::LockNotAvailable)) => {
                 self.inner.rollback_statement();
                 Ok(None)
             }
