@@ -418,8 +418,11 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
 
 /// Chooses the order of the loops and each one's path.
 pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedOrder)]) -> Loops {
-    let (precondition, conditions): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|c| c.last_source().is_none());
+    let (loose, conditions): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|c| c.last_source().is_none());
     let count = from.scope.sources.len();
+    // What has another value each time is asked of each row.
+    let (each_row, precondition): (Vec<Expr>, Vec<Expr>) =
+        loose.into_iter().partition(|c| count > 0 && c.is_volatile());
     let fixed = from.outer.iter().any(Option::is_some);
     let firsts = if fixed { 0..count.min(1) } else { 0..count };
     let best = firsts.map(|first| order_from(from, &conditions, first, fixed)).min_by(|a, b| a.1.total_cmp(&b.1));
@@ -464,6 +467,10 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
         loops.steps.push(Step { source, access, filter: now, outer, keyed, conditions });
+    }
+    if let Some(last) = loops.steps.last_mut() {
+        last.conditions.extend(each_row.iter().map(|condition| describe(condition, from)));
+        last.filter.extend(each_row);
     }
     loops
 }

@@ -265,7 +265,7 @@ fn usable<'a>(
     conditions: &'a [Expr],
     available: &dyn Fn(u16) -> bool,
 ) -> (Vec<Usable<'a>>, Vec<UsableList<'a>>) {
-    let known = |e: &Expr| !e.mentions(|s| !available(s) || s == source);
+    let known = |e: &Expr| !e.mentions(|s| !available(s) || s == source) && !e.is_volatile();
     let mut usable = Vec::new();
     let mut lists = Vec::new();
     for (at, condition) in conditions.iter().enumerate() {

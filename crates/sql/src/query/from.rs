@@ -640,8 +640,8 @@ impl Planner<'_> {
 
     // ---- WITH
 
-    /// `is_outermost`: of the statement itself, where changes may stand.
-    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With, is_outermost: bool) -> Bind<()> {
+    /// `statement`: of the statement itself, where changes may stand.
+    pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With, statement: Option<&ast::Query>) -> Bind<()> {
         let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
@@ -655,13 +655,19 @@ impl Planner<'_> {
             }
             let recursive = with.recursive && mentions(query, &name);
             let rel = match recursive {
-                _ if is_change(query) && !is_outermost => {
+                _ if is_change(query) && statement.is_none() => {
                     let message = "WITH clause containing a data-modifying statement must be at the top level";
                     return Err(SqlError::new("0A000", message).into());
                 }
                 _ if is_change(query) => self.change_within(binder, &name, query)?,
                 true => Some(self.recursive(binder, query, &name, &names)?),
-                false => Some(self.query(binder, query)?),
+                false => {
+                    let rel = self.query(binder, query)?;
+                    Some(match statement {
+                        Some(statement) => self.query_within(&name, cte, rel, statement)?,
+                        None => rel,
+                    })
+                }
             };
             let Some(mut rel) = rel else {
                 self.state.borrow_mut().silent_ctes.push(name);

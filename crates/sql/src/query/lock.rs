@@ -111,7 +111,7 @@ impl Planner<'_> {
     pub(super) fn locked(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
         let Some(first) = query.locks.first() else { return refuse("a query that locks nothing") };
         if let Some(with) = &query.with {
-            self.with(binder, with, false)?;
+            self.with(binder, with, None)?;
         }
         let select = match query.body.as_ref() {
             SetExpr::Select(select) => select,

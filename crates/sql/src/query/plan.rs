@@ -576,7 +576,7 @@ impl<'a> Planner<'a> {
             return refuse("a clause of another dialect");
         }
         if let Some(with) = with {
-            self.with(binder, with, false)?;
+            self.with(binder, with, None)?;
         }
         let order = order_items(order_by.as_ref())?;
         let with_ties = fetch.as_ref().is_some_and(|fetch| fetch.with_ties);

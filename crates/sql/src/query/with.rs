@@ -3,11 +3,13 @@
 //! 1. All plans are made before anything is changed, and read what was there before: none sees what another changes, but for what it returns.
 //! 2. They run in the order in which they are written, the statement itself last. Constraints are looked at when all are done.
 //! 3. A row that one part has changed is left alone by those after it.
+//! 4. A query of WITH that asks what has another value each time is run once too, as one that is cut by a LIMIT or MATERIALIZED and read twice.
 
 use super::cells::{Writer, data_type};
 use super::change::{Action, columns_of};
 use super::plan::{Planner, Rel, df, output, refuse};
 use crate::bind::change::is_change;
+use crate::bind::names::RelationName;
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::rows::{Column, RowSet};
@@ -15,10 +17,12 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::TableReference;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::datasource::memory::PartitionData;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
 use sqlparser::ast::{self, SetExpr, Statement};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A change of several in a statement, or a query that locks rows.
@@ -55,6 +59,28 @@ impl Part {
     }
 }
 
+fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
+    let mut found = false;
+    df(plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            found |= expr.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    }))?;
+    Ok(found)
+}
+
+/// How often a statement reads a relation of this name, at most.
+fn readings(statement: &ast::Query, name: &str) -> usize {
+    let mut count = 0;
+    let _ = ast::visit_relations(statement, |relation| {
+        let is_it = RelationName::of(relation).is_ok_and(|r| r.namespace.is_none() && r.name == name);
+        count += usize::from(is_it);
+        ControlFlow::<()>::Continue(())
+    });
+    count
+}
+
 fn field(at: usize, column: &Column) -> Field {
     Field::new(format!("v{at}"), data_type(column.ty), true)
 }
@@ -63,7 +89,7 @@ impl Planner<'_> {
     /// A query, or a change behind WITH, as a whole statement.
     pub fn statement(&self, binder: &mut Binder<'_>, query: &ast::Query) -> Bind<(Rel, Action)> {
         if let Some(with) = &query.with {
-            self.with(binder, with, true)?;
+            self.with(binder, with, Some(query))?;
         }
         if is_change(query) {
             return match query.body.as_ref() {
@@ -113,6 +139,26 @@ impl Planner<'_> {
         };
         self.parts.borrow_mut().push(Part { plan: Some(rel.plan), action, into, name: Some(name.to_owned()) });
         Ok(returned)
+    }
+
+    /// A query within WITH of the statement itself. Where each reading could have other rows it is run once, before all that reads it.
+    pub(super) fn query_within(&self, name: &str, cte: &ast::Cte, rel: Rel, statement: &ast::Query) -> Bind<Rel> {
+        let is_asked = cte.materialized == Some(ast::CteAsMaterialized::Materialized);
+        let is_cut = cte.query.limit_clause.is_some() || cte.query.fetch.is_some();
+        let is_kept = is_volatile(&rel.plan)? || (is_asked || is_cut) && readings(statement, name) > 1;
+        if !is_kept {
+            return Ok(rel);
+        }
+        let columns = columns_of(&rel.columns);
+        let (kept, into) = self.returned_later(name, &columns)?;
+        let action = Action::Give(columns);
+        self.parts.borrow_mut().push(Part {
+            plan: Some(rel.plan),
+            action,
+            into: Some(into),
+            name: Some(name.to_owned()),
+        });
+        Ok(kept)
     }
 
     /// A relation whose rows come when the change before it was applied.

@@ -428,7 +428,6 @@ impl Session {
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         let planned = self.current_row(cursor).and_then(|(table, condition)| {
-            let change = self.plan_in_transaction(&format!("{before} WHERE {condition} {after}"), declared)?;
             let schema = self.schema_to_plan_by();
             let changed = changed_table(before).and_then(|name| name.table(&self.named(&schema)).cloned());
             if changed.is_none_or(|changed| changed.id != table.id) {
@@ -436,7 +435,7 @@ impl Session {
                 let message = format!("cursor \"{cursor}\" is not a simply updatable scan of table \"{table}\"");
                 return Err(SqlError::new("24000", message));
             }
-            Ok(change)
+            self.plan_in_transaction(&format!("{before} WHERE {condition} {after}"), declared)
         });
         let change = planned.map_err(|error| self.statement_failed(error))?;
         rows.start(&change.columns);
