@@ -642,7 +642,11 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        if let Some(looked_up) = self.look_up(statement, parameters, rows) {
+        let looked_up = match self.block {
+            Block::None => self.look_up(statement, parameters, rows),
+            _ => self.look_up_inside(statement, parameters, rows),
+        };
+        if let Some(looked_up) = looked_up {
             let durable = looked_up.map_err(|error| *error)?;
             let tag = CommandTag { command: "SELECT", rows: Some(rows.len() as u64) };
             return Ok(Step::Done(Outcome { tag, durable, notices: Vec::new() }));
@@ -722,6 +726,51 @@ impl Session {
         Some(ended)
     }
 
+    /// As `look_up`, within the transaction that is open. `None`: `execute` is to run it; at most a statement was begun.
+    fn look_up_inside(
+        &mut self,
+        statement: &Prepared,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Option<Result<Option<Cts>, Box<SqlError>>> {
+        let point = statement.point.as_ref()?;
+        let is_open = matches!(self.block, Block::Explicit | Block::Implicit) && self.inner.in_transaction();
+        let is_free = self.pending.is_none() && self.copying.is_none() && !self.inner.has_barred_tables();
+        if !is_open || !is_free || self.inner.may_be_renewed() || !have_form(statement, parameters) {
+            return None;
+        }
+        point.prefetch(parameters);
+        self.error_dependency = None;
+        rows.charge_to(&self.engine);
+        rows.show_by(&self.env.clock);
+        rows.start(&statement.columns);
+        self.inner.begin_statement();
+        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
+            return None;
+        }
+        let started = self.timer();
+        if let Some(member) = &self.member {
+            member.started(now(), self.text_of(statement));
+        }
+        let given = match self.inner.check_snapshot() {
+            Ok(()) => point.run(&mut self.inner, parameters, &mut self.looking, rows),
+            Err(error) => Err(error.into()),
+        };
+        let ended = match given {
+            Ok(()) => {
+                self.inner.rest();
+                self.watched_inside(statement, started, rows.len() as u64);
+                Ok(self.depends_on(self.inner.dependency()))
+            }
+            Err(error) => {
+                self.watched_failure(&error);
+                Err(Box::new(self.statement_failed(error)))
+            }
+        };
+        self.tell_end();
+        Some(ended)
+    }
+
     /// Runs `look_up`'s statement with many sets of parameters, at one snapshot and with their cache misses overlapped. `ends` learns how many
     /// rows there are after each set.
     pub fn look_up_many(
@@ -763,14 +812,7 @@ impl Session {
 
     #[inline]
     fn takes_short_way(&self, statement: &Prepared, parameters: &[Datum]) -> bool {
-        let types = &statement.parameters;
-        let have_form = match (types.as_slice(), parameters) {
-            ([Type::Int8], [Datum::Int(_)]) => true,
-            _ => {
-                types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum))
-            }
-        };
-        have_form
+        have_form(statement, parameters)
             && self.block == Block::None
             && self.pending.is_none()
             && !self.inner.in_transaction()
@@ -2031,6 +2073,16 @@ impl Session {
         let future = Box::pin(BackgroundDone(background.clone()));
         self.pending = Some(Pending::Checkpoint(background));
         Step::Wait(Wait(On::Other(future)))
+    }
+}
+
+/// Whether the parameters are as the statement wants them.
+#[inline]
+fn have_form(statement: &Prepared, parameters: &[Datum]) -> bool {
+    let types = &statement.parameters;
+    match (types.as_slice(), parameters) {
+        ([Type::Int8], [Datum::Int(_)]) => true,
+        _ => types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum)),
     }
 }
 

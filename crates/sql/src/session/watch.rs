@@ -81,6 +81,16 @@ impl Session {
         }
     }
 
+    /// A look-up within a transaction ended well.
+    pub(super) fn watched_inside(&self, statement: &Prepared, started: Option<Instant>, rows: u64) {
+        let counts = &self.watching.counts;
+        counts.add(Count::Statements, 1);
+        counts.add(Count::RowsGiven, rows);
+        if let Some(started) = started {
+            self.timed(statement, started.elapsed(), rows);
+        }
+    }
+
     /// A look-up ended.
     #[inline]
     pub(super) fn watched_look_up<T>(
