@@ -72,8 +72,14 @@ impl Binder<'_> {
         for (at, name) in columns {
             all[usize::from(at)].name = name;
         }
-        let source =
-            ScopeSource { name: String::new(), table: Some(table), columns: all, merged: Vec::new(), derived: true };
+        let source = ScopeSource {
+            name: String::new(),
+            table: Some(table),
+            columns: all,
+            merged: Vec::new(),
+            derived: true,
+            nullable: false,
+        };
         Ok(Some((source, conditions)))
     }
 

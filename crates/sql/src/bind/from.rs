@@ -176,6 +176,7 @@ impl Binder<'_> {
             columns: vec![ScopeColumn { name: alias, ty }],
             merged: Vec::new(),
             derived: false,
+            nullable: false,
         };
         rename(&mut source, columns)?;
         Ok((bounds, source))
@@ -206,7 +207,8 @@ impl Binder<'_> {
             }
         };
         self.aggregates = outer;
-        let mut source = ScopeSource { name: alias, table: None, columns, merged: Vec::new(), derived: false };
+        let mut source =
+            ScopeSource { name: alias, table: None, columns, merged: Vec::new(), derived: false, nullable: false };
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }
@@ -241,6 +243,7 @@ impl Binder<'_> {
         conditions.extend(own);
         if left {
             from.outer[usize::from(source)] = Some(conditions);
+            from.scope.sources[usize::from(source)].nullable = true;
         } else {
             from.conditions.extend(conditions);
         }

@@ -54,6 +54,8 @@ pub struct ScopeSource {
     pub merged: Vec<u16>,
     /// The columns of a subquery that stands for its table: what follows from the table's keys does not follow here.
     pub derived: bool,
+    /// An outer join extends it with nulls where it has no row.
+    pub nullable: bool,
 }
 
 impl ScopeSource {
@@ -67,12 +69,20 @@ impl ScopeSource {
             table: Some(table.clone()),
             merged: Vec::new(),
             derived: false,
+            nullable: false,
         }
     }
 
     pub fn of_view(name: String, view: &Relation) -> ScopeSource {
         let columns = view.every_column().map(|(name, ty)| ScopeColumn { name: name.to_owned(), ty });
-        ScopeSource { name, columns: columns.collect(), table: None, merged: hidden_of_view(view), derived: false }
+        ScopeSource {
+            name,
+            columns: columns.collect(),
+            table: None,
+            merged: hidden_of_view(view),
+            derived: false,
+            nullable: false,
+        }
     }
 }
 

@@ -45,6 +45,7 @@ impl Through {
                 columns,
                 merged: Vec::new(),
                 derived: false,
+                nullable: false,
             }],
             first,
         }

@@ -267,7 +267,16 @@ impl Lister<'_> {
                 let columns = self.columns(select, &names, base)?;
                 let name = fold(&alias.name);
                 let text = format!("({text}) {}", quoted_ident(&name));
-                scope.add(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false }).ok()?;
+                scope
+                    .add(ScopeSource {
+                        name,
+                        table: None,
+                        columns,
+                        merged: Vec::new(),
+                        derived: false,
+                        nullable: false,
+                    })
+                    .ok()?;
                 Some(Part { text, is_join: false })
             }
             _ => None,
@@ -326,7 +335,7 @@ fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSourc
             let column =
                 |(name, ty): &(String, Option<Type>)| ScopeColumn { name: name.clone(), ty: ty.unwrap_or(Type::Text) };
             let columns = view.def.columns.iter().map(column).collect();
-            Some(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false })
+            Some(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false })
         }
         _ => None,
     }

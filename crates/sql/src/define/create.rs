@@ -595,7 +595,14 @@ pub fn scope_of(def: &TableDef) -> Scope {
     });
     let columns = columns.collect();
     Scope {
-        sources: vec![ScopeSource { name: def.name.clone(), table: None, columns, merged: Vec::new(), derived: false }],
+        sources: vec![ScopeSource {
+            name: def.name.clone(),
+            table: None,
+            columns,
+            merged: Vec::new(),
+            derived: false,
+            nullable: false,
+        }],
         first: Vec::new(),
     }
 }

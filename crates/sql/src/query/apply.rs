@@ -32,9 +32,9 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
     execute_stream,
 };
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{Type, Value};
 use futures::StreamExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -88,6 +88,11 @@ pub enum Kind {
         all: bool,
         /// At most one row, as of a subquery that is compared as a row.
         single: bool,
+    },
+    /// Whether a left value, of the same type, is among those of the only column.
+    Member {
+        ty: Type,
+        negated: bool,
     },
     /// An array of the only column.
     Array(Type),
@@ -188,7 +193,7 @@ impl DisplayAs for ApplyExec {
         let what = match &self.applied.kind {
             Kind::Scalar => "scalar",
             Kind::Exists { .. } => "exists",
-            Kind::Quantified { .. } => "compared",
+            Kind::Quantified { .. } | Kind::Member { .. } => "compared",
             Kind::Array(_) => "array",
             Kind::Lateral { .. } => "lateral",
         };
@@ -245,6 +250,44 @@ const KNOWN_MAX: usize = 10_000;
 enum Inner {
     Value(Datum),
     Rows(Arc<Vec<Vec<Datum>>>),
+    Set(Arc<Members>),
+}
+
+/// The values of a subquery's only column, to be looked up in.
+struct Members {
+    keys: HashSet<Box<[u8]>>,
+    has_null: bool,
+}
+
+impl Members {
+    fn of(ty: Type, rows: &[Vec<Datum>]) -> Members {
+        let mut members = Members { keys: HashSet::with_capacity(rows.len()), has_null: false };
+        for value in rows.iter().flatten() {
+            match value {
+                Datum::Null => members.has_null = true,
+                value => drop(members.keys.insert(key_of(ty, &value.as_value()))),
+            }
+        }
+        members
+    }
+
+    /// Whether a value is one of them; null where a null leaves it open.
+    fn have(&self, ty: Type, value: &Value<'_>, negated: bool) -> Datum {
+        let is_empty = self.keys.is_empty() && !self.has_null;
+        match value {
+            _ if is_empty => Datum::Bool(negated),
+            Value::Null => Datum::Null,
+            value if self.keys.contains(&key_of(ty, value)) => Datum::Bool(!negated),
+            _ if self.has_null => Datum::Null,
+            _ => Datum::Bool(negated),
+        }
+    }
+}
+
+fn key_of(ty: Type, value: &Value<'_>) -> Box<[u8]> {
+    let mut key = Vec::new();
+    encode_key(ty, value, &mut key);
+    key.into()
 }
 
 struct Run {
@@ -293,6 +336,7 @@ impl Run {
                     kept.push(row as u32);
                     writers[0].push(&value.as_value()).map_err(carried)?;
                 }
+                Inner::Set(_) => unreachable!("invariant: a value was looked up in it"),
                 Inner::Rows(rows) => {
                     for inner in rows.iter() {
                         kept.push(row as u32);
@@ -346,6 +390,9 @@ impl Run {
                 let left: Vec<Datum> = lefts.iter().map(|cell| cell.get(row).into()).collect();
                 compared(condition, &left, &rows, *all, *single).map(Inner::Value).map_err(carried)
             }
+            (Kind::Member { ty, negated }, Inner::Set(members)) => {
+                Ok(Inner::Value(members.have(*ty, &lefts[0].get(row), *negated)))
+            }
             (_, inner) => Ok(inner),
         }
     }
@@ -375,6 +422,7 @@ impl Run {
             Kind::Scalar if rows.len() > 1 => return Err(too_many_rows()),
             Kind::Scalar => Inner::Value(rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::Null)),
             Kind::Exists { negated } => Inner::Value(Datum::Bool(rows.is_empty() == *negated)),
+            Kind::Member { ty, .. } => Inner::Set(Arc::new(Members::of(*ty, &rows))),
             Kind::Array(element) => {
                 let items = rows.into_iter().filter_map(|mut row| row.pop()).collect();
                 Inner::Value(match element {

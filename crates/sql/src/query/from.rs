@@ -280,7 +280,7 @@ impl Planner<'_> {
         let types = rel.columns.iter().map(|c| c.ty).collect();
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
         let kind = Kind::Lateral { left: false };
-        let source = ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false };
+        let source = ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false };
         self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
     }
 
@@ -382,7 +382,14 @@ impl Planner<'_> {
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
-        let mut source = ScopeSource { name: name.clone(), table: None, columns, merged: Vec::new(), derived: false };
+        let mut source = ScopeSource {
+            name: name.clone(),
+            table: None,
+            columns,
+            merged: Vec::new(),
+            derived: false,
+            nullable: false,
+        };
         rename(&mut source, names)?;
         let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
         let rel = match correlated {
@@ -491,6 +498,9 @@ impl Planner<'_> {
             JoinConstraint::None if kind == JoinType::Inner => None,
             JoinConstraint::None => return Err(SqlError::new("42601", "an outer join needs ON or USING").into()),
         };
+        if kind == JoinType::Left && lateral {
+            item.scope.sources[added..].iter_mut().for_each(|source| source.nullable = true);
+        }
         if let Some(mut each) = entry.per_row.take() {
             let plan = std::mem::replace(&mut item.plan, df(LogicalPlanBuilder::empty(true).build())?);
             let always = matches!(condition, None | Some(Expr::Const(Datum::Bool(true))));
@@ -546,6 +556,14 @@ impl Planner<'_> {
             }
         };
         item.plan = df(joined.build())?;
+        let (left, right) = item.scope.sources.split_at_mut(added);
+        let extended = |sources: &mut [ScopeSource]| sources.iter_mut().for_each(|source| source.nullable = true);
+        if matches!(kind, JoinType::Left | JoinType::Full) {
+            extended(right);
+        }
+        if matches!(kind, JoinType::Right | JoinType::Full) {
+            extended(&mut left[first..]);
+        }
         self.coalesce_merged(item, added)
     }
 
@@ -582,7 +600,14 @@ impl Planner<'_> {
         debug_assert!(added < usize::from(source));
         // No name means it: its columns are found by theirs.
         let name = format!(" merged {source}");
-        item.scope.add(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false })?;
+        item.scope.add(ScopeSource {
+            name,
+            table: None,
+            columns,
+            merged: Vec::new(),
+            derived: false,
+            nullable: false,
+        })?;
         item.sources.push(leaves);
         item.scope.merge_first(first);
         item.plan = df(df(LogicalPlanBuilder::from(item.plan.clone()).project(outputs))?.build())?;

@@ -1292,7 +1292,11 @@ impl<'a> Planner<'a> {
             return Ok((self.subquery(binder, query, scope)?, None));
         }
         let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        let correlated = self.is_correlated.replace(false);
         let (rel, per_row) = self.per_row_query(binder, scope, sources, |binder| self.query(binder, query))?;
+        // It is planned by itself when it runs: what is correlated within is not looked at with the rest.
+        self.is_deep.set(self.is_deep.get() || self.is_correlated.get());
+        self.is_correlated.set(self.is_correlated.get() || correlated);
         let needed = always || !per_row.slots.is_empty();
         Ok((rel, needed.then_some(per_row)))
     }
@@ -1323,6 +1327,7 @@ impl<'a> Planner<'a> {
             };
             let ty = bound.ty.unwrap_or(Type::Text);
             let value = self.with_leaves(&sources, |leaves| leaves.convert(&bound.expr, ty))?;
+            self.note_subqueries(&value)?;
             lefts.push((value, ty));
             cells.0.push(Bound::new(Expr::Cell { source: 0, column: i as u16 }, ty));
             cells.1.push(Bound::new(Expr::Cell { source: 1, column: i as u16 }, column.ty));
@@ -1430,19 +1435,49 @@ impl<'a> Planner<'a> {
         Ok(self.given(infix(DfExpr::ScalarSubquery(subquery_of(plan)), op, one), Type::Bool))
     }
 
-    /// Whether no column of the query stands in the expression. DataFusion's optimizer asks such a key of the subquery's rows before they are joined, and
-    /// NOT IN does not see a null among those that it left out.
-    fn is_constant(
+    /// Whether an expression is a column that is null in no row.
+    fn is_known(&self, binder: &mut Binder<'_>, expr: &ast::Expr, scope: &Scope) -> Bind<bool> {
+        let Bound { expr: Expr::Column { source, column }, .. } = binder.bind(expr, scope)? else { return Ok(false) };
+        let of = &scope.sources[usize::from(source)];
+        let is_not_null = |table: &Arc<Table>| table.def.columns[usize::from(column)].not_null;
+        Ok(!of.nullable && of.table.as_ref().is_some_and(is_not_null))
+    }
+
+    /// `a IN (SELECT ...)` where that is no join: `a` is looked up among what the subquery gives.
+    fn member_subquery(
         &self,
         binder: &mut Binder<'_>,
         expr: &ast::Expr,
+        query: &ast::Query,
+        negated: bool,
         scope: &Scope,
-        sources: &[Vec<Leaf>],
-    ) -> Bind<bool> {
+    ) -> Bind<Bound> {
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, true)?;
+        if rel.columns.len() != 1 {
+            return Err(SqlError::new("42601", "subquery has too many columns").into());
+        }
+        let given = only_column(&rel)?.ty;
         let bound = binder.bind(expr, scope)?;
-        let ty = bound.ty.unwrap_or(Type::Text);
-        let value = self.with_leaves(sources, |leaves| leaves.convert(&bound.expr, ty))?;
-        Ok(value.column_refs().is_empty())
+        let operator = BinaryOperator::resolve(BinaryOp::Eq, bound.ty, Some(given))?;
+        let Some(ty) = common(operator.left, operator.right) else {
+            let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
+            return self.compared_subquery(binder, &[expr], op, query, scope, (negated, false));
+        };
+        let wanted = binder.coerce(bound, operator.left, CastContext::Implicit)?;
+        let wanted = self.with_leaves(&sources, |leaves| leaves.as_type(&wanted, operator.left, ty))?;
+        self.note_subqueries(&wanted)?;
+        let rel = self.cast_columns(rel, &[ty])?;
+        let per_row = per_row.expect("it was asked for");
+        self.ask(binder, per_row, vec![(wanted, ty)], rel.plan, apply::Kind::Member { ty, negated }, Type::Bool)
+    }
+
+    /// The rows that are compared with a subquery's are a plan of their own, in which nothing becomes a join.
+    fn note_subqueries(&self, value: &DfExpr) -> Bind<()> {
+        let is_subquery =
+            |e: &DfExpr| Ok(matches!(e, DfExpr::ScalarSubquery(_) | DfExpr::Exists(_) | DfExpr::InSubquery(_)));
+        self.is_deep.set(self.is_deep.get() || df(value.exists(is_subquery))?);
+        Ok(())
     }
 
     fn in_subquery(
@@ -1454,18 +1489,20 @@ impl<'a> Planner<'a> {
         scope: &Scope,
         is_conjunct: bool,
     ) -> Bind<Bound> {
-        let row = crate::bind::row_items(expr);
-        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
-        let is_join = is_conjunct && row.is_none() && !self.per_row;
-        if !is_join || negated && self.is_constant(binder, expr, scope, &sources)? {
-            let left = row.unwrap_or_else(|| vec![expr]);
+        if let Some(left) = crate::bind::row_items(expr) {
             let op = if negated { BinaryOp::Ne } else { BinaryOp::Eq };
             return self.compared_subquery(binder, &left, op, query, scope, (negated, false));
         }
+        // DataFusion's join knows nulls among the subquery's rows, but not all that an optimizer may leave out before, nor those on the left.
+        let is_join = is_conjunct && !self.per_row && (!negated || self.is_known(binder, expr, scope)?);
+        if !is_join {
+            return self.member_subquery(binder, expr, query, negated, scope);
+        }
+        let sources = self.state.borrow().blocks.last().cloned().unwrap_or_default();
         let rel = self.subquery(binder, query, scope)?;
-        if negated && !rel.plan.all_out_ref_exprs().is_empty() {
-            // One null among all rows of the subquery would count for each row around it.
-            return self.compared_subquery(binder, &[expr], BinaryOp::Ne, query, scope, (true, false));
+        let has_nulls = || rel.plan.schema().fields().first().is_none_or(|field| field.is_nullable());
+        if negated && (!rel.plan.all_out_ref_exprs().is_empty() || has_nulls()) {
+            return self.member_subquery(binder, expr, query, negated, scope);
         }
         self.note_limits(query, &rel);
         let given = only_column(&rel)?.clone();
@@ -1745,6 +1782,7 @@ fn scope_of(rel: &Rel) -> Scope {
             columns: columns.collect(),
             merged: Vec::new(),
             derived: false,
+            nullable: false,
         }],
         first: Vec::new(),
     }
