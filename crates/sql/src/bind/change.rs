@@ -20,6 +20,7 @@ use sqlparser::ast::{
     self, AssignmentTarget, FromTable, ObjectName, SelectItem, SetExpr, Spanned, TableFactor, TableObject,
     TableWithJoins,
 };
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Binds the rows of an INSERT.
@@ -549,7 +550,7 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
                     None => return Err(SqlError::new("42601", "syntax error in a row's values").into()),
                 }
             }
-            ast::Expr::Subquery(query) => columns_of_query(query)?,
+            ast::Expr::Subquery(query) => columns_of_query(query, names.len())?,
             _ => {
                 let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
                 return Err(SqlError::new("0A000", message).into());
@@ -563,19 +564,70 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
     Ok(single)
 }
 
-/// A query of several columns as one of each.
-fn columns_of_query(query: &ast::Query) -> Bind<Vec<ast::Expr>> {
-    let SetExpr::Select(select) = query.body.as_ref() else {
-        return not_compiled("several columns from a query that is no plain SELECT");
+/// A query of `count` columns as one of each, which all see the same rows.
+fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
+    if calls_in(query).iter().any(|name| CHANGING.contains(&name.as_str())) {
+        return Err(
+            SqlError::unsupported("several columns from a query that may give others when it is asked again").into()
+        );
+    }
+    if let SetExpr::Select(select) = query.body.as_ref() {
+        let is_open = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+        let given = select.projection.len();
+        if !select.projection.iter().any(is_open) && given != count {
+            return Err(SqlError::new("42601", "number of columns does not match number of values").into());
+        }
+        if is_the_same_by_column(query, select) {
+            let one = |item: &SelectItem| {
+                let mut query = query.clone();
+                let mut select = select.clone();
+                select.projection = vec![item.clone()];
+                query.body = Box::new(SetExpr::Select(select));
+                ast::Expr::Subquery(Box::new(query))
+            };
+            return Ok(select.projection.iter().map(one).collect());
+        }
+    }
+    let name = |at: usize| format!("\"column{at}\"");
+    let names: Vec<String> = (0..count).map(name).collect();
+    let one = |at: usize| {
+        let text = format!("SELECT {} FROM ({query}) AS \"row\" ({})", names[at], names.join(", "));
+        match crate::parse::parse(&text)? {
+            crate::parse::Parsed::Sql(statement) => match *statement {
+                ast::Statement::Query(query) => Ok(ast::Expr::Subquery(query)),
+                _ => Err(SqlError::new("XX000", "invariant: a SELECT is a query").into()),
+            },
+            _ => Err(SqlError::new("XX000", "invariant: a SELECT is a query").into()),
+        }
     };
-    let one = |item: &SelectItem| {
-        let mut query = query.clone();
-        let mut select = select.clone();
-        select.projection = vec![item.clone()];
-        query.body = Box::new(SetExpr::Select(select));
-        ast::Expr::Subquery(Box::new(query))
-    };
-    Ok(select.projection.iter().map(one).collect())
+    (0..count).map(one).collect()
+}
+
+/// Functions that give another value each time.
+const CHANGING: [&str; 6] = ["random", "nextval", "setval", "gen_random_uuid", "clock_timestamp", "timeofday"];
+const FOLDING: [&str; 5] = ["count", "sum", "min", "max", "avg"];
+
+/// Whether each output alone is what it is beside the others: nothing orders or cuts by them, and none makes one row of all where another does not.
+fn is_the_same_by_column(query: &ast::Query, select: &ast::Select) -> bool {
+    let is_plain = query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none();
+    let calls: Vec<Vec<String>> = select.projection.iter().map(calls_in).collect();
+    let folds = |calls: &Vec<String>| calls.iter().any(|name| FOLDING.contains(&name.as_str()));
+    is_plain
+        && query.with.is_none()
+        && select.distinct.is_none()
+        && (calls.iter().all(Vec::is_empty) || calls.iter().all(folds))
+}
+
+/// The names of all functions that are called.
+fn calls_in(node: &impl ast::Visit) -> Vec<String> {
+    let mut names = Vec::new();
+    let _ = ast::visit_expressions(node, |expr| {
+        if let ast::Expr::Function(function) = expr {
+            names.extend(function.name.0.last().and_then(|part| part.as_ident()).map(fold));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    names
 }
 
 pub(super) fn add_long_columns(table: &Table, expr: &Expr, columns: &mut Vec<u16>) {

@@ -453,9 +453,7 @@ pub fn may_name(query: &str, relation: &RelationName, column: &str, place: usize
         alias.columns.clear();
     });
     match bare {
-        Ok(bare) => {
-            names.iter().any(|name| may_mention(&bare, name)) || !names.is_empty() && means_whatever_is_there(&bare)
-        }
+        Ok(bare) => names.iter().any(|name| may_mention(&bare, name)) || reads_all(&bare, relation),
         Err(_) => true,
     }
 }
@@ -478,7 +476,7 @@ pub fn with_column_come(
     new: &str,
     schema: &Arc<Schema>,
 ) -> Result<String, SqlError> {
-    let takes_all = means_whatever_is_there(query);
+    let takes_all = reads_all(query, relation);
     if !takes_all && !may_mention(query, new) {
         return Ok(query.to_owned());
     }
@@ -551,33 +549,44 @@ fn is_grouped(statement: &Statement) -> bool {
     grouped.0
 }
 
-/// Whether a query has a `*` or a NATURAL JOIN.
-fn means_whatever_is_there(query: &str) -> bool {
-    struct Open(bool);
-    impl Visitor for Open {
+/// Whether a query reads the relation where a `*` or a NATURAL JOIN means all of its columns.
+fn reads_all(query: &str, relation: &RelationName) -> bool {
+    struct Open<'a>(&'a RelationName, bool);
+    impl Visitor for Open<'_> {
         type Break = ();
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
             each_select(&query.body, &mut |select| {
-                let is_open =
+                let is_star =
                     |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-                let joins = select.from.iter().flat_map(|from| &from.joins);
-                self.0 |= select.projection.iter().any(is_open) || joins.into_iter().any(is_natural);
+                let (mut is_there, mut is_open) = (false, select.projection.iter().any(is_star));
+                for from in &select.from {
+                    look_at(from, self.0, &mut is_there, &mut is_open);
+                }
+                self.1 |= is_there && is_open;
             });
             ControlFlow::Continue(())
         }
-        fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-            if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
-                self.0 |= table_with_joins.joins.iter().any(is_natural);
-            }
-            ControlFlow::Continue(())
-        }
     }
-    let mut open = Open(false);
+    let mut open = Open(relation, false);
     match parsed(query) {
         Ok(statement) => drop(statement.visit(&mut open)),
         Err(_) => return true,
     }
-    open.0
+    open.1
+}
+
+fn look_at(from: &ast::TableWithJoins, relation: &RelationName, is_there: &mut bool, is_open: &mut bool) {
+    let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
+    for factor in factors {
+        match factor {
+            TableFactor::Table { name, .. } => {
+                *is_there |= RelationName::of(name).is_ok_and(|found| found == *relation)
+            }
+            TableFactor::NestedJoin { table_with_joins, .. } => look_at(table_with_joins, relation, is_there, is_open),
+            _ => {}
+        }
+    }
+    *is_open |= from.joins.iter().any(is_natural);
 }
 
 fn is_natural(join: &ast::Join) -> bool {

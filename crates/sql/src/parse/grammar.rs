@@ -2,8 +2,10 @@
 //!
 //! `a IS DISTINCT FROM b AND c`: the parser takes everything up to the statement's end for the right side. In PostgreSQL the right
 //! side ends before AND and OR, as that of every other IS.
+//!
+//! `@ a - 5`, `~a + 1`, `|/ 9 + 16`: a sign that is no minus takes all that binds as + or tighter. The signs of regular expressions bind as `||`.
 
-use sqlparser::ast::{Expr, Function, FunctionArguments, ObjectName};
+use sqlparser::ast::{Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -28,6 +30,18 @@ impl Dialect for Grammar {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        let sign = match &parser.peek_token_ref().token {
+            Token::AtSign => Some(UnaryOperator::PGAbs),
+            Token::Tilde => Some(UnaryOperator::BitwiseNot),
+            Token::PGSquareRoot => Some(UnaryOperator::PGSquareRoot),
+            Token::PGCubeRoot => Some(UnaryOperator::PGCubeRoot),
+            _ => None,
+        };
+        if let Some(op) = sign {
+            parser.next_token();
+            let operand = parser.parse_subexpr(self.prec_value(Precedence::PgOther));
+            return Some(operand.map(|operand| Expr::UnaryOp { op, expr: Box::new(operand) }));
+        }
         // The parser has current_user and session_user, but takes this one for a column.
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
         if word.quote_style.is_some() || !word.value.eq_ignore_ascii_case("current_role") {
@@ -50,6 +64,10 @@ impl Dialect for Grammar {
 
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
         use Keyword::{DISTINCT, FROM, IS, NOT};
+        if is_isnull(&parser.peek_token_ref().token) {
+            parser.next_token();
+            return Some(Ok(Expr::IsNull(Box::new(left.clone()))));
+        }
         let build: fn(Box<Expr>, Box<Expr>) -> Expr = if parser.parse_keywords(&[IS, DISTINCT, FROM]) {
             Expr::IsDistinctFrom
         } else if parser.parse_keywords(&[IS, NOT, DISTINCT, FROM]) {
@@ -61,9 +79,19 @@ impl Dialect for Grammar {
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
-    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT.
+    /// ON ends a select list, in INSERT ... SELECT ... ON CONFLICT; ISNULL is a test.
     fn is_column_alias(&self, kw: &Keyword, parser: &mut Parser) -> bool {
-        *kw != Keyword::ON && self.0.is_column_alias(kw, parser)
+        !matches!(kw, Keyword::ON | Keyword::NOTNULL) && self.0.is_column_alias(kw, parser)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        match &parser.peek_token_ref().token {
+            token if is_isnull(token) => Some(Ok(self.prec_value(Precedence::Is))),
+            Token::Tilde | Token::TildeAsterisk | Token::ExclamationMarkTilde | Token::ExclamationMarkTildeAsterisk => {
+                Some(Ok(self.prec_value(Precedence::PgOther)))
+            }
+            _ => self.0.get_next_precedence(parser),
+        }
     }
 
     pass_on! {
@@ -74,7 +102,6 @@ impl Dialect for Grammar {
         supports_unicode_string_literal() -> bool;
         is_reserved_for_identifier(kw: Keyword) -> bool;
         is_custom_operator_part(ch: char) -> bool;
-        get_next_precedence(parser: &Parser) -> Option<Result<u8, ParserError>>;
         supports_filter_during_aggregation() -> bool;
         supports_group_by_expr() -> bool;
         prec_value(prec: Precedence) -> u8;
@@ -106,4 +133,9 @@ impl Dialect for Grammar {
         supports_xml_expressions() -> bool;
         supports_comment_optimizer_hint() -> bool;
     }
+}
+
+/// The parser has no such keyword.
+fn is_isnull(token: &Token) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull"))
 }

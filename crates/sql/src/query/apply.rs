@@ -13,6 +13,7 @@ use super::run::planning;
 use crate::compiled::aggregate::encode_key;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame};
+use crate::value::zone::Clock;
 use crate::value::{Datum, array_datum};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take;
@@ -115,6 +116,8 @@ pub struct Applied {
     /// Of the columns that are added.
     pub types: Vec<Type>,
     pub schema: SchemaRef,
+    /// By which values are compared.
+    pub clock: Clock,
 }
 
 impl Applied {
@@ -388,7 +391,8 @@ impl Run {
         match (&applied.kind, inner) {
             (Kind::Quantified { condition, all, single }, Inner::Rows(rows)) => {
                 let left: Vec<Datum> = lefts.iter().map(|cell| cell.get(row).into()).collect();
-                compared(condition, &left, &rows, *all, *single).map(Inner::Value).map_err(carried)
+                let clock = &applied.clock;
+                compared(condition, &left, &rows, (*all, *single), clock).map(Inner::Value).map_err(carried)
             }
             (Kind::Member { ty, negated }, Inner::Set(members)) => {
                 Ok(Inner::Value(members.have(*ty, &lefts[0].get(row), *negated)))
@@ -442,11 +446,17 @@ pub fn too_many_rows() -> SqlError {
     SqlError::new("21000", "more than one row returned by a subquery used as an expression")
 }
 
-fn compared(condition: &Expr, left: &[Datum], rows: &[Vec<Datum>], all: bool, single: bool) -> Result<Datum, SqlError> {
+fn compared(
+    condition: &Expr,
+    left: &[Datum],
+    rows: &[Vec<Datum>],
+    (all, single): (bool, bool),
+    clock: &Clock,
+) -> Result<Datum, SqlError> {
     if single && rows.len() > 1 {
         return Err(too_many_rows());
     }
-    let env = Env::default();
+    let env = Env { clock: clock.clone(), ..Env::default() };
     let mut unknown = single && rows.is_empty();
     for row in rows {
         let cells = [left.to_vec(), row.clone()];

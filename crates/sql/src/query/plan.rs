@@ -354,7 +354,8 @@ impl<'a> Planner<'a> {
         let width = kept.len();
         let schema = Applied::schema_of(&input, width, &types);
         let (level, count) = (per_row.id, types.len());
-        let applied = Applied { input, width, slots, level, subplan, kind, types, schema };
+        let clock = self.env.clock.clone();
+        let applied = Applied { input, width, slots, level, subplan, kind, types, schema, clock };
         let relation = TableReference::bare(self.unique("applied"));
         let source = provider_as_source(Arc::new(applied));
         let scan = df(LogicalPlanBuilder::scan(relation.clone(), source, None))?;

@@ -104,8 +104,8 @@ impl Planner<'_> {
             .columns
             .iter()
             .map(|&(column, ty)| ScopeColumn {
-                // The one column of a function is called as its source is.
-                name: if only && (alias.is_some() || column != "value") { source.clone() } else { column.to_owned() },
+                // The one column of a function is called as its source is, unless it has a name of its own.
+                name: if only && column != "value" { source.clone() } else { column.to_owned() },
                 ty,
             })
             .collect();
@@ -285,6 +285,9 @@ pub fn is_set(name: &ObjectName) -> bool {
 
 // ---- lists
 
+/// What DataFusion calls such a list. It is the same each time.
+pub const LISTED: &str = "rows";
+
 /// One column of a call's rows, as a list for each row of its arguments.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Listed {
@@ -299,8 +302,9 @@ struct Listed {
 impl Listed {
     fn new(function: SetFunction, column: usize, ty: Type, clock: Clock) -> Listed {
         let signature = match function.arguments.len() {
-            0 => Signature::nullary(Volatility::Immutable),
-            n => Signature::any(n, Volatility::Immutable),
+            // Nobody makes a literal of millions of rows while he plans.
+            0 => Signature::nullary(Volatility::Volatile),
+            n => Signature::any(n, Volatility::Volatile),
         };
         Listed { function, column, ty, clock, signature }
     }
@@ -324,7 +328,7 @@ impl Listed {
 
 impl ScalarUDFImpl for Listed {
     fn name(&self) -> &str {
-        "rows"
+        LISTED
     }
 
     fn signature(&self) -> &Signature {

@@ -17,10 +17,10 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::TableReference;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::MemTable;
 use datafusion::datasource::memory::PartitionData;
-use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Volatility};
 use sqlparser::ast::{self, SetExpr, Statement};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -63,11 +63,20 @@ fn is_volatile(plan: &LogicalPlan) -> Bind<bool> {
     let mut found = false;
     df(plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
-            found |= expr.is_volatile();
+            found |= expr.exists(|inner| Ok(is_changing(inner)))?;
             Ok(TreeNodeRecursion::Continue)
         })
     }))?;
     Ok(found)
+}
+
+fn is_changing(expr: &DfExpr) -> bool {
+    match expr {
+        DfExpr::ScalarFunction(call) => {
+            call.func.signature().volatility == Volatility::Volatile && call.func.name() != super::sets::LISTED
+        }
+        _ => false,
+    }
 }
 
 /// How often a statement reads a relation of this name, at most.
