@@ -55,6 +55,8 @@ pub(crate) struct Evidence {
     /// What proves to have been acknowledged, `durable` at least.
     pub acknowledged: Epoch,
     pub start: LogStart,
+    /// None of the directories given holds one of the log's devices: what is told of that.
+    pub lacking: Option<Finding>,
 }
 
 /// Reads all of a database that nobody has open, and lists what is wrong. Nothing is written.
@@ -64,13 +66,21 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
     let mut findings = Findings::default();
     lock(&io, subject)?;
     let evidence = gather(&io, subject, &mut findings, watch);
-    let mut report = Report {
+    let report = Report {
         database: evidence.manifest.as_ref().map(|m| m.database),
         incarnation: evidence.survey.fence().map(|fence| fence.newest().incarnation),
         durable: evidence.durable,
         log_bytes: evidence.survey.bytes,
         ..Report::default()
     };
+    if let Some(lacking) = &evidence.lacking {
+        findings = Findings::default();
+        findings.push(lacking.clone());
+        let hint = "name its directory with --log or --log-retired and check again: without it the rest cannot be told from damage";
+        findings.push(Finding::note(hint));
+        return Ok(report.with(Contents::default(), findings));
+    }
+    let mut report = report;
     let mut set = match &evidence.manifest {
         Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
         None => pages::PageSet::default(),
@@ -180,7 +190,7 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     let relied_on = manifest.as_ref().map_or(Epoch(0), |m| m.relied_on);
     let is_created = manifest.as_ref().is_none_or(|m| m.created);
     let verdict = scan(io, &options, &start, relied_on);
-    let mut evidence = Evidence { manifest, survey, durable: None, acknowledged: Epoch(0), start };
+    let mut evidence = Evidence { manifest, survey, durable: None, acknowledged: Epoch(0), start, lacking: None };
     evidence.acknowledged = evidence.survey.witnessed().max(relied_on);
     match verdict {
         Ok(scan) => {
@@ -200,7 +210,10 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
         Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !is_created => {
             findings.push(Finding::note("the database was being created and holds nothing"));
         }
-        Err(damage) => evidence.judge(&damage, findings),
+        Err(damage) => {
+            evidence.judge(&damage, findings);
+            evidence.lacking = matches!(damage, LogDamage::MissingDevice { .. }).then(|| Finding::of_log(&damage));
+        }
     }
     evidence.tell_problems(findings);
     evidence

@@ -242,3 +242,28 @@ fn fixtures_of_every_version_are_whole() {
         assert!(report.rows >= 20 && report.long_values > 20 && report.operations > 0 && report.images > 0, "{report}");
     }
 }
+
+/// A directory that was not named is no damage of the others.
+#[test]
+fn a_log_directory_that_is_not_given_is_asked_for() {
+    let plan = Plan { seed: 3, devices: 2, ddl: true, checkpoints: true, note_bytes: 500, eager: false };
+    let io = MemIo::new();
+    let mut model = Model::new(plan.clone(), plan.open(&io).expect("opens"));
+    model.run(200).expect("nothing fails");
+    drop(model);
+    let after = io.crash(1);
+    let all = plan.options();
+    whole(&after, &all);
+    for left_out in 0..all.log_dirs.len() {
+        let mut options = all.clone();
+        options.log_dirs.remove(left_out);
+        let report = inspect(&after, &options);
+        assert!(report.is_damaged(), "{report}");
+        let said = report.to_string();
+        assert!(said.contains(&format!("log device {left_out} is missing")), "{said}");
+        assert!(said.contains("--log-retired") && report.findings.len() == 2, "{said}");
+        // Where it has left the log in the meantime, and is needed still.
+        let options = Options { retired_log_dirs: vec![all.log_dirs[left_out].clone()], ..options };
+        whole(&after, &options);
+    }
+}

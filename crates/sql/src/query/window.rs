@@ -372,9 +372,9 @@ impl Planner<'_> {
             Some(frame) => WindowFrame::try_from(frame.clone()).map_err(sql_error)?,
             None => WindowFrame::new((!window.order.is_empty()).then_some(false)),
         };
-        let frame = match window.order.iter().any(|(_, order)| data_type(order.ty) == DataType::BinaryView) {
-            true => by_groups(frame),
-            false => frame,
+        let frame = match window.order.iter().all(|(_, order)| has_ranges(&data_type(order.ty))) {
+            true => frame,
+            false => by_groups(frame),
         };
         let params = WindowFunctionParams {
             args,
@@ -458,6 +458,11 @@ fn by_groups(frame: WindowFrame) -> WindowFrame {
         return WindowFrame::new_bounds(WindowFrameUnits::Groups, frame.start_bound, frame.end_bound);
     }
     frame
+}
+
+/// Whether DataFusion compares keys of this type with a range's bounds.
+fn has_ranges(ty: &DataType) -> bool {
+    ty.is_numeric() || matches!(ty, DataType::Date32 | DataType::Timestamp(..) | DataType::Utf8 | DataType::Utf8View)
 }
 
 fn named_function(name: &str) -> Arc<WindowUDF> {
