@@ -574,10 +574,11 @@ fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
     if let SetExpr::Select(select) = query.body.as_ref() {
         let is_open = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
         let given = select.projection.len();
-        if !select.projection.iter().any(is_open) && given != count {
+        let is_open = select.projection.iter().any(is_open);
+        if !is_open && given != count {
             return Err(SqlError::new("42601", "number of columns does not match number of values").into());
         }
-        if is_the_same_by_column(query, select) {
+        if !is_open && is_the_same_by_column(query, select) {
             let one = |item: &SelectItem| {
                 let mut query = query.clone();
                 let mut select = select.clone();

@@ -79,6 +79,7 @@ impl Binder<'_> {
             merged: Vec::new(),
             derived: true,
             nullable: false,
+            is_call: false,
         };
         Ok(Some((source, conditions)))
     }

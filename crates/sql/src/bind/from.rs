@@ -177,6 +177,7 @@ impl Binder<'_> {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         };
         rename(&mut source, columns)?;
         Ok((bounds, source))
@@ -207,8 +208,15 @@ impl Binder<'_> {
             }
         };
         self.aggregates = outer;
-        let mut source =
-            ScopeSource { name: alias, table: None, columns, merged: Vec::new(), derived: false, nullable: false };
+        let mut source = ScopeSource {
+            name: alias,
+            table: None,
+            columns,
+            merged: Vec::new(),
+            derived: false,
+            nullable: false,
+            is_call: false,
+        };
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }

@@ -56,6 +56,8 @@ pub struct ScopeSource {
     pub derived: bool,
     /// An outer join extends it with nulls where it has no row.
     pub nullable: bool,
+    /// The one column of a function's rows, which the source's name alone means too.
+    pub is_call: bool,
 }
 
 impl ScopeSource {
@@ -70,6 +72,7 @@ impl ScopeSource {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl ScopeSource {
             merged: hidden_of_view(view),
             derived: false,
             nullable: false,
+            is_call: false,
         }
     }
 }
@@ -166,7 +170,11 @@ impl Scope {
                 found = Some(Found { source: i as u16, column: j as u16, ty: column.ty });
             }
         }
-        found.ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
+        let call = || {
+            let source = self.sources.iter().position(|source| source.is_call && source.name == name)?;
+            Some(Found { source: source as u16, column: 0, ty: self.sources[source].columns[0].ty })
+        };
+        found.or_else(call).ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
     }
 
     /// `qualifier.name`.

@@ -46,6 +46,7 @@ impl Through {
                 merged: Vec::new(),
                 derived: false,
                 nullable: false,
+                is_call: false,
             }],
             first,
         }

@@ -275,6 +275,7 @@ impl Lister<'_> {
                         merged: Vec::new(),
                         derived: false,
                         nullable: false,
+                        is_call: false,
                     })
                     .ok()?;
                 Some(Part { text, is_join: false })
@@ -335,7 +336,15 @@ fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSourc
             let column =
                 |(name, ty): &(String, Option<Type>)| ScopeColumn { name: name.clone(), ty: ty.unwrap_or(Type::Text) };
             let columns = view.def.columns.iter().map(column).collect();
-            Some(ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false })
+            Some(ScopeSource {
+                name,
+                table: None,
+                columns,
+                merged: Vec::new(),
+                derived: false,
+                nullable: false,
+                is_call: false,
+            })
         }
         _ => None,
     }

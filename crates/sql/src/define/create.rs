@@ -602,6 +602,7 @@ pub fn scope_of(def: &TableDef) -> Scope {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         }],
         first: Vec::new(),
     }

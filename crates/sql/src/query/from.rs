@@ -280,7 +280,15 @@ impl Planner<'_> {
         let types = rel.columns.iter().map(|c| c.ty).collect();
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
         let kind = Kind::Lateral { left: false };
-        let source = ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false };
+        let source = ScopeSource {
+            name,
+            table: None,
+            columns,
+            merged: Vec::new(),
+            derived: false,
+            nullable: false,
+            is_call: false,
+        };
         self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
     }
 
@@ -389,6 +397,7 @@ impl Planner<'_> {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         };
         rename(&mut source, names)?;
         let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
@@ -607,6 +616,7 @@ impl Planner<'_> {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         })?;
         item.sources.push(leaves);
         item.scope.merge_first(first);

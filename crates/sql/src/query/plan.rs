@@ -1784,6 +1784,7 @@ fn scope_of(rel: &Rel) -> Scope {
             merged: Vec::new(),
             derived: false,
             nullable: false,
+            is_call: false,
         }],
         first: Vec::new(),
     }
