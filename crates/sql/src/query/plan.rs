@@ -857,7 +857,8 @@ impl<'a> Planner<'a> {
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
         let having = match &select.having {
             None => None,
-            Some(having) => Some(self.in_filter(Some(having), || binder.condition(having, "HAVING", &scope))?),
+            // What is looked up in a subquery may be an aggregate, which no join of the rows before they are grouped knows.
+            Some(having) => Some(self.in_filter(None, || binder.condition(having, "HAVING", &scope))?),
         };
         let aggregates = binder.aggregates.take().unwrap_or_default();
         let asked = self.take_pending();
@@ -1120,6 +1121,10 @@ impl<'a> Planner<'a> {
                     let leaf = after[0][at].expr.clone();
                     return Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump));
                 }
+                if let Some(at) = fold_of_column(&e) {
+                    let leaf = after[0][keys.exprs.len() + at].expr.clone();
+                    return Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump));
+                }
                 if let DfExpr::Column(column) = &e
                     && column.relation.is_some()
                 {
@@ -1327,7 +1332,8 @@ impl<'a> Planner<'a> {
                 None => Bound::new(binder.coerce(bound, column.ty, CastContext::Implicit)?, column.ty),
             };
             let ty = bound.ty.unwrap_or(Type::Text);
-            let value = self.with_leaves(&sources, |leaves| leaves.convert(&bound.expr, ty))?;
+            let expr = self.with_folds(binder, bound.expr, &sources)?;
+            let value = self.with_leaves(&sources, |leaves| leaves.convert(&expr, ty))?;
             self.note_subqueries(&value)?;
             lefts.push((value, ty));
             cells.0.push(Bound::new(Expr::Cell { source: 0, column: i as u16 }, ty));
@@ -1466,11 +1472,31 @@ impl<'a> Planner<'a> {
             return self.compared_subquery(binder, &[expr], op, query, scope, (negated, false));
         };
         let wanted = binder.coerce(bound, operator.left, CastContext::Implicit)?;
+        let wanted = self.with_folds(binder, wanted, &sources)?;
         let wanted = self.with_leaves(&sources, |leaves| leaves.as_type(&wanted, operator.left, ty))?;
         self.note_subqueries(&wanted)?;
         let rel = self.cast_columns(rel, &[ty])?;
         let per_row = per_row.expect("it was asked for");
         self.ask(binder, per_row, vec![(wanted, ty)], rel.plan, apply::Kind::Member { ty, negated }, Type::Bool)
+    }
+
+    /// What is compared with a subquery's rows, with columns that stand for its aggregates until the rows are grouped (`over_keys`).
+    fn with_folds(&self, binder: &Binder<'_>, expr: Expr, sources: &[Vec<Leaf>]) -> Bind<Expr> {
+        if !expr.has_aggregate() {
+            return Ok(expr);
+        }
+        let aggregates = binder.aggregates.as_deref().unwrap_or_default();
+        let mut types = Vec::with_capacity(aggregates.len());
+        for aggregate in aggregates {
+            types.push(self.with_leaves(sources, |leaves| Ok(fold_of(aggregate, leaves)?.1))?);
+        }
+        Ok(expr.rewrite(&mut |e| match e {
+            Expr::Aggregate(at) => {
+                let column = DfColumn::new_unqualified(format!("{FOLD}{at}"));
+                Some(self.given(DfExpr::Column(column), types[usize::from(*at)]).expr)
+            }
+            _ => None,
+        }))
     }
 
     /// The rows that are compared with a subquery's are a plan of their own, in which nothing becomes a join.
@@ -1891,6 +1917,17 @@ fn fixed_sum(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Option<(Arc<Aggregat
     let (summand, input) = leaves.summand(arg, *ty)?;
     let sum = FixedSum::of(average, input, result)?;
     Some((Arc::new(AggregateUDF::new_from_impl(sum)), vec![summand], result))
+}
+
+/// Begins the names of columns that stand for aggregates; no other has such a name.
+const FOLD: &str = "\0fold";
+
+/// The aggregate that a column stands for.
+fn fold_of_column(expr: &DfExpr) -> Option<usize> {
+    match expr {
+        DfExpr::Column(column) => column.name.strip_prefix(FOLD)?.parse().ok(),
+        _ => None,
+    }
 }
 
 fn fold_of(aggregate: &Aggregate, leaves: &Leaves<'_>) -> Result<(DfExpr, Type), SqlError> {
