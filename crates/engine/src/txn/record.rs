@@ -52,15 +52,11 @@ pub(super) fn put_changed(out: &mut Vec<u8>, row: RowId, generation: u32, behind
     put_varint(out, behind);
     let start = out.len();
     put_varint(out, changed.len() as u64);
-    let mut last = 0;
-    for &(at, xor) in changed {
-        put_varint(out, u64::from(at - last));
-        last = at;
-        put_masked_word(out, xor);
-    }
+    put_masked_words(out, changed.len(), changed.iter().copied());
     let Some(&(first, _)) = changed.first() else {
         return;
     };
+    let last = changed.last().map_or(first, |&(last, _)| last);
     let words = usize::from(last - first) + 1;
     if out.len() - start <= 6 + words * 8 {
         return;
@@ -77,17 +73,83 @@ pub(super) fn put_changed(out: &mut Vec<u8>, row: RowId, generation: u32, behind
     }
 }
 
-/// A word's nonzero bytes behind a mask of them.
+/// Of each word: how far it is from the one before, a mask of its nonzero bytes, and those. `count` of them at most, ascending.
+///
+/// An insert has a word for each column, so it is written without a branch on which bytes are zero and without a copy of a length that only
+/// the word tells: eight bytes in one go, of which the next word overwrites what is too much.
 #[inline]
-fn put_masked_word(out: &mut Vec<u8>, word: u64) {
-    let mut bytes = [0; 9];
-    let mut length = 1;
-    for (i, value) in word.to_le_bytes().into_iter().enumerate() {
-        bytes[length] = value;
-        bytes[0] |= u8::from(value != 0) << i;
-        length += usize::from(value != 0);
+fn put_masked_words(out: &mut Vec<u8>, count: usize, words: impl Iterator<Item = Changed>) {
+    const WORD_BYTES_MAX: usize = GAP_BYTES_MAX + 1 + 8;
+    let start = out.len();
+    out.resize(start + count * WORD_BYTES_MAX, 0);
+    let room = &mut out[start..];
+    let (mut end, mut last) = (0, 0);
+    for (at, word) in words {
+        end += put_gap(&mut room[end..], at - last);
+        last = at;
+        let nonzero = nonzero_mask(word);
+        let rest: &mut [u8; 9] = (&mut room[end..end + 9]).try_into().expect("nine bytes");
+        rest[0] = nonzero;
+        rest[1..].copy_from_slice(&packed(word, nonzero).to_le_bytes());
+        end += 1 + nonzero_bytes(word);
     }
-    out.extend_from_slice(&bytes[..length]);
+    out.truncate(start + end);
+}
+
+/// Words are numbered by 16 bits.
+const GAP_BYTES_MAX: usize = 3;
+
+/// A varint.
+#[inline]
+fn put_gap(room: &mut [u8], gap: u16) -> usize {
+    if gap < 0x80 {
+        room[0] = gap as u8;
+        return 1;
+    }
+    room[0] = gap as u8 | 0x80;
+    if gap < 0x4000 {
+        room[1] = (gap >> 7) as u8;
+        return 2;
+    }
+    room[1] = (gap >> 7) as u8 | 0x80;
+    room[2] = (gap >> 14) as u8;
+    GAP_BYTES_MAX
+}
+
+/// The highest bit of each byte that is not zero.
+#[inline]
+fn nonzero_flags(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    (((word & LOW) + LOW) | word) & !LOW
+}
+
+#[inline]
+fn nonzero_bytes(word: u64) -> usize {
+    ((nonzero_flags(word) >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize
+}
+
+/// A bit for each byte that is not zero: the multiplication brings the lowest bit of byte i to bit 56 + i, and no two bits to one place.
+#[inline]
+fn nonzero_mask(word: u64) -> u8 {
+    ((nonzero_flags(word) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// The word's nonzero bytes, the lowest first, and zeros behind them.
+#[inline]
+fn packed(word: u64, nonzero: u8) -> u64 {
+    let zeros_below = nonzero.trailing_zeros().min(7);
+    let run = nonzero >> zeros_below;
+    // Mostly they lie together: a difference of numbers.
+    if run & run.wrapping_add(1) == 0 {
+        return word >> (8 * zeros_below);
+    }
+    packed_bytewise(word, nonzero)
+}
+
+#[inline(never)]
+fn packed_bytewise(word: u64, nonzero: u8) -> u64 {
+    let bytes = (0..8).filter(|byte| nonzero >> byte & 1 == 1).map(|byte| word >> (8 * byte) & 0xff);
+    bytes.enumerate().fold(0, |packed, (at, byte)| packed | byte << (8 * at))
 }
 
 /// Appends one operation. `delta` holds the XOR of the persistent part, its cts word ignored.
@@ -111,24 +173,23 @@ pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behi
 /// [`put_operation`] of a record in a slot that was never used: the delta is the record. The shorter form is found by counting.
 pub(super) fn put_new_record(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, record: &[u64]) {
     let words = || record.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
-    let Some((first, _)) = words().next() else {
-        return put_operation(out, row, generation, behind, record);
-    };
-    // A gap and a mask each; a gap beyond 127 takes a byte more, which changes the choice and not its result.
-    let masked: usize = words().map(|(_, word)| 2 + nonzero_bytes(*word)).sum();
-    let last = record.iter().rposition(|&w| w != 0).expect("there is a first");
-    if masked <= 6 + (last + 1 - first) * 8 {
-        return put_operation(out, row, generation, behind, record);
+    // Of each a gap and a mask too; a gap beyond 127 takes a byte more, and leaves out so much that the choice is the same.
+    let (mut first, mut last, mut count, mut masked_bytes) = (1, 0, 0, 0);
+    for (at, &word) in words() {
+        first = if count == 0 { at } else { first };
+        last = at;
+        count += 1;
+        masked_bytes += 2 + nonzero_bytes(word);
     }
     out.extend_from_slice(&row.0.to_le_bytes()[..5]);
     put_varint(out, u64::from(generation));
     put_varint(out, behind);
-    put_raw(out, record, first, last);
-}
-
-fn nonzero_bytes(word: u64) -> usize {
-    let low = 0x7f7f_7f7f_7f7f_7f7f;
-    ((((word & low) + low) | word) & !low).count_ones() as usize
+    if masked_bytes <= 6 + (last + 1 - first) * 8 {
+        put_varint(out, count as u64);
+        put_masked_words(out, count, words().map(|(at, &word)| (at as u16, word)));
+    } else {
+        put_raw(out, record, first, last);
+    }
 }
 
 fn put_raw(out: &mut Vec<u8>, delta: &[u64], first: usize, last: usize) {
@@ -139,14 +200,10 @@ fn put_raw(out: &mut Vec<u8>, delta: &[u64], first: usize, last: usize) {
 }
 
 fn put_masked(out: &mut Vec<u8>, delta: &[u64]) {
-    let changed = delta.iter().skip(1).filter(|&&w| w != 0).count();
+    let words = || delta.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
+    let changed = words().count();
     put_varint(out, changed as u64);
-    let mut last = 0;
-    for (i, &word) in delta.iter().enumerate().skip(1).filter(|(_, w)| **w != 0) {
-        put_varint(out, (i - last) as u64);
-        last = i;
-        put_masked_word(out, word);
-    }
+    put_masked_words(out, changed, words().map(|(at, &word)| (at as u16, word)));
 }
 
 pub(super) fn put_page(out: &mut Vec<u8>, page: PageNo, meta: &PageMeta) {
