@@ -30,9 +30,11 @@ use ::pgwire::messages::startup::Authentication;
 use bytes::{Buf, Bytes, BytesMut};
 use freshet_db::sql::role;
 use freshet_db::{Database, SqlError};
+use rustix::process::{Resource, getrlimit};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -147,9 +149,19 @@ pub(crate) struct Reception {
     pub stopped: watch::Receiver<bool>,
 }
 
+/// Descriptors that clients leave to the database's own files, at most a quarter of all.
+const DESCRIPTORS_KEPT: u64 = 64;
+
+/// The first descriptor that is no client's.
+fn first_kept_descriptor() -> u64 {
+    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    all - DESCRIPTORS_KEPT.min(all / 4)
+}
+
 impl Reception {
     pub async fn run(mut self) {
         let starting = StartingPlaces::new(STARTING_MAX);
+        let (kept, mut closed) = (first_kept_descriptor(), 0u64);
         if let Some(tls) = self.door.tls.clone() {
             tokio::task::spawn_local(watch_certificate(tls));
         }
@@ -167,6 +179,15 @@ impl Reception {
                     continue;
                 }
             };
+            if came.descriptor().is_some_and(|number| number >= kept) {
+                closed += 1;
+                if closed.is_power_of_two() {
+                    tracing::warn!(
+                        "{closed} connections were closed: the limit on open files leaves clients {kept} descriptors"
+                    );
+                }
+                continue;
+            }
             let door = self.door.clone();
             let mut place = starting.enter(came.whence());
             tokio::task::spawn_local(async move {
@@ -218,6 +239,16 @@ enum Came {
 }
 
 impl Came {
+    /// The system gives the lowest that is free.
+    fn descriptor(&self) -> Option<u64> {
+        let number = match self {
+            Came::Tcp(socket, _) => socket.as_raw_fd(),
+            Came::Local(socket) => socket.as_raw_fd(),
+            Came::Linked(_) => return None,
+        };
+        u64::try_from(number).ok()
+    }
+
     fn whence(&self) -> Whence {
         match self {
             Came::Tcp(_, address) => (Origin::At(*address), false),

@@ -28,6 +28,7 @@
 //!    device writes a group only when the one before is synced, and the first one of a segment overwrites the marker. So a recovery
 //!    need not read what lies behind it, and an unused segment costs a restart one block.
 
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -272,9 +273,12 @@ impl FileError {
         FileError { action, path: path.to_path_buf(), error }
     }
 
-    /// The file system is full, which a checkpoint or the operator can mend; anything else is a failing device.
+    /// The file system is full, which a checkpoint or the operator can mend, or the process has no descriptor left, which a client that goes can;
+    /// anything else is a failing device.
     pub fn is_no_space(&self) -> bool {
+        let no_descriptor = [Errno::MFILE, Errno::NFILE].map(|e| e.raw_os_error());
         matches!(self.error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            || self.error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Up
 use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
-use crate::expr::Expr;
+use crate::expr::{Expr, SequenceCall};
 use crate::parse::Overriding;
 use crate::parse::span_position;
 use crate::rows::Column;
@@ -301,7 +301,7 @@ impl Binder<'_> {
                 let (expr, uses) = default_of(text, def.ty, self.schema)?;
                 self.uses_clock |= uses.clock;
                 self.uses_sequences |= uses.sequences;
-                Ok(expr)
+                Ok(if def.is_identity() { with_own_sequence(expr) } else { expr })
             }
         }
     }
@@ -522,6 +522,16 @@ pub fn assignment_cast(
         )
         .with_hint("You will need to rewrite or cast the expression.")),
     }
+}
+
+/// An identity column's default: whoever may insert need not be allowed the sequence.
+fn with_own_sequence(default: Expr) -> Expr {
+    default.rewrite(&mut |e| match e {
+        Expr::Sequence { call: SequenceCall::Next, sequence, args } => {
+            Some(Expr::Sequence { call: SequenceCall::Own, sequence: sequence.clone(), args: args.clone() })
+        }
+        _ => None,
+    })
 }
 
 /// The keyword DEFAULT, which the grammar takes for a name.

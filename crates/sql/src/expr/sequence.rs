@@ -23,6 +23,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SequenceCall {
     Next,
+    /// As an identity column takes its own for whoever may insert.
+    Own,
     Current,
     Set,
 }
@@ -30,7 +32,7 @@ pub enum SequenceCall {
 impl SequenceCall {
     pub fn name(self) -> &'static str {
         match self {
-            SequenceCall::Next => "nextval",
+            SequenceCall::Next | SequenceCall::Own => "nextval",
             SequenceCall::Current => "currval",
             SequenceCall::Set => "setval",
         }
@@ -115,16 +117,17 @@ pub fn call<'a>(
     let sequence = &sequence.0;
     let own = own(frame)?;
     let access = own.inner.lock().access.clone();
-    if let Some(access) = access {
-        let any_of = match call {
-            SequenceCall::Next => Privileges::USAGE.with(Privileges::UPDATE),
-            SequenceCall::Current => Privileges::USAGE.with(Privileges::SELECT),
-            SequenceCall::Set => Privileges::UPDATE,
-        };
+    let any_of = match call {
+        SequenceCall::Own => None,
+        SequenceCall::Next => Some(Privileges::USAGE.with(Privileges::UPDATE)),
+        SequenceCall::Current => Some(Privileges::USAGE.with(Privileges::SELECT)),
+        SequenceCall::Set => Some(Privileges::UPDATE),
+    };
+    if let (Some(access), Some(any_of)) = (access, any_of) {
         access.check_sequence(sequence.id, any_of)?;
     }
     match call {
-        SequenceCall::Next => next(own, sequence, frame).map(int),
+        SequenceCall::Next | SequenceCall::Own => next(own, sequence, frame).map(int),
         SequenceCall::Current => match own.inner.lock().given.get(&sequence.id) {
             Some(value) => Ok(int(*value)),
             None => Err(SqlError::new(

@@ -11,8 +11,10 @@ use super::sets::{is_set, set_name};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, is_series, left_of_using, rename};
+use crate::bind::names::RelationName;
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
 use crate::bind::{Bind, Binder, locks_for};
+use crate::define::view::tables_of;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
@@ -30,6 +32,7 @@ use freshet_engine::schema::Type;
 use sqlparser::ast::{
     self, FunctionArg, Join, JoinConstraint, JoinOperator, ObjectName, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A call in FROM.
@@ -677,6 +680,7 @@ impl Planner<'_> {
 
     /// `statement`: of the statement itself, where changes may stand.
     pub(super) fn with(&self, binder: &mut Binder<'_>, with: &ast::With, statement: Option<&ast::Query>) -> Bind<()> {
+        check_references(with)?;
         let mut seen = std::collections::HashSet::new();
         for cte in &with.cte_tables {
             let ast::Cte { alias, query, from: None, materialized: _, closing_paren_token: _ } = cte else {
@@ -688,7 +692,7 @@ impl Planner<'_> {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new("42712", message).into());
             }
-            let recursive = with.recursive && mentions(query, &name);
+            let recursive = with.recursive && mentions(query.as_ref(), &name);
             let rel = match recursive {
                 _ if is_change(query) && statement.is_none() => {
                     let message = "WITH clause containing a data-modifying statement must be at the top level";
@@ -843,6 +847,31 @@ fn rename_outputs(rel: &mut Rel, name: &str, names: &[String]) -> Bind<()> {
     Ok(())
 }
 
+/// With RECURSIVE every query of a WITH sees all its names: one that is not bound yet must not be taken for a relation of that name, for which nobody
+/// was asked.
+fn check_references(with: &ast::With) -> Bind<()> {
+    if !with.recursive {
+        return Ok(());
+    }
+    let names: Vec<String> = with.cte_tables.iter().map(|cte| fold(&cte.alias.name)).collect();
+    for (at, cte) in with.cte_tables.iter().enumerate() {
+        if let Some(later) = names[at + 1..].iter().find(|name| mentions(cte.query.as_ref(), name)) {
+            let message = format!("a reference to the WITH query \"{later}\", which stands behind");
+            return Err(SqlError::unsupported(message).into());
+        }
+        let own = &names[at];
+        // What has not the form of a recursion is told so where it names itself.
+        if let SetExpr::SetOperation { left, .. } = cte.query.body.as_ref()
+            && (mentions(left.as_ref(), own) || tables_of(left).iter().any(|table| is_named(table, own)))
+        {
+            let message =
+                format!("recursive reference to query \"{own}\" must not appear within its non-recursive term");
+            return Err(SqlError::new("42P19", message).into());
+        }
+    }
+    Ok(())
+}
+
 fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
     if anchor.columns.len() != term.columns.len() {
         return Err(SqlError::new("42601", "each UNION query must have the same number of columns").into());
@@ -866,11 +895,27 @@ fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
 }
 
 /// Whether a query reads a relation of this name anywhere.
-fn mentions(query: &ast::Query, name: &str) -> bool {
-    let mut found = false;
-    let _ = ast::visit_relations(query, |relation: &ObjectName| {
-        found |= relation_name(relation).is_ok_and(|r| r == name);
-        std::ops::ControlFlow::<()>::Continue(())
-    });
-    found
+fn mentions(node: &impl ast::Visit, name: &str) -> bool {
+    struct Mentions<'a>(&'a str);
+    impl ast::Visitor for Mentions<'_> {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+            match tables_of(&query.body).iter().any(|table| is_named(table, self.0)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+        fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+            match RelationName::of(relation).is_ok_and(|relation| is_named(&relation, self.0)) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    node.visit(&mut Mentions(name)).is_break()
+}
+
+/// Whether a relation's name could mean a query of WITH.
+fn is_named(relation: &RelationName, name: &str) -> bool {
+    relation.namespace.is_none() && relation.name == name
 }

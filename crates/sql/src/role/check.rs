@@ -20,7 +20,7 @@ use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::parse::copy::CopyStatement;
 use crate::view;
-use freshet_engine::catalog::{Schema, TableId};
+use freshet_engine::catalog::Schema;
 use freshet_engine::txn::LockMode;
 use sqlparser::ast::{self, Expr, ObjectName, Query, SetExpr, Statement, TableFactor, Visit, Visitor};
 use std::cell::RefCell;
@@ -183,20 +183,14 @@ impl Access {
         Ok(())
     }
 
-    /// A value is taken from a sequence or looked at. An identity column takes its own for whoever may insert.
+    /// A value is taken from a sequence or looked at.
     pub fn check_sequence(&self, id: u32, any_of: Privileges) -> Checked {
         let Some(sequence) = self.schema.sequence_by_id(id) else { return Ok(()) };
-        let is_identity = sequence.def.owner.is_some_and(|(table, column)| is_identity(&self.schema, table, column));
-        if is_identity && any_of.has(Privileges::USAGE) || self.held(Kind::Sequence, id).0.has_any(any_of) {
-            return Ok(());
+        match self.held(Kind::Sequence, id).0.has_any(any_of) {
+            true => Ok(()),
+            false => Err(denied("sequence", &sequence.def.name)),
         }
-        Err(denied("sequence", &sequence.def.name))
     }
-}
-
-fn is_identity(schema: &Schema, table: TableId, column: u16) -> bool {
-    let table = schema.table_by_id(table);
-    table.and_then(|table| table.def.columns.get(usize::from(column))).is_some_and(|column| column.is_identity())
 }
 
 struct Walk<'a> {
