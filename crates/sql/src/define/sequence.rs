@@ -161,6 +161,7 @@ impl Definer<'_> {
                 .into());
         };
         let table = self.table(&ObjectName(parts))?;
+        self.check_owner(table.id.0)?;
         if table.def.namespace != namespace {
             return Err(SqlError::new("55000", "sequence must be in same schema as table it is linked to").into());
         }
