@@ -155,14 +155,14 @@ pub struct Sequencer {
     session: Option<SessionName>,
     /// Of the next message.
     next: u64,
-    /// By the number of their first message.
-    held: BTreeMap<u64, Box<[u8]>>,
+    /// By the number of their first message: when they came, and their bytes.
+    held: BTreeMap<u64, (Instant, Box<[u8]>)>,
     held_bytes: usize,
     /// There are messages up to here, as heartbeats and the end say.
     known: u64,
     has_end: bool,
-    /// Since when something is missing.
-    missing_since: Option<Instant>,
+    /// The message that is missing, and since when that is known.
+    missing: Option<(u64, Instant)>,
     pub counts: Counts,
 }
 
@@ -176,7 +176,7 @@ impl Sequencer {
             held_bytes: 0,
             known: 0,
             has_end: false,
-            missing_since: None,
+            missing: None,
             counts: Counts::default(),
         }
     }
@@ -207,7 +207,7 @@ impl Sequencer {
                 self.pass(number, body, deliver);
                 self.pass_held(deliver);
             }
-            Content::Messages(..) => self.hold(number, bytes),
+            Content::Messages(..) => self.hold(number, bytes, now),
             Content::Heartbeat => self.known = self.known.max(number),
             Content::End => {
                 self.known = self.known.max(number);
@@ -223,12 +223,11 @@ impl Sequencer {
 
     /// Gives up what is missing for too long. The gap, if there is one.
     pub fn look(&mut self, now: Instant, deliver: &mut impl FnMut(u64, &[u8])) -> Option<Range<u64>> {
-        let since = self.missing_since?;
+        let (_, since) = self.missing?;
         if now.saturating_duration_since(since) < PATIENCE {
             return None;
         }
         let gap = self.give_up(deliver);
-        self.missing_since = None;
         self.note_missing(now);
         Some(gap)
     }
@@ -249,31 +248,35 @@ impl Sequencer {
         while let Some(entry) = self.held.first_entry()
             && *entry.key() <= self.next
         {
-            let (number, bytes) = entry.remove_entry();
+            let (number, (_, bytes)) = entry.remove_entry();
             self.held_bytes -= bytes.len();
             self.pass(number, &bytes[HEADER_BYTES..], deliver);
         }
     }
 
-    fn hold(&mut self, number: u64, bytes: &[u8]) {
+    fn hold(&mut self, number: u64, bytes: &[u8], now: Instant) {
         match self.held.get(&number) {
-            Some(held) if held.len() >= bytes.len() => {
+            Some((_, held)) if held.len() >= bytes.len() => {
                 let count = u16::from_be_bytes([bytes[HEADER_BYTES - 2], bytes[HEADER_BYTES - 1]]);
                 self.counts.repeated_messages += u64::from(count);
             }
             _ => {
                 self.counts.early_datagrams += 1;
                 self.held_bytes += bytes.len();
-                let before = self.held.insert(number, bytes.into());
-                self.held_bytes -= before.map_or(0, |before| before.len());
+                let came = self.held.get(&number).map_or(now, |(came, _)| *came);
+                let before = self.held.insert(number, (came, bytes.into()));
+                self.held_bytes -= before.map_or(0, |(_, before)| before.len());
             }
         }
     }
 
+    /// Each gap has its own time: the one before it may have been filled just now.
     fn note_missing(&mut self, now: Instant) {
-        match self.held.is_empty() && self.known <= self.next {
-            true => self.missing_since = None,
-            false => drop(self.missing_since.get_or_insert(now)),
+        if self.held.is_empty() && self.known <= self.next {
+            self.missing = None;
+        } else if self.missing.is_none_or(|(number, _)| number != self.next) {
+            let since = self.held.first_key_value().map_or(now, |(_, (came, _))| *came);
+            self.missing = Some((self.next, since));
         }
     }
 
@@ -374,6 +377,30 @@ mod tests {
         let counts = heard.sequencer.counts;
         assert_eq!((counts.gaps, counts.lost_messages, counts.repeated_messages), (1, 2, 2), "too late");
         assert_eq!(heard.numbers.len(), 6);
+    }
+
+    /// Something is missing at any time, and nothing for long.
+    #[test]
+    fn each_gap_has_its_own_time() {
+        let sent = datagrams(&[1; 40]);
+        let mut heard = Heard::new();
+        // The second before the first, the fourth before the third: each gap is filled 15 ms later, when the next one is known already.
+        let order = (0..40).map(|at| {
+            if at == 0 {
+                1
+            } else if at % 2 == 1 {
+                (at + 2).min(39)
+            } else {
+                at - 2
+            }
+        });
+        for (turn, at) in (0..).zip(order) {
+            assert_eq!(heard.look(turn * 10), None, "turn {turn}");
+            heard.take(&sent[at], turn * 10);
+        }
+        heard.take(&sent[38], 400);
+        let counts = heard.sequencer.counts;
+        assert_eq!((heard.numbers.len(), counts.gaps, counts.lost_messages), (40, 0, 0), "{counts:?}");
     }
 
     #[test]
