@@ -1013,6 +1013,7 @@ impl Inner {
     /// Garbage, and what a restart would take.
     fn drive_upkeep(&self) {
         let mut looked = Instant::now();
+        let unaccounted = Account::new(&self.core.budget, Kind::Unaccounted);
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
@@ -1020,7 +1021,7 @@ impl Inner {
             self.note_sorted_together();
             if looked.elapsed() >= RESIDENT_EVERY {
                 looked = Instant::now();
-                self.note_resident();
+                self.note_resident(&unaccounted);
             }
             if !collected && !self.is_closing() {
                 self.checkpointer.park(seen, Duration::from_millis(5));
@@ -1042,16 +1043,16 @@ impl Inner {
     }
 
     /// What is resident and nobody accounts for (budget invariant 5).
-    fn note_resident(&self) {
+    fn note_resident(&self, unaccounted: &Account) {
         if self.options.program_bytes == 0 {
             return;
         }
         let budget = &self.core.budget;
         // The budget holds what the log's buffers may become.
         let unfilled = budget.used_for(Kind::LogBuffers).saturating_sub(self.core.log.buffer_bytes());
-        let accounted = budget.used_bytes() - budget.used_for(Kind::Unaccounted);
+        let accounted = budget.used_bytes() - unaccounted.bytes();
         let resident = resident_bytes() + unfilled;
-        budget.set(Kind::Unaccounted, resident.saturating_sub(accounted));
+        unaccounted.hold(resident.saturating_sub(accounted), Claim::Forced);
     }
 
     /// What a restart would sort.

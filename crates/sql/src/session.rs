@@ -656,11 +656,8 @@ impl Session {
             rows.start(&statement.columns);
             return Ok(Step::Done(Outcome { tag: once.tag(), durable, notices: Vec::new() }));
         }
-        self.error_dependency = None;
         self.fills_table = false;
-        rows.charge_to(&self.engine);
-        rows.show_by(&self.env.clock);
-        rows.start(&statement.columns);
+        self.begin_rows(statement, rows);
         if self.pending.is_some() || self.copying.is_some() {
             self.cancel(SqlError::new("57014", "canceling statement: another one was started"));
         }
@@ -740,10 +737,7 @@ impl Session {
             return None;
         }
         point.prefetch(parameters);
-        self.error_dependency = None;
-        rows.charge_to(&self.engine);
-        rows.show_by(&self.env.clock);
-        rows.start(&statement.columns);
+        self.begin_rows(statement, rows);
         self.inner.begin_statement();
         if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
             return None;
@@ -819,13 +813,19 @@ impl Session {
             && !self.inner.has_barred_tables()
     }
 
-    /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
+    /// Makes `rows` this statement's, empty and paid for by this session.
     #[inline]
-    fn start_look_up(&mut self, statement: &Prepared, rows: &mut RowSet) -> Option<()> {
+    fn begin_rows(&mut self, statement: &Prepared, rows: &mut RowSet) {
         self.error_dependency = None;
         rows.charge_to(&self.engine);
         rows.show_by(&self.env.clock);
         rows.start(&statement.columns);
+    }
+
+    /// Begins the transaction of a look-up; `None` if the statement must be planned anew first.
+    #[inline]
+    fn start_look_up(&mut self, statement: &Prepared, rows: &mut RowSet) -> Option<()> {
+        self.begin_rows(statement, rows);
         self.inner.begin_read();
         if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
             self.inner.rollback();

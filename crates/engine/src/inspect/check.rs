@@ -66,7 +66,7 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
     let mut findings = Findings::default();
     lock(&io, subject)?;
     let evidence = gather(&io, subject, &mut findings, watch);
-    let report = Report {
+    let mut report = Report {
         database: evidence.manifest.as_ref().map(|m| m.database),
         incarnation: evidence.survey.fence().map(|fence| fence.newest().incarnation),
         durable: evidence.durable,
@@ -80,7 +80,6 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
         findings.push(Finding::note(hint));
         return Ok(report.with(Contents::default(), findings));
     }
-    let mut report = report;
     let mut set = match &evidence.manifest {
         Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
         None => pages::PageSet::default(),

@@ -181,16 +181,6 @@ impl Budget {
         self.kinds[kind as usize].fetch_sub(bytes, Relaxed);
     }
 
-    /// From now on `bytes` of this kind are held, whether there is room or not. One caller a kind.
-    pub fn set(&self, kind: Kind, bytes: u64) {
-        let now = self.used_for(kind);
-        if bytes >= now {
-            self.take(kind, bytes - now, Claim::Forced);
-        } else {
-            self.give(kind, now - bytes);
-        }
-    }
-
     /// Whether a restart with what is there now keeps within the limit.
     fn can_restart(&self) -> bool {
         self.restart_bytes() <= self.limit_bytes
@@ -341,13 +331,14 @@ mod tests {
 
     #[test]
     fn what_nobody_took_leaves_less_to_grow() {
-        let budget = Budget::new(8 * MIB);
-        budget.set(Kind::Unaccounted, 2 * MIB);
+        let budget = Arc::new(Budget::new(8 * MIB));
+        let unaccounted = Account::new(&budget, Kind::Unaccounted);
+        assert!(unaccounted.hold(2 * MIB, Claim::Forced));
         assert!(budget.take(Kind::Queries, 5 * MIB, Claim::Growth));
         assert!(!budget.take(Kind::Queries, 1, Claim::Growth));
-        budget.set(Kind::Unaccounted, MIB);
+        assert!(unaccounted.hold(MIB, Claim::Forced));
         assert!(budget.take(Kind::Queries, MIB, Claim::Growth));
-        budget.set(Kind::Unaccounted, 9 * MIB);
+        assert!(unaccounted.hold(9 * MIB, Claim::Forced));
         assert_eq!(budget.used_bytes(), 15 * MIB);
         assert!(!budget.take(Kind::Versions, 1, Claim::Finish), "the limit is the limit");
     }

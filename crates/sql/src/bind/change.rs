@@ -2,7 +2,7 @@
 
 use super::expr::{Bound, default_of};
 use super::from::{From, conjuncts, is_bare, plan_loops};
-use super::query::looked_at;
+use super::query::{has_star, looked_at};
 use super::scope::{Scope, fold, relation_name};
 use super::{Bind, Binder, not_compiled};
 use crate::compiled::change::{Delete, Given, Insert, InsertSource, Returning, Update};
@@ -582,9 +582,8 @@ fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
         );
     }
     if let SetExpr::Select(select) = query.body.as_ref() {
-        let is_open = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
         let given = select.projection.len();
-        let is_open = select.projection.iter().any(is_open);
+        let is_open = has_star(select);
         if !is_open && given != count {
             return Err(SqlError::new("42601", "number of columns does not match number of values").into());
         }
@@ -603,13 +602,9 @@ fn columns_of_query(query: &ast::Query, count: usize) -> Bind<Vec<ast::Expr>> {
     let names: Vec<String> = (0..count).map(name).collect();
     let one = |at: usize| {
         let text = format!("SELECT {} FROM ({query}) AS \"row\" ({})", names[at], names.join(", "));
-        match crate::parse::parse(&text)? {
-            crate::parse::Parsed::Sql(statement) => match *statement {
-                ast::Statement::Query(query) => Ok(ast::Expr::Subquery(query)),
-                _ => Err(SqlError::new("XX000", "invariant: a SELECT is a query").into()),
-            },
-            _ => Err(SqlError::new("XX000", "invariant: a SELECT is a query").into()),
-        }
+        let query = crate::parse::parse(&text)?.query();
+        let query = query.ok_or_else(|| SqlError::new("XX000", "invariant: a SELECT is a query"))?;
+        Ok(ast::Expr::Subquery(query))
     };
     (0..count).map(one).collect()
 }

@@ -2,11 +2,12 @@
 //! that conditions from outside find an index, and rows are locked where they lie. Views come here as subqueries.
 
 use super::from::{From, conjuncts, is_bare, rename};
+use super::query::has_group_by;
 use super::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder};
 use crate::expr::Expr;
 use crate::parse::{locking, locking_all};
-use sqlparser::ast::{self, GroupByExpr, LockClause, Select, SelectItem, SetExpr};
+use sqlparser::ast::{self, LockClause, Select, SelectItem, SetExpr};
 
 impl Binder<'_> {
     /// Adds the table of a plain subquery as a source; `None`: the subquery is more than that.
@@ -72,15 +73,7 @@ impl Binder<'_> {
         for (at, name) in columns {
             all[usize::from(at)].name = name;
         }
-        let source = ScopeSource {
-            name: String::new(),
-            table: Some(table),
-            columns: all,
-            merged: Vec::new(),
-            derived: true,
-            nullable: false,
-            is_call: false,
-        };
+        let source = ScopeSource { table: Some(table), derived: true, ..ScopeSource::of_columns(String::new(), all) };
         Ok(Some((source, conditions)))
     }
 
@@ -107,10 +100,9 @@ pub fn locks_for(clauses: &[LockClause], alias: &str) -> Vec<LockClause> {
 
 /// Whether it is `SELECT columns FROM one [WHERE condition]`.
 fn is_plain(select: &Select) -> bool {
-    let groups = !matches!(&select.group_by, GroupByExpr::Expressions(list, modifiers) if list.is_empty() && modifiers.is_empty());
     let is_one = matches!(select.from.as_slice(), [one] if one.joins.is_empty());
     is_one
-        && !groups
+        && !has_group_by(select)
         && select.distinct.is_none()
         && select.top.is_none()
         && select.having.is_none()

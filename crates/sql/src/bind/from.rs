@@ -170,15 +170,7 @@ impl Binder<'_> {
         let bounds: [Expr; 3] = bounds.try_into().expect("two bounds and a step were bound above");
         let (alias, columns) = alias_parts(alias)?;
         let alias = alias.unwrap_or_else(|| SERIES.to_owned());
-        let mut source = ScopeSource {
-            name: alias.clone(),
-            table: None,
-            columns: vec![ScopeColumn { name: alias, ty }],
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        };
+        let mut source = ScopeSource::of_columns(alias.clone(), vec![ScopeColumn { name: alias, ty }]);
         rename(&mut source, columns)?;
         Ok((bounds, source))
     }
@@ -208,15 +200,7 @@ impl Binder<'_> {
             }
         };
         self.aggregates = outer;
-        let mut source = ScopeSource {
-            name: alias,
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        };
+        let mut source = ScopeSource::of_columns(alias, columns);
         rename(&mut source, names)?;
         from.add(source, Some(access))
     }

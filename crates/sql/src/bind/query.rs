@@ -873,6 +873,15 @@ fn index_order(order: &[OrderItem], from: &From) -> Option<Vec<(u16, WantedOrder
         .collect()
 }
 
+pub fn has_star(select: &Select) -> bool {
+    let is_star = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    select.projection.iter().any(is_star)
+}
+
+pub fn has_group_by(select: &Select) -> bool {
+    !matches!(&select.group_by, GroupByExpr::Expressions(list, modifiers) if list.is_empty() && modifiers.is_empty())
+}
+
 /// By source: the variable-length columns that any expression of the query looks at.
 pub fn looked_at(query: &Query) -> Vec<Vec<u16>> {
     let mut columns: Vec<Vec<u16>> = vec![Vec::new(); query.tables.len()];

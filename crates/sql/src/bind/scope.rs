@@ -3,7 +3,7 @@
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::view::{Relation, TABLEOID};
-use freshet_engine::catalog::Table;
+use freshet_engine::catalog::{Table, TableDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 use std::sync::Arc;
@@ -61,32 +61,27 @@ pub struct ScopeSource {
 }
 
 impl ScopeSource {
+    /// Columns of no table, all of them in `*`.
+    pub fn of_columns(name: String, columns: Vec<ScopeColumn>) -> ScopeSource {
+        ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false, is_call: false }
+    }
+
     pub fn of_table(name: String, table: &Arc<Table>) -> ScopeSource {
-        let columns = table.def.columns.iter();
-        ScopeSource {
-            name,
-            columns: columns
-                .map(|c| ScopeColumn { name: if c.is_visible() { c.name.clone() } else { String::new() }, ty: c.ty })
-                .collect(),
-            table: Some(table.clone()),
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        }
+        ScopeSource { table: Some(table.clone()), ..ScopeSource::of_def(name, &table.def) }
+    }
+
+    /// The columns of a table that need not be there yet.
+    pub fn of_def(name: String, def: &TableDef) -> ScopeSource {
+        let columns = def.columns.iter().map(|c| {
+            let name = if c.is_visible() { c.name.clone() } else { String::new() };
+            ScopeColumn { name, ty: c.ty }
+        });
+        ScopeSource::of_columns(name, columns.collect())
     }
 
     pub fn of_view(name: String, view: &Relation) -> ScopeSource {
         let columns = view.every_column().map(|(name, ty)| ScopeColumn { name: name.to_owned(), ty });
-        ScopeSource {
-            name,
-            columns: columns.collect(),
-            table: None,
-            merged: hidden_of_view(view),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        }
+        ScopeSource { merged: hidden_of_view(view), ..ScopeSource::of_columns(name, columns.collect()) }
     }
 }
 

@@ -5,14 +5,15 @@
 //! 2. UPDATE and DELETE find rows that the view shows. INSERT may add one that it does not, unless the view has a check option.
 
 use super::names::RelationName;
+use super::query::has_group_by;
 use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder, Refusal};
 use crate::compiled::aggregate::AggregateFunction;
 use crate::error::SqlError;
-use crate::parse::{Parsed, parse};
+use crate::parse::parse;
 use crate::value::aggregate::Gathered;
 use freshet_engine::catalog::{CheckOption, Table, View};
-use sqlparser::ast::{self, GroupByExpr, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
+use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -38,18 +39,8 @@ impl Through {
         let columns: Vec<ScopeColumn> = columns.collect();
         let shown = |&(_, column): &(String, u16)| Found { source: 0, column, ty: columns[usize::from(column)].ty };
         let first = self.columns.iter().map(shown).collect();
-        Scope {
-            sources: vec![ScopeSource {
-                name,
-                table: Some(self.table.clone()),
-                columns,
-                merged: Vec::new(),
-                derived: false,
-                nullable: false,
-                is_call: false,
-            }],
-            first,
-        }
+        let source = ScopeSource { table: Some(self.table.clone()), ..ScopeSource::of_columns(name, columns) };
+        Scope { sources: vec![source], first }
     }
 }
 
@@ -69,12 +60,7 @@ impl Binder<'_> {
         let refused = |detail: &str| -> Refusal {
             SqlError::new("55000", format!("cannot {command} view \"{}\"", view.def.name)).with_detail(detail).into()
         };
-        let Parsed::Sql(statement) = parse(&view.def.query)? else {
-            return Err(refused("It is no query."));
-        };
-        let Statement::Query(query) = *statement else {
-            return Err(refused("It is no query."));
-        };
+        let query = parse(&view.def.query)?.query().ok_or_else(|| refused("It is no query."))?;
         let select =
             plain_select(&query).map_err(|what| refused(&format!("{what} are not automatically updatable.")))?;
         let one = "Views that do not select from a single table or view are not automatically updatable.";
@@ -194,7 +180,7 @@ fn plain_select(query: &ast::Query) -> Result<&ast::Select, &'static str> {
     if select.distinct.is_some() {
         return Err("Views containing DISTINCT");
     }
-    if !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty()) {
+    if has_group_by(select) {
         return Err("Views containing GROUP BY");
     }
     if select.having.is_some() {

@@ -267,17 +267,7 @@ impl Lister<'_> {
                 let columns = self.columns(select, &names, base)?;
                 let name = fold(&alias.name);
                 let text = format!("({text}) {}", quoted_ident(&name));
-                scope
-                    .add(ScopeSource {
-                        name,
-                        table: None,
-                        columns,
-                        merged: Vec::new(),
-                        derived: false,
-                        nullable: false,
-                        is_call: false,
-                    })
-                    .ok()?;
+                scope.add(ScopeSource::of_columns(name, columns)).ok()?;
                 Some(Part { text, is_join: false })
             }
             _ => None,
@@ -336,15 +326,7 @@ fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSourc
             let column =
                 |(name, ty): &(String, Option<Type>)| ScopeColumn { name: name.clone(), ty: ty.unwrap_or(Type::Text) };
             let columns = view.def.columns.iter().map(column).collect();
-            Some(ScopeSource {
-                name,
-                table: None,
-                columns,
-                merged: Vec::new(),
-                derived: false,
-                nullable: false,
-                is_call: false,
-            })
+            Some(ScopeSource::of_columns(name, columns))
         }
         _ => None,
     }

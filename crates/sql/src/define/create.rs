@@ -11,7 +11,7 @@ use super::sequence::NewSequence;
 use super::{Definer, Done, on_commit_drops, unused};
 use crate::bind::change::is_select;
 use crate::bind::names::{RelationName, qualified, quoted};
-use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
+use crate::bind::scope::{Scope, ScopeSource, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::Halt;
@@ -589,23 +589,7 @@ fn expression_name(expr: &ast::Expr) -> String {
 
 /// The scope of a table that is not there yet.
 pub fn scope_of(def: &TableDef) -> Scope {
-    let columns = def.columns.iter().map(|c| {
-        let name = if c.is_visible() { c.name.clone() } else { String::new() };
-        ScopeColumn { name, ty: c.ty }
-    });
-    let columns = columns.collect();
-    Scope {
-        sources: vec![ScopeSource {
-            name: def.name.clone(),
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        }],
-        first: Vec::new(),
-    }
+    Scope { sources: vec![ScopeSource::of_def(def.name.clone(), def)], first: Vec::new() }
 }
 
 /// An expression over such a table, with the columns that it names.

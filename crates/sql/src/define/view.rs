@@ -7,6 +7,7 @@
 use super::{Definer, Done};
 use crate::bind::cte::Ctes;
 use crate::bind::names::{RelationName, qualified};
+use crate::bind::query::{has_group_by, has_star};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse, parse_expression};
@@ -14,8 +15,8 @@ use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{CheckOption, Schema, View, ViewDef};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{
-    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem,
-    SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, ObjectName, ObjectNamePart,
+    Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -193,13 +194,7 @@ impl Full<'_> {
         if self.ctes.has_in_body(&relation) {
             return None;
         }
-        let part = |name: &String| Ident::with_quote('"', name.clone());
-        let parts = relation.namespace.iter().chain([&relation.name]).map(part).map(ObjectNamePart::Identifier);
-        let Ok(Parsed::Sql(statement)) = parse(&format!("SELECT * FROM {}", ObjectName(parts.collect()))) else {
-            return None;
-        };
-        let Statement::Query(query) = *statement else { return None };
-        Some(*query.body)
+        query_of_table(table).ok().map(|query| *query.body)
     }
 
     /// A source's alias and columns, if it is a plain relation, or a subquery that stands for itself.
@@ -236,19 +231,8 @@ impl Full<'_> {
         for item in &select.from {
             sources.push(self.columns(&item.relation));
             for join in &item.joins {
-                use ast::{JoinConstraint as C, JoinOperator as J};
                 sources.push(self.columns(&join.relation));
-                is_plain &= match &join.join_operator {
-                    J::Join(c)
-                    | J::Inner(c)
-                    | J::Left(c)
-                    | J::LeftOuter(c)
-                    | J::Right(c)
-                    | J::RightOuter(c)
-                    | J::FullOuter(c)
-                    | J::CrossJoin(c) => matches!(c, C::On(_) | C::None),
-                    _ => false,
-                };
+                is_plain &= matches!(constraint_of(join), Some(JoinConstraint::On(_) | JoinConstraint::None));
             }
         }
         let all = |(alias, columns): &(Ident, Vec<Ident>)| -> Vec<SelectItem> {
@@ -326,6 +310,14 @@ fn expand_bodies(full: &Full<'_>, body: &mut SetExpr) {
 
 fn named_by(table: &ast::Table) -> RelationName {
     RelationName { namespace: table.schema_name.clone(), name: table.table_name.clone().unwrap_or_default() }
+}
+
+/// What `TABLE t` stands for.
+pub fn query_of_table(table: &ast::Table) -> Result<Box<Query>, SqlError> {
+    let part = |name: &String| ObjectNamePart::Identifier(Ident::with_quote('"', name.clone()));
+    let name = ObjectName(table.schema_name.iter().chain(&table.table_name).map(part).collect());
+    let query = parse(&format!("SELECT * FROM {name}"))?.query();
+    query.ok_or_else(|| SqlError::new("XX000", "invariant: a SELECT is a query"))
 }
 
 /// What a body names by `TABLE t`.
@@ -539,7 +531,7 @@ fn is_grouped(statement: &Statement) -> bool {
         type Break = ();
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
             each_select(&query.body, &mut |select| {
-                self.0 |= !matches!(&select.group_by, ast::GroupByExpr::Expressions(list, _) if list.is_empty());
+                self.0 |= has_group_by(select);
             });
             ControlFlow::Continue(())
         }
@@ -556,9 +548,7 @@ fn reads_all(query: &str, relation: &RelationName) -> bool {
         type Break = ();
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
             each_select(&query.body, &mut |select| {
-                let is_star =
-                    |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-                let (mut is_there, mut is_open) = (false, select.projection.iter().any(is_star));
+                let (mut is_there, mut is_open) = (false, has_star(select));
                 for from in &select.from {
                     look_at(from, self.0, &mut is_there, &mut is_open);
                 }
@@ -590,12 +580,22 @@ fn look_at(from: &ast::TableWithJoins, relation: &RelationName, is_there: &mut b
 }
 
 fn is_natural(join: &ast::Join) -> bool {
-    use ast::{JoinConstraint as C, JoinOperator as J};
+    matches!(constraint_of(join), Some(JoinConstraint::Natural))
+}
+
+/// How the rows of an SQL join meet; `None`: another dialect's join.
+fn constraint_of(join: &ast::Join) -> Option<&JoinConstraint> {
+    use ast::JoinOperator as J;
     match &join.join_operator {
-        J::Join(c) | J::Inner(c) | J::Left(c) | J::LeftOuter(c) | J::Right(c) | J::RightOuter(c) | J::FullOuter(c) => {
-            matches!(c, C::Natural)
-        }
-        _ => false,
+        J::Join(c)
+        | J::Inner(c)
+        | J::Left(c)
+        | J::LeftOuter(c)
+        | J::Right(c)
+        | J::RightOuter(c)
+        | J::FullOuter(c)
+        | J::CrossJoin(c) => Some(c),
+        _ => None,
     }
 }
 

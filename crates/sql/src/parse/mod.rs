@@ -71,6 +71,19 @@ pub enum Parsed {
     },
 }
 
+impl Parsed {
+    /// The query that the text is; `None`: it is something else.
+    pub fn query(self) -> Option<Box<ast::Query>> {
+        match self {
+            Parsed::Sql(statement) => match *statement {
+                Statement::Query(query) => Some(query),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
 /// Parses one statement.
 pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let mut tokens = tokenize(sql)?;

@@ -283,15 +283,7 @@ impl Planner<'_> {
         let types = rel.columns.iter().map(|c| c.ty).collect();
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
         let kind = Kind::Lateral { left: false };
-        let source = ScopeSource {
-            name,
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        };
+        let source = ScopeSource::of_columns(name, columns);
         self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
     }
 
@@ -393,15 +385,7 @@ impl Planner<'_> {
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
         let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
-        let mut source = ScopeSource {
-            name: name.clone(),
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        };
+        let mut source = ScopeSource::of_columns(name.clone(), columns);
         rename(&mut source, names)?;
         let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
         let rel = match correlated {
@@ -612,15 +596,7 @@ impl Planner<'_> {
         debug_assert!(added < usize::from(source));
         // No name means it: its columns are found by theirs.
         let name = format!(" merged {source}");
-        item.scope.add(ScopeSource {
-            name,
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        })?;
+        item.scope.add(ScopeSource::of_columns(name, columns))?;
         item.sources.push(leaves);
         item.scope.merge_first(first);
         item.plan = df(df(LogicalPlanBuilder::from(item.plan.clone()).project(outputs))?.build())?;
@@ -896,23 +872,26 @@ fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
 
 /// Whether a query reads a relation of this name anywhere.
 fn mentions(node: &impl ast::Visit, name: &str) -> bool {
-    struct Mentions<'a>(&'a str);
-    impl ast::Visitor for Mentions<'_> {
+    readings(node, name) > 0
+}
+
+/// How often it does, at most: names of deeper queries may hide it.
+pub fn readings(node: &impl ast::Visit, name: &str) -> usize {
+    struct Readings<'a>(&'a str, usize);
+    impl ast::Visitor for Readings<'_> {
         type Break = ();
         fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
-            match tables_of(&query.body).iter().any(|table| is_named(table, self.0)) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            self.1 += tables_of(&query.body).iter().filter(|table| is_named(table, self.0)).count();
+            ControlFlow::Continue(())
         }
         fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
-            match RelationName::of(relation).is_ok_and(|relation| is_named(&relation, self.0)) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+            self.1 += usize::from(RelationName::of(relation).is_ok_and(|relation| is_named(&relation, self.0)));
+            ControlFlow::Continue(())
         }
     }
-    node.visit(&mut Mentions(name)).is_break()
+    let mut readings = Readings(name, 0);
+    let _ = node.visit(&mut readings);
+    readings.1
 }
 
 /// Whether a relation's name could mean a query of WITH.

@@ -34,6 +34,7 @@ use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, ov
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
+use crate::define::view::query_of_table;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::statistics::TableStatistics;
@@ -671,16 +672,8 @@ impl<'a> Planner<'a> {
 
     /// `TABLE t`.
     fn table_query(&self, binder: &mut Binder<'_>, table: &ast::Table) -> Bind<Rel> {
-        let quote = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
-        let name = table.schema_name.iter().chain(&table.table_name).map(quote).collect::<Vec<_>>().join(".");
-        let parsed = crate::parse::parse(&format!("SELECT * FROM {name}"))?;
-        match parsed {
-            crate::parse::Parsed::Sql(statement) => match *statement {
-                ast::Statement::Query(query) => self.query(binder, &query),
-                _ => refuse("TABLE"),
-            },
-            _ => refuse("TABLE"),
-        }
+        let query = query_of_table(table)?;
+        self.query(binder, &query)
     }
 
     fn values(&self, binder: &mut Binder<'_>, values: &ast::Values) -> Bind<Rel> {
@@ -1802,18 +1795,7 @@ pub fn as_unsupported(refusal: Refusal) -> Refusal {
 
 fn scope_of(rel: &Rel) -> Scope {
     let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
-    Scope {
-        sources: vec![ScopeSource {
-            name: String::new(),
-            table: None,
-            columns: columns.collect(),
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: false,
-        }],
-        first: Vec::new(),
-    }
+    Scope { sources: vec![ScopeSource::of_columns(String::new(), columns.collect())], first: Vec::new() }
 }
 
 fn origin(expr: &Expr, scope: &Scope) -> Option<(u32, u16)> {

@@ -112,15 +112,7 @@ impl Planner<'_> {
         if call.ordinality {
             columns.push(ScopeColumn { name: "ordinality".to_owned(), ty: Type::Int8 });
         }
-        ScopeSource {
-            name: source,
-            table: None,
-            columns,
-            merged: Vec::new(),
-            derived: false,
-            nullable: false,
-            is_call: only && !call.ordinality,
-        }
+        ScopeSource { is_call: only && !call.ordinality, ..ScopeSource::of_columns(source, columns) }
     }
 
     /// The plan with each of its rows repeated for each row of the calls, and by call the columns that they add.

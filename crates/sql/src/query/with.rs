@@ -7,9 +7,9 @@
 
 use super::cells::{Writer, data_type};
 use super::change::{Action, columns_of};
+use super::from::readings;
 use super::plan::{Planner, Rel, df, output, refuse};
 use crate::bind::change::is_change;
-use crate::bind::names::RelationName;
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::rows::{Column, RowSet};
@@ -22,7 +22,6 @@ use datafusion::datasource::MemTable;
 use datafusion::datasource::memory::PartitionData;
 use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, Volatility};
 use sqlparser::ast::{self, SetExpr, Statement};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A change of several in a statement, or a query that locks rows.
@@ -77,17 +76,6 @@ fn is_changing(expr: &DfExpr) -> bool {
         }
         _ => false,
     }
-}
-
-/// How often a statement reads a relation of this name, at most.
-fn readings(statement: &ast::Query, name: &str) -> usize {
-    let mut count = 0;
-    let _ = ast::visit_relations(statement, |relation| {
-        let is_it = RelationName::of(relation).is_ok_and(|r| r.namespace.is_none() && r.name == name);
-        count += usize::from(is_it);
-        ControlFlow::<()>::Continue(())
-    });
-    count
 }
 
 fn field(at: usize, column: &Column) -> Field {

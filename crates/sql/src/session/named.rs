@@ -6,6 +6,7 @@
 
 use super::{Block, CommandTag, Outcome, Session, Step, done};
 use crate::bind::names::RelationName;
+use crate::bind::query::has_group_by;
 use crate::bind::{Binder, Refusal, scope::Scope};
 use crate::cache::Prepared;
 use crate::error::SqlError;
@@ -315,18 +316,12 @@ impl Session {
         declared: &[Option<Type>],
         parameters: &[Type],
     ) -> Option<(Arc<Prepared>, RowKey)> {
-        let crate::parse::Parsed::Sql(statement) = crate::parse::parse(sql).ok()? else {
-            return None;
-        };
-        let ast::Statement::Query(mut query) = *statement else {
-            return None;
-        };
+        let mut query = crate::parse::parse(sql).ok()?.query()?;
         let ast::SetExpr::Select(select) = query.body.as_mut() else {
             return None;
         };
-        let grouped = !matches!(&select.group_by, ast::GroupByExpr::Expressions(list, _) if list.is_empty());
-        let ([from], None, false) = (select.from.as_slice(), &select.distinct, grouped || select.having.is_some())
-        else {
+        let is_folded = has_group_by(select) || select.having.is_some();
+        let ([from], None, false) = (select.from.as_slice(), &select.distinct, is_folded) else {
             return None;
         };
         let (ast::TableFactor::Table { name, alias, .. }, []) = (&from.relation, from.joins.as_slice()) else {

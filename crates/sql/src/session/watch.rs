@@ -72,20 +72,20 @@ impl Session {
         rows: u64,
         changed: Option<Count>,
     ) {
-        let counts = &self.watching.counts;
-        counts.add(Count::Statements, 1);
-        counts.add(Count::Commits, 1);
-        counts.add(changed.unwrap_or(Count::RowsGiven), rows);
-        if let Some(started) = started {
-            self.timed(statement, started.elapsed(), rows);
-        }
+        self.watching.counts.add(Count::Commits, 1);
+        self.watched_plain(statement, started, rows, changed.unwrap_or(Count::RowsGiven));
     }
 
     /// A look-up within a transaction ended well.
     pub(super) fn watched_inside(&self, statement: &Prepared, started: Option<Instant>, rows: u64) {
+        self.watched_plain(statement, started, rows, Count::RowsGiven);
+    }
+
+    #[inline]
+    fn watched_plain(&self, statement: &Prepared, started: Option<Instant>, rows: u64, counted: Count) {
         let counts = &self.watching.counts;
         counts.add(Count::Statements, 1);
-        counts.add(Count::RowsGiven, rows);
+        counts.add(counted, rows);
         if let Some(started) = started {
             self.timed(statement, started.elapsed(), rows);
         }
