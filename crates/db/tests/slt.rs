@@ -183,7 +183,7 @@ macro_rules! folders {
 #[cfg(feature = "query")]
 folders!(
     aggregate, alter, array, cast, catalog, constraint, create, datetime, expression, group, interval, join, json,
-    limits, math, matrix, merge, optimizer, order, role, series, set, string, subquery, view, window, with, zone,
+    limits, math, matrix, merge, optimizer, order, role, row, series, set, string, subquery, view, window, with, zone,
 );
 
 /// What a role may and may not do, in a build that lacks one of the roads: what needs that is left out.

@@ -284,7 +284,7 @@ fn plain(plan: Plan) -> Routed {
 }
 
 fn text_column(name: &str) -> Arc<[Column]> {
-    Arc::new([Column { name: name.to_owned(), ty: Type::Text, origin: None }])
+    Arc::new([Column::new(name, Type::Text)])
 }
 
 fn route_statement(
@@ -413,7 +413,7 @@ fn route_expanded(
         let Routed { plan: of, columns, .. } = explained;
         return Ok(Routed {
             plan: Plan::Explain(Box::new(Explained { options, of, columns, planning_ms })),
-            columns: Arc::new([Column { name: "QUERY PLAN".to_owned(), ty, origin: None }]),
+            columns: Arc::new([Column::new("QUERY PLAN", ty)]),
             parameters: explained.parameters,
             uses_clock: explained.uses_clock,
             uses_sequences: explained.uses_sequences,
@@ -577,7 +577,7 @@ fn show(variable: &[ast::Ident]) -> Result<Routed, SqlError> {
     let parts: Vec<String> = variable.iter().map(|i| i.value.to_lowercase()).collect();
     let name = match parts.as_slice() {
         [all] if all == "all" => {
-            let column = |name: &str| Column { name: name.to_owned(), ty: Type::Text, origin: None };
+            let column = |name: &str| Column::new(name, Type::Text);
             return Ok(Routed {
                 columns: Arc::new([column("name"), column("setting"), column("description")]),
                 ..plain(Plan::ShowAll)

@@ -2,6 +2,7 @@
 
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
+use crate::value::pgtype::NUMERIC;
 use crate::value::{Clock, Zone};
 use freshet_engine::engine::Engine;
 use freshet_engine::schema::{Type, Value};
@@ -13,6 +14,22 @@ pub struct Column {
     pub ty: Type,
     /// The table's oid and the column's 1-based number, where the column is one.
     pub origin: Option<(u32, u16)>,
+    /// Precision and scale are what the value was computed to, and no promise.
+    pub is_computed: bool,
+}
+
+impl Column {
+    pub fn new(name: &str, ty: Type) -> Column {
+        Column { name: name.to_owned(), ty, origin: None, is_computed: false }
+    }
+
+    /// The type as clients are told of it, and as a table made of the rows has it.
+    pub fn declared(&self) -> Type {
+        match self.ty {
+            Type::Decimal { .. } | Type::Numeric { .. } if self.is_computed => NUMERIC,
+            ty => ty,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

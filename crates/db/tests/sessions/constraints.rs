@@ -88,6 +88,49 @@ fn a_deferred_key_is_looked_at_when_it_is_committed() {
     assert_eq!(a.number("SELECT count(*) FROM child"), Some(1));
 }
 
+/// Who gave the value first is waited for at the commit that looks at the key, and the other value counts if it is rolled back.
+#[test]
+fn two_sessions_give_a_deferred_unique_key_the_same_value() {
+    let define = "CREATE TABLE t (id int PRIMARY KEY, k int, CONSTRAINT k UNIQUE (k) DEFERRABLE INITIALLY DEFERRED);
+        INSERT INTO t VALUES (1, 10), (2, 20)";
+    for (end, outcome) in [("COMMIT", Err("23505")), ("ROLLBACK", Ok("COMMIT".to_owned()))] {
+        let world = World::new(define);
+        let (mut a, mut b) = (world.client(), world.client());
+        a.ok("BEGIN");
+        a.ok("UPDATE t SET k = 30 WHERE id = 1");
+        b.ok("BEGIN");
+        b.ok("UPDATE t SET k = 30 WHERE id = 2");
+        let wait = b.waits("COMMIT");
+        a.ok(end);
+        let ended = b.resume(wait).map(|o| o.tag.to_string()).map_err(|e| e.sqlstate);
+        assert_eq!(ended, outcome, "{end}");
+        assert_eq!(b.number("SELECT count(*) FROM t WHERE k = 30"), Some(1), "{end}");
+    }
+}
+
+/// What takes turns while it is deferred is as good as what never met.
+#[test]
+fn a_deferred_unique_key_may_be_broken_until_it_is_committed() {
+    let world = World::new(
+        "CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE DEFERRABLE INITIALLY DEFERRED);
+        INSERT INTO t VALUES (1, 10), (2, 20)",
+    );
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET k = 20 WHERE id = 1");
+    a.ok("UPDATE t SET k = 10 WHERE id = 2");
+    assert_eq!(b.number("SELECT id FROM t WHERE k = 10"), Some(1), "nobody else sees it yet");
+    a.ok("COMMIT");
+    assert_eq!(b.number("SELECT id FROM t WHERE k = 10"), Some(2));
+    a.ok("BEGIN");
+    a.ok("DELETE FROM t WHERE id = 1");
+    b.ok("BEGIN");
+    b.ok("INSERT INTO t VALUES (3, 20)");
+    a.ok("COMMIT");
+    b.ok("COMMIT");
+    assert_eq!(b.number("SELECT id FROM t WHERE k = 20"), Some(3), "its row went before the key was looked at");
+}
+
 #[test]
 fn on_conflict_waits_for_the_insert_that_is_in_the_way() {
     for (action, end, tag, v) in [

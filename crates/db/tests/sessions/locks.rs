@@ -191,6 +191,33 @@ fn ddl_waits_for_writers_of_its_table() {
     assert_eq!(b.number("SELECT id FROM t WHERE v = 90"), Some(9));
 }
 
+/// TRUNCATE and what writes a table anew wait for nobody who reads; a snapshot from before does not find the table empty.
+#[test]
+fn an_old_snapshot_is_told_of_a_table_that_was_written_anew() {
+    for ddl in ["TRUNCATE t", "ALTER TABLE t ALTER v TYPE text", "ALTER TABLE t ADD COLUMN s serial"] {
+        let world = World::new(
+            "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE other (id int); CREATE VIEW seen AS SELECT id FROM t;
+            INSERT INTO t VALUES (1, 1), (2, 2)",
+        );
+        let (mut a, mut b) = (world.client(), world.client());
+        for query in ["SELECT count(*) FROM t", "SELECT count(*) FROM seen", "DELETE FROM t WHERE id = 1"] {
+            a.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+            assert_eq!(a.number("SELECT count(*) FROM other"), Some(0));
+            b.ok(ddl.replace("COLUMN s", "COLUMN IF NOT EXISTS s").as_str());
+            assert_eq!(a.number("SELECT count(*) FROM other"), Some(0), "other tables are as they were");
+            assert_eq!(a.run(query).map(|o| o.tag.to_string()).map_err(|e| e.sqlstate), Err("40001"), "{ddl}: {query}");
+            a.ok("ROLLBACK");
+            if ddl.starts_with("ALTER") {
+                break;
+            }
+        }
+        a.ok("BEGIN ISOLATION LEVEL REPEATABLE READ");
+        a.ok("TRUNCATE t");
+        assert_eq!(a.number("SELECT count(*) FROM t"), Some(0), "its own change is no surprise");
+        a.ok("COMMIT");
+    }
+}
+
 #[test]
 fn several_statements_are_one_transaction_unless_they_say_otherwise() {
     let world = World::new(ACCOUNTS);

@@ -113,11 +113,13 @@ pub enum SystemKind {
     NDistinct,
     Dependencies,
     McvList,
+    /// A row, which is a result and no column: see `freshet_sql::value::record`.
+    Record,
 }
 
 impl SystemKind {
     /// In the order of their codes.
-    pub const ALL: [SystemKind; 8] = [
+    pub const ALL: [SystemKind; 9] = [
         SystemKind::NodeTree,
         SystemKind::AclItem,
         SystemKind::AnyArray,
@@ -126,6 +128,7 @@ impl SystemKind {
         SystemKind::NDistinct,
         SystemKind::Dependencies,
         SystemKind::McvList,
+        SystemKind::Record,
     ];
 }
 

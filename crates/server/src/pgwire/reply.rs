@@ -199,7 +199,7 @@ impl Output {
         let body = self.begin(b'T');
         self.put_count(columns.len());
         for (at, column) in columns.iter().enumerate() {
-            let ty = pgtype::describe(column.ty);
+            let ty = pgtype::describe(column.declared());
             let (table, number) = column.origin.unwrap_or((0, 0));
             let format: u16 = match formats.get(at) {
                 Format::Text => 0,
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(decoded::<response::CommandComplete>(&output).tag, "BEGIN");
 
         let mut output = Output::default();
-        let columns = [Column { name: "n".into(), ty: Type::Int4, origin: Some((16_384, 2)) }];
+        let columns = [Column { origin: Some((16_384, 2)), ..Column::new("n", Type::Int4) }];
         output.row_description(&columns, &ResultFormats::All(Format::Binary));
         let fields = decoded::<data::RowDescription>(&output).fields;
         assert_eq!(fields, [data::FieldDescription::new("n".into(), 16_384, 2, 23, 4, -1, 1)]);

@@ -313,12 +313,12 @@ impl Binder<'_> {
         let items = self.items(items, scope)?;
         let table = scope.sources[0].table.as_ref().expect("invariant: a change is to a stored table");
         let columns = items.iter().map(|item| Column {
-            name: item.name.clone(),
-            ty: item.ty,
             origin: match item.expr {
                 Expr::Column { column, .. } => Some((table.id.0, column + 1)),
                 _ => None,
             },
+            is_computed: item.is_computed,
+            ..Column::new(&item.name, item.ty)
         });
         let columns = columns.collect();
         let output: Vec<Expr> = items.into_iter().map(|item| item.expr).collect();

@@ -4,6 +4,7 @@
 //! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
+use super::record::must_compare;
 use super::scope::{Found, Scope, fold};
 use super::types::{digits_of, type_of};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal};
@@ -74,10 +75,16 @@ impl Binder<'_> {
 
     fn bind_inner(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         use ast::Expr as A;
+        if let Some(bound) = self.row_field(ast, scope)? {
+            return Ok(bound);
+        }
         if let Some(beyond) = self.beyond
             && let Some(bound) = beyond.expression(self, ast, scope)?
         {
             return Ok(bound);
+        }
+        if let Some(items) = row_items(ast).filter(|_| !matches!(ast, A::Nested(_))) {
+            return self.row_value(&items, scope);
         }
         match ast {
             A::Identifier(ident) => self.name(ident, scope),
@@ -182,9 +189,18 @@ impl Binder<'_> {
     // ---- leaves
 
     fn name(&mut self, ident: &Ident, scope: &Scope) -> Bind<Bound> {
-        match scope.column(&fold(ident)) {
-            Ok(found) => Ok(self.column(found, scope)),
-            Err(error) => self.outer_column(&[fold(ident)], error.at(span_position(self.sql, ident.span))),
+        let name = fold(ident);
+        let error = match scope.column(&name) {
+            Ok(found) => return Ok(self.column(found, scope)),
+            Err(error) => error.at(span_position(self.sql, ident.span)),
+        };
+        let is_missing = error.sqlstate == "42703";
+        let outer = self.outer_column(std::slice::from_ref(&name), error);
+        match outer {
+            Err(Refusal::Error(error)) if is_missing && error.sqlstate == "42703" => {
+                self.whole_row(&name, scope)?.ok_or(Refusal::Error(error))
+            }
+            outer => outer,
         }
     }
 
@@ -207,7 +223,8 @@ impl Binder<'_> {
 
     /// A column of a query around this one, or the error that there is none here.
     fn outer_column(&mut self, names: &[String], error: SqlError) -> Bind<Bound> {
-        let missing = matches!(error.sqlstate, "42703" | "42P01");
+        // A source of this name hides those around it, whatever columns it has.
+        let missing = error.sqlstate == "42P01" || error.sqlstate == "42703" && names.len() == 1;
         let outer = match self.beyond {
             Some(beyond) if missing => beyond.outer_column(names)?,
             _ => None,
@@ -294,6 +311,11 @@ impl Binder<'_> {
         if let Some((insensitive, negated)) = insensitive {
             return self.like(left, right, &None, insensitive, negated, scope);
         }
+        if *op == B::Overlaps
+            && let (Some([a, b]), Some([c, d])) = (row_items(left).as_deref(), row_items(right).as_deref())
+        {
+            return self.overlaps([(*a, *b), (*c, *d)], scope);
+        }
         if let Some(symbol) = operator_function(op) {
             let (left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
             let left = if matches!(symbol, "~" | "~*" | "!~" | "!~*") { self.with_blanks(left)? } else { left };
@@ -361,10 +383,6 @@ impl Binder<'_> {
                 Ok(Bound::new(Expr::Not(Box::new(inner)), Type::Bool))
             }
             UnaryOperator::Minus | UnaryOperator::Plus => {
-                if let Some(first) = super::more::signed_base(op, expr) {
-                    // The sign belongs to the base: -2 ^ 2 is 4.
-                    return self.bind(&first, scope);
-                }
                 if let Some((ty, least)) = negative_literal(op, expr) {
                     return Ok(Bound::new(Expr::Const(least), ty));
                 }
@@ -429,6 +447,9 @@ impl Binder<'_> {
     fn is_null(&mut self, expr: &ast::Expr, negated: bool, scope: &Scope) -> Bind<Bound> {
         if let Some(items) = row_items(expr) {
             return self.row_is_null(&items, negated, scope);
+        }
+        if let Some(bound) = self.whole_row_is_null(expr, negated, scope) {
+            return Ok(bound);
         }
         let inner = self.bind(expr, scope)?;
         let expr = Box::new(self.known(inner)?.expr);
@@ -685,6 +706,11 @@ impl Binder<'_> {
                 let greatest = name == "greatest";
                 Ok(Bound::new(Expr::Extreme { greatest, list, ty }, ty))
             }
+            "quote_literal" | "quote_nullable" if args.len() == 1 => {
+                let bound = self.bind(args[0], scope)?;
+                let shown = Bound::new(self.explicit_cast(bound, Type::Text)?, Type::Text);
+                self.call_bound(name, vec![shown])
+            }
             "nullif" if args.len() == 2 => self.nullif(args[0], args[1], scope),
             "pg_typeof" if args.len() == 1 => {
                 let bound = self.bind(args[0], scope)?;
@@ -864,6 +890,9 @@ impl Binder<'_> {
             (Some(arg), None) => Some((arg.expr, ty.unwrap_or(Type::Text))),
             (None, _) => None,
         };
+        if let Some((_, ty)) = arg.as_ref().filter(|_| distinct) {
+            must_compare(*ty, "equality")?;
+        }
         let aggregate = Aggregate { function, arg, distinct, filter, gathered: None };
         Ok((aggregate, result))
     }

@@ -68,7 +68,7 @@ impl Binder<'_> {
         if let Some(selection) = &select.selection {
             conditions.extend(conjuncts(self.condition(selection, "WHERE", &inner.scope)?));
         }
-        let hidden = |column: &ScopeColumn| ScopeColumn { name: String::new(), ty: column.ty };
+        let hidden = |column: &ScopeColumn| ScopeColumn::new(String::new(), column.ty);
         let mut all: Vec<ScopeColumn> = source.columns.iter().map(hidden).collect();
         for (at, name) in columns {
             all[usize::from(at)].name = name;

@@ -8,6 +8,7 @@ use crate::compiled::estimate::share;
 use crate::compiled::query::Step;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::rows::Column;
 use crate::value::Datum;
 use crate::value::cast::CastContext;
 use crate::value::operator::BinaryOp;
@@ -170,7 +171,8 @@ impl Binder<'_> {
         let bounds: [Expr; 3] = bounds.try_into().expect("two bounds and a step were bound above");
         let (alias, columns) = alias_parts(alias)?;
         let alias = alias.unwrap_or_else(|| SERIES.to_owned());
-        let mut source = ScopeSource::of_columns(alias.clone(), vec![ScopeColumn { name: alias, ty }]);
+        let value = vec![ScopeColumn::new(alias.clone(), ty)];
+        let mut source = ScopeSource { is_scalar: true, ..ScopeSource::of_columns(alias, value) };
         rename(&mut source, columns)?;
         Ok((bounds, source))
     }
@@ -189,13 +191,16 @@ impl Binder<'_> {
         let (columns, access) = match query.body.as_ref() {
             SetExpr::Values(values) if is_bare(query) => {
                 let (rows, types) = self.value_rows(values)?;
-                let columns =
-                    types.into_iter().enumerate().map(|(i, ty)| ScopeColumn { name: format!("column{}", i + 1), ty });
+                let named = |(i, ty)| ScopeColumn::new(format!("column{}", i + 1), ty);
+                let columns = types.into_iter().enumerate().map(named);
+                let columns = columns.map(|column| ScopeColumn { is_computed: true, ..column });
                 (columns.collect(), Access::Values(rows))
             }
             _ => {
                 let inner = self.query(query)?;
-                let columns = inner.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
+                let column =
+                    |c: &Column| ScopeColumn { is_computed: c.is_computed, ..ScopeColumn::new(c.name.clone(), c.ty) };
+                let columns = inner.columns.iter().map(column);
                 (columns.collect(), Access::Derived(Box::new(inner)))
             }
         };

@@ -1,6 +1,7 @@
 //! Aggregates of all their rows: `string_agg(a, ',' ORDER BY b)`, `percentile_cont(0.5) WITHIN GROUP (ORDER BY a)`.
 
 use super::expr::Bound;
+use super::record::must_compare;
 use super::scope::Scope;
 use super::{Bind, Binder, not_compiled};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
@@ -95,7 +96,9 @@ impl Binder<'_> {
             let bound = self.known(bound)?;
             let descending = options.asc == Some(false);
             let nulls_first = options.nulls_first.unwrap_or(descending);
-            order.push((bound.expr, KeyOrder { ty: bound.ty.unwrap_or(Type::Text), descending, nulls_first }));
+            let ty = bound.ty.unwrap_or(Type::Text);
+            must_compare(ty, "ordering")?;
+            order.push((bound.expr, KeyOrder { ty, descending, nulls_first }));
         }
         Ok(order)
     }
@@ -130,6 +133,9 @@ impl Binder<'_> {
             for (i, (expr, by)) in order.iter_mut().enumerate() {
                 (*expr, by.ty) = (exprs[first + i].clone(), signature.arguments[first + i]);
             }
+        }
+        if distinct {
+            signature.arguments.iter().try_for_each(|ty| must_compare(*ty, "equality"))?;
         }
         if distinct && order.iter().any(|(expr, _)| !exprs.contains(expr)) {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";

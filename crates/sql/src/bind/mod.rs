@@ -17,6 +17,7 @@ mod hidden;
 pub mod init;
 mod more;
 pub mod query;
+pub mod record;
 pub mod scope;
 pub mod through;
 pub mod types;

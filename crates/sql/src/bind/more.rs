@@ -112,16 +112,6 @@ pub(crate) fn row_items(ast: &ast::Expr) -> Option<Vec<&ast::Expr>> {
     }
 }
 
-/// `-a ^ b` with the sign at `a`, where it belongs in PostgreSQL.
-pub(super) fn signed_base(op: &ast::UnaryOperator, expr: &ast::Expr) -> Option<ast::Expr> {
-    let ast::Expr::BinaryOp { left, op: Symbol::PGExp, right } = expr else {
-        return None;
-    };
-    let signed = || ast::Expr::UnaryOp { op: *op, expr: left.clone() };
-    let left = Box::new(signed_base(op, left).unwrap_or_else(signed));
-    Some(ast::Expr::BinaryOp { left, op: Symbol::PGExp, right: right.clone() })
-}
-
 /// The arguments of `make_interval` in their order, those that are left out as zeros.
 pub(super) fn interval_args(args: &FunctionArguments) -> Option<Vec<ast::Expr>> {
     const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
@@ -528,6 +518,21 @@ impl Binder<'_> {
         }
         let (left, array) = (Box::new(left), Box::new(array));
         Ok(Bound::new(Expr::Quantified { operator, left, array, all }, Type::Bool))
+    }
+
+    /// `(a, b) OVERLAPS (c, d)`: b and d are ends, or how long it is to them.
+    pub(super) fn overlaps(&mut self, spans: [(&ast::Expr, &ast::Expr); 2], scope: &Scope) -> Bind<Bound> {
+        let mut args = Vec::with_capacity(4);
+        for (start, end) in spans {
+            let mut bound = self.bind(end, scope)?;
+            if bound.ty == Some(Type::Interval) {
+                let (left, right) = (Box::new(start.clone()), Box::new(end.clone()));
+                bound = self.bind(&ast::Expr::BinaryOp { left, op: Symbol::Plus, right }, scope)?;
+            }
+            args.push(self.bind(start, scope)?);
+            args.push(bound);
+        }
+        self.call_bound("overlaps", args)
     }
 
     // ---- rows

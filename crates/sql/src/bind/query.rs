@@ -2,7 +2,8 @@
 
 use super::expr::Bound;
 use super::from::{From, conjuncts, is_bare, plan_loops, refuse_rescans};
-use super::scope::{Scope, fold};
+use super::record::must_compare;
+use super::scope::{Scope, ScopeColumn, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
 use crate::compiled::aggregate::{Aggregate, Grouping};
@@ -27,6 +28,14 @@ pub struct Item {
     pub expr: Expr,
     pub ty: Type,
     pub name: String,
+    /// As `Column`'s.
+    pub is_computed: bool,
+}
+
+impl Item {
+    fn of_column(expr: Expr, column: &ScopeColumn) -> Item {
+        Item { expr, ty: column.ty, name: column.name.clone(), is_computed: column.is_computed }
+    }
 }
 
 /// One ORDER BY key.
@@ -139,7 +148,7 @@ impl Binder<'_> {
         let columns: Vec<Column> = types
             .iter()
             .enumerate()
-            .map(|(i, &ty)| Column { name: format!("column{}", i + 1), ty, origin: None })
+            .map(|(i, &ty)| Column { is_computed: true, ..Column::new(&format!("column{}", i + 1), ty) })
             .collect();
         let output = (0..types.len()).map(|i| Expr::Cell { source: 0, column: i as u16 });
         Ok(Query {
@@ -242,8 +251,8 @@ impl Binder<'_> {
         self.output_types = stored_types;
         let mut items = self.items(projection, &scope)?;
         self.output_types = Vec::new();
-        if distinct && items.iter().any(|item| item.ty == Type::Json) {
-            return Err(SqlError::new("42883", "could not identify an equality operator for type json").into());
+        if distinct {
+            items.iter().try_for_each(|item| must_compare(item.ty, "equality"))?;
         }
         let is_having = having.is_some();
         let having = having.as_ref().map(|h| self.condition(h, "HAVING", &scope)).transpose()?;
@@ -303,14 +312,14 @@ impl Binder<'_> {
         let tables = from.tables();
         let widths = from.widths();
         let columns = items.iter().map(|item| Column {
-            name: item.name.clone(),
-            ty: item.ty,
             origin: match (&item.expr, &grouping) {
                 (Expr::Column { source, column }, None) => {
                     tables[usize::from(*source)].as_ref().map(|t| (t.id.0, column + 1))
                 }
                 _ => None,
             },
+            is_computed: item.is_computed,
+            ..Column::new(&item.name, item.ty)
         });
         let columns: Arc<[Column]> = columns.collect();
         let recheck = if locks.is_empty() { Vec::new() } else { conditions.clone() };
@@ -370,6 +379,10 @@ impl Binder<'_> {
                     let name = column_name(expr);
                     items.push(self.item(expr, name, items.len(), scope)?);
                 }
+                SelectItem::ExprWithAlias { alias, .. } if alias.quote_style == Some('\'') => {
+                    let error = SqlError::new("42601", format!("syntax error at or near \"{alias}\""));
+                    return Err(error.at(span_position(self.sql, alias.span)).into());
+                }
                 SelectItem::ExprWithAlias { expr, alias } => {
                     items.push(self.item(expr, fold(alias), items.len(), scope)?);
                 }
@@ -380,7 +393,7 @@ impl Binder<'_> {
                     }
                     for found in scope.all() {
                         let column = &scope.sources[usize::from(found.source)].columns[usize::from(found.column)];
-                        items.push(Item { expr: scope.expr(found), ty: column.ty, name: column.name.clone() });
+                        items.push(Item::of_column(scope.expr(found), column));
                     }
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
@@ -404,11 +417,13 @@ impl Binder<'_> {
     fn item(&mut self, ast: &ast::Expr, name: String, at: usize, scope: &Scope) -> Bind<Item> {
         let bound = self.bind(ast, scope)?;
         if let (None, Some(&ty)) = (bound.ty, self.output_types.get(at)) {
-            return Ok(Item { expr: self.coerce(bound, ty, CastContext::Assignment)?, ty, name });
+            let expr = self.coerce(bound, ty, CastContext::Assignment)?;
+            return Ok(Item { expr, ty, name, is_computed: false });
         }
         let Bound { expr, ty, .. } = self.known(bound)?;
         let ty = ty.unwrap_or(Type::Text);
-        Ok(Item { expr, ty, name })
+        let is_computed = is_computed(ast) || is_computed_column(&expr, scope);
+        Ok(Item { expr, ty, name, is_computed })
     }
 
     pub fn order(
@@ -432,6 +447,7 @@ impl Binder<'_> {
                 )
                 .into());
             }
+            must_compare(ty, "ordering")?;
             let descending = options.asc == Some(false);
             let nulls_first = options.nulls_first.unwrap_or(descending);
             order.push(OrderItem {
@@ -502,12 +518,16 @@ impl Binder<'_> {
         }
         let mut keys = Vec::with_capacity(list.len());
         for ast in list {
+            if matches!(ast, ast::Expr::Tuple(_)) {
+                return not_compiled("a list of keys within GROUP BY");
+            }
             let (expr, ty) = self.by_item(ast, items, "GROUP BY", false, scope)?;
             if expr.has_aggregate() {
                 return Err(SqlError::new("42803", "aggregate functions are not allowed in GROUP BY")
                     .at(span_position(self.sql, ast.span()))
                     .into());
             }
+            must_compare(ty, "equality")?;
             keys.push((expr, ty));
         }
         Ok(Some(keys))
@@ -687,12 +707,27 @@ fn all_columns(scope: &Scope, source: u16, ordered: bool, items: &mut Vec<Item>)
         if column.name.is_empty() {
             continue;
         }
-        items.push(Item {
-            expr: scope.expr(super::scope::Found { source, column: i, ty: column.ty }),
-            ty: column.ty,
-            name: column.name.clone(),
-        });
+        let found = super::scope::Found { source, column: i, ty: column.ty };
+        items.push(Item::of_column(scope.expr(found), column));
     }
+}
+
+/// Whether an expression's value has no precision or scale that was asked for.
+fn is_computed(ast: &ast::Expr) -> bool {
+    use ast::Expr as A;
+    match ast {
+        A::Nested(inner) => is_computed(inner),
+        A::Value(_) | A::BinaryOp { .. } | A::UnaryOp { .. } => true,
+        A::Function(function) => !function.name.to_string().eq_ignore_ascii_case("nullif"),
+        _ => false,
+    }
+}
+
+/// Whether it is a column of what is so computed.
+fn is_computed_column(expr: &Expr, scope: &Scope) -> bool {
+    let Expr::Cell { source, column } = expr else { return false };
+    let of = scope.sources.get(usize::from(*source));
+    of.and_then(|of| of.columns.get(usize::from(*column))).is_some_and(|column| column.is_computed)
 }
 
 /// The name of a column whose expression has no alias, as PostgreSQL finds it.
@@ -707,7 +742,10 @@ fn named(ast: &ast::Expr) -> Option<String> {
 /// An expression's name, and whether a cast around it keeps that: it does not keep a type's or CASE's.
 fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as A;
-    let of_type = |data_type| Some((short_name(super::types::type_of(data_type).ok()?).to_owned(), false));
+    let of_type = |data_type| {
+        let plain = super::types::digits_of(data_type).map(|(plain, _)| plain);
+        Some((short_name(super::types::type_of(plain.as_ref().unwrap_or(data_type)).ok()?).to_owned(), false))
+    };
     let name = match ast {
         A::Identifier(ident) => fold(ident),
         A::CompoundIdentifier(parts) => fold(parts.last()?),
@@ -728,6 +766,8 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
         A::Extract { .. } => "extract".to_owned(),
         A::Position { .. } => "position".to_owned(),
         A::Substring { .. } => "substring".to_owned(),
+        A::Trim { trim_where: Some(ast::TrimWhereField::Leading), .. } => "ltrim".to_owned(),
+        A::Trim { trim_where: Some(ast::TrimWhereField::Trailing), .. } => "rtrim".to_owned(),
         A::Trim { .. } => "btrim".to_owned(),
         A::Ceil { .. } => "ceil".to_owned(),
         A::Floor { .. } => "floor".to_owned(),
@@ -788,6 +828,7 @@ fn short_name(ty: Type) -> &'static str {
         Type::Timestamptz => "timestamptz",
         Type::Timestamp => "timestamp",
         Type::Time => "time",
+        Type::CharByte => "char",
         Type::Array(element) => short_name(*element),
         other => pgtype::name(other),
     }

@@ -41,6 +41,14 @@ pub struct ScopeColumn {
     /// Empty: dropped or hidden, in no `*` and found by nobody.
     pub name: String,
     pub ty: Type,
+    /// As `Column`'s.
+    pub is_computed: bool,
+}
+
+impl ScopeColumn {
+    pub fn new(name: String, ty: Type) -> ScopeColumn {
+        ScopeColumn { name, ty, is_computed: false }
+    }
 }
 
 /// What one entry of FROM offers.
@@ -56,14 +64,15 @@ pub struct ScopeSource {
     pub derived: bool,
     /// An outer join extends it with nulls where it has no row.
     pub nullable: bool,
-    /// The one column of a function's rows, which the source's name alone means too.
-    pub is_call: bool,
+    /// A function that gives plain values: its name alone means its column, whatever that is called.
+    pub is_scalar: bool,
 }
 
 impl ScopeSource {
     /// Columns of no table, all of them in `*`.
     pub fn of_columns(name: String, columns: Vec<ScopeColumn>) -> ScopeSource {
-        ScopeSource { name, table: None, columns, merged: Vec::new(), derived: false, nullable: false, is_call: false }
+        let merged = Vec::new();
+        ScopeSource { name, table: None, columns, merged, derived: false, nullable: false, is_scalar: false }
     }
 
     pub fn of_table(name: String, table: &Arc<Table>) -> ScopeSource {
@@ -74,13 +83,13 @@ impl ScopeSource {
     pub fn of_def(name: String, def: &TableDef) -> ScopeSource {
         let columns = def.columns.iter().map(|c| {
             let name = if c.is_visible() { c.name.clone() } else { String::new() };
-            ScopeColumn { name, ty: c.ty }
+            ScopeColumn::new(name, c.ty)
         });
         ScopeSource::of_columns(name, columns.collect())
     }
 
     pub fn of_view(name: String, view: &Relation) -> ScopeSource {
-        let columns = view.every_column().map(|(name, ty)| ScopeColumn { name: name.to_owned(), ty });
+        let columns = view.every_column().map(|(name, ty)| ScopeColumn::new(name.to_owned(), ty));
         ScopeSource { merged: hidden_of_view(view), ..ScopeSource::of_columns(name, columns.collect()) }
     }
 }
@@ -165,11 +174,16 @@ impl Scope {
                 found = Some(Found { source: i as u16, column: j as u16, ty: column.ty });
             }
         }
-        let call = || {
-            let source = self.sources.iter().position(|source| source.is_call && source.name == name)?;
-            Some(Found { source: source as u16, column: 0, ty: self.sources[source].columns[0].ty })
-        };
-        found.or_else(call).ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
+        found = found.or_else(|| self.scalar(name));
+        found.ok_or_else(|| SqlError::new("42703", format!("column \"{name}\" does not exist")))
+    }
+
+    /// The value of a function in FROM that is called so.
+    fn scalar(&self, name: &str) -> Option<Found> {
+        let source = self.source(name).ok()?;
+        let of = &self.sources[usize::from(source)];
+        let column = of.columns.first().filter(|_| of.is_scalar)?;
+        Some(Found { source, column: 0, ty: column.ty })
     }
 
     /// `qualifier.name`.

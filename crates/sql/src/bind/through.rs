@@ -34,8 +34,7 @@ impl Through {
     pub fn scope(&self, name: String) -> Scope {
         let own = |at: usize| self.columns.iter().find(|(_, column)| usize::from(*column) == at);
         let columns = self.table.def.columns.iter().enumerate();
-        let columns =
-            columns.map(|(at, c)| ScopeColumn { name: own(at).map(|c| c.0.clone()).unwrap_or_default(), ty: c.ty });
+        let columns = columns.map(|(at, c)| ScopeColumn::new(own(at).map(|c| c.0.clone()).unwrap_or_default(), c.ty));
         let columns: Vec<ScopeColumn> = columns.collect();
         let shown = |&(_, column): &(String, u16)| Found { source: 0, column, ty: columns[usize::from(column)].ty };
         let first = self.columns.iter().map(shown).collect();

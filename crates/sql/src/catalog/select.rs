@@ -280,7 +280,7 @@ impl Lister<'_> {
         let deparser = self.deparser(&scope);
         let column = |(item, name): (&SelectItem, &String)| {
             let ty = deparser.type_of(output(item)?)?.unwrap_or(Type::Text);
-            Some(ScopeColumn { name: name.clone(), ty })
+            Some(ScopeColumn::new(name.clone(), ty))
         };
         select.projection.iter().zip(names).map(column).collect()
     }
@@ -323,8 +323,7 @@ fn source_of(relation: Relation<'_>, alias: Option<String>) -> Option<ScopeSourc
     match relation {
         Relation::Table(table) => Some(ScopeSource::of_table(name, table)),
         Relation::View(view) => {
-            let column =
-                |(name, ty): &(String, Option<Type>)| ScopeColumn { name: name.clone(), ty: ty.unwrap_or(Type::Text) };
+            let column = |(name, ty): &(String, Option<Type>)| ScopeColumn::new(name.clone(), ty.unwrap_or(Type::Text));
             let columns = view.def.columns.iter().map(column).collect();
             Some(ScopeSource::of_columns(name, columns))
         }

@@ -79,7 +79,7 @@ impl Definition {
             Utility::CommentOnConstraint { .. } => "COMMENT",
             Utility::Role(command) => command.tag(),
             Utility::Statement(statement) => match statement.as_ref() {
-                Statement::CreateTable(create) if create.query.is_some() => "SELECT",
+                Statement::CreateTable(create) if create.query.is_some() => "CREATE TABLE AS",
                 Statement::CreateTable(_) => "CREATE TABLE",
                 Statement::CreateIndex(_) => "CREATE INDEX",
                 Statement::CreateView(_) => "CREATE VIEW",

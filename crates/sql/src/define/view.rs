@@ -8,6 +8,7 @@ use super::{Definer, Done};
 use crate::bind::cte::Ctes;
 use crate::bind::names::{RelationName, qualified};
 use crate::bind::query::{has_group_by, has_star};
+use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse, parse_expression};
@@ -161,7 +162,11 @@ pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlE
     if !routed.parameters.is_empty() {
         return Err(SqlError::new("42P02", "there is no parameter $1"));
     }
-    let columns = routed.columns.iter().map(|c| (c.name.clone(), Some(c.ty)));
+    for column in routed.columns.iter().filter(|column| column.ty == RECORD) {
+        let message = format!("column \"{}\" has pseudo-type record", column.name);
+        return Err(SqlError::new("42P16", message));
+    }
+    let columns = routed.columns.iter().map(|c| (c.name.clone(), Some(c.declared())));
     Ok((columns.collect(), text))
 }
 

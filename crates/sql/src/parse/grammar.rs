@@ -3,14 +3,52 @@
 //! `a IS DISTINCT FROM b AND c`: the parser takes everything up to the statement's end for the right side. In PostgreSQL the right
 //! side ends before AND and OR, as that of every other IS.
 //!
-//! `@ a - 5`, `~a + 1`, `|/ 9 + 16`: a sign that is no minus takes all that binds as + or tighter. The signs of regular expressions bind as `||`.
+//! `@ a - 5`, `- a ^ 2`, `a ~ b || c`: prefix operators, signs and those of regular expressions bind as in PostgreSQL. `a ISNULL` is a test.
+//!
+//! `a BETWEEN SYMMETRIC b AND c` is no part of it: it is `a BETWEEN b AND c OR a BETWEEN c AND b`.
 
-use sqlparser::ast::{Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
+use sqlparser::ast::{BinaryOperator, Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 use std::any::TypeId;
+
+/// An operator before its operand, and what binds more tightly belongs to that: a sign is tighter than `^`, the others take sums.
+fn prefix_operator(token: &Token) -> Option<(UnaryOperator, Precedence)> {
+    Some(match token {
+        Token::Minus => (UnaryOperator::Minus, Precedence::Caret),
+        Token::Plus => (UnaryOperator::Plus, Precedence::Caret),
+        Token::AtSign => (UnaryOperator::PGAbs, Precedence::PgOther),
+        Token::Tilde => (UnaryOperator::BitwiseNot, Precedence::PgOther),
+        Token::PGSquareRoot => (UnaryOperator::PGSquareRoot, Precedence::PgOther),
+        Token::PGCubeRoot => (UnaryOperator::PGCubeRoot, Precedence::PgOther),
+        Token::DoubleExclamationMark => (UnaryOperator::PGPrefixFactorial, Precedence::PgOther),
+        _ => return None,
+    })
+}
+
+fn between(value: &Expr, low: &Expr, high: &Expr, negated: bool) -> Expr {
+    let boxed = |expr: &Expr| Box::new(expr.clone());
+    Expr::Between { expr: boxed(value), negated, low: boxed(low), high: boxed(high) }
+}
+
+impl Grammar {
+    /// `a AND b` after BETWEEN.
+    fn bounds(&self, parser: &mut Parser) -> Result<(Expr, Expr), ParserError> {
+        let low = parser.parse_subexpr(self.prec_value(Precedence::Between))?;
+        parser.expect_keyword_is(Keyword::AND)?;
+        Ok((low, parser.parse_subexpr(self.prec_value(Precedence::Between))?))
+    }
+
+    /// Between the bounds, whichever is the greater.
+    fn between_symmetric(&self, parser: &mut Parser, value: &Expr, negated: bool) -> Result<Expr, ParserError> {
+        let (a, b) = self.bounds(parser)?;
+        let op = if negated { BinaryOperator::And } else { BinaryOperator::Or };
+        let (left, right) = (between(value, &a, &b, negated), between(value, &b, &a, negated));
+        Ok(Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) })))
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Grammar(PostgreSqlDialect);
@@ -30,17 +68,10 @@ impl Dialect for Grammar {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        let sign = match &parser.peek_token_ref().token {
-            Token::AtSign => Some(UnaryOperator::PGAbs),
-            Token::Tilde => Some(UnaryOperator::BitwiseNot),
-            Token::PGSquareRoot => Some(UnaryOperator::PGSquareRoot),
-            Token::PGCubeRoot => Some(UnaryOperator::PGCubeRoot),
-            _ => None,
-        };
-        if let Some(op) = sign {
-            parser.next_token();
-            let operand = parser.parse_subexpr(self.prec_value(Precedence::PgOther));
-            return Some(operand.map(|operand| Expr::UnaryOp { op, expr: Box::new(operand) }));
+        if let Some((op, level)) = prefix_operator(&parser.peek_token_ref().token) {
+            parser.advance_token();
+            let operand = parser.parse_subexpr(self.prec_value(level));
+            return Some(operand.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }));
         }
         // The parser has current_user and session_user, but takes this one for a column.
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
@@ -63,9 +94,20 @@ impl Dialect for Grammar {
     }
 
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
-        use Keyword::{DISTINCT, FROM, IS, NOT};
+        use Keyword::{ASYMMETRIC, BETWEEN, DISTINCT, FROM, IS, NOT, SYMMETRIC};
+        for (words, negated) in [(&[BETWEEN, SYMMETRIC][..], false), (&[NOT, BETWEEN, SYMMETRIC], true)] {
+            if parser.parse_keywords(words) {
+                return Some(self.between_symmetric(parser, left, negated));
+            }
+        }
+        for (words, negated) in [(&[BETWEEN, ASYMMETRIC][..], false), (&[NOT, BETWEEN, ASYMMETRIC], true)] {
+            if parser.parse_keywords(words) {
+                let bounds = self.bounds(parser);
+                return Some(bounds.map(|(low, high)| between(left, &low, &high, negated)));
+            }
+        }
         if is_isnull(&parser.peek_token_ref().token) {
-            parser.next_token();
+            parser.advance_token();
             return Some(Ok(Expr::IsNull(Box::new(left.clone()))));
         }
         let build: fn(Box<Expr>, Box<Expr>) -> Expr = if parser.parse_keywords(&[IS, DISTINCT, FROM]) {

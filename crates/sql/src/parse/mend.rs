@@ -7,6 +7,10 @@
 //! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
 //! | `'a'` and on another line `'b'` | `'ab'` |
+//! | `(t).*` | `t.*` |
+//! | `FROM ONLY t` | `FROM t`: nothing is inherited |
+//! | `CREATE UNLOGGED TABLE` | `CREATE TABLE` |
+//! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
@@ -86,8 +90,12 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         return without_deferrable(tokens);
     }
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
+    let tokens = if keyword(first) == Keyword::CREATE { created(tokens) } else { tokens };
+    let tokens = if has(&tokens, Keyword::ONLY) { without_only(words_of(tokens)) } else { tokens };
+    let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
+    let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
 }
@@ -116,6 +124,50 @@ fn is_line_break(blanks: &[TokenWithSpan]) -> bool {
     };
     let comments = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(Whitespace::MultiLineComment(_)));
     blanks.iter().any(breaks) && !blanks.iter().any(comments)
+}
+
+/// Without ONLY before the table that is read or changed.
+fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let before = [Keyword::FROM, Keyword::UPDATE, Keyword::JOIN, Keyword::USING, Keyword::TRUNCATE, Keyword::INTO];
+    let mut at = 1;
+    while at + 1 < tokens.len() {
+        let is_only = keyword(tokens.get(at)) == Keyword::ONLY
+            && before.contains(&keyword(tokens.get(at - 1)))
+            && matches!(tokens[at + 1].token, Token::Word(_));
+        if is_only {
+            tokens.remove(at);
+        }
+        at += 1;
+    }
+    tokens
+}
+
+/// CREATE TABLE without UNLOGGED, and with types for the columns that are named before AS.
+fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut tokens = words_of(tokens);
+    if is_word(tokens.get(1), "unlogged") && keyword(tokens.get(2)) == Keyword::TABLE {
+        tokens.remove(1);
+    }
+    let Some(table) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::TABLE) else { return tokens };
+    let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return tokens };
+    let Some(close) = closing(&tokens, open) else { return tokens };
+    let names = &tokens[open + 1..close];
+    let is_list = !names.len().is_multiple_of(2)
+        && names.iter().enumerate().all(|(i, t)| match i % 2 {
+            0 => matches!(t.token, Token::Word(_)),
+            _ => t.token == Token::Comma,
+        });
+    let follows = tokens[close + 1..].iter().any(|t| keyword(Some(t)) == Keyword::AS);
+    // Only the table's name stands before.
+    let leads = tokens[table + 1..open].iter().all(|t| matches!(t.token, Token::Word(_) | Token::Period))
+        && !tokens[table + 1..open].iter().any(|t| keyword(Some(t)) == Keyword::AS);
+    if is_list && follows && leads {
+        for at in (open + 1..close).step_by(2).rev() {
+            let place = tokens[at].clone();
+            tokens.insert(at + 1, spanned(&place, Token::make_keyword("TEXT")));
+        }
+    }
+    tokens
 }
 
 /// Takes `WITH [NO] DATA` off the end of a CREATE; gives whether there are to be data.
@@ -158,12 +210,43 @@ pub fn take_check_option(tokens: &mut Vec<TokenWithSpan>) -> Option<&'static str
     Some(option)
 }
 
+/// `(t).*` without the parentheses.
+fn with_plain_rows(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |tokens: &[TokenWithSpan], at: usize, token: &Token| tokens.get(at).is_some_and(|t| t.token == *token);
+    let is_row = |tokens: &[TokenWithSpan], at: usize| {
+        is(tokens, at, &Token::LParen)
+            && matches!(tokens.get(at + 1).map(|t| &t.token), Some(Token::Word(_)))
+            && is(tokens, at + 2, &Token::RParen)
+            && is(tokens, at + 3, &Token::Period)
+            && is(tokens, at + 4, &Token::Mul)
+    };
+    let stars = |tokens: &[TokenWithSpan]| {
+        tokens.windows(2).any(|pair| pair[0].token == Token::Period && pair[1].token == Token::Mul)
+    };
+    if !stars(&tokens) {
+        return tokens;
+    }
+    let mut mended = words_of(tokens);
+    let mut at = 0;
+    while at < mended.len() {
+        // Not the argument of a call: no name stands before it.
+        let is_call = at > 0 && matches!(&mended[at - 1].token, Token::Word(w) if w.keyword == Keyword::NoKeyword);
+        if is_row(&mended, at) && !is_call {
+            mended.remove(at + 2);
+            mended.remove(at);
+        }
+        at += 1;
+    }
+    mended
+}
+
 fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let starts_list = |i: usize| {
-        let query =
-            matches!(keyword(tokens.get(i + 3)), Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::TABLE);
         let opens = |i: usize| tokens.get(i).is_some_and(|t| t.token == Token::LParen);
-        keyword(tokens.get(i)) == Keyword::IN && opens(i + 1) && opens(i + 2) && query
+        let first = (i + 1..).find(|&at| !opens(at)).unwrap_or(i);
+        let query =
+            matches!(keyword(tokens.get(first)), Keyword::SELECT | Keyword::VALUES | Keyword::WITH | Keyword::TABLE);
+        keyword(tokens.get(i)) == Keyword::IN && first > i + 2 && query
     };
     if !(0..tokens.len()).any(starts_list) {
         return tokens;
@@ -172,7 +255,18 @@ fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     // From the end, so that places before it stay.
     for at in (0..tokens.len()).rev().filter(|&i| starts_list(i)) {
         let Some(close) = closing(&mended, at + 2) else { continue };
-        if mended.get(close + 1).is_some_and(|t| t.token == Token::Comma) {
+        // What goes on as a query is one; a list goes on with a comma or an operator.
+        let goes_on = [
+            Keyword::UNION,
+            Keyword::INTERSECT,
+            Keyword::EXCEPT,
+            Keyword::ORDER,
+            Keyword::LIMIT,
+            Keyword::OFFSET,
+            Keyword::FETCH,
+        ];
+        let is_query = |t: &TokenWithSpan| t.token == Token::RParen || goes_on.contains(&keyword(Some(t)));
+        if mended.get(close + 1).is_some_and(|t| !is_query(t)) {
             let place = mended[at + 2].clone();
             mended.insert(close + 1, spanned(&place, Token::RParen));
             mended.insert(at + 2, spanned(&place, Token::LParen));

@@ -111,7 +111,13 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
-    let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
+    // The grammar takes TABLE t within a query only.
+    let is_table = matches!(&parser.peek_token().token, Token::Word(w) if w.keyword == Keyword::TABLE);
+    let parsed = match is_table {
+        true => parser.parse_query().map(Statement::Query),
+        false => parser.parse_statement(),
+    };
+    let mut statement = parsed.map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
@@ -282,6 +288,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     }
     if is(0, "reset") && is(1, "session") && is(2, "authorization") && words.len() == 3 {
         return parse("RESET session_authorization").map(Some);
+    }
+    if is(0, "do") {
+        return Err(SqlError::unsupported("DO"));
     }
     // Nobody listens.
     if is(0, "unlisten") {

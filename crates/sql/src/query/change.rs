@@ -107,7 +107,10 @@ impl Action {
 
 /// Columns of a result.
 pub fn columns_of(outputs: &[Output]) -> Arc<[Column]> {
-    outputs.iter().map(|o| Column { name: o.name.clone(), ty: o.ty, origin: o.origin }).collect()
+    outputs
+        .iter()
+        .map(|o| Column { origin: o.origin, is_computed: o.is_computed, ..Column::new(&o.name, o.ty) })
+        .collect()
 }
 
 // ---- planning
@@ -304,7 +307,8 @@ impl Planner<'_> {
             return Ok(None);
         };
         let items = binder.items(items, scope)?;
-        let columns = items.iter().map(|i| Column { name: i.name.clone(), ty: i.ty, origin: None }).collect();
+        let columns =
+            items.iter().map(|i| Column { is_computed: i.is_computed, ..Column::new(&i.name, i.ty) }).collect();
         Ok(Some((items.into_iter().map(|i| (i.expr, i.ty)).collect(), columns)))
     }
 

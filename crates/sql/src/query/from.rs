@@ -13,6 +13,7 @@ use crate::bind::expr::Bound;
 use crate::bind::from::{alias_parts, is_series, left_of_using, rename};
 use crate::bind::names::RelationName;
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
+use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
@@ -281,7 +282,7 @@ impl Planner<'_> {
     /// A derived table that refers to what stands before it, run for each row of that.
     fn lateral_entry(&self, rel: Rel, per_row: PerRow, name: String, names: Vec<String>) -> Bind<Entry> {
         let types = rel.columns.iter().map(|c| c.ty).collect();
-        let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
+        let columns = rel.columns.iter().map(Output::scope_column).collect();
         let kind = Kind::Lateral { left: false };
         let source = ScopeSource::of_columns(name, columns);
         self.each_entry(source, names, per_row, Some(rel.plan), kind, types)
@@ -384,7 +385,7 @@ impl Planner<'_> {
     }
 
     fn entry(&self, rel: Rel, name: String, names: Vec<String>, lateral: bool) -> Bind<Entry> {
-        let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty }).collect();
+        let columns = rel.columns.iter().map(Output::scope_column).collect();
         let mut source = ScopeSource::of_columns(name.clone(), columns);
         rename(&mut source, names)?;
         let correlated = lateral && !rel.plan.all_out_ref_exprs().is_empty();
@@ -406,9 +407,12 @@ impl Planner<'_> {
         if !ordinality && is_series(name) && args.iter().all(is_whole_number) {
             return self.series(binder, name, args, alias);
         }
-        let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
+        let defined = defined_columns(alias)?;
+        let plain = alias.map(without_types);
+        let (alias, names) = alias_parts(plain.as_ref()).map_err(as_unsupported)?;
         let name = set_name(name).expect("it was asked above");
-        let call = self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &before.scope))?;
+        let call =
+            self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &defined, &before.scope))?;
         let mut source = self.set_source(&call, &name, alias);
         rename(&mut source, names)?;
         let (start, after, nulls) = match call.mentions_columns() {
@@ -587,7 +591,7 @@ impl Planner<'_> {
             let column = DfColumn::new(Some(relation.clone()), format!("c{i}"));
             outputs.push(value.alias_qualified(column.relation.clone(), column.name.clone()));
             let name = item.scope.sources[usize::from(right.source)].columns[usize::from(right.column)].name.clone();
-            columns.push(ScopeColumn { name, ty });
+            columns.push(ScopeColumn::new(name, ty));
             leaves.push(Leaf::new(DfExpr::Column(column), ty));
             first.push(Found { source, column: i as u16, ty });
             item.scope.sources[usize::from(left.source)].merged.push(left.column);
@@ -781,6 +785,26 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
+}
+
+/// The columns of a definition list, `AS t(a int, b text)`.
+fn defined_columns(alias: Option<&TableAlias>) -> Bind<Vec<(String, Type)>> {
+    let columns = alias.iter().flat_map(|alias| &alias.columns);
+    let typed = columns.filter_map(|column| column.data_type.as_ref().map(|ty| (fold(&column.name), ty)));
+    let defined: Vec<(String, Type)> =
+        typed.map(|(name, ty)| Ok((name, type_of(ty)?))).collect::<Result<_, SqlError>>()?;
+    match alias {
+        Some(alias) if !defined.is_empty() && defined.len() < alias.columns.len() => {
+            Err(SqlError::new("42601", "every column of a definition list has a type").into())
+        }
+        _ => Ok(defined),
+    }
+}
+
+fn without_types(alias: &TableAlias) -> TableAlias {
+    let mut plain = alias.clone();
+    plain.columns.iter_mut().for_each(|column| column.data_type = None);
+    plain
 }
 
 /// A system relation's rows in columns.

@@ -31,6 +31,7 @@ use super::window::Window;
 use super::with::Part;
 use crate::bind::expr::Bound;
 use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, over_groups};
+use crate::bind::record::must_compare;
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
 use crate::bind::{Beyond, Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
@@ -77,6 +78,15 @@ pub struct Output {
     /// A literal without a type, which takes the type of its context.
     pub untyped: bool,
     pub origin: Option<(u32, u16)>,
+    /// As `Column`'s.
+    pub is_computed: bool,
+}
+
+impl Output {
+    /// The column as those see it who read the relation.
+    pub fn scope_column(&self) -> ScopeColumn {
+        ScopeColumn { is_computed: self.is_computed, ..ScopeColumn::new(self.name.clone(), self.ty) }
+    }
 }
 
 /// A relation: a plan and what its columns are.
@@ -217,6 +227,8 @@ pub struct Planner<'a> {
     pub holes: Option<Holes>,
     /// Some subquery is correlated in a way that is left to DataFusion.
     pub is_correlated: Cell<bool>,
+    /// What is planned next is the statement's own SELECT.
+    pub(super) is_outermost: Cell<bool>,
     /// One refers to more than the query right around it.
     pub is_deep: Cell<bool>,
     /// The changes within WITH.
@@ -244,6 +256,7 @@ impl<'a> Planner<'a> {
             is_wide: false,
             holes: None,
             is_correlated,
+            is_outermost: Cell::new(false),
             is_deep,
             parts: RefCell::default(),
             state: RefCell::default(),
@@ -501,7 +514,7 @@ impl<'a> Planner<'a> {
     /// Without duplicates. Of equal values that are written differently (1.5, 1.50) the first stays.
     pub fn distinct(&self, rel: Rel) -> Bind<Rel> {
         let Rel { plan, columns, at_most_one } = rel;
-        columns.iter().try_for_each(|column| comparable(column.ty))?;
+        columns.iter().try_for_each(|column| must_compare(column.ty, "equality"))?;
         let mut keys = Vec::with_capacity(columns.len());
         let mut shown = Vec::new();
         let mut outputs = Vec::with_capacity(columns.len());
@@ -571,6 +584,7 @@ impl<'a> Planner<'a> {
             format_clause,
             pipe_operators,
         } = query;
+        let is_outermost = self.is_outermost.take();
         if !locks.is_empty() {
             return self.locking_query(binder, query);
         }
@@ -581,6 +595,8 @@ impl<'a> Planner<'a> {
             self.with(binder, with, None)?;
         }
         let order = order_items(order_by.as_ref())?;
+        let is_set = !matches!(body.as_ref(), SetExpr::Select(_));
+        let is_outermost = is_outermost && !is_set;
         let with_ties = fetch.as_ref().is_some_and(|fetch| fetch.with_ties);
         if with_ties && order.is_empty() {
             return Err(SqlError::new("42601", "WITH TIES cannot be specified without ORDER BY clause").into());
@@ -592,6 +608,7 @@ impl<'a> Planner<'a> {
             offset: self.count(offset.as_ref(), "OFFSET")?,
             with_ties,
         };
+        self.is_outermost.set(is_outermost);
         let rel = match body.as_ref() {
             SetExpr::Select(select) => return self.select(binder, select, &order, &mut limits, stored),
             SetExpr::Query(inner) => {
@@ -658,6 +675,7 @@ impl<'a> Planner<'a> {
             expr: Expr::Cell { source: 0, column: i as u16 },
             ty: c.ty,
             name: c.name.clone(),
+            is_computed: c.is_computed,
         };
         let items: Vec<Item> = rel.columns.iter().enumerate().map(item).collect();
         let order = binder.order(order, &items, false, &scope)?;
@@ -685,8 +703,11 @@ impl<'a> Planner<'a> {
 
     /// Rows of expressions without columns.
     pub fn rows(&self, rows: Vec<Vec<Expr>>, types: &[Type]) -> Bind<Rel> {
-        let columns: Vec<Output> =
-            types.iter().enumerate().map(|(i, &ty)| output(format!("column{}", i + 1), ty)).collect();
+        let columns: Vec<Output> = types
+            .iter()
+            .enumerate()
+            .map(|(i, &ty)| Output { is_computed: true, ..output(format!("column{}", i + 1), ty) })
+            .collect();
         let mut plan: Option<LogicalPlan> = None;
         // Literals in one node; rows with subqueries each as a projection of nothing.
         let mut literals = Vec::with_capacity(rows.len());
@@ -728,6 +749,7 @@ impl<'a> Planner<'a> {
         limits: &mut Limits,
         stored: Vec<Type>,
     ) -> Bind<Rel> {
+        let is_outermost = self.is_outermost.take();
         refuse_other_dialects(select)?;
         if let Some(top) = &select.top {
             if limits.limit.is_some() {
@@ -747,7 +769,7 @@ impl<'a> Planner<'a> {
                 from.plan = self.filter(from.plan.clone(), &condition, &sources)?;
             }
             binder.output_types = stored;
-            self.select_over(binder, select, order, limits, from)
+            self.select_over(binder, select, order, limits, from, is_outermost)
         })
     }
 
@@ -830,6 +852,7 @@ impl<'a> Planner<'a> {
         order: &[&ast::OrderByExpr],
         limits: &Limits,
         from: FromRel,
+        is_outermost: bool,
     ) -> Bind<Rel> {
         let mut from = from;
         let scope = from.scope.clone();
@@ -839,7 +862,8 @@ impl<'a> Planner<'a> {
         binder.aggregates = Some(Vec::new());
         self.state.borrow_mut().windows = Some(Vec::new());
         self.state.borrow_mut().sets = Some(Vec::new());
-        let projection = spread_rows(&select.projection);
+        // Who reads a row of a function from outside takes it apart: there it is its fields.
+        let projection = if is_outermost { select.projection.clone() } else { spread_rows(&select.projection) };
         let items = binder.items(&projection, &scope);
         let sets = self.state.borrow_mut().sets.take().unwrap_or_default();
         binder.output_types = Vec::new();
@@ -967,7 +991,10 @@ impl<'a> Planner<'a> {
         let mut outputs = Vec::with_capacity(items.len());
         for ((item, untyped), origin) in items.iter().zip(untyped).zip(origins) {
             let expr = leaves.convert(&item.expr, item.ty)?;
-            outputs.push((expr, Output { untyped, origin, ..output(item.name.clone(), item.ty) }));
+            outputs.push((
+                expr,
+                Output { untyped, origin, is_computed: item.is_computed, ..output(item.name.clone(), item.ty) },
+            ));
         }
         outputs.extend(self.row_ids());
         let visible = outputs.len();
@@ -1150,7 +1177,7 @@ impl<'a> Planner<'a> {
         let mut folded = Vec::new();
         let mut columns = Vec::new();
         for (i, (expr, ty)) in keys.iter().enumerate() {
-            comparable(*ty)?;
+            must_compare(*ty, "equality")?;
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
             let column = if super::compute::Key::shows_more(*ty) {
                 // Of equal numbers that are written differently the first is shown.
@@ -1243,7 +1270,9 @@ impl<'a> Planner<'a> {
         for (i, (column, &ty)) in rel.columns.into_iter().zip(types).enumerate() {
             let cell = Expr::Cell { source: 0, column: i as u16 };
             let expr = self.with_leaves(&sources, |leaves| leaves.as_type(&cell, column.ty, ty))?;
-            outputs.push((expr, Output { ty, untyped: false, origin: None, ..column }));
+            // What comes together with other types keeps no modifier.
+            let is_computed = column.is_computed || column.ty != ty;
+            outputs.push((expr, Output { ty, untyped: false, origin: None, is_computed, ..column }));
         }
         self.project(rel.plan, outputs, rel.at_most_one)
     }
@@ -1636,6 +1665,7 @@ impl Beyond for Planner<'_> {
                         break;
                     }
                     Err(error) if error.sqlstate == "42702" => return Err(error.into()),
+                    Err(error) if error.sqlstate == "42703" && names.len() == 2 => return Err(error.into()),
                     Err(_) => {}
                 }
             }
@@ -1737,7 +1767,7 @@ impl Limits {
 }
 
 pub fn output(name: String, ty: Type) -> Output {
-    Output { name, ty, column: DfColumn::new_unqualified(""), untyped: false, origin: None }
+    Output { name, ty, column: DfColumn::new_unqualified(""), untyped: false, origin: None, is_computed: false }
 }
 
 fn sort(expr: DfExpr, by: &OrderItem) -> Sort {
@@ -1758,14 +1788,6 @@ fn only_column(rel: &Rel) -> Bind<&Output> {
 
 fn asked(column: &Output) -> Option<Type> {
     (!column.untyped).then_some(column.ty)
-}
-
-/// 42883 for values that have no equality.
-fn comparable(ty: Type) -> Bind<()> {
-    match ty {
-        Type::Json => Err(SqlError::new("42883", "could not identify an equality operator for type json").into()),
-        _ => Ok(()),
-    }
 }
 
 fn quantified_op(op: &ast::BinaryOperator) -> Bind<BinaryOp> {
@@ -1794,7 +1816,7 @@ pub fn as_unsupported(refusal: Refusal) -> Refusal {
 }
 
 fn scope_of(rel: &Rel) -> Scope {
-    let columns = rel.columns.iter().map(|c| ScopeColumn { name: c.name.clone(), ty: c.ty });
+    let columns = rel.columns.iter().map(Output::scope_column);
     Scope { sources: vec![ScopeSource::of_columns(String::new(), columns.collect())], first: Vec::new() }
 }
 

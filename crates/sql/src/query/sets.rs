@@ -23,7 +23,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::CastContext;
 use crate::value::set::SetFunction;
-use crate::value::{Clock, Datum};
+use crate::value::{Clock, Datum, array_datum};
 use datafusion::arrow::array::{Array, ArrayRef, ListArray};
 use datafusion::arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -76,6 +76,7 @@ impl Planner<'_> {
         name: &str,
         args: &[FunctionArg],
         ordinality: bool,
+        defined: &[(String, Type)],
         scope: &Scope,
     ) -> Bind<SetCall> {
         let mut bound = Vec::with_capacity(args.len());
@@ -86,7 +87,17 @@ impl Planner<'_> {
             bound.push(binder.bind(arg, scope)?);
         }
         let types: Vec<Option<Type>> = bound.iter().map(|b| b.ty).collect();
-        let function = SetFunction::resolve(name, &types)?;
+        let function =
+            if defined.is_empty() { SetFunction::resolve(name, &types)? } else { of_columns(name, defined)? };
+        if !defined.is_empty() {
+            let keys = defined.iter().map(|(key, _)| Datum::Bytes(key.as_bytes().into())).collect();
+            let keys = Expr::Const(array_datum(Type::Text, keys));
+            bound.push(Bound::new(keys, Type::array_of(Type::Text)));
+        }
+        if bound.len() != function.arguments.len() {
+            let message = format!("function {name} takes one argument");
+            return Err(SqlError::new("42883", message).into());
+        }
         binder.uses_clock |= function.arguments.contains(&Type::Timestamptz);
         let mut args = Vec::with_capacity(bound.len());
         for (arg, &ty) in bound.into_iter().zip(&function.arguments) {
@@ -99,20 +110,21 @@ impl Planner<'_> {
     pub fn set_source(&self, call: &SetCall, name: &str, alias: Option<String>) -> ScopeSource {
         let source = alias.clone().unwrap_or_else(|| name.to_owned());
         let only = call.function.columns.len() == 1;
+        let is_scalar = only && !call.ordinality && !call.function.gives_records();
         let mut columns: Vec<ScopeColumn> = call
             .function
             .columns
             .iter()
-            .map(|&(column, ty)| ScopeColumn {
-                // The one column of a function is called as its source is, unless it has a name of its own.
-                name: if only && column != "value" { source.clone() } else { column.to_owned() },
-                ty,
+            .map(|&(column, ty)| {
+                // The one column of a function is called as its source is, unless the function names it.
+                let name = if only && column != "value" { source.as_str() } else { column };
+                ScopeColumn::new(name.to_owned(), ty)
             })
             .collect();
         if call.ordinality {
-            columns.push(ScopeColumn { name: "ordinality".to_owned(), ty: Type::Int8 });
+            columns.push(ScopeColumn::new("ordinality".to_owned(), Type::Int8));
         }
-        ScopeSource { is_call: only && !call.ordinality, ..ScopeSource::of_columns(source, columns) }
+        ScopeSource { is_scalar, ..ScopeSource::of_columns(source, columns) }
     }
 
     /// The plan with each of its rows repeated for each row of the calls, and by call the columns that they add.
@@ -164,7 +176,7 @@ impl Planner<'_> {
         if function.over.is_some() || function.filter.is_some() || !list.clauses.is_empty() {
             return refuse(format!("the call {function}"));
         }
-        let call = self.set_call(binder, &name, &list.args, false, scope)?;
+        let call = self.set_call(binder, &name, &list.args, false, &[], scope)?;
         let at = match column {
             None => 0,
             Some(column) => {
@@ -173,7 +185,8 @@ impl Planner<'_> {
                 })?
             }
         };
-        let ty = call.function.columns[at].1;
+        let columns = call.function.columns.clone();
+        let ty = columns[at].1;
         let mut state = self.state.borrow_mut();
         let sets = state.sets.as_mut().expect("it was looked at above");
         let known = sets.iter().position(|other| *other == call);
@@ -181,7 +194,13 @@ impl Planner<'_> {
             sets.push(call);
             sets.len() - 1
         });
-        Ok(Some(Bound::new(Expr::Cell { source: SETS, column: set_cell(known, at) }, ty)))
+        drop(state);
+        let cell = |at: usize, ty| Bound::new(Expr::Cell { source: SETS, column: set_cell(known, at) }, ty);
+        if column.is_none() && SetFunction::fields(&name).is_some() {
+            let fields = columns.iter().enumerate().map(|(at, &(field, ty))| (field.to_owned(), cell(at, ty)));
+            return binder.record(fields.collect()).map(Some);
+        }
+        Ok(Some(cell(at, ty)))
     }
 
     /// The rows of the outputs' calls; none of them may be with groups or window functions, whose rows they would come after.
@@ -195,6 +214,15 @@ impl Planner<'_> {
         let (plan, leaves) = self.expand(from.plan, &from.sources, calls, NullHandling::Drop)?;
         Ok((FromRel { plan, ..from }, leaves))
     }
+}
+
+/// The function with the columns of a definition list.
+fn of_columns(name: &str, defined: &[(String, Type)]) -> std::result::Result<SetFunction, SqlError> {
+    let types: Vec<Type> = defined.iter().map(|&(_, ty)| ty).collect();
+    SetFunction::with_columns(name, &types).ok_or_else(|| {
+        let message = "a column definition list is only allowed for functions returning \"record\"";
+        SqlError::new("42601", message)
+    })
 }
 
 /// Columns of a call that a cell's number can tell apart.

@@ -13,6 +13,7 @@ use super::convert::{Leaf, Leaves, key};
 use super::fault::sql_error;
 use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
 use crate::bind::expr::Bound;
+use crate::bind::record::must_compare;
 use crate::bind::scope::{Scope, fold};
 use crate::bind::{Bind, Binder};
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
@@ -146,7 +147,9 @@ impl Planner<'_> {
         for ast in &partition_by {
             let bound = binder.bind(ast, scope)?;
             let bound = binder.known(bound)?;
-            partition.push((bound.expr, bound.ty.unwrap_or(Type::Text)));
+            let ty = bound.ty.unwrap_or(Type::Text);
+            must_compare(ty, "equality")?;
+            partition.push((bound.expr, ty));
         }
         let mut order = Vec::with_capacity(order_by.len());
         for item in &order_by {
@@ -158,6 +161,7 @@ impl Planner<'_> {
             let descending = options.asc == Some(false);
             let nulls_first = options.nulls_first.unwrap_or(descending);
             let ty = bound.ty.unwrap_or(Type::Text);
+            must_compare(ty, "ordering")?;
             order.push((bound.expr, KeyOrder { ty, descending, nulls_first }));
         }
         let filter = filter.map(|f| binder.condition(f, "FILTER", scope)).transpose()?;

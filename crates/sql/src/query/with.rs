@@ -101,6 +101,7 @@ impl Planner<'_> {
         if !rest.locks.is_empty() {
             return self.locked(binder, &rest);
         }
+        self.is_outermost.set(true);
         let rel = self.query(binder, if query.with.is_some() { &rest } else { query })?;
         let columns = columns_of(&rel.columns);
         Ok((rel, Action::Give(columns)))

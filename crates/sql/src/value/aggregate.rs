@@ -12,6 +12,7 @@ use super::numeric::Numeric;
 use super::pgtype::NUMERIC;
 use super::zone::Clock;
 use super::{Datum, text};
+use crate::bind::record::RECORD;
 use crate::error::SqlError;
 use freshet_engine::schema::{Type, Value};
 use std::cmp::Ordering;
@@ -264,8 +265,15 @@ impl Signature {
             return Ok(Json::Array(items.collect::<Result<_, _>>()?).to_datum());
         }
         let mut out = vec![b'['];
+        // PostgreSQL begins a line for each row and each array.
+        let is_wide = matches!(self.arguments[0], Type::Array(_) | RECORD);
         for (i, row) in rows.iter().enumerate() {
-            out.extend_from_slice(if i > 0 { b", " } else { b"" });
+            let is_line = is_wide && row[0] != Datum::Null;
+            out.extend_from_slice(match (i, is_line) {
+                (0, _) => b"",
+                (_, true) => b", \n ",
+                (_, false) => b", ",
+            });
             documents::write_json(self.arguments[0], &row[0].as_value(), clock, &mut out);
         }
         out.push(b']');

@@ -13,11 +13,12 @@
 //! | oid and what is written as a name | 4 |
 //! | "char" | 1, zero for none |
 //! | int2vector, oidvector | as arrays |
+//! | rows | how many fields, 4; each: its type's oid and its length, 4 each, then its bytes |
 
 use super::interval::{self, Interval};
-use super::{Datum, array, datetime, fault, json, numeric, text};
+use super::{Datum, array, datetime, fault, json, numeric, record, text};
 use crate::error::SqlError;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{SystemKind, Type, Value};
 
 /// The receive function.
 pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
@@ -62,6 +63,9 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
             Datum::Bytes(text::limit_length(ty, &[byte], false)?.into())
         }
         Type::Vector(kind) => array::receive(Type::vector_element(kind), bytes)?,
+        Type::System(SystemKind::Record) => {
+            return Err(SqlError::unsupported("input of anonymous composite types"));
+        }
         Type::System(_) => Datum::Bytes(text::check_text(bytes)?.into()),
     })
 }
@@ -89,6 +93,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
         }
         (Type::Array(element), Value::Bytes(v)) => array::send(*element, v, out),
         (Type::Oid(_), Value::Int(v)) => out.extend_from_slice(&(v as u32).to_be_bytes()),
+        (Type::System(SystemKind::Record), Value::Bytes(v)) => record::send(v, out),
         (Type::Name | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::CharByte, Value::Bytes(v)) => out.push(v.first().copied().unwrap_or(0)),
         (Type::Vector(kind), Value::Bytes(v)) => array::send(Type::vector_element(kind), v, out),

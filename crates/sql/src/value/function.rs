@@ -21,6 +21,7 @@ mod arguments;
 mod array;
 mod calendar;
 mod catalog;
+mod fields;
 mod formatting;
 mod interval;
 pub(crate) mod json;

@@ -16,6 +16,7 @@ pub mod operator;
 mod ordered;
 pub mod pattern;
 pub mod pgtype;
+mod record;
 pub mod search;
 pub mod set;
 mod text;

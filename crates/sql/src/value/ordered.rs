@@ -7,13 +7,13 @@
 //! | floats | 8: of a negative one all bits inverted, else the sign; NaN above all |
 //! | uuid, interval | 16 |
 //! | text, json | the characters, then `00` |
-//! | numeric, bytea, jsonb | the bytes, `00` as `00 ff`, then `00 00` |
+//! | numeric, bytea, jsonb, rows | the bytes, `00` as `00 ff`, then `00 00` |
 //!
 //! What of a value orders nothing (a numeric's display scale, an interval's months and days) is kept apart, in the order of the values.
 //! The whole ends with the length of that part in 4 bytes, big-endian: [`freshet_engine::schema::Type::key_bytes`] leaves both out.
 
 use super::Datum;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{SystemKind, Type, Value};
 
 /// A stored form in the making.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Ordered {
                 self.unordered.extend_from_slice(&((v.len() - key.len()) as u32).to_be_bytes());
                 self.unordered.extend_from_slice(&v[key.len()..]);
             }
-            (Type::Bytea, Value::Bytes(v)) => self.put_escaped(v),
+            (Type::Bytea | Type::System(SystemKind::Record), Value::Bytes(v)) => self.put_escaped(v),
             (_, Value::Bytes(v)) => self.put_text(v),
             (ty, other) => panic!("invariant: an element has the form of its type: {ty:?}, {other:?}"),
         }
@@ -160,7 +160,7 @@ impl<'a> Taking<'a> {
                 stored.extend_from_slice(self.unordered(u32::from_be_bytes(length) as usize));
                 Datum::Bytes(stored.into())
             }
-            Type::Bytea => Datum::Bytes(self.escaped().into()),
+            Type::Bytea | Type::System(SystemKind::Record) => Datum::Bytes(self.escaped().into()),
             Type::Text
             | Type::Varchar(_)
             | Type::Char(_)

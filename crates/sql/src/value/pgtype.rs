@@ -126,6 +126,7 @@ fn system_oid(kind: SystemKind) -> (u32, i16) {
         SystemKind::NDistinct => (3361, -1),
         SystemKind::Dependencies => (3402, -1),
         SystemKind::McvList => (5017, -1),
+        SystemKind::Record => (2249, -1),
     }
 }
 
@@ -139,11 +140,12 @@ fn system_name(kind: SystemKind) -> &'static str {
         SystemKind::NDistinct => "pg_ndistinct",
         SystemKind::Dependencies => "pg_dependencies",
         SystemKind::McvList => "pg_mcv_list",
+        SystemKind::Record => "record",
     }
 }
 
 /// Oids of arrays, by their elements'.
-const ARRAYS: [(u32, u32); 38] = [
+const ARRAYS: [(u32, u32); 39] = [
     (18, 1002),
     (19, 1003),
     (22, 1006),
@@ -159,6 +161,7 @@ const ARRAYS: [(u32, u32); 38] = [
     (2204, 2209),
     (2205, 2210),
     (2206, 2211),
+    (2249, 2287),
     (3220, 3221),
     (4089, 4090),
     (4096, 4097),
@@ -398,6 +401,7 @@ fn array_name(element: Type) -> &'static str {
             SystemKind::NDistinct => "pg_ndistinct[]",
             SystemKind::Dependencies => "pg_dependencies[]",
             SystemKind::McvList => "pg_mcv_list[]",
+            SystemKind::Record => "record[]",
         },
     }
 }

@@ -89,6 +89,18 @@ impl SetFunction {
         })
     }
 
+    /// A function whose rows have the columns that the statement gives them, by keys that are its last argument.
+    pub fn with_columns(name: &str, types: &[Type]) -> Option<SetFunction> {
+        let function = RowFunction::with_columns(name, types)?;
+        let columns = types.iter().map(|&ty| ("record", ty)).collect();
+        Some(SetFunction { arguments: function.arguments.to_vec(), columns, id: SetId::More(function) })
+    }
+
+    /// Whether its rows are rows, however few columns they have.
+    pub fn gives_records(&self) -> bool {
+        matches!(&self.id, SetId::More(function) if function.gives_records())
+    }
+
     /// The rows of a call: for each of them one value per column, one after the other.
     pub fn rows(&self, args: &[Value<'_>], clock: &Clock) -> Result<Vec<Datum>, SqlError> {
         match &self.id {

@@ -4,9 +4,9 @@
 
 use super::interval::Interval;
 use super::zone::Clock;
-use super::{Datum, array, datetime, fault, float, interval, json, numeric, oid, pgtype};
+use super::{Datum, array, datetime, fault, float, interval, json, numeric, oid, pgtype, record};
 use crate::error::SqlError;
-use freshet_engine::schema::{Type, Value};
+use freshet_engine::schema::{SystemKind, Type, Value};
 
 /// The input function: white space around numbers is skipped, length and precision of the type are applied.
 pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlError> {
@@ -24,6 +24,9 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         }
         Type::Oid(kind) => Datum::Int(oid::read(kind, check_text(text)?, clock)?.into()),
         Type::Vector(kind) => oid::read_vector(kind, check_text(text)?)?,
+        Type::System(SystemKind::Record) => {
+            return Err(SqlError::unsupported("input of anonymous composite types"));
+        }
         Type::System(_) => Datum::Bytes(check_text(text)?.into()),
         Type::Bytea => Datum::Bytes(read_bytea(text)?),
         Type::Date => Datum::Int(datetime::read_date(text, clock)?),
@@ -49,6 +52,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Numeric { .. }, Value::Bytes(v)) => numeric::write_stored(v, out),
         (Type::Char(n), Value::Bytes(v)) => write_padded(n, v, out),
         (Type::Varchar(_) | Type::Text | Type::Json, Value::Bytes(v)) => out.extend_from_slice(v),
+        (Type::System(SystemKind::Record), Value::Bytes(v)) => out.extend_from_slice(record::text_of(v)),
         (Type::Name | Type::CharByte | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::Oid(kind), Value::Int(v)) => oid::write(kind, v as u32, clock, out),
         (Type::Vector(kind), Value::Bytes(v)) => oid::write_vector(kind, v, out),

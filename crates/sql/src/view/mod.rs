@@ -188,7 +188,7 @@ fn is_hidden(name: &RelationName, schema: &Schema) -> bool {
 /// A view's columns as those of a result.
 pub(crate) fn columns(view: &dyn SystemView) -> Arc<[Column]> {
     let columns = view.columns().iter();
-    columns.map(|&(name, ty)| Column { name: name.to_owned(), ty, origin: None }).collect()
+    columns.map(|&(name, ty)| Column::new(name, ty)).collect()
 }
 
 // ---- rows

@@ -5,8 +5,8 @@ use crate::error::SqlError;
 use crate::value::array::{Array, array_of};
 use crate::value::json::{self, Json, Node, NodeValue, Setting, parse};
 use crate::value::zone::Clock;
-use crate::value::{Datum, cast, text as texts};
-use freshet_engine::schema::{Type, Value};
+use crate::value::{Datum, cast, record, text as texts};
+use freshet_engine::schema::{SystemKind, Type, Value};
 
 type Result<T = Datum> = std::result::Result<T, SqlError>;
 
@@ -255,6 +255,7 @@ pub(crate) fn write_json(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut V
         (_, Value::Null) => out.extend_from_slice(b"null"),
         (Type::Bool, Value::Bool(v)) => out.extend_from_slice(if *v { b"true" } else { b"false" }),
         (Type::Json | Type::Jsonb, _) => shown(out),
+        (Type::System(SystemKind::Record), Value::Bytes(row)) => record::write_as_json(row, out),
         (Type::Array(element), _) => {
             let Array { dimensions, items } = array_of(ty, value);
             let lengths: Vec<u32> = dimensions.iter().map(|d| d.length).collect();

@@ -1,7 +1,7 @@
 //! Functions that give rows: `generate_series`, `unnest`, the elements of documents.
 
 use super::arguments::{Arguments, text};
-use super::{catalog, regex, text as texts};
+use super::{catalog, fields, regex, text as texts};
 use crate::error::SqlError;
 use crate::value::array::Array;
 use crate::value::interval::{self, Interval};
@@ -31,6 +31,10 @@ enum Gives {
     Options,
     Keywords,
     SequenceParameters,
+    /// Of columns that the statement gives: those of an object, or of each of an array.
+    Record {
+        many: bool,
+    },
     /// Of what there is none of here: channels, partitions, grants.
     None,
 }
@@ -62,6 +66,8 @@ fn named(name: &str) -> Option<Gives> {
         "pg_options_to_table" => Gives::Options,
         "pg_get_keywords" => Gives::Keywords,
         "pg_sequence_parameters" => Gives::SequenceParameters,
+        "json_to_record" | "jsonb_to_record" => Gives::Record { many: false },
+        "json_to_recordset" | "jsonb_to_recordset" => Gives::Record { many: true },
         "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
         _ => return None,
     })
@@ -71,6 +77,19 @@ impl RowFunction {
     /// Whether a function of this name gives rows.
     pub fn exists(name: &str) -> bool {
         named(name).is_some()
+    }
+
+    /// A function whose rows have the columns that the statement gives them; their keys are its last argument.
+    pub fn with_columns(name: &str, types: &[Type]) -> Option<RowFunction> {
+        let gives = named(name).filter(|gives| matches!(gives, Gives::Record { .. }))?;
+        let document = if name.starts_with("jsonb") { Type::Jsonb } else { Type::Json };
+        let arguments = [document, Type::array_of(Type::Text)].into();
+        Some(RowFunction { gives, arguments, columns: types.iter().map(|&ty| (None, ty)).collect() })
+    }
+
+    /// Whether its rows are rows, however few columns they have.
+    pub fn gives_records(&self) -> bool {
+        matches!(self.gives, Gives::Record { .. })
     }
 
     pub fn resolve(name: &str, given: &[Option<Type>]) -> Result<RowFunction, SqlError> {
@@ -140,6 +159,10 @@ impl RowFunction {
                     (Some("data_type"), Type::Oid(OidKind::Oid)),
                 ],
             ),
+            Gives::Record { .. } => {
+                let message = "a column definition list is required for functions returning \"record\"";
+                return Err(SqlError::new("42601", message));
+            }
             Gives::None if name == "aclexplode" => (
                 vec![Type::array_of(Type::System(SystemKind::AclItem))],
                 vec![
@@ -179,6 +202,10 @@ impl RowFunction {
         if self.gives == Gives::Unnest {
             return Ok(unnest(&a));
         }
+        if let Gives::Record { many } = self.gives {
+            let types: Vec<Type> = self.columns.iter().map(|&(_, ty)| ty).collect();
+            return fields::rows(&a, &types, many);
+        }
         let needed = if self.gives == Gives::Parts { 1 } else { a.len() };
         if values[..needed].iter().any(Value::is_null) {
             return Ok(Vec::new());
@@ -197,7 +224,7 @@ impl RowFunction {
             Gives::Keywords => keywords(),
             Gives::SequenceParameters => vec![catalog::sequence_parameters(&a)?],
             Gives::None => Vec::new(),
-            Gives::Unnest => unreachable!("it returned above"),
+            Gives::Record { .. } | Gives::Unnest => unreachable!("it returned above"),
         })
     }
 }

@@ -4,10 +4,11 @@ use super::arguments::{Arguments, text};
 use super::catalog::Privileged;
 use super::text::{quoted_ident, quoted_literal};
 use super::{Function, FunctionId, json};
+use crate::bind::record::{MAKE, RECORD};
 use crate::error::SqlError;
 use crate::value::json as documents;
-use crate::value::{Datum, cast, text as texts};
-use freshet_engine::schema::{OidKind, Type};
+use crate::value::{Datum, cast, record, text as texts};
+use freshet_engine::schema::{OidKind, Type, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Variadic {
@@ -20,6 +21,8 @@ pub enum Variadic {
     /// `json_extract_path` and its like.
     Path,
     TypeOf,
+    /// A row of names and values in turn.
+    Row,
     Privilege(Privileged),
 }
 
@@ -33,11 +36,12 @@ fn named(name: &str) -> Option<(Variadic, Type)> {
         "jsonb_build_object" => (Variadic::BuildObject, Type::Jsonb),
         "json_build_array" => (Variadic::BuildArray, Type::Json),
         "jsonb_build_array" => (Variadic::BuildArray, Type::Jsonb),
-        "to_json" | "array_to_json" => (Variadic::ToJson, Type::Json),
+        "to_json" | "array_to_json" | "row_to_json" => (Variadic::ToJson, Type::Json),
         "to_jsonb" => (Variadic::ToJson, Type::Jsonb),
         "json_extract_path" => (Variadic::Path, Type::Json),
         "jsonb_extract_path" => (Variadic::Path, Type::Jsonb),
         "json_extract_path_text" | "jsonb_extract_path_text" => (Variadic::Path, Type::Text),
+        MAKE => (Variadic::Row, RECORD),
         "pg_typeof" => (Variadic::TypeOf, Type::Oid(OidKind::Type)),
         _ => (Variadic::Privilege(Privileged::named(name)?), Type::Bool),
     })
@@ -59,6 +63,7 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             arguments.first().is_some_and(|ty| ty.is_none_or(cast::is_text))
         }
         Variadic::ToJson if name == "array_to_json" => matches!(types.as_slice(), [Type::Array(_)]),
+        Variadic::ToJson if name == "row_to_json" => matches!(types.as_slice(), [RECORD]),
         Variadic::ToJson if arguments == [None] => {
             return Some(Err(SqlError::new(
                 "42804",
@@ -83,7 +88,7 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             }
             None => false,
         },
-        Variadic::BuildObject | Variadic::BuildArray => true,
+        Variadic::BuildObject | Variadic::BuildArray | Variadic::Row => true,
     };
     if !ok {
         return Some(Err(missing()));
@@ -99,6 +104,7 @@ impl Variadic {
             Variadic::NotNulls => Ok(Datum::Int(a.values.iter().filter(|v| !v.is_null()).count() as i64)),
             Variadic::BuildObject => build_object(a),
             Variadic::BuildArray => build_array(a),
+            Variadic::Row => Ok(row(a)),
             Variadic::ToJson if a.is_null(0) => Ok(Datum::Null),
             Variadic::ToJson => {
                 let mut out = Vec::new();
@@ -164,6 +170,16 @@ fn build_array(a: &Arguments<'_>) -> Result<Datum, SqlError> {
 
 fn too_few() -> SqlError {
     SqlError::new("22023", "too few arguments for format()")
+}
+
+fn row(a: &Arguments<'_>) -> Datum {
+    let names = a.values.iter().step_by(2).map(|name| match name {
+        Value::Bytes(name) => String::from_utf8_lossy(name).into_owned(),
+        _ => String::new(),
+    });
+    let values = a.values.iter().zip(&a.types[..]).skip(1).step_by(2);
+    let fields: Vec<record::Field<'_>> = names.zip(values).map(|(name, (value, ty))| (name, *ty, value)).collect();
+    record::make(&fields, a.clock)
 }
 
 /// `%[position$][-][width]type` with the types s, I, L and %.

@@ -1,0 +1,130 @@
+//! What does a row mean where a value is asked for? `ROW(a, b)`, and the name of a source alone, which is its whole row.
+//!
+//! A row is a value that can be shown, counted, put into JSON and taken apart by field. It has no order and no equality here: two rows are
+//! compared field by field where both are written out (`more`).
+
+use super::expr::Bound;
+use super::more::row_items;
+use super::scope::{Found, Scope, ScopeSource, fold};
+use super::{Bind, Binder};
+use crate::error::SqlError;
+use crate::expr::Expr;
+use crate::value::Datum;
+use crate::view::TABLEOID;
+use freshet_engine::schema::{SystemKind, Type};
+use sqlparser::ast::{self, AccessExpr, Ident};
+
+/// The function that makes a row of names and values in turn; no statement can call it.
+pub const MAKE: &str = "row of";
+
+/// The type of a row.
+pub const RECORD: Type = Type::System(SystemKind::Record);
+
+/// 42883 for types without the operators that sorting or telling apart needs.
+pub fn must_compare(ty: Type, operator: &str) -> Result<(), SqlError> {
+    let name = match ty {
+        Type::Json => "json",
+        RECORD => "record",
+        Type::Array(&RECORD) => "record[]",
+        _ => return Ok(()),
+    };
+    Err(SqlError::new("42883", format!("could not identify an {operator} operator for type {name}")))
+}
+
+impl Binder<'_> {
+    /// `ROW(a, b)`: its fields are called f1, f2, ...
+    pub(super) fn row_value(&mut self, items: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
+        let bound = self.bind_all(items, scope)?;
+        let fields = bound.into_iter().enumerate().map(|(i, value)| (format!("f{}", i + 1), value));
+        self.record(fields.collect())
+    }
+
+    /// The row of these fields.
+    pub fn record(&mut self, fields: Vec<(String, Bound)>) -> Bind<Bound> {
+        let name = |name: String| Bound::new(Expr::Const(Datum::Bytes(name.into_bytes().into())), Type::Text);
+        let args = fields.into_iter().flat_map(|(field, value)| [name(field), value]);
+        self.call_bound(MAKE, args.collect())
+    }
+
+    /// The row of the source that is called so; `None`: there is none.
+    pub(super) fn whole_row(&mut self, name: &str, scope: &Scope) -> Bind<Option<Bound>> {
+        let Ok(source) = scope.source(name) else { return Ok(None) };
+        let columns = row_columns(source, scope);
+        let fields = columns.iter().map(|&(ref name, found)| (name.clone(), Bound::new(scope.expr(found), found.ty)));
+        let record = self.record(fields.collect())?;
+        let of = &scope.sources[usize::from(source)];
+        if !of.nullable {
+            return Ok(Some(record));
+        }
+        // Where the join found no row there is none, which a column tells that has a value in every row.
+        let Some(column) = column_with_values(of) else {
+            let message = "the row of a relation without a NOT NULL column on the nullable side of an outer join";
+            return Err(SqlError::unsupported(message).into());
+        };
+        let found = Found { source, column, ty: of.columns[usize::from(column)].ty };
+        let is_missing = Expr::IsNull { expr: Box::new(scope.expr(found)), negated: false };
+        let value = Expr::Case { branches: vec![(is_missing, Expr::NULL)], otherwise: Some(Box::new(record.expr)) };
+        Ok(Some(Bound::new(value, RECORD)))
+    }
+
+    /// `t IS [NOT] NULL` of a source: what holds of all its columns; `None`: it is no source.
+    pub(super) fn whole_row_is_null(&mut self, ast: &ast::Expr, negated: bool, scope: &Scope) -> Option<Bound> {
+        let name = row_name(ast, scope)?;
+        let source = scope.source(&name).ok()?;
+        let parts = row_columns(source, scope).into_iter().map(|(_, found)| {
+            let expr = Box::new(scope.expr(found));
+            Expr::IsNull { expr, negated }
+        });
+        Some(Bound::new(Expr::And(parts.collect()), Type::Bool))
+    }
+
+    /// `(t).a`, `(ROW(1, 2)).f1`; `None`: it is something else.
+    pub(super) fn row_field(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Option<Bound>> {
+        let ast::Expr::CompoundFieldAccess { root, access_chain } = ast else { return Ok(None) };
+        let (ast::Expr::Nested(inner), [AccessExpr::Dot(ast::Expr::Identifier(field))]) =
+            (root.as_ref(), access_chain.as_slice())
+        else {
+            return Ok(None);
+        };
+        if let Some(name) = row_name(inner, scope) {
+            let parts = vec![Ident::with_quote('"', name), field.clone()];
+            return self.bind(&ast::Expr::CompoundIdentifier(parts), scope).map(Some);
+        }
+        let Some(items) = row_items(inner) else { return Ok(None) };
+        let name = fold(field);
+        let at = name.strip_prefix('f').and_then(|n| n.parse::<usize>().ok());
+        match at.filter(|&n| n > 0).and_then(|n| items.get(n - 1)) {
+            Some(item) => self.bind(item, scope).map(Some),
+            None => {
+                let message = format!("could not identify column \"{name}\" in record data type");
+                Err(SqlError::new("42703", message).into())
+            }
+        }
+    }
+}
+
+/// The source that a name alone means, where no column is called so.
+fn row_name(ast: &ast::Expr, scope: &Scope) -> Option<String> {
+    match ast {
+        ast::Expr::Identifier(ident) => {
+            let name = fold(ident);
+            (scope.column(&name).is_err() && scope.source(&name).is_ok()).then_some(name)
+        }
+        ast::Expr::Nested(inner) => row_name(inner, scope),
+        _ => None,
+    }
+}
+
+/// The columns of a source's row, whether joins merged them or not.
+fn row_columns(source: u16, scope: &Scope) -> Vec<(String, Found)> {
+    let of = &scope.sources[usize::from(source)];
+    let is_shown = |name: &str| !name.is_empty() && (of.table.is_some() || name != TABLEOID);
+    let columns = of.columns.iter().enumerate().filter(|(_, column)| is_shown(&column.name));
+    columns.map(|(at, column)| (column.name.clone(), Found { source, column: at as u16, ty: column.ty })).collect()
+}
+
+/// A column of a table that is null in no row.
+fn column_with_values(source: &ScopeSource) -> Option<u16> {
+    let table = source.table.as_ref()?;
+    table.def.columns.iter().position(|column| column.not_null && column.is_visible()).map(|at| at as u16)
+}
