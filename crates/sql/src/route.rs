@@ -12,7 +12,7 @@ use crate::compiled::query::Query;
 use crate::copy::CopyPlan;
 use crate::define::Definition;
 use crate::error::SqlError;
-use crate::explain::{Explained, Options};
+use crate::explain::{Explained, Format, Options};
 use crate::notice::Notice;
 use crate::parse::analyze::Analyzed;
 use crate::parse::named::NamedStatement;
@@ -409,7 +409,7 @@ fn route_expanded(
             explained = other;
         }
         let planning_ms = started.elapsed().as_secs_f64() * 1e3;
-        let ty = if options.json { Type::Json } else { Type::Text };
+        let ty = if options.format == Format::Json { Type::Json } else { Type::Text };
         let Routed { plan: of, columns, .. } = explained;
         return Ok(Routed {
             plan: Plan::Explain(Box::new(Explained { options, of, columns, planning_ms })),

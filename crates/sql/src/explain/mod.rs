@@ -14,7 +14,7 @@ mod options;
 mod program;
 mod render;
 
-pub use options::Options;
+pub use options::{Format, Options};
 #[cfg(feature = "query")]
 pub use program::query_node;
 pub use program::{Measured, nodes};

@@ -1,7 +1,7 @@
 //! What is EXPLAIN asked for? Options in parentheses or as words before the statement.
 
 use crate::error::SqlError;
-use sqlparser::ast::{AnalyzeFormat, AnalyzeFormatKind, Expr, UtilityOption, Value};
+use sqlparser::ast::{AnalyzeFormatKind, Expr, UtilityOption, Value};
 
 /// What to tell, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,7 +11,31 @@ pub struct Options {
     pub costs: bool,
     pub timing: bool,
     pub summary: bool,
-    pub json: bool,
+    pub format: Format,
+}
+
+/// How it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    Text,
+    Json,
+    Xml,
+    Yaml,
+}
+
+impl Format {
+    fn named(word: &str) -> Result<Format, SqlError> {
+        Ok(match word.to_lowercase().as_str() {
+            "text" => Format::Text,
+            "json" => Format::Json,
+            "xml" => Format::Xml,
+            "yaml" => Format::Yaml,
+            other => {
+                let message = format!("unrecognized value for EXPLAIN option \"format\": \"{other}\"");
+                return Err(SqlError::new("22023", message));
+            }
+        })
+    }
 }
 
 impl Options {
@@ -21,24 +45,16 @@ impl Options {
         format: Option<&AnalyzeFormatKind>,
         list: Option<&[UtilityOption]>,
     ) -> Result<Options, SqlError> {
-        let mut options = Options { analyze, verbose, costs: true, timing: true, summary: false, json: false };
+        let mut options = Options { analyze, verbose, costs: true, timing: true, summary: false, format: Format::Text };
         if let Some(AnalyzeFormatKind::Keyword(format) | AnalyzeFormatKind::Assignment(format)) = format {
-            options.json = match format {
-                AnalyzeFormat::TEXT => false,
-                AnalyzeFormat::JSON => true,
-                other => return Err(unknown_format(&other.to_string())),
-            };
+            options.format = Format::named(&format.to_string())?;
         }
         let (mut timing, mut summary, mut wal) = (None, None, false);
         for option in list.into_iter().flatten() {
             let name = option.name.value.to_lowercase();
             let word = option.arg.as_ref().map(word);
             if name == "format" {
-                options.json = match word.as_deref() {
-                    Some("text") => false,
-                    Some("json") => true,
-                    other => return Err(unknown_format(other.unwrap_or_default())),
-                };
+                options.format = Format::named(word.as_deref().unwrap_or_default())?;
                 continue;
             }
             let on = is_on(&name, word.as_deref())?;
@@ -62,13 +78,6 @@ impl Options {
         options.timing = timing.unwrap_or(options.analyze);
         options.summary = summary.unwrap_or(options.analyze);
         Ok(options)
-    }
-}
-
-fn unknown_format(format: &str) -> SqlError {
-    match format.to_lowercase().as_str() {
-        known @ ("xml" | "yaml") => SqlError::unsupported(format!("EXPLAIN in format {known}")),
-        other => SqlError::new("22023", format!("unrecognized value for EXPLAIN option \"format\": \"{other}\"")),
     }
 }
 

@@ -1,13 +1,16 @@
-//! How are nodes written? As PostgreSQL lays them out: text with arrows, or JSON with its keys.
+//! How are nodes written? As PostgreSQL lays them out: text with arrows, or JSON, XML or YAML with its names.
 
-use super::{Actual, Node, Options, Property, Times, Told};
+use super::{Actual, Format, Node, Options, Property, Times, Told};
 use crate::value::write_json_string;
 use std::fmt::Write;
 
-/// The lines of an answer; JSON is one value.
+/// The lines of an answer; what is not text is one value.
 pub fn lines(node: &Node, road: &str, options: &Options, times: Times) -> Vec<String> {
-    if options.json {
-        return vec![json(node, road, options, times)];
+    match options.format {
+        Format::Text => {}
+        Format::Json => return vec![json(node, road, options, times)],
+        Format::Xml => return vec![xml(node, road, options, times)],
+        Format::Yaml => return vec![yaml(node, road, options, times)],
     }
     let mut out = Vec::new();
     text(node, 0, options, &mut out);
@@ -65,15 +68,9 @@ fn figures(node: &Node, options: &Options) -> String {
 fn json(node: &Node, road: &str, options: &Options, times: Times) -> String {
     let mut out = String::from("[\n  {\n    \"Plan\": ");
     json_node(node, None, 2, options, &mut out);
-    let _ = write!(out, ",\n    \"Road\": {}", quoted(road));
-    if options.summary {
-        let _ = write!(out, ",\n    \"Planning Time\": {:.3}", times.planning_ms);
-    }
-    if options.analyze {
-        out.push_str(",\n    \"Triggers\": [\n    ]");
-    }
-    if options.summary && options.analyze {
-        let _ = write!(out, ",\n    \"Execution Time\": {:.3}", times.execution_ms);
+    for (name, value) in members_of_all(road, options, times) {
+        let value = if name == "Triggers" { "[\n    ]".to_owned() } else { value.as_json() };
+        let _ = write!(out, ",\n    {}: {value}", quoted(name));
     }
     out.push_str("\n  }\n]");
     out
@@ -92,41 +89,79 @@ fn relationship(parent: &Node, place: usize, child: &Node) -> &'static str {
     }
 }
 
-fn json_node(node: &Node, relationship_to: Option<&'static str>, depth: usize, options: &Options, out: &mut String) {
-    let indent = "  ".repeat(depth + 1);
+/// A member's value where it has a name of its own.
+enum Shown {
+    Text(String),
+    /// A number or a truth.
+    Plain(String),
+    List(Vec<String>),
+}
+
+impl Shown {
+    fn as_json(&self) -> String {
+        match self {
+            Shown::Text(text) => quoted(text),
+            Shown::Plain(text) => text.clone(),
+            Shown::List(list) => format!("[{}]", list.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+
+/// What is told of a node, under the names that it has in every format but text.
+fn members(node: &Node, relationship_to: Option<&'static str>, options: &Options) -> Vec<(&'static str, Shown)> {
     let told = |property: &Property| {
         let value = match &property.value {
-            Told::Text(text) => quoted(text),
-            Told::List(list) => format!("[{}]", list.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ")),
-            Told::Count(count) => count.to_string(),
+            Told::Text(text) => Shown::Text(text.clone()),
+            Told::List(list) => Shown::List(list.clone()),
+            Told::Count(count) => Shown::Plain(count.to_string()),
         };
         (property.name, value)
     };
-    let mut members = vec![("Node Type", quoted(&node.kind))];
-    members.extend(relationship_to.map(|relationship| ("Parent Relationship", quoted(relationship))));
-    members.extend(node.subplan.iter().map(|name| ("Subplan Name", quoted(name))));
-    members.extend(["Parallel Aware", "Async Capable"].map(|name| (name, "false".to_owned())));
+    let mut members = vec![("Node Type", Shown::Text(node.kind.clone()))];
+    members.extend(relationship_to.map(|relationship| ("Parent Relationship", Shown::Text(relationship.to_owned()))));
+    members.extend(node.subplan.iter().map(|name| ("Subplan Name", Shown::Text(name.clone()))));
+    members.extend(["Parallel Aware", "Async Capable"].map(|name| (name, Shown::Plain("false".to_owned()))));
     members.extend(node.properties.iter().filter(|property| property.is_about).map(told));
     if options.costs {
         let estimate = node.estimate;
-        members.push(("Startup Cost", format!("{:.2}", estimate.startup)));
-        members.push(("Total Cost", format!("{:.2}", estimate.total)));
-        members.push(("Plan Rows", format!("{}", estimate.rows.max(0.0).round())));
-        members.push(("Plan Width", format!("{}", estimate.width.round())));
+        members.push(("Startup Cost", Shown::Plain(format!("{:.2}", estimate.startup))));
+        members.push(("Total Cost", Shown::Plain(format!("{:.2}", estimate.total))));
+        members.push(("Plan Rows", Shown::Plain(format!("{}", estimate.rows.max(0.0).round()))));
+        members.push(("Plan Width", Shown::Plain(format!("{}", estimate.width.round()))));
     }
     if let Some(actual) = node.actual {
         if options.timing {
-            members.push(("Actual Startup Time", format!("{:.3}", actual.startup_ms)));
-            members.push(("Actual Total Time", format!("{:.3}", actual.total_ms)));
+            members.push(("Actual Startup Time", Shown::Plain(format!("{:.3}", actual.startup_ms))));
+            members.push(("Actual Total Time", Shown::Plain(format!("{:.3}", actual.total_ms))));
         }
-        members.push(("Actual Rows", format!("{:.0}", actual.rows)));
-        members.push(("Actual Loops", actual.loops.to_string()));
+        members.push(("Actual Rows", Shown::Plain(format!("{:.0}", actual.rows))));
+        members.push(("Actual Loops", Shown::Plain(actual.loops.to_string())));
     }
     members.extend(node.properties.iter().filter(|property| !property.is_about).map(told));
+    members
+}
+
+/// What is told of the whole.
+fn members_of_all(road: &str, options: &Options, times: Times) -> Vec<(&'static str, Shown)> {
+    let mut members = vec![("Road", Shown::Text(road.to_owned()))];
+    if options.summary {
+        members.push(("Planning Time", Shown::Plain(format!("{:.3}", times.planning_ms))));
+    }
+    if options.analyze {
+        members.push(("Triggers", Shown::List(Vec::new())));
+    }
+    if options.summary && options.analyze {
+        members.push(("Execution Time", Shown::Plain(format!("{:.3}", times.execution_ms))));
+    }
+    members
+}
+
+fn json_node(node: &Node, relationship_to: Option<&'static str>, depth: usize, options: &Options, out: &mut String) {
+    let indent = "  ".repeat(depth + 1);
     out.push('{');
-    for (i, (name, value)) in members.iter().enumerate() {
+    for (i, (name, value)) in members(node, relationship_to, options).iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
-        let _ = write!(out, "{comma}\n{indent}  {}: {value}", quoted(name));
+        let _ = write!(out, "{comma}\n{indent}  {}: {}", quoted(name), value.as_json());
     }
     if !node.children.is_empty() {
         let _ = write!(out, ",\n{indent}  \"Plans\": [");
@@ -137,6 +172,94 @@ fn json_node(node: &Node, relationship_to: Option<&'static str>, depth: usize, o
         let _ = write!(out, "\n{indent}  ]");
     }
     let _ = write!(out, "\n{indent}}}");
+}
+
+// ---- XML
+
+fn xml(node: &Node, road: &str, options: &Options, times: Times) -> String {
+    let mut out = String::from("<explain xmlns=\"http://www.postgresql.org/2009/explain\">\n  <Query>\n");
+    xml_node(node, None, 2, options, &mut out);
+    for (name, value) in members_of_all(road, options, times) {
+        xml_member(name, &value, 2, &mut out);
+    }
+    out.push_str("  </Query>\n</explain>");
+    out
+}
+
+fn xml_node(node: &Node, relationship_to: Option<&'static str>, depth: usize, options: &Options, out: &mut String) {
+    let indent = "  ".repeat(depth);
+    let _ = writeln!(out, "{indent}<Plan>");
+    for (name, value) in members(node, relationship_to, options) {
+        xml_member(name, &value, depth + 1, out);
+    }
+    if !node.children.is_empty() {
+        let _ = writeln!(out, "{indent}  <Plans>");
+        for (i, child) in node.children.iter().enumerate() {
+            xml_node(child, Some(relationship(node, i, child)), depth + 2, options, out);
+        }
+        let _ = writeln!(out, "{indent}  </Plans>");
+    }
+    let _ = writeln!(out, "{indent}</Plan>");
+}
+
+fn xml_member(name: &str, value: &Shown, depth: usize, out: &mut String) {
+    let (indent, tag) = ("  ".repeat(depth), name.replace(' ', "-"));
+    let _ = match value {
+        Shown::Text(text) => writeln!(out, "{indent}<{tag}>{}</{tag}>", escaped(text)),
+        Shown::Plain(text) => writeln!(out, "{indent}<{tag}>{text}</{tag}>"),
+        Shown::List(list) => {
+            let items: String = list.iter().map(|item| format!("{indent}  <Item>{}</Item>\n", escaped(item))).collect();
+            writeln!(out, "{indent}<{tag}>\n{items}{indent}</{tag}>")
+        }
+    };
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\r', "&#x0d;")
+}
+
+// ---- YAML
+
+fn yaml(node: &Node, road: &str, options: &Options, times: Times) -> String {
+    let mut out = String::from("- Plan: ");
+    yaml_node(node, None, 2, options, &mut out);
+    for (name, value) in members_of_all(road, options, times) {
+        yaml_member(name, &value, 1, &mut out);
+    }
+    out
+}
+
+fn yaml_node(node: &Node, relationship_to: Option<&'static str>, depth: usize, options: &Options, out: &mut String) {
+    let own = members(node, relationship_to, options);
+    for (i, (name, value)) in own.iter().enumerate() {
+        // The first member of one of several stands behind its dash.
+        match i == 0 && relationship_to.is_some() {
+            true => {
+                let _ = write!(out, "{name}: {}", value.as_json());
+            }
+            false => yaml_member(name, value, depth, out),
+        }
+    }
+    if node.children.is_empty() {
+        return;
+    }
+    let indent = "  ".repeat(depth);
+    let _ = write!(out, "\n{indent}Plans: ");
+    for (i, child) in node.children.iter().enumerate() {
+        let _ = write!(out, "\n{indent}  - ");
+        yaml_node(child, Some(relationship(node, i, child)), depth + 2, options, out);
+    }
+}
+
+fn yaml_member(name: &str, value: &Shown, depth: usize, out: &mut String) {
+    let indent = "  ".repeat(depth);
+    let _ = write!(out, "\n{indent}{name}: ");
+    match value {
+        Shown::List(list) => list.iter().for_each(|item| {
+            let _ = write!(out, "\n{indent}  - {}", quoted(item));
+        }),
+        one => out.push_str(&one.as_json()),
+    }
 }
 
 fn quoted(text: &str) -> String {
@@ -151,7 +274,7 @@ mod tests {
     use super::*;
 
     const OPTIONS: Options =
-        Options { analyze: false, verbose: false, costs: true, timing: false, summary: false, json: false };
+        Options { analyze: false, verbose: false, costs: true, timing: false, summary: false, format: Format::Text };
 
     fn plan() -> Node {
         let estimate = Estimate { startup: 0.0, total: 22.7, rows: 1270.4, width: 36.0 };
@@ -197,7 +320,8 @@ mod tests {
 
     #[test]
     fn json_is_one_value_that_a_parser_of_postgresqls_reads() {
-        let told = lines(&plan(), "compiled", &Options { json: true, analyze: true, ..OPTIONS }, Times::default());
+        let told =
+            lines(&plan(), "compiled", &Options { format: Format::Json, analyze: true, ..OPTIONS }, Times::default());
         assert_eq!(told.len(), 1);
         for part in [
             "\"Node Type\": \"Seq Scan\"",
@@ -211,5 +335,15 @@ mod tests {
             assert!(told[0].contains(part), "{part}: {}", told[0]);
         }
         assert!(crate::value::from_text(freshet_engine::schema::Type::Json, told[0].as_bytes()).is_ok(), "{}", told[0]);
+    }
+
+    #[test]
+    fn xml_and_yaml_are_laid_out_as_postgresql_does() {
+        let options = Options { costs: false, ..OPTIONS };
+        let told = |format| lines(&plan(), "compiled", &Options { format, ..options }, Times::default()).remove(0);
+        let xml = "<explain xmlns=\"http://www.postgresql.org/2009/explain\">\n  <Query>\n    <Plan>\n      <Node-Type>Sort</Node-Type>\n      <Parallel-Aware>false</Parallel-Aware>\n      <Async-Capable>false</Async-Capable>\n      <Sort-Key>\n        <Item>a</Item>\n      </Sort-Key>\n      <Plans>\n        <Plan>\n          <Node-Type>Seq Scan</Node-Type>\n          <Parent-Relationship>Outer</Parent-Relationship>\n          <Parallel-Aware>false</Parallel-Aware>\n          <Async-Capable>false</Async-Capable>\n          <Relation-Name>t</Relation-Name>\n          <Alias>u</Alias>\n          <Filter>(\"a\" &gt; 1)</Filter>\n        </Plan>\n      </Plans>\n    </Plan>\n    <Road>compiled</Road>\n  </Query>\n</explain>";
+        assert_eq!(told(Format::Xml), xml);
+        let yaml = "- Plan: \n    Node Type: \"Sort\"\n    Parallel Aware: false\n    Async Capable: false\n    Sort Key: \n      - \"a\"\n    Plans: \n      - Node Type: \"Seq Scan\"\n        Parent Relationship: \"Outer\"\n        Parallel Aware: false\n        Async Capable: false\n        Relation Name: \"t\"\n        Alias: \"u\"\n        Filter: \"(\\\"a\\\" > 1)\"\n  Road: \"compiled\"";
+        assert_eq!(told(Format::Yaml), yaml);
     }
 }
