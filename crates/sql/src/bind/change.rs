@@ -10,8 +10,7 @@ use crate::compiled::query::Query;
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::{Expr, SequenceCall};
-use crate::parse::Overriding;
-use crate::parse::span_position;
+use crate::parse::{Overriding, part_of, span_position};
 use crate::rows::Column;
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
@@ -368,9 +367,25 @@ impl Binder<'_> {
         scope: &Scope,
     ) -> Bind<Vec<(u16, Expr)>> {
         let mut sets: Vec<(u16, Expr)> = Vec::with_capacity(assignments.len());
+        let mut parts = Vec::new();
         for (name, value) in single_assignments(assignments)? {
             let column = self.target(table, &name)?;
-            if sets.iter().any(|(c, _)| *c == column) {
+            let before = sets.iter().position(|(c, _)| *c == column);
+            if let Some(part) = part_of(&value) {
+                if is_default(part.value) {
+                    return Err(SqlError::unsupported("setting an element to DEFAULT").into());
+                }
+                // Several parts of a column are given one after the other.
+                let is_part = |at: usize| parts.contains(&sets[at].0);
+                if before.is_none_or(is_part) {
+                    let given = before.map(|at| sets.remove(at).1);
+                    let value = self.with_part(table, column, &part, given, scope)?;
+                    sets.push((column, value));
+                    parts.push(column);
+                    continue;
+                }
+            }
+            if before.is_some() {
                 return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
             }
             let value = self.updated(table, column, &value, scope)?;

@@ -10,6 +10,7 @@ pub mod expr;
 pub mod names;
 pub mod rules;
 pub mod sequence;
+mod element;
 mod flatten;
 pub mod from;
 mod gather;

@@ -436,7 +436,7 @@ impl Binder<'_> {
         Ok(Bound::new(fold_constant(value), result))
     }
 
-    fn subscript(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
+    pub(super) fn subscript(&mut self, ast: &ast::Expr, scope: &Scope) -> Bind<Expr> {
         let bound = self.bind(ast, scope)?;
         self.coerce(bound, Type::Int4, CastContext::Assignment)
     }
@@ -446,7 +446,7 @@ impl Binder<'_> {
         let mut value = document;
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
-                return Err(SqlError::new("0A000", "jsonb subscript does not support slices").into());
+                return Err(SqlError::new("42804", "jsonb subscript does not support slices").into());
             };
             let index = self.bind(index, scope)?;
             value = self.call_bound("->", vec![value, index])?;

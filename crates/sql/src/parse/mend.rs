@@ -7,6 +7,7 @@
 //! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
 //! | `'a'` and on another line `'b'` | `'ab'` |
+//! | `SET a[1] = value` | `SET a = "<marker>"(value, 1)`, which [`super::element`] reads |
 //! | `(t).*` | `t.*` |
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
 //! | `CREATE UNLOGGED TABLE` | `CREATE TABLE` |
@@ -20,7 +21,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace, Word};
 
 /// No identifier of a statement begins so: NUL is in no text.
-const MARKER: char = '\0';
+pub(super) const MARKER: char = '\0';
 
 /// How strongly a row is locked, weakest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,7 +72,7 @@ pub fn locking_all(clause: &LockClause) -> LockClause {
     LockClause { of, ..clause.clone() }
 }
 
-fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
+pub(super) fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
     match token.map(|t| &t.token) {
         Some(Token::Word(word)) if word.quote_style.is_none() => word.keyword,
         _ => Keyword::NoKeyword,
@@ -95,6 +96,8 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
     let tokens = if changes { merged(tokens) } else { tokens };
+    let has_parts = has(&tokens, Keyword::SET) && tokens.iter().any(|t| t.token == Token::LBracket);
+    let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
@@ -447,7 +450,7 @@ fn limits_end(tokens: &[TokenWithSpan], from: usize) -> usize {
     tokens.len()
 }
 
-fn spanned(place: &TokenWithSpan, token: Token) -> TokenWithSpan {
+pub(super) fn spanned(place: &TokenWithSpan, token: Token) -> TokenWithSpan {
     TokenWithSpan { token, span: place.span }
 }
 

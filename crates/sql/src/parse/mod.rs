@@ -5,6 +5,7 @@
 
 pub mod analyze;
 pub mod copy;
+mod element;
 mod grammar;
 mod mend;
 pub mod named;
@@ -19,6 +20,7 @@ pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, 
 
 pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
 
+pub use element::{Part, part_of};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 #[cfg(feature = "query")]

@@ -92,6 +92,10 @@ impl Array {
         if subscripts.len() != self.dimensions.len() || subscripts.is_empty() {
             return None;
         }
+        self.items.get(self.place(subscripts)?)
+    }
+
+    fn place(&self, subscripts: &[i64]) -> Option<usize> {
         let mut place = 0;
         for (dimension, &subscript) in self.dimensions.iter().zip(subscripts) {
             let at = usize::try_from(subscript - i64::from(dimension.lower)).ok()?;
@@ -100,7 +104,7 @@ impl Array {
             }
             place = place * dimension.length as usize + at;
         }
-        self.items.get(place)
+        Some(place)
     }
 
     /// The part within these bounds, of dimensions that begin at 1; what has no bounds is whole.
@@ -156,6 +160,22 @@ impl Array {
         let mut dimensions = vec![Dimension { length: count, lower: 1 }];
         dimensions.extend(inner);
         Ok(Array { dimensions, items: parts.into_iter().flat_map(|p| p.items).collect() })
+    }
+
+    /// Puts a value at the subscripts of an array with as many dimensions, or with none.
+    pub fn set_within(&mut self, subscripts: &[i64], value: Datum) -> Result<(), SqlError> {
+        if self.dimensions.is_empty() {
+            check_dimensions(subscripts.len())?;
+            self.dimensions = subscripts.iter().map(|&lower| Dimension { length: 1, lower: lower as i32 }).collect();
+            self.items = vec![value];
+            return Ok(());
+        }
+        if subscripts.len() != self.dimensions.len() {
+            return Err(SqlError::new("2202E", "wrong number of array subscripts"));
+        }
+        let place = self.place(subscripts).ok_or_else(|| SqlError::new("2202E", "array subscript out of range"))?;
+        self.items[place] = value;
+        Ok(())
     }
 
     /// Puts a value at a subscript of an array with one dimension, or with none; what lies between is null.

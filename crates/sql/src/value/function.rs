@@ -36,7 +36,7 @@ mod variadic;
 
 use arguments::Arguments;
 pub(crate) use text::{quoted_ident, quoted_literal};
-pub use variadic::Variadic;
+pub use variadic::{ASSIGN, Variadic};
 
 /// What a function computes; the forms for different types share one, `Function::arguments` tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

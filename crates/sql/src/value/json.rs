@@ -19,7 +19,9 @@ mod parse;
 mod path;
 
 pub(crate) use parse::{Node, NodeValue, parse};
-pub(crate) use path::{Setting, contains, delete_key, delete_path, has_key, merge, pretty, set_path, strip_nulls};
+pub(crate) use path::{
+    Setting, assign, contains, delete_key, delete_path, has_key, merge, pretty, set_path, strip_nulls,
+};
 
 use super::numeric::Numeric;
 use super::ordered::{Ordered, Taking};

@@ -222,16 +222,17 @@ impl Function {
         Function { id: FunctionId::Array(ArrayFunction::Slice), arguments: arguments.into(), result: array }
     }
 
-    /// The array of `UPDATE ... SET array[i] = value`, or `[i:j]` of an array.
-    pub fn set_subscript(array: Type, slice: bool) -> Option<Function> {
-        let Type::Array(element) = array else {
-            return None;
-        };
-        let (which, arguments) = match slice {
-            false => (ArrayFunction::Set, vec![array, Type::Int4, *element]),
-            true => (ArrayFunction::SetSlice, vec![array, Type::Int4, Type::Int4, array]),
-        };
-        Some(Function { id: FunctionId::Array(which), arguments: arguments.into(), result: array })
+    /// The array of `UPDATE ... SET array[i][j] = value`: the array, the value, the subscripts.
+    pub fn set_subscript(array: Type, count: usize) -> Function {
+        let mut arguments = vec![array, element(array)];
+        arguments.extend(std::iter::repeat_n(Type::Int4, count));
+        Function { id: FunctionId::Array(ArrayFunction::Set), arguments: arguments.into(), result: array }
+    }
+
+    /// The array of `UPDATE ... SET array[i:j] = other`: the array, the other, the bounds.
+    pub fn set_slice(array: Type) -> Function {
+        let arguments = [array, array, Type::Int4, Type::Int4].into();
+        Function { id: FunctionId::Array(ArrayFunction::SetSlice), arguments, result: array }
     }
 }
 
@@ -426,18 +427,26 @@ fn slice(a: &Arguments<'_>) -> Result_ {
 fn set(a: &Arguments<'_>, whole_slice: bool) -> Result_ {
     let of = element(a.types[0]);
     let mut array = if a.is_null(0) { Array::default() } else { a.array(0) };
-    if a.is_null(1) || whole_slice && a.is_null(2) {
+    if (2..a.len()).any(|at| a.is_null(at)) {
         return Err(SqlError::new("22004", "array subscript in assignment must not be null"));
     }
     if !whole_slice {
-        array.set(a.int(1), Datum::from(a.values[2]))?;
+        let subscripts: Vec<i64> = (2..a.len()).map(|at| a.int(at)).collect();
+        let value = Datum::from(a.values[1]);
+        match subscripts.as_slice() {
+            [one] => array.set(*one, value)?,
+            several => array.set_within(several, value)?,
+        }
         return Ok(array.to_datum(of));
     }
-    if a.is_null(3) {
+    if a.is_null(1) {
         return Ok(array.to_datum(of));
     }
-    let (low, high) = (a.int(1), a.int(2));
-    let given = a.array(3).items;
+    let (low, high) = (a.int(2), a.int(3));
+    if low > high {
+        return Err(SqlError::new("2202E", "upper bound cannot be less than lower bound"));
+    }
+    let given = a.array(1).items;
     if (given.len() as i64) < high - low + 1 {
         return Err(SqlError::new("2202E", "source array too small"));
     }

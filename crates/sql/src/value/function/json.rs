@@ -156,6 +156,27 @@ pub(super) fn set(a: &Arguments<'_>) -> Result {
     set_by(a, Setting::Set { create: a.len() < 4 || a.bool(3) })
 }
 
+/// `document['a'][0] = value`
+pub(super) fn assign(a: &Arguments<'_>) -> Result {
+    let mut path = Vec::with_capacity(a.len() - 2);
+    for at in 2..a.len() {
+        if a.is_null(at) {
+            return Err(SqlError::new("22004", "jsonb subscript in assignment must not be null"));
+        }
+        path.push(match a.types[at] {
+            Type::Int4 => a.int(at).to_string(),
+            _ => a.text(at).to_owned(),
+        });
+    }
+    let document = match (a.is_null(0), a.types[2]) {
+        (false, _) => a.json(0)?,
+        (true, Type::Int4) => Json::Array(Vec::new()),
+        (true, _) => Json::Object(Vec::new()),
+    };
+    let value = if a.is_null(1) { Json::Null } else { a.json(1)? };
+    Ok(json::assign(document, &path, &value)?.to_datum())
+}
+
 pub(super) fn insert(a: &Arguments<'_>) -> Result {
     set_by(a, Setting::Insert { after: a.len() == 4 && a.bool(3) })
 }

@@ -10,6 +10,9 @@ use crate::value::json as documents;
 use crate::value::{Datum, cast, record, text as texts};
 use freshet_engine::schema::{OidKind, Type, Value};
 
+/// The function that gives a document with a value at a path; no statement can call it.
+pub const ASSIGN: &str = "document with";
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Variadic {
     Format,
@@ -23,6 +26,8 @@ pub enum Variadic {
     TypeOf,
     /// A row of names and values in turn.
     Row,
+    /// A document with a value at a path.
+    Assign,
     Privilege(Privileged),
 }
 
@@ -42,6 +47,7 @@ fn named(name: &str) -> Option<(Variadic, Type)> {
         "jsonb_extract_path" => (Variadic::Path, Type::Jsonb),
         "json_extract_path_text" | "jsonb_extract_path_text" => (Variadic::Path, Type::Text),
         MAKE => (Variadic::Row, RECORD),
+        ASSIGN => (Variadic::Assign, Type::Jsonb),
         "pg_typeof" => (Variadic::TypeOf, Type::Oid(OidKind::Type)),
         _ => (Variadic::Privilege(Privileged::named(name)?), Type::Bool),
     })
@@ -88,7 +94,7 @@ pub(super) fn resolve(name: &str, arguments: &[Option<Type>]) -> Option<Result<F
             }
             None => false,
         },
-        Variadic::BuildObject | Variadic::BuildArray | Variadic::Row => true,
+        Variadic::BuildObject | Variadic::BuildArray | Variadic::Row | Variadic::Assign => true,
     };
     if !ok {
         return Some(Err(missing()));
@@ -105,6 +111,7 @@ impl Variadic {
             Variadic::BuildObject => build_object(a),
             Variadic::BuildArray => build_array(a),
             Variadic::Row => Ok(row(a)),
+            Variadic::Assign => json::assign(a),
             Variadic::ToJson if a.is_null(0) => Ok(Datum::Null),
             Variadic::ToJson => {
                 let mut out = Vec::new();

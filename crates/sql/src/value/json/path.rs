@@ -4,6 +4,9 @@ use super::{Json, key_order, place};
 use crate::error::SqlError;
 use crate::value::numeric::Numeric;
 
+/// PostgreSQL's limit of an array's elements is about 16 times this; before it memory ends.
+const ITEMS_MAX: usize = 1 << 24;
+
 fn equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Null, Json::Null) => true,
@@ -189,6 +192,76 @@ fn set_at(json: Json, path: &[String], depth: usize, value: &Json, how: Setting)
         }
         scalar => scalar,
     })
+}
+
+/// The document with a value at a path that is made as far as it is missing.
+pub(crate) fn assign(json: Json, path: &[String], value: &Json) -> Result<Json, SqlError> {
+    assign_at(json, path, 0, value)
+}
+
+fn assign_at(json: Json, path: &[String], depth: usize, value: &Json) -> Result<Json, SqlError> {
+    let Some(step) = path.get(depth) else {
+        return Ok(value.clone());
+    };
+    Ok(match json {
+        Json::Object(mut pairs) => {
+            match pairs.iter().position(|(key, _)| key == step) {
+                Some(at) => {
+                    let inner = std::mem::replace(&mut pairs[at].1, Json::Null);
+                    pairs[at].1 = assign_at(inner, path, depth + 1, value)?;
+                }
+                None => {
+                    pairs.push((step.clone(), made(path, depth + 1, value)?));
+                    pairs.sort_by(|(a, _), (b, _)| key_order(a, b));
+                }
+            }
+            Json::Object(pairs)
+        }
+        Json::Array(mut items) => {
+            let wanted = subscript(step, depth)?;
+            if let Some(at) = place(wanted, items.len()) {
+                let inner = std::mem::replace(&mut items[at], Json::Null);
+                items[at] = assign_at(inner, path, depth + 1, value)?;
+                return Ok(Json::Array(items));
+            }
+            let Ok(at) = usize::try_from(wanted) else {
+                let message = format!("path element at position {} is out of range: {wanted}", depth + 1);
+                return Err(invalid(&message));
+            };
+            items.resize(check_length(at)?, Json::Null);
+            items.push(made(path, depth + 1, value)?);
+            Json::Array(items)
+        }
+        _ => {
+            return Err(invalid("cannot replace existing key")
+                .with_detail("The path assumes key is a composite object, but it is a scalar value."));
+        }
+    })
+}
+
+/// What stands at the end of a path, with all of the path that leads there.
+fn made(path: &[String], depth: usize, value: &Json) -> Result<Json, SqlError> {
+    let Some(step) = path.get(depth) else {
+        return Ok(value.clone());
+    };
+    let inner = made(path, depth + 1, value)?;
+    match step.trim().parse::<i32>() {
+        Ok(at) => {
+            let mut items = vec![Json::Null; check_length(usize::try_from(at).unwrap_or(0))?];
+            items.push(inner);
+            Ok(Json::Array(items))
+        }
+        Err(_) => Ok(Json::Object(vec![(step.clone(), inner)])),
+    }
+}
+
+/// As many nulls as there may be before an element.
+fn check_length(length: usize) -> Result<usize, SqlError> {
+    if length >= ITEMS_MAX {
+        let message = format!("number of jsonb array elements exceeds the maximum allowed ({ITEMS_MAX})");
+        return Err(SqlError::new("54000", message));
+    }
+    Ok(length)
 }
 
 /// Without fields that are null.
