@@ -87,12 +87,16 @@ impl Window {
 impl Planner<'_> {
     /// Notes the WINDOW clause.
     pub(super) fn name_windows(&self, select: &Select) -> Bind<()> {
-        let mut named = Vec::with_capacity(select.named_window.len());
+        let mut named: Vec<(String, WindowSpec)> = Vec::with_capacity(select.named_window.len());
         for ast::NamedWindowDefinition(name, definition) in &select.named_window {
-            match definition {
-                NamedWindowExpr::WindowSpec(spec) => named.push((fold(name), spec.clone())),
-                NamedWindowExpr::NamedWindow(_) => return refuse("a window that names another"),
+            let name = fold(name);
+            let NamedWindowExpr::WindowSpec(spec) = definition else {
+                return Err(SqlError::new("42601", format!("window \"{name}\" needs parentheses")).into());
+            };
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(SqlError::new("42P20", format!("window \"{name}\" is already defined")).into());
             }
+            named.push((name, extended(&named, spec.clone())?));
         }
         self.state.borrow_mut().named_windows = named;
         Ok(())
@@ -135,14 +139,11 @@ impl Planner<'_> {
         scope: &Scope,
     ) -> Bind<Window> {
         let spec = match over {
-            Some(WindowType::WindowSpec(spec)) => spec.clone(),
-            Some(WindowType::NamedWindow(name)) => self.named_window(&fold(name))?,
+            Some(WindowType::WindowSpec(spec)) => extended(&self.state.borrow().named_windows, spec.clone())?,
+            Some(WindowType::NamedWindow(name)) => window_named(&self.state.borrow().named_windows, &fold(name))?,
             None => return refuse("a call without OVER"),
         };
-        let WindowSpec { window_name, partition_by, order_by, window_frame } = spec;
-        if window_name.is_some() {
-            return refuse("a window that extends another");
-        }
+        let WindowSpec { window_name: _, partition_by, order_by, window_frame } = spec;
         let mut partition = Vec::with_capacity(partition_by.len());
         for ast in &partition_by {
             let bound = binder.bind(ast, scope)?;
@@ -170,15 +171,6 @@ impl Planner<'_> {
             return refuse("FILTER of a window function that is no aggregate");
         }
         Ok(Window { over, partition, order, frame: window_frame, filter, ty })
-    }
-
-    fn named_window(&self, name: &str) -> Bind<WindowSpec> {
-        let state = self.state.borrow();
-        let found = state.named_windows.iter().find(|(known, _)| known == name);
-        match found {
-            Some((_, spec)) => Ok(spec.clone()),
-            None => Err(SqlError::new("42704", format!("window \"{name}\" does not exist")).into()),
-        }
     }
 
     fn windowed(
@@ -450,6 +442,31 @@ impl Planner<'_> {
         let plan = df(LogicalPlanBuilder::window_plan(plan, vec![call]))?;
         Ok((plan, DfExpr::Cast(Cast::new(Box::new(column), data_type(Type::Int8)))))
     }
+}
+
+fn window_named(named: &[(String, WindowSpec)], name: &str) -> Result<WindowSpec, SqlError> {
+    let found = named.iter().find(|(known, _)| known == name);
+    let missing = || SqlError::new("42704", format!("window \"{name}\" does not exist"));
+    found.map(|(_, spec)| spec.clone()).ok_or_else(missing)
+}
+
+/// A window with what it takes from the one that it names.
+fn extended(named: &[(String, WindowSpec)], spec: WindowSpec) -> Result<WindowSpec, SqlError> {
+    let Some(name) = &spec.window_name else { return Ok(spec) };
+    let name = fold(name);
+    let base = window_named(named, &name)?;
+    let wrong = |message: String| Err(SqlError::new("42P20", message));
+    if !spec.partition_by.is_empty() {
+        return wrong(format!("cannot override PARTITION BY clause of window \"{name}\""));
+    }
+    if !spec.order_by.is_empty() && !base.order_by.is_empty() {
+        return wrong(format!("cannot override ORDER BY clause of window \"{name}\""));
+    }
+    if base.window_frame.is_some() {
+        return wrong(format!("cannot copy window \"{name}\" because it has a frame clause"));
+    }
+    let order_by = if base.order_by.is_empty() { spec.order_by } else { base.order_by };
+    Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame: spec.window_frame })
 }
 
 /// A range between the ends and the current row's peers is one of groups of peers, which needs no arithmetic on the key.
