@@ -1,6 +1,6 @@
 //! Runs statements, one a line of standard input, on a fresh small database: for comparing with another database.
 //!
-//! After each statement come its rows, cells parted by a blank and NULL written out, or `ERROR` and the SQLSTATE; then a line `.`.
+//! After each statement come its rows, cells parted by `|` and NULL written out, or `ERROR` and the SQLSTATE; then a line `.`.
 
 use freshet_db::{Database, Options, Session, SqlError};
 use std::io::{BufRead, Result, Write};
@@ -25,6 +25,6 @@ fn rows(session: &mut Session, sql: &str) -> std::result::Result<Vec<String>, Sq
     let statement = session.prepare(sql)?;
     let rows = session.query(&statement, &[])?;
     let cell = |row, column| rows.display(row, column).unwrap_or_else(|| "NULL".to_owned());
-    let line = |row| (0..statement.columns().len()).map(|column| cell(row, column)).collect::<Vec<_>>().join(" ");
+    let line = |row| (0..statement.columns().len()).map(|column| cell(row, column)).collect::<Vec<_>>().join("|");
     Ok((0..rows.len()).map(line).collect())
 }
