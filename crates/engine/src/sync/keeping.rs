@@ -14,6 +14,8 @@
 //! 1. Its session stores *reading*, lets a light fence pass (`sync::fences`) and reads at the kept snapshot only if the state is still *yes*; else
 //!    it registers anew. The revoker stores *asked*, lets a heavy fence pass, then stores *revoked*: from then on either the session has seen
 //!    one of these, or whoever computes a floor sees *reading*.
+//!    A session that reads newest versions only does not ask that the horizon has not moved: it raises its bound to the horizon
+//!    and reads at that. Whoever computes a floor sees the old bound or the new one, and both are at or below what is read.
 //! 2. A session that registers anew stores its lower bound before *yes* or *no*, and fences after: a floor that still reads *revoked* missed
 //!    the registration, which `txn::sessions` invariant 2 allows.
 
@@ -128,6 +130,21 @@ mod tests {
         world.keeping.pause();
     }
 
+    /// As `SessionPlace::resume_newest` does, in a session that reads so and otherwise.
+    fn read_newest(world: &World) {
+        if !world.keeping.resume() {
+            world.keeping.pause();
+            return read(world);
+        }
+        let horizon = world.horizon.load(Acquire);
+        if world.snapshot.load(Relaxed) != horizon {
+            world.snapshot.store(horizon, Release);
+        }
+        assert!(world.freed_to.load(SeqCst) < horizon, "what is read at was freed");
+        world.keeping.pause();
+        read(world);
+    }
+
     /// As `Sessions::revoke` and `Sessions::floor` do, and garbage collection after them.
     fn collect(world: &World) {
         if world.keeping.is_idle() && world.keeping.ask() {
@@ -150,6 +167,22 @@ mod tests {
             let reader = {
                 let world = Arc::clone(&world);
                 thread::spawn(move || read(&world))
+            };
+            world.horizon.store(2, Release);
+            collect(&world);
+            reader.join().expect("the reader does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_a_registration_that_follows_the_horizon_holds_what_is_read() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let world = world();
+            let reader = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || read_newest(&world))
             };
             world.horizon.store(2, Release);
             collect(&world);

@@ -80,6 +80,20 @@ impl Lookup {
         }
     }
 
+    /// Copies the row with this key, if its newest version is the one that the snapshot sees, all of it is in its record, and the index leads straight
+    /// to it.
+    #[inline]
+    fn try_copy(&self, snapshot: Cts, key: i64, row: &mut Row) -> Option<RowId> {
+        let Lookup { table, index, picks, integer } = self;
+        let (Tree::Hash(tree), Some(at)) = (&index.tree, *integer) else { return None };
+        let id = tree.guess(index.spec.hash_integer(key))?;
+        let container = &table.store.primary;
+        let head = container.slot(id).try_copy_picked(picks, row.start_copy(container.persistent_words()))?;
+        let is_seen = !head.is_dirty() && row.cts() <= snapshot && snapshot >= container.visible_from();
+        let is_whole = || picks.variable.is_empty() || !row.has_long(&table.layout, &picks.variable);
+        (is_seen && row.has_integer(at, key) && is_whole()).then_some(id)
+    }
+
     /// Reads the row's visible version; false if there is none of this key.
     #[inline]
     fn read_if_key<'a>(
@@ -143,14 +157,22 @@ impl Session {
     #[inline]
     pub fn read_integer(&mut self, lookup: &IntegerLookup, key: i64) -> Result<(Option<Option<i64>>, Cts), Stop> {
         // At the durable horizon, and over before anybody could ask: a transaction that leaves nothing in the session.
-        if let Some(snapshot) = self.resume_kept() {
-            let found = lookup.try_read(snapshot, key);
-            self.place().pause();
-            if let Some((_, value)) = found {
-                return Ok((Some(value), Cts::ZERO));
-            }
+        let found = self.resume_newest().and_then(|snapshot| lookup.try_read(snapshot, key));
+        self.place().pause();
+        match found {
+            Some((_, value)) => Ok((Some(value), Cts::ZERO)),
+            None => self.read_integer_longer(lookup, key),
         }
-        self.read_integer_longer(lookup, key)
+    }
+
+    /// The row with this key at the durable horizon, as a transaction of its own, if that is its newest version and easily found, as it mostly is. `None`:
+    /// `begin_read` and `look_up` are to tell. No fence, even where each of many sessions finds the horizon moved: what its
+    /// registration stands for is not looked at. Of the row the lookup's columns are there, and nothing needs to be waited for.
+    #[inline]
+    pub fn look_up_newest(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
+        let found = self.resume_newest().and_then(|snapshot| lookup.try_copy(snapshot, key, row));
+        self.place().pause();
+        found
     }
 
     #[inline(never)]
@@ -186,6 +208,9 @@ impl Session {
     #[inline]
     pub fn look_up_once(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Result<(Option<RowId>, Cts), Stop> {
         lookup.prefetch_integer(key);
+        if let Some(id) = self.look_up_newest(lookup, key, row) {
+            return Ok((Some(id), Cts::ZERO));
+        }
         self.begin_read();
         let found = self.look_up_integer(lookup, key, row);
         if self.end_plain_read() {

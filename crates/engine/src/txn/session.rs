@@ -363,6 +363,17 @@ impl Session {
         is_kept.then_some(self.kept)
     }
 
+    /// The durable horizon, for a statement that reads newest versions only and is a transaction of its own, if there is a kept registration, the horizon
+    /// covers what this session has seen, and the schema has not moved. Either way `SessionPlace::pause` ends it.
+    #[inline]
+    pub(super) fn resume_newest(&self) -> Option<Cts> {
+        debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
+        let horizon = self.place().resume_newest(&self.core.log)?;
+        let is_current = self.met.max(self.core.deferred()) <= horizon
+            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        is_current.then_some(horizon)
+    }
+
     #[inline]
     fn enter_read(&mut self, snapshot: Cts) {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");

@@ -12,7 +12,9 @@
 //! | tables | tables written by the transaction, for DDL to wait for |
 //!
 //! 1. A session registers by storing a lower bound, marked as unfinished, fencing, then reading the watermark or the durable horizon. It does
-//!    so too when it takes a newer snapshot in place of an older: whoever sees a snapshot unmarked knows that it is read at, or no more.
+//!    so too when it takes a newer snapshot in place of an older: whoever sees a snapshot unmarked knows that it is read at, or no more. A kept
+//!    registration follows the horizon without that while its session reads newest versions only (`resume_newest`): there no version below one
+//!    in place is read, and a session that has once seen a newer horizon registers anew before it reads one.
 //! 2. The floor is computed by reading the durable horizon, fencing, then scanning. So a registration that the scan missed has a snapshot at or
 //!    above that horizon, and the floor is at or below every snapshot in use, now and later.
 //!
@@ -163,6 +165,23 @@ impl SessionPlace {
     #[inline]
     pub fn resume(&self, log: &Log, snapshot: Cts) -> bool {
         self.keeping.resume() && !self.is_ended() && Cts::last_of(log.durable()) == snapshot
+    }
+
+    /// A statement reads newest versions that are durable, and no older ones, at the registration that was kept. Gives the durable horizon, which the
+    /// registration follows without a fence; nothing if it was revoked or ended. Either way `pause` ends it.
+    ///
+    /// Until others see the new bound the old one stands, so the floor is below both. A fold that has not seen it may take away a version
+    /// that was newest at the horizon and is no more: such a statement does not look for it (invariant 1).
+    #[inline]
+    pub fn resume_newest(&self, log: &Log) -> Option<Cts> {
+        if !self.keeping.resume() || self.is_ended() {
+            return None;
+        }
+        let horizon = Cts::last_of(log.durable());
+        if self.snapshot.load(Ordering::Relaxed) != horizon.0 {
+            self.snapshot.store(horizon.0, Ordering::Release);
+        }
+        Some(horizon)
     }
 
     /// The statement at the kept registration is over.

@@ -11,6 +11,7 @@
 //! | `model` | do many sessions agree with a map of versions |
 //! | `snapshots` | what does a snapshot keep that is held for long |
 //! | `held` | what does memory keep beside it |
+//! | `newest` | what does a read see that looks at no older version
 //! | `once` | is a row inserted or deleted in one go as in many steps |
 //! | `threads` | does it hold with real threads on real files |
 //! | `faults` | what happens when a device, a disk or the memory gives out |
@@ -45,6 +46,7 @@ mod locks;
 mod load;
 mod memory;
 mod model;
+mod newest;
 mod once;
 mod promise;
 mod races;
