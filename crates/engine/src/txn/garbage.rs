@@ -190,6 +190,10 @@ impl GarbageQueue {
         oldest.map(Garbage::cts)
     }
 
+    fn is_empty(&self) -> bool {
+        self.stalled.is_empty() && self.front_cts().is_none()
+    }
+
     fn front_is_deleted(&self) -> bool {
         let front = self.held.front().or_else(|| self.pieces.front()?.front());
         matches!(front, Some(Garbage::Row { leftover: Leftover::Deleted | Leftover::Replaced, .. }))
@@ -711,16 +715,22 @@ impl Core {
     /// One round over all queues that no busy thread works off.
     pub(crate) fn collect_all(&self, most_each: usize) -> bool {
         let is_blind = planted::is(Bug::CutUnderSnapshot);
-        let floor = if is_blind { Cts::last_of(self.log.durable()) } else { self.find_floor() };
+        let find = || if is_blind { Cts::last_of(self.log.durable()) } else { self.find_floor() };
+        // It asks every session, whose line then has to come back to the thread that it was of: only where something waits for it.
+        let mut floor = None;
         let mut worked = false;
         let mut oldest = Cts::MAX;
         for queue in &self.garbage.queues {
             let is_left_to_us = queue.0.try_lock().is_some_and(|mut queue| {
                 let since = queue.left - queue.seen_at;
                 queue.seen_at = queue.left;
-                self.is_stepped || since < BUSY
+                (self.is_stepped || since < BUSY) && !queue.is_empty()
             });
-            let mut left = if is_left_to_us { most_each } else { 0 };
+            if !is_left_to_us {
+                continue;
+            }
+            let floor = *floor.get_or_insert_with(find);
+            let mut left = most_each;
             let mut next = Cts::MAX;
             while left > 0 {
                 // A portion at a time: its thread may come back.
