@@ -176,6 +176,12 @@ impl Definer<'_> {
         }
         let mut def = role.def.clone();
         self.apply(&mut def, options)?;
+        if id == RoleId::FIRST && !def.is_superuser {
+            // Nobody could make it one again, as in PostgreSQL from 16 on.
+            let message = "permission denied to alter role";
+            let detail = "The bootstrap user must have the SUPERUSER attribute.";
+            return Err(SqlError::new("0A000", message).with_detail(detail).into());
+        }
         Ok(self.engine.redefine_role(id, def)?)
     }
 

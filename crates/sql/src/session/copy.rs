@@ -34,6 +34,7 @@ use freshet_engine::schema::{Row, Type};
 use freshet_engine::txn::{Error, Stop, TableCursor};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -822,7 +823,19 @@ impl CopyOut {
 }
 
 fn open(name: &str) -> Result<File, SqlError> {
+    check_kind(name)?;
     File::open(name).map_err(|error| file_error(&error, name, "reading"))
+}
+
+/// A pipe would hold the worker until somebody opens its other end.
+fn check_kind(name: &str) -> Result<(), SqlError> {
+    // What cannot be looked at cannot be opened either, and says so there.
+    let Ok(found) = std::fs::metadata(name) else { return Ok(()) };
+    match found.file_type() {
+        kind if kind.is_dir() => Err(SqlError::new("42809", format!("\"{name}\" is a directory"))),
+        kind if kind.is_fifo() || kind.is_socket() => Err(SqlError::new("42809", format!("\"{name}\" is a pipe"))),
+        _ => Ok(()),
+    }
 }
 
 fn create(place: &CopyPlace) -> Result<Option<File>, SqlError> {
@@ -832,6 +845,7 @@ fn create(place: &CopyPlace) -> Result<Option<File>, SqlError> {
     if !std::path::Path::new(name).is_absolute() {
         return Err(SqlError::new("42602", "relative path not allowed for COPY to file"));
     }
+    check_kind(name)?;
     File::create(name).map(Some).map_err(|error| file_error(&error, name, "writing"))
 }
 
