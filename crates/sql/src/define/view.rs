@@ -162,7 +162,7 @@ pub fn columns_of(query: &Query, schema: &Arc<Schema>) -> Result<ViewShape, SqlE
     if !routed.parameters.is_empty() {
         return Err(SqlError::new("42P02", "there is no parameter $1"));
     }
-    for column in routed.columns.iter().filter(|column| column.ty == RECORD) {
+    if let Some(column) = routed.columns.iter().find(|column| column.ty == RECORD) {
         let message = format!("column \"{}\" has pseudo-type record", column.name);
         return Err(SqlError::new("42P16", message));
     }

@@ -37,13 +37,13 @@ pub(super) fn with_parts(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let begins = keyword(tokens.get(at)) == Keyword::SET;
         mended.push(tokens[at].clone());
         at += 1;
-        while begins {
-            at = assignment(&tokens, at, &mut mended);
-            if tokens.get(at).is_none_or(|t| t.token != Token::Comma) {
-                break;
-            }
+        if !begins {
+            continue;
+        }
+        at = assignment(&tokens, at, &mut mended);
+        while tokens.get(at).is_some_and(|t| t.token == Token::Comma) {
             mended.push(tokens[at].clone());
-            at += 1;
+            at = assignment(&tokens, at + 1, &mut mended);
         }
     }
     mended

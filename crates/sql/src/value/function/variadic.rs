@@ -184,7 +184,7 @@ fn row(a: &Arguments<'_>) -> Datum {
         Value::Bytes(name) => String::from_utf8_lossy(name).into_owned(),
         _ => String::new(),
     });
-    let values = a.values.iter().zip(&a.types[..]).skip(1).step_by(2);
+    let values = a.values.iter().zip(a.types).skip(1).step_by(2);
     let fields: Vec<record::Field<'_>> = names.zip(values).map(|(name, (value, ty))| (name, *ty, value)).collect();
     record::make(&fields, a.clock)
 }
