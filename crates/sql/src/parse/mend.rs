@@ -9,6 +9,7 @@
 //! | `'a'` and on another line `'b'` | `'ab'` |
 //! | `SET a[1] = value` | `SET a = "<marker>"(value, 1)`, which [`super::element`] reads |
 //! | `(t).*` | `t.*` |
+//! | `TABLE t` | `SELECT * FROM t` |
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
 //! | `CREATE UNLOGGED TABLE` | `CREATE TABLE` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
@@ -92,6 +93,7 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     }
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
     let tokens = if keyword(first) == Keyword::CREATE { created(tokens) } else { tokens };
+    let tokens = if has(&tokens, Keyword::TABLE) { without_table_queries(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::ONLY) { without_only(words_of(tokens)) } else { tokens };
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let changes = matches!(keyword(first), Keyword::MERGE | Keyword::WITH) && has(&tokens, Keyword::MERGE);
@@ -101,6 +103,34 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
+}
+
+/// `TABLE t` where a query begins. The grammar takes it, too, and with it whatever token stands behind the name.
+fn without_table_queries(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let begins = |before: Option<&TokenWithSpan>| match before {
+        None => true,
+        Some(t) if matches!(t.token, Token::LParen | Token::RParen) => true,
+        word => {
+            let sets = [Keyword::UNION, Keyword::INTERSECT, Keyword::EXCEPT, Keyword::ALL, Keyword::DISTINCT];
+            sets.contains(&keyword(word)) || keyword(word) == Keyword::AS
+        }
+    };
+    let is_query = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+        let named = matches!(tokens.get(at + 1).map(|t| &t.token), Some(Token::Word(_)));
+        keyword(tokens.get(at)) == Keyword::TABLE && named && begins(before)
+    };
+    let mut mended = Vec::with_capacity(tokens.len());
+    for (at, token) in tokens.iter().enumerate() {
+        match is_query(at) {
+            true => {
+                let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+                mended.extend(words.into_iter().map(|word| spanned(token, word)));
+            }
+            false => mended.push(token.clone()),
+        }
+    }
+    mended
 }
 
 /// Literals that nothing but blanks with a new line parts are one.

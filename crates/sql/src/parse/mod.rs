@@ -113,13 +113,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let dialect = Grammar::default();
     let tokens = mend::mend(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
-    // The grammar takes TABLE t within a query only.
-    let is_table = matches!(&parser.peek_token().token, Token::Word(w) if w.keyword == Keyword::TABLE);
-    let parsed = match is_table {
-        true => parser.parse_query().map(Statement::Query),
-        false => parser.parse_statement(),
-    };
-    let mut statement = parsed.map_err(|e| syntax_error(sql, e))?;
+    let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
