@@ -90,6 +90,9 @@ impl Finding {
             | LogDamage::UnknownVersion { path, .. }
             | LogDamage::OtherDatabase { path }
             | LogDamage::FenceConflict { path } => Finding { path: Some(path.clone()), ..finding },
+            LogDamage::SegmentTaken { device, path, .. } => {
+                Finding { device: Some(*device), path: Some(path.clone()), ..finding }
+            }
             LogDamage::MissingDevice { device, path } | LogDamage::SameDevice { path, device, .. } => {
                 let path = Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
                 Finding { device: Some(*device), path, ..finding }

@@ -74,7 +74,7 @@ impl Log {
         FenceList::found(&*io, options, record)?;
         let device = |(i, dir): (usize, &PathBuf)| {
             let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), SegmentNo(1));
-            let device = Device::new(Owner { database, device: DeviceId(i as u16) }, dir, options, segments);
+            let device = Device::new(owner_of(options, &record, i, SegmentNo(1)), dir, options, segments);
             device.prepare_first(&*io)?;
             Ok::<_, LogError>(device)
         };
@@ -118,11 +118,11 @@ impl Log {
             scan.rewrite_unproven()?;
         }
         let mut locks = vec![scan.locks()];
-        let mut joining = join(&*io, options, record.database, files_max, scan, &mut locks)?;
+        let mut joining = join(&*io, options, &record, files_max, scan, &mut locks)?;
         let mut unused = Vec::new();
         for (i, (dir, found)) in options.dirs.iter().zip(scan.devices()).enumerate() {
-            let owner = Owner { database: record.database, device: DeviceId(i as u16) };
-            unused.push(name_unused(&*io, dir, owner, options, files_max, found)?);
+            let owner = owner_of(options, &record, i, above(found.last_segment));
+            unused.push(name_unused(&*io, dir, owner, files_max, found)?);
         }
         if !planted::is(Bug::SkipFence) {
             scan.fence().extend(&*io, options, record, scan.last_incarnation())?;
@@ -132,8 +132,8 @@ impl Log {
                 return Ok(device);
             }
             let found = &scan.devices()[i];
-            let owner = Owner { database: record.database, device: DeviceId(i as u16) };
-            let segments = adopt(&*io, dir, owner, options, files_max, found, std::mem::take(&mut unused[i]))?;
+            let owner = owner_of(options, &record, i, above(found.last_segment));
+            let segments = adopt(&*io, dir, owner, files_max, found, std::mem::take(&mut unused[i]))?;
             // Without a spare the first reservation waits for one to be filled with zeros. That is not done here: who only reads,
             // and a log that is full and must be recycled first, need none.
             Ok::<_, LogError>(Device::new(owner, dir, options, segments))
@@ -208,7 +208,7 @@ fn lock_error((path, error): (PathBuf, io::Error)) -> LogError {
 fn join(
     io: &dyn Io,
     options: &LogOptions,
-    database: DatabaseId,
+    record: &FenceRecord,
     files_max: usize,
     scan: &Scan,
     locks: &mut Vec<Arc<Vec<Box<dyn Lock>>>>,
@@ -223,10 +223,9 @@ fn join(
             io.create_dir_all(dir).map_err(|error| LogError::io("create", dir, error))?;
             locks.push(Arc::new(lock_dirs(io, std::slice::from_ref(dir)).map_err(lock_error)?));
         }
-        let next = SegmentNo(found.last_segment.0 + 1);
+        let next = above(found.last_segment);
         let segments = Segments::new(options.segment_bytes, files_max, Vec::new(), Vec::new(), next);
-        let owner = Owner { database, device: DeviceId(i as u16) };
-        let device = Device::new(owner, dir, options, segments);
+        let device = Device::new(owner_of(options, record, i, next), dir, options, segments);
         device.prepare_first(io)?;
         joined.push(Some(device));
     }
@@ -258,44 +257,55 @@ fn clear_unused(io: &dyn Io, dir: &Path) -> Result<(), LogError> {
     io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))
 }
 
-/// Gives a device's unused segments new names, durable when this returns (5).
+/// What the markers of the incarnation that `record` begins say on the device of directory `i`.
+fn owner_of(options: &LogOptions, record: &FenceRecord, i: usize, first: SegmentNo) -> Owner {
+    let FenceRecord { database, incarnation, .. } = *record;
+    Owner { database, device: DeviceId(i as u16), incarnation, first, segment_bytes: options.segment_bytes }
+}
+
+fn above(number: SegmentNo) -> SegmentNo {
+    SegmentNo(number.0 + 1)
+}
+
+/// Gives a device's unused segments new names, durable when this returns (5). All are marked before the first is renamed, the last ones first:
+/// until the fence is extended, a marker of the incarnation before still proves what lies below it.
 fn name_unused(
     io: &dyn Io,
     dir: &Path,
     owner: Owner,
-    options: &LogOptions,
     files_max: usize,
     found: &DeviceScan,
 ) -> Result<Vec<Spare>, LogError> {
     let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
-    let fresh = found.segments.iter().filter(|segment| segment.is_fresh && segment.bytes == options.segment_bytes);
-    let fresh = fresh.take(files_max.saturating_sub(needed));
-    let mut spares = Vec::new();
-    for (segment, number) in fresh.zip(found.last_segment.0 + 1..) {
-        let number = if planted::is(Bug::TrustNames) { segment.number } else { SegmentNo(number) };
-        rename_spare(io, dir, owner, segment, number)?;
-        spares.push(Spare { number, file: segment.file.clone() });
+    let fresh = found.segments.iter().filter(|segment| segment.is_fresh && segment.bytes == owner.segment_bytes);
+    let last: Vec<_> = fresh.rev().take(files_max.saturating_sub(needed)).collect();
+    let number_of = |segment: &SegmentScan, next| if planted::is(Bug::TrustNames) { segment.number } else { next };
+    let numbered = last.into_iter().rev().zip((owner.first.0..).map(SegmentNo));
+    let named: Vec<_> = numbered.map(|(segment, next)| (segment, number_of(segment, next))).collect();
+    for (segment, number) in named.iter().rev() {
+        mark(dir, owner, segment, *number)?;
     }
-    if !spares.is_empty() {
+    for (segment, number) in &named {
+        rename(io, dir, segment, *number)?;
+    }
+    if !named.is_empty() {
         io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
     }
-    Ok(spares)
+    Ok(named.iter().map(|(segment, number)| Spare { number: *number, file: segment.file.clone() }).collect())
 }
 
-/// Its marker first: whatever a power cut keeps of this is a file that recovery reads and finds without groups.
-fn rename_spare(
-    io: &dyn Io,
-    dir: &Path,
-    owner: Owner,
-    segment: &SegmentScan,
-    number: SegmentNo,
-) -> Result<(), LogError> {
+/// Before the name: whatever a power cut keeps of both is a file that recovery reads and finds without groups.
+fn mark(dir: &Path, owner: Owner, segment: &SegmentScan, number: SegmentNo) -> Result<(), LogError> {
+    let marked = segment::mark_unused(&*segment.file, owner, number);
+    marked.map_err(|error| LogError::io("mark", &dir.join(segment::file_name(segment.number)), error))
+}
+
+fn rename(io: &dyn Io, dir: &Path, segment: &SegmentScan, number: SegmentNo) -> Result<(), LogError> {
     let (from, to) = (dir.join(segment::file_name(segment.number)), dir.join(segment::file_name(number)));
-    segment::mark_unused(&*segment.file, owner, number).map_err(|error| LogError::io("mark", &from, error))?;
-    if from != to {
-        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+    match from == to {
+        true => Ok(()),
+        false => io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error)),
     }
-    Ok(())
 }
 
 /// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers, behind the `spares` that
@@ -304,20 +314,22 @@ fn adopt(
     io: &dyn Io,
     dir: &Path,
     owner: Owner,
-    options: &LogOptions,
     files_max: usize,
     found: &DeviceScan,
     mut spares: Vec<Spare>,
 ) -> Result<Segments, LogError> {
     let mut in_use = Vec::new();
     let last = spares.last().map_or(found.last_segment, |spare| spare.number.max(found.last_segment));
-    let mut next = SegmentNo(last.0 + 1);
+    let mut next = above(last);
+    let sync = || io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error));
     let prepare = dir.join(segment::PREPARE_NAME);
     if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
         io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
     }
     let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
-    let mut named = spares.len();
+    let is_fresh = |segment: &SegmentScan| segment.is_fresh && segment.bytes == owner.segment_bytes;
+    // The first ones, if any, are those that are one too many.
+    let mut unnamed = found.segments.iter().filter(|segment| is_fresh(segment)).count() - spares.len();
     let (mut used, mut odd) = (Vec::new(), Vec::new());
     for segment in &found.segments {
         if let Some((first_group, last_epoch)) = segment.needed {
@@ -330,18 +342,23 @@ fn adopt(
             });
             continue;
         }
-        if segment.is_fresh && segment.bytes == options.segment_bytes && named > 0 {
-            named -= 1;
-        } else if segment.bytes == options.segment_bytes && needed + spares.len() + used.len() < files_max {
+        if is_fresh(segment) && unnamed == 0 {
+            continue;
+        }
+        unnamed -= usize::from(is_fresh(segment));
+        if segment.bytes == owner.segment_bytes && needed + spares.len() + used.len() < files_max {
             used.push(segment);
         } else {
             odd.push((dir.join(segment::file_name(segment.number)), segment));
         }
     }
     for segment in used {
-        rename_spare(io, dir, owner, segment, next)?;
+        mark(dir, owner, segment, next)?;
+        rename(io, dir, segment, next)?;
+        // One by one: this incarnation's numbers have no gap.
+        sync()?;
         spares.push(Spare { number: next, file: segment.file.clone() });
-        next = SegmentNo(next.0 + 1);
+        next = above(next);
     }
     // Without any segment the next recovery would take the device for a lost one: the last goes when there is another.
     if in_use.is_empty()
@@ -354,6 +371,6 @@ fn adopt(
     for (path, _) in odd {
         io.remove(&path).map_err(|error| LogError::io("remove", &path, error))?;
     }
-    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
-    Ok(Segments::new(options.segment_bytes, files_max, in_use, spares, next))
+    sync()?;
+    Ok(Segments::new(owner.segment_bytes, files_max, in_use, spares, next))
 }

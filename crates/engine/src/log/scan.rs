@@ -12,7 +12,9 @@
 //! 2. A valid group more than one epoch beyond the first incomplete one: e+2 is submitted only when e is complete, so e
 //!    was complete once. Damage.
 //! 3. Groups of an incarnation that the fence does not know: the fence is damaged.
-//! 4. Otherwise what lies beyond D was never acknowledged and is discarded.
+//! 4. A segment that a marker proves to have been there, and that is not, or is shorter. Damage: any number of epochs at the log's end, with
+//!    their witnesses, may be gone with it.
+//! 5. Otherwise what lies beyond D was never acknowledged and is discarded.
 //!
 //! Everything read is synced first: after a killed process it may live in the page cache only, and what is not on disk
 //! must not become the ground of a new incarnation. After a failed sync even that is not enough: the kernel calls the pages clean, readers
@@ -144,6 +146,15 @@ pub enum LogDamage {
         other: PathBuf,
         device: DeviceId,
     },
+    /// A segment that the marker of a later one proves to have been there, in its full length.
+    SegmentTaken {
+        path: PathBuf,
+        device: DeviceId,
+        /// What is left of it, if it is there at all.
+        bytes: Option<u64>,
+        due_bytes: u64,
+        proof: PathBuf,
+    },
     /// Segments without a fence: nobody knows whose.
     Foreign {
         path: PathBuf,
@@ -208,6 +219,15 @@ impl fmt::Display for LogDamage {
             }
             LogDamage::SameDevice { path, other, device } => {
                 write!(f, "{} and {} both hold log device {}", path.display(), other.display(), device.0)
+            }
+            LogDamage::SegmentTaken { path, device, bytes, due_bytes, proof } => {
+                let is = match bytes {
+                    None => "is not there".to_owned(),
+                    Some(bytes) => format!("has {bytes} of its {due_bytes} bytes"),
+                };
+                let (path, proof) = (path.display(), proof.display());
+                write!(f, "{path} (device {}) {is}, while {proof} proves that it was whole", device.0)?;
+                f.write_str(": what was acknowledged may be missing")
             }
             LogDamage::Foreign { path } => {
                 write!(f, "{} holds log segments and no fence: it cannot become a log directory", path.display())
@@ -315,7 +335,7 @@ pub fn scan_with<D: Send>(
 ) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options, start)?;
-    let files = open_segments(&**io, options, start, &fence)?;
+    let (files, is_taken) = open_segments(&**io, options, start, &fence)?;
     let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
     read.sort_by_key(|(found, _)| (found.dir, found.header.segment, found.header.offset));
     let (found, digests): (Vec<Found>, Vec<D>) = read.into_iter().unzip();
@@ -323,6 +343,7 @@ pub fn scan_with<D: Send>(
     judge.incarnations()?;
     let (chain, chain_end) = judge.follow_chain();
     judge.horizon(chain_end, relied_on)?;
+    is_taken.map_or(Ok(()), Err)?;
     let largest_epoch = judge.largest_epoch(relied_on);
     let (kept, discarded) = judge.split(chain_end);
     let groups: Vec<GroupRef> =
@@ -511,15 +532,17 @@ struct SegmentFile {
     is_unused: bool,
 }
 
-/// Opens and syncs every segment. Each device has at least one from its creation on.
+/// Opens and syncs every segment. Each device has at least one from its creation on. Says whether one was [`taken`] away, too: what its groups
+/// prove tells more, if there is any left that does.
 fn open_segments(
     io: &dyn Io,
     options: &LogOptions,
     start: &LogStart,
     fence: &FenceList,
-) -> Result<Vec<SegmentFile>, LogDamage> {
+) -> Result<(Vec<SegmentFile>, Option<LogDamage>), LogDamage> {
     let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
     let mut files = Vec::new();
+    let mut is_taken = None;
     for (dir, path) in held(options).enumerate() {
         let damage = |action, error| LogDamage::io(action, path, error);
         if !io.exists(path).map_err(|error| damage("look for", error))? {
@@ -531,6 +554,7 @@ fn open_segments(
         let names = io.list(path).map_err(|error| damage("list", error))?;
         let before = files.len();
         let mut is_foreign = false;
+        let mut markers = Vec::new();
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
             let path = path.join(segment::file_name(number));
             let damage = |action, error| LogDamage::io(action, &path, error);
@@ -544,9 +568,10 @@ fn open_segments(
                 file.read_at(&mut block, 0).map_err(|error| damage("read", error))?;
                 let own =
                     |(owner, _): &(Owner, _)| owner.database == fence.database() && fence.may_be(dir, owner.device);
-                marked = segment::read_marker(&block).filter(own).map(|(_, marked)| marked);
+                marked = segment::read_marker(&block).filter(own);
             }
-            let is_unused = marked == Some(number);
+            let is_unused = marked.is_some_and(|(_, marked)| marked == number);
+            markers.extend(marked.filter(|_| is_unused));
             // An earlier attempt to join may have ended between a new marker and the new name.
             is_foreign |= marked.is_none();
             files.push(SegmentFile { dir, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
@@ -554,12 +579,40 @@ fn open_segments(
         if is_foreign && fence.is_joining(dir) {
             return Err(LogDamage::Foreign { path: path.clone() });
         }
+        let lengths = files[before..].iter().map(|file| (file.number, file.bytes)).collect();
+        // Who has lost the manifest knows where the groups begin, not from which segment on all must be there.
+        let is_known = start.epoch == Epoch(0) || !start.devices.is_empty();
+        let newest = fence.newest().incarnation;
+        is_taken = is_taken.or_else(|| taken(path, &lengths, &markers, newest, first).filter(|_| is_known));
         let newest = fence.device_of(dir, fence.newest().incarnation);
         if let Some(device) = newest.filter(|_| files.len() == before) {
             return Err(LogDamage::MissingDevice { device, path: path.clone() });
         }
     }
-    Ok(files)
+    Ok((files, is_taken))
+}
+
+/// The first segment of a directory that the markers of the newest incarnation prove, and that was taken away or cut short by somebody else
+/// ([`segment`], 5). Those of earlier incarnations need none: the fence's horizon proves what they held. `needed` is the log's start here.
+pub(super) fn taken(
+    dir: &Path,
+    lengths: &BTreeMap<SegmentNo, u64>,
+    markers: &[(Owner, SegmentNo)],
+    newest: Incarnation,
+    needed: Option<SegmentNo>,
+) -> Option<LogDamage> {
+    let of_newest = markers.iter().filter(|(owner, _)| owner.incarnation == newest);
+    let (owner, last) = of_newest.max_by_key(|(_, number)| *number)?;
+    let first = needed.map_or(owner.first, |needed| needed.max(owner.first));
+    let is_whole = |number: &SegmentNo| lengths.get(number) == Some(&owner.segment_bytes);
+    let number = (first.0..=last.0).map(SegmentNo).find(|number| !is_whole(number))?;
+    Some(LogDamage::SegmentTaken {
+        path: dir.join(segment::file_name(number)),
+        device: owner.device,
+        bytes: lengths.get(&number).copied(),
+        due_bytes: owner.segment_bytes,
+        proof: dir.join(segment::file_name(*last)),
+    })
 }
 
 /// A group that checks, and the directory in which it lies.

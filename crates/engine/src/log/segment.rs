@@ -12,19 +12,27 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `FRESHNEW` |
-//! | 8 | 4 | format version of the log, 1 |
-//! | 12 | 4 | CRC32C of bytes 0..48, computed with these four bytes zero |
+//! | 8 | 4 | version of the marker, 2 |
+//! | 12 | 4 | CRC32C of bytes 0..72, computed with these four bytes zero |
 //! | 16 | 16 | database id |
 //! | 32 | 8 | segment number |
 //! | 40 | 2 | device |
 //! | 42 | 6 | zero |
+//! | 48 | 8 | incarnation that wrote the marker |
+//! | 56 | 8 | first number that this incarnation gave on this device |
+//! | 64 | 8 | length of its segments |
+//!
+//! Version 1 ends at 48, its CRC too, and proves nothing about other segments.
 //!
 //! 1. A file named `log-*.seg` has its full length, written and synced: zeros at first, stale groups later. `fallocate`
 //!    would not do: the first write into an unwritten extent makes every sync a metadata commit.
 //! 2. A spare's name is durable before the spare is used; numbers only grow, and spares are used in their order.
 //! 3. Stale groups of a recycled file carry the number it had before, so none is taken for a group of the new one.
 //! 4. Files never exceed the configured number: the log's size is bounded.
-//! 5. While the marker of its own number stands, nothing in a segment was acknowledged, nor anything after it on its device: a
+//! 5. An incarnation gives its numbers without a gap, and each name is durable before the next number is given. So a marker proves that
+//!    every segment from its incarnation's first number to its own was there, in its full length, but for those below the log's start:
+//!    one that is not there now, or is shorter, was taken away by somebody else.
+//! 6. While the marker of its own number stands, nothing in a segment was acknowledged, nor anything after it on its device: a
 //!    device writes a group only when the one before is synced, and the first one of a segment overwrites the marker. So a recovery
 //!    need not read what lies behind it, and an unused segment costs a restart one block.
 
@@ -39,7 +47,7 @@ use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
 use crate::planted::{self, Bug};
 
 use super::group::{u32_at, u64_at};
-use super::{DatabaseId, GroupNo, SegmentNo};
+use super::{DatabaseId, GroupNo, Incarnation, SegmentNo};
 
 /// A file being filled with zeros; its name says nothing to a scan.
 pub const PREPARE_NAME: &str = "prepare.tmp";
@@ -58,14 +66,21 @@ pub fn parse_name(name: &str) -> Option<SegmentNo> {
 }
 
 const MARKER_MAGIC: [u8; 8] = *b"FRESHNEW";
-const MARKER_VERSION: u32 = 1;
-const MARKER_BYTES: usize = 48;
+const MARKER_VERSION: u32 = 2;
+const MARKER_BYTES: usize = 72;
+/// Of version 1.
+const OLD_MARKER_BYTES: usize = 48;
 
-/// Whose a segment is.
+/// What one incarnation writes into all markers of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     pub database: DatabaseId,
     pub device: DeviceId,
+    /// Zero in a marker of version 1, as are the two below.
+    pub incarnation: Incarnation,
+    /// The first number that it gave on this device.
+    pub first: SegmentNo,
+    pub segment_bytes: u64,
 }
 
 /// The first block of an unused segment.
@@ -76,6 +91,9 @@ fn marker(owner: Owner, number: SegmentNo) -> AlignedBuf {
     block[16..32].copy_from_slice(&owner.database.0.to_le_bytes());
     block[32..40].copy_from_slice(&number.0.to_le_bytes());
     block[40..42].copy_from_slice(&owner.device.0.to_le_bytes());
+    block[48..56].copy_from_slice(&owner.incarnation.0.to_le_bytes());
+    block[56..64].copy_from_slice(&owner.first.0.to_le_bytes());
+    block[64..72].copy_from_slice(&owner.segment_bytes.to_le_bytes());
     let crc = crc32c::crc32c(&block[..MARKER_BYTES]);
     block[12..16].copy_from_slice(&crc.to_le_bytes());
     block
@@ -83,13 +101,27 @@ fn marker(owner: Owner, number: SegmentNo) -> AlignedBuf {
 
 /// Which unused segment a first block is of, if it is a marker.
 pub fn read_marker(block: &[u8]) -> Option<(Owner, SegmentNo)> {
-    if block.len() < MARKER_BYTES || block[..8] != MARKER_MAGIC || u32_at(block, 8) != MARKER_VERSION {
+    if block.len() < MARKER_BYTES || block[..8] != MARKER_MAGIC {
         return None;
     }
-    let device = DeviceId(u16::from_le_bytes([block[40], block[41]]));
-    let database = DatabaseId(u128::from(u64_at(block, 16)) | u128::from(u64_at(block, 24)) << 64);
-    let (owner, number) = (Owner { database, device }, SegmentNo(u64_at(block, 32)));
-    (block[..MARKER_BYTES] == marker(owner, number)[..MARKER_BYTES]).then_some((owner, number))
+    let bytes = match u32_at(block, 8) {
+        1 => OLD_MARKER_BYTES,
+        MARKER_VERSION => MARKER_BYTES,
+        _ => return None,
+    };
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&block[..12]), &[0; 4]);
+    if crc32c::crc32c_append(crc, &block[16..bytes]) != u32_at(block, 12) {
+        return None;
+    }
+    let of_incarnation = |at: usize| if bytes == MARKER_BYTES { u64_at(block, at) } else { 0 };
+    let owner = Owner {
+        database: DatabaseId(u128::from(u64_at(block, 16)) | u128::from(u64_at(block, 24)) << 64),
+        device: DeviceId(u16::from_le_bytes([block[40], block[41]])),
+        incarnation: Incarnation(of_incarnation(48)),
+        first: SegmentNo(of_incarnation(56)),
+        segment_bytes: of_incarnation(64),
+    };
+    Some((owner, SegmentNo(u64_at(block, 32))))
 }
 
 /// Marks a segment unused, durably. What it held is below the log's start, or void.
@@ -248,14 +280,10 @@ impl Segments {
         taken
     }
 
-    fn next_number(&mut self) -> SegmentNo {
+    /// Takes the file that was just given [`Segments::next_number`], durably.
+    fn add_spare(&mut self, file: Arc<dyn File>) {
         let number = self.next_number;
         self.next_number = SegmentNo(number.0 + 1);
-        number
-    }
-
-    fn add_spare(&mut self, number: SegmentNo, file: Arc<dyn File>) {
-        debug_assert!(self.spares.back().is_none_or(|last| last.number < number));
         self.in_work -= 1;
         self.spares.push_back(Spare { number, file });
     }
@@ -353,12 +381,11 @@ impl Preparer {
         Ok(file)
     }
 
-    /// Gives used files new numbers.
-    pub fn renumber(&self, io: &dyn Io, files: impl Iterator<Item = (SegmentNo, SegmentNo)>) -> Result<(), FileError> {
-        for (from, to) in files {
-            let (from, to) = (self.dir.join(file_name(from)), self.dir.join(file_name(to)));
-            io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
-        }
+    /// Marks a used file and gives it a new number, durable when this returns.
+    fn renumber(&self, io: &dyn Io, segment: &InUse, number: SegmentNo) -> Result<(), FileError> {
+        let (from, to) = (self.dir.join(file_name(segment.number)), self.dir.join(file_name(number)));
+        mark_unused(&*segment.file, self.owner, number).map_err(|error| FileError::new("mark", &from, error))?;
+        io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
         io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))
     }
 }
@@ -379,9 +406,10 @@ pub fn prepare(
     }
     let made = preparer.fill(io, bytes).and_then(|complete| {
         if complete {
-            let number = segments.lock().next_number();
+            // Taken only by a file that is there: numbers have no gap (5). The preparer's lock keeps others from it meanwhile.
+            let number = segments.lock().next_number;
             let file = preparer.finish(io, number)?;
-            segments.lock().add_spare(number, file);
+            segments.lock().add_spare(file);
         }
         Ok(true)
     });
@@ -398,32 +426,23 @@ pub fn recycle(
     preparer: &mut Preparer,
     epoch: Epoch,
 ) -> Result<usize, FileError> {
-    let (taken, numbers) = {
-        let mut segments = segments.lock();
-        let taken = segments.take_below(epoch);
-        let numbers: Vec<_> = taken.iter().map(|_| segments.next_number()).collect();
-        (taken, numbers)
-    };
-    if taken.is_empty() {
-        return Ok(0);
-    }
-    let (keep, odd): (Vec<_>, Vec<_>) =
-        taken.into_iter().zip(numbers).partition(|(segment, _)| segment.bytes == preparer.segment_bytes);
+    let taken = segments.lock().take_below(epoch);
+    let (keep, odd): (Vec<_>, Vec<_>) = taken.into_iter().partition(|segment| segment.bytes == preparer.segment_bytes);
     // Files of another size, from before the option was changed, cannot be reused.
-    for (segment, _) in &odd {
+    for segment in &odd {
         let path = preparer.dir.join(file_name(segment.number));
         io.remove(&path).map_err(|error| FileError::new("remove", &path, error))?;
     }
-    for (segment, number) in &keep {
-        let path = preparer.dir.join(file_name(segment.number));
-        mark_unused(&*segment.file, preparer.owner, *number).map_err(|error| FileError::new("mark", &path, error))?;
+    if !odd.is_empty() {
+        io.sync_dir(&preparer.dir).map_err(|error| FileError::new("sync", &preparer.dir, error))?;
+        segments.lock().in_work -= odd.len();
     }
-    preparer.renumber(io, keep.iter().map(|(segment, to)| (segment.number, *to)))?;
-    let mut segments = segments.lock();
-    segments.in_work -= odd.len();
     let count = keep.len();
-    for (segment, number) in keep {
-        segments.add_spare(number, segment.file);
+    for segment in keep {
+        // One by one: a power cut that kept a later name and lost an earlier one would look like a segment taken away (5).
+        let number = segments.lock().next_number;
+        preparer.renumber(io, &segment, number)?;
+        segments.lock().add_spare(segment.file);
     }
     Ok(count)
 }
@@ -434,9 +453,25 @@ mod tests {
 
     #[test]
     fn a_marker_says_which_segment_is_unused_and_no_flipped_bit_passes() {
-        let owner = Owner { database: DatabaseId(77 << 64 | 3), device: DeviceId(2) };
-        let block = marker(owner, SegmentNo(9));
+        let (first, incarnation) = (SegmentNo(4), Incarnation(5));
+        let database = DatabaseId(77 << 64 | 3);
+        let owner = Owner { database, device: DeviceId(2), incarnation, first, segment_bytes: 1 << 20 };
+        let mut block = marker(owner, SegmentNo(9));
         assert_eq!(read_marker(&block), Some((owner, SegmentNo(9))));
+        let old = {
+            let mut block = block.clone();
+            block[8] = 1;
+            block[12..16].fill(0);
+            block[OLD_MARKER_BYTES..].fill(0);
+            let crc = crc32c::crc32c(&block[..OLD_MARKER_BYTES]);
+            block[12..16].copy_from_slice(&crc.to_le_bytes());
+            block
+        };
+        let unknown = Owner { incarnation: Incarnation(0), first: SegmentNo(0), segment_bytes: 0, ..owner };
+        assert_eq!(read_marker(&old), Some((unknown, SegmentNo(9))), "a marker of version 1");
+        block[8] = 3;
+        assert_eq!(read_marker(&block), None, "of a version to come");
+        block[8] = 2;
         for bit in 0..MARKER_BYTES * 8 {
             let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -451,7 +486,7 @@ mod tests {
         let mut segments = Segments::new(1 << 16, 4, Vec::new(), Vec::new(), SegmentNo(5));
         assert_eq!(segments.start(Epoch(9), GroupNo(3)), (SegmentNo(5), GroupNo(3)));
         segments.in_work += 1;
-        let number = segments.next_number();
+        let number = segments.next_number;
         let (start, _) = segments.start(Epoch(9), GroupNo(3));
         assert!(start <= number, "the group that goes to segment {} would not be read from {}", number.0, start.0);
         assert_eq!(start, number, "and nothing below it is needed");
@@ -469,7 +504,8 @@ mod tests {
         io.create_dir_all(Path::new("d")).unwrap();
         let odd = vec![open(1), open(2)];
         let segments = parking_lot::Mutex::new(Segments::new(1 << 16, 4, odd, Vec::new(), SegmentNo(3)));
-        let owner = Owner { database: DatabaseId(7), device: DeviceId(0) };
+        let (first, incarnation) = (SegmentNo(3), Incarnation(1));
+        let owner = Owner { database: DatabaseId(7), device: DeviceId(0), incarnation, first, segment_bytes: 1 << 16 };
         let mut preparer = Preparer::new(PathBuf::from("d"), owner, false, 1 << 16);
         assert!(recycle(&io, &segments, &mut preparer, Epoch(9)).is_ok());
         assert_eq!(io.list(Path::new("d")).unwrap(), [file_name(SegmentNo(2))]);

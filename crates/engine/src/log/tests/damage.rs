@@ -107,6 +107,108 @@ fn a_whole_lost_segment_below_the_fence_is_refused() {
     }
 }
 
+/// Fills segments one after another and begins the next; says how many frames that took.
+fn fill_segments(log: &Arc<Log>, segments: u64) -> u64 {
+    let mut worker = log.worker().unwrap();
+    let frames = segments * SEGMENT_BYTES / BLOCK_BYTES as u64 + 3;
+    for number in 0..frames {
+        commit(&mut worker, number);
+        drive(log);
+    }
+    frames
+}
+
+/// Every segment of a log, and whether it was used.
+fn segments_of(io: &MemIo, options: &LogOptions) -> BTreeMap<SegmentNo, bool> {
+    let names = io.list(&options.dirs[0]).unwrap();
+    let numbers = names.iter().filter_map(|name| super::super::segment::parse_name(name));
+    let is_used = |number| {
+        let path = options.dirs[0].join(super::super::segment::file_name(number));
+        super::super::segment::read_marker(&io.contents(&path).unwrap()).is_none()
+    };
+    numbers.map(|number| (number, is_used(number))).collect()
+}
+
+/// Whoever takes a segment away, or cuts one short, is told: the newest epochs as well, that nothing else proves.
+#[test]
+fn a_segment_taken_away_or_cut_short_is_refused() {
+    for lives in 0..2 {
+        let (io, options) = (MemIo::new(), options(1));
+        let mut log = create(&io, &options);
+        for _ in 0..lives {
+            fill_segments(&log, 0);
+            drop(log);
+            log = reopen(&io, &options).0;
+        }
+        fill_segments(&log, 2);
+        drop(log);
+        let segments = segments_of(&io, &options);
+        assert!(segments.values().filter(|used| **used).count() >= 3 && segments.values().any(|used| !used));
+        scan_all(&io, &options).unwrap();
+        let last_used = segments.iter().filter(|(_, used)| **used).map(|(number, _)| *number).max().unwrap();
+        let last = *segments.keys().max().unwrap();
+        for (&number, used) in &segments {
+            let path = options.dirs[0].join(super::super::segment::file_name(number));
+            let whole = io.contents(&path).unwrap();
+            for bytes in [None, Some(0), Some(BLOCK_BYTES), Some(2 * BLOCK_BYTES)] {
+                match bytes {
+                    None => io.lose(&path),
+                    Some(bytes) => io.replace(&path, &whole[..bytes]),
+                }
+                let found = scan_all(&io, &options).err();
+                let told = |due: Option<u64>| match &found {
+                    Some(LogDamage::SegmentTaken { path: taken, bytes, .. }) => *taken == path && *bytes == due,
+                    _ => false,
+                };
+                let due = bytes.map(|bytes| bytes as u64);
+                match (used, number) {
+                    // Only what lies behind it proves the last one, and nothing is lost with it.
+                    (false, number) if number == last && bytes.is_none() => assert!(found.is_none(), "{found:?}"),
+                    (true, number) if number < last_used => {
+                        assert!(
+                            told(due) || matches!(found, Some(LogDamage::Lost { .. })),
+                            "{number:?} {bytes:?} {found:?}"
+                        );
+                    }
+                    (true, _) => assert!(told(due), "{number:?} {bytes:?} {found:?}"),
+                    (false, _) => assert!(found.is_none() || told(due), "{number:?} {bytes:?} {found:?}"),
+                }
+                io.replace(&path, &whole);
+            }
+        }
+        scan_all(&io, &options).unwrap();
+    }
+}
+
+/// A recovery that was cut short has renamed spares of the incarnation before: that is no damage, and what is damage stays it.
+#[test]
+fn spares_renamed_by_an_open_that_did_not_end_prove_nothing() {
+    let (io, options) = (MemIo::new(), options(1));
+    let log = create(&io, &options);
+    let frames = fill_segments(&log, 1);
+    log.finish().unwrap();
+    drop(log);
+    assert_eq!(
+        segments_of(&io, &options).values().filter(|used| !**used).count(),
+        2,
+        "an open has two spares to rename"
+    );
+    let whole = io.fork();
+    reopen(&whole, &options);
+    for cut in 0..whole.operations() - io.operations() {
+        let tried = io.fork();
+        tried.cut_power_after(cut);
+        let _ = scan_all(&tried, &options)
+            .map(|scan| Log::open(dynamic(&tried), MemClock::new(), &options, &scan).map(drop));
+        assert!(tried.is_dark());
+        for seed in 0..8 {
+            let after = tried.crash(seed);
+            let scan = scan_all(&after, &options).unwrap_or_else(|damage| panic!("cut {cut}, seed {seed}: {damage}"));
+            assert_eq!(recovered(&scan).len() as u64, frames);
+        }
+    }
+}
+
 #[test]
 fn groups_too_far_beyond_the_horizon_are_refused_without_any_witness() {
     // Groups of a first incarnation whose witnesses say nothing, as a lying disk might leave them.
