@@ -392,9 +392,9 @@ fn measure(args: &MarketArgs, window: &Window, market: &mut Market, point: Point
                         futures::future::try_join_all((0..APPLIERS).map(|n| Applier::connect(address, n, APPLIERS)))
                             .await;
                     let (clock, started) = (meet(), Instant::now());
-                    let mut connected = connected?;
+                    let connected = connected?;
                     let applying = connected
-                        .iter_mut()
+                        .iter()
                         .map(|applier| applier.apply(window, point.speed, started, clock, &round, stop));
                     futures::future::try_join_all(applying).await
                 });

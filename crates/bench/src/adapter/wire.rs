@@ -163,7 +163,10 @@ pub fn copy(address: Address, table: &str, mut more: impl FnMut(&mut String) -> 
 }
 
 /// Polls each once in order, so that they are queued in this order and together, then waits for all.
-pub async fn in_order<T>(all: Vec<LocalBoxFuture<'_, Result<T, tokio_postgres::Error>>>) -> Result<Vec<T>, BenchError> {
+pub async fn in_order<T, E>(all: Vec<LocalBoxFuture<'_, Result<T, E>>>) -> Result<Vec<T>, BenchError>
+where
+    BenchError: From<E>,
+{
     let mut running: Vec<_> = all.into_iter().map(futures::future::maybe_done).collect();
     std::future::poll_fn(|context| {
         running.iter_mut().for_each(|one| _ = one.poll_unpin(context));

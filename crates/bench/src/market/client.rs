@@ -4,10 +4,12 @@
 //! | who | sends |
 //! |---|---|
 //! | a customer | the two queries of a form, one after the other, or both in one message (`pipelined`) |
-//! | an applier, of a status or quote | the whole transaction in one message |
+//! | an applier, of a status or quote | the whole transaction |
 //! | an applier, of a trade | BEGIN and the two reads; then the changes with what was read, and COMMIT |
 //!
-//! A code belongs to one applier, so appliers never wait for each other, and a code's messages are applied in the feed's order.
+//! A code belongs to one applier, so appliers never wait for each other, and a code's messages are applied in the feed's order. What is due by the time
+//! that an applier sends, it sends together, up to a trade's reads, whose answers it has to have before it goes on: a feed that waited for each
+//! commit before it sends the next message could never catch up.
 
 use super::window::{Due, Window};
 use crate::adapter::wire::{Address, connect, in_order};
@@ -234,6 +236,15 @@ impl Default for Applied {
 }
 
 impl Applied {
+    fn note(&mut self, next: &Next<'_>, answered: Instant, clock: Clock) {
+        self.trades += u64::from(matches!(next.message.body, Body::Trade(_)));
+        self.quotes += u64::from(matches!(next.message.body, Body::Quote(_)));
+        if answered >= clock.begin {
+            self.messages += u64::from(answered <= clock.end);
+            self.lag_us.saturating_record(((answered - next.due).as_micros() as u64).max(1));
+        }
+    }
+
     pub fn add(&mut self, other: &Applied) {
         self.messages += other.messages;
         self.trades += other.trades;
@@ -267,8 +278,11 @@ pub struct Applier {
     statements: Statements,
     number: usize,
     of: usize,
-    position: i64,
+    position: std::cell::Cell<i64>,
 }
+
+/// Messages that an applier sends at a time.
+const TOGETHER: usize = 32;
 
 impl Applier {
     /// The `number`th of so many.
@@ -286,13 +300,13 @@ impl Applier {
             record: client.prepare(apply::RECORD).await?,
             position: client.prepare(apply::POSITION).await?,
         };
-        Ok(Applier { client, statements, number, of, position: 0 })
+        Ok(Applier { client, statements, number, of, position: Default::default() })
     }
 
     /// Applies its messages of the window, again and again, until the clock's end. `round` numbers the first repetition: each has times of its own, so that no two have the
     /// same history keys.
     pub async fn apply(
-        &mut self,
+        &self,
         window: &Window,
         speed: Speed,
         started: Instant,
@@ -300,62 +314,60 @@ impl Applier {
         round: &std::cell::Cell<i64>,
         stop: &AtomicBool,
     ) -> Result<Applied, BenchError> {
-        let own: Vec<&Due> = window.messages.iter().filter(|message| message.code % self.of == self.number).collect();
+        let own = window.messages.iter().filter(|message| message.code % self.of == self.number).collect();
+        let mut feed = Feed { own, window, speed, started, first_round: round.get(), round, taken: 0 };
         let mut applied = Applied::default();
-        let first_round = round.get();
-        for repetition in 0.. {
-            let shift_us = (first_round + repetition) * window.span_us;
-            round.set(round.get().max(first_round + repetition + 1));
-            for message in &own {
-                let due = match speed {
-                    Speed::Max => Instant::now(),
-                    Speed::Times(times) => {
-                        let at = (repetition * window.span_us + message.at_us) as f64 / times;
-                        let due = started + Duration::from_micros(at as u64);
-                        if due > clock.end {
-                            return Ok(applied);
-                        }
-                        tokio::time::sleep_until(due.into()).await;
-                        due
-                    }
+        let mut opened = None;
+        let mut is_over = false;
+        loop {
+            let mut steps: Vec<_> = opened.take().into_iter().map(|trade| self.settle(trade).boxed_local()).collect();
+            while steps.len() < TOGETHER && !is_over {
+                let Some(next) = feed.peek().filter(|next| next.due <= clock.end) else {
+                    is_over = true;
+                    break;
                 };
-                let now = Instant::now();
-                if due >= clock.end || now >= clock.end || stop.load(Ordering::Relaxed) {
-                    if due < now {
-                        // It never came to this one: a feed that is left behind has a lag all the same.
-                        applied.lag_us.saturating_record(((now - due).as_micros() as u64).max(1));
-                    }
-                    return Ok(applied);
+                // Who has something to send sends it; who has nothing waits.
+                if next.due > Instant::now() && !steps.is_empty() {
+                    break;
                 }
-                self.message(window, message, shift_us, &mut applied).await?;
-                let answered = Instant::now();
-                if answered >= clock.begin {
-                    applied.messages += u64::from(answered <= clock.end);
-                    applied.lag_us.saturating_record(((answered - due).as_micros() as u64).max(1));
+                tokio::time::sleep_until(next.due.into()).await;
+                let now = Instant::now();
+                if next.due >= clock.end || now >= clock.end || stop.load(Ordering::Relaxed) {
+                    if next.due < now {
+                        // It never came to this one: a feed that is left behind has a lag all the same.
+                        applied.lag_us.saturating_record(((now - next.due).as_micros() as u64).max(1));
+                    }
+                    is_over = true;
+                    break;
+                }
+                feed.taken += 1;
+                steps.push(self.first_step(next));
+                if matches!(next.message.body, Body::Trade(_)) {
+                    break;
                 }
             }
-            if own.is_empty() {
+            if steps.is_empty() {
                 return Ok(applied);
             }
+            for step in in_order(steps).await? {
+                match step {
+                    Step::Opened(trade) => opened = Some(trade),
+                    Step::Committed(next, answered) => applied.note(&next, answered, clock),
+                    Step::Passed => {}
+                }
+            }
         }
-        Ok(applied)
     }
 
-    async fn message(
-        &mut self,
-        window: &Window,
-        message: &Due,
-        shift_us: i64,
-        applied: &mut Applied,
-    ) -> Result<(), BenchError> {
-        self.position += 1;
-        let code = Cell::Text(window.codes[message.code].code.clone());
-        let time = Cell::Time(message.ts.0 + shift_us);
-        match &message.body {
+    /// What a message sends first: all that it has to send, but for a trade.
+    fn first_step<'a>(&'a self, next: Next<'a>) -> LocalBoxFuture<'a, Result<Step<'a>, BenchError>> {
+        let (code, time) = (next.code_cell(), next.time_cell());
+        let statements = &self.statements;
+        match &next.message.body {
             Body::Status { status, previous_close } => {
                 let status = Cell::Text(String::from_utf8_lossy(status.as_bytes()).into_owned());
                 let change = vec![code, status, Cell::Number((*previous_close).into()), time];
-                self.whole(vec![(&self.statements.status, change)]).await?;
+                self.whole(next, vec![(&statements.status, change)]).boxed_local()
             }
             Body::Quote(book) => {
                 let mut change = vec![code.clone(), time.clone()];
@@ -365,18 +377,15 @@ impl Applier {
                 change.extend([book.bid_total(), book.ask_total()].map(Cell::Number));
                 let best = [book.bid_price[0], book.ask_price[0]].map(|price| Cell::Number(price.into()));
                 let closest = [code, time].into_iter().chain(best).collect();
-                self.whole(vec![(&self.statements.quote, change), (&self.statements.closest, closest)]).await?;
-                applied.quotes += 1;
+                self.whole(next, vec![(&statements.quote, change), (&statements.closest, closest)]).boxed_local()
             }
-            Body::Trade(trade) => {
-                applied.trades += u64::from(self.trade(code, time, trade).await?);
-            }
+            Body::Trade(trade) => self.open(next, trade).boxed_local(),
         }
-        Ok(())
     }
 
-    fn position(&self) -> Vec<Cell> {
-        vec![Cell::Number(self.number as i64), Cell::Number(self.position)]
+    fn next_position(&self) -> Vec<Cell> {
+        self.position.set(self.position.get() + 1);
+        vec![Cell::Number(self.number as i64), Cell::Number(self.position.get())]
     }
 
     async fn execute(&self, statement: &Statement, cells: Vec<Cell>) -> Result<u64, Failed> {
@@ -384,46 +393,65 @@ impl Applier {
     }
 
     /// A transaction of changes that each find their row.
-    async fn whole(&self, changes: Vec<(&Statement, Vec<Cell>)>) -> Result<(), BenchError> {
-        let statements = &self.statements;
-        let changed = changes.len() + 1;
-        let mut all = vec![self.execute(&statements.begin, Vec::new()).boxed_local()];
-        all.extend(changes.into_iter().map(|(statement, cells)| self.execute(statement, cells).boxed_local()));
-        all.push(self.execute(&statements.position, self.position()).boxed_local());
-        all.push(self.execute(&statements.commit, Vec::new()).boxed_local());
-        found(&in_order(all).await?[1..=changed])
+    async fn whole<'a>(
+        &'a self,
+        next: Next<'a>,
+        changes: Vec<(&Statement, Vec<Cell>)>,
+    ) -> Result<Step<'a>, BenchError> {
+        let begin = self.execute(&self.statements.begin, Vec::new()).boxed_local();
+        let changes = changes.into_iter().map(|(statement, cells)| self.execute(statement, cells).boxed_local());
+        self.committed(next, [begin].into_iter().chain(changes).collect(), 1).await
     }
 
-    /// False if the stock does not trade.
-    async fn trade(&self, code: Cell, time: Cell, trade: &Trade) -> Result<bool, BenchError> {
+    /// Sends the changes, the position and COMMIT. Behind the first `skipped`, each changes one row.
+    async fn committed<'a>(
+        &self,
+        next: Next<'a>,
+        mut all: Vec<LocalBoxFuture<'_, Result<u64, Failed>>>,
+        skipped: usize,
+    ) -> Result<Step<'a>, BenchError> {
+        all.push(self.execute(&self.statements.position, self.next_position()).boxed_local());
+        all.push(self.execute(&self.statements.commit, Vec::new()).boxed_local());
+        let rows = in_order(all).await?;
+        found(&rows[skipped..rows.len() - 1])?;
+        Ok(Step::Committed(next, Instant::now()))
+    }
+
+    async fn first_row(&self, statement: &Statement, code: Cell) -> Result<Option<Row>, Failed> {
+        let rows = self.client.query_raw(statement, [code]).await?;
+        futures::pin_mut!(rows);
+        let mut first = None;
+        while let Some(row) = rows.next().await {
+            first = Some(row?);
+        }
+        Ok(first)
+    }
+
+    async fn open<'a>(&self, next: Next<'a>, trade: &'a Trade) -> Result<Step<'a>, BenchError> {
         let statements = &self.statements;
-        let ask = |statement| {
-            let code = code.clone();
-            async move {
-                let rows = self.client.query_raw(statement, [code]).await?;
-                futures::pin_mut!(rows);
-                let mut first = None;
-                while let Some(row) = rows.next().await {
-                    first = Some(row?);
-                }
-                Ok::<Option<Row>, Failed>(first)
-            }
-        };
         let begin = self.execute(&statements.begin, Vec::new());
-        let (_, status, best) = futures::try_join!(begin, ask(&statements.check_status), ask(&statements.best))?;
-        let (Some(status), Some(best)) = (status, best) else {
-            return Err(BenchError::WrongData(format!("{code:?} is not among the stocks")));
-        };
+        let status = self.first_row(&statements.check_status, next.code_cell());
+        let best = self.first_row(&statements.best, next.code_cell());
+        match futures::try_join!(begin, status, best)? {
+            (_, Some(status), Some(best)) => Ok(Step::Opened(Opened { next, trade, status, best })),
+            _ => Err(BenchError::WrongData(format!("{} is not among the stocks", next.code))),
+        }
+    }
+
+    /// The rest of a trade, by what was read.
+    async fn settle<'a>(&self, opened: Opened<'a>) -> Result<Step<'a>, BenchError> {
+        let Opened { next, trade, status, best } = opened;
+        let statements = &self.statements;
+        if status.try_get::<_, Option<Raw>>(0)?.is_none_or(|raw| raw.0 != b"TRADE") {
+            self.execute(&statements.commit, Vec::new()).await?;
+            return Ok(Step::Passed);
+        }
         let previous = status.try_get::<_, Option<Raw>>(1)?.and_then(|raw| numeric(&raw.0)).unwrap_or(0);
         let mut levels = Vec::with_capacity(4);
         for column in 0..4 {
             levels.push(Cell::Raw(best.try_get::<_, Option<Raw>>(column)?.map(|raw| raw.0)));
         }
-        if status.try_get::<_, Option<Raw>>(0)?.is_none_or(|raw| raw.0 != b"TRADE") {
-            self.execute(&statements.commit, Vec::new()).await?;
-            return Ok(false);
-        }
-        let price = i64::from(trade.price);
+        let (code, time, price) = (next.code_cell(), next.time_cell(), i64::from(trade.price));
         let settled = [price, price - previous, i64::from(trade.quantity), trade.amount].map(Cell::Number);
         let settle: Vec<Cell> = [code.clone(), time.clone()]
             .into_iter()
@@ -433,15 +461,78 @@ impl Applier {
             .collect();
         let record: Vec<Cell> =
             [code, time, Cell::Number(trade.seq.into())].into_iter().chain(settled).chain(levels).collect();
-        let all = vec![
+        let changes = vec![
             self.execute(&statements.settle, settle).boxed_local(),
             self.execute(&statements.record, record).boxed_local(),
-            self.execute(&statements.position, self.position()).boxed_local(),
-            self.execute(&statements.commit, Vec::new()).boxed_local(),
         ];
-        found(&in_order(all).await?[..3])?;
-        Ok(true)
+        self.committed(next, changes, 0).await
     }
+}
+
+/// An applier's part of the window, over and over.
+struct Feed<'a> {
+    own: Vec<&'a Due>,
+    window: &'a Window,
+    speed: Speed,
+    started: Instant,
+    first_round: i64,
+    /// One more than the last repetition that anybody began.
+    round: &'a std::cell::Cell<i64>,
+    taken: usize,
+}
+
+/// A message, and when it is due.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    due: Instant,
+    message: &'a Due,
+    code: &'a str,
+    time_us: i64,
+}
+
+impl<'a> Feed<'a> {
+    /// The message that comes next, if the applier has any.
+    fn peek(&self) -> Option<Next<'a>> {
+        let repetition = self.taken.checked_div(self.own.len())? as i64;
+        let message = self.own[self.taken % self.own.len()];
+        let round = self.first_round + repetition;
+        self.round.set(self.round.get().max(round + 1));
+        let due = match self.speed {
+            Speed::Max => Instant::now(),
+            Speed::Times(times) => {
+                let at_us = (repetition * self.window.span_us + message.at_us) as f64 / times;
+                self.started + Duration::from_micros(at_us as u64)
+            }
+        };
+        let time_us = message.ts.0 + round * self.window.span_us;
+        Some(Next { due, message, code: &self.window.codes[message.code].code, time_us })
+    }
+}
+
+impl Next<'_> {
+    fn code_cell(&self) -> Cell {
+        Cell::Text(self.code.to_owned())
+    }
+
+    fn time_cell(&self) -> Cell {
+        Cell::Time(self.time_us)
+    }
+}
+
+/// A trade whose transaction is open, with what was read.
+struct Opened<'a> {
+    next: Next<'a>,
+    trade: &'a Trade,
+    status: Row,
+    best: Row,
+}
+
+/// Where a message is after a turn.
+enum Step<'a> {
+    Opened(Opened<'a>),
+    Committed(Next<'a>, Instant),
+    /// The stock does not trade.
+    Passed,
 }
 
 /// Each change changed one row.
