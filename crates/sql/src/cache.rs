@@ -11,6 +11,7 @@ use crate::notice::Notice;
 use crate::road::Planned;
 use crate::route::Plan;
 use crate::rows::Column;
+use crate::session::leftover::Leftovers;
 use crate::statements::Tracked;
 use crate::statistics::Statistics;
 use freshet_engine::catalog::{Schema, SchemaPath};
@@ -125,6 +126,8 @@ pub struct StatementCache {
     pub activity: Arc<Activity>,
     /// By which plans are chosen.
     pub(crate) statistics: Arc<Statistics>,
+    /// Temporary tables of sessions that are gone.
+    pub(crate) leftovers: Mutex<Leftovers>,
 }
 
 impl StatementCache {

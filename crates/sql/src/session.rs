@@ -17,6 +17,7 @@
 //! chose deferred commit.
 
 mod copy;
+pub(crate) mod leftover;
 mod named;
 mod renewed;
 mod role;
@@ -252,8 +253,10 @@ pub struct Session {
     shaped: (Weak<Prepared>, String),
     reported: Vec<(String, String)>,
     /// The settings before the block's first SET, and before its first SET LOCAL.
+    /// As they were before the transaction that changed them: a rollback brings them back.
     settings_before: Option<Settings>,
-    settings_before_local: Option<Settings>,
+    /// What a commit leaves, where that is not what holds now: without what SET LOCAL set.
+    settings_after: Option<Settings>,
     constraints: Constraints,
     temporary: Temporary,
     /// Its place among those who are connected to a server.
@@ -324,7 +327,7 @@ impl Session {
             shaped: (Weak::new(), String::new()),
             reported: Vec::new(),
             settings_before: None,
-            settings_before_local: None,
+            settings_after: None,
             constraints: Constraints::default(),
             temporary: Temporary::default(),
             member: None,
@@ -690,8 +693,14 @@ impl Session {
         once.prefetch(parameters);
         let fast = self.env.settings.fast;
         let is_plain = fast.level.isolation() == Isolation::ReadCommitted && !fast.read_only;
-        let is_allowed = statement.role == self.identity.key && statement.rights_version == self.inner.rights_version();
+        let is_allowed = statement.rights_version == self.inner.rights_version();
         if !is_plain || !is_allowed || !self.takes_short_way(statement, parameters) {
+            return None;
+        }
+        // Another schema may have another table of that name, another constraint, another child. If DDL commits from here on, the engine, which knows
+        // as of which schema this session has last written the table, says no.
+        let is_current = self.inner.has_newest_schema() && Arc::ptr_eq(self.inner.schema(), &statement.schema);
+        if !is_current || self.names_otherwise(statement) {
             return None;
         }
         let started = self.timer();
@@ -733,13 +742,14 @@ impl Session {
         let point = statement.point.as_ref()?;
         let is_open = matches!(self.block, Block::Explicit | Block::Implicit) && self.inner.in_transaction();
         let is_free = self.pending.is_none() && self.copying.is_none() && !self.inner.has_barred_tables();
-        if !is_open || !is_free || self.inner.may_be_renewed() || !have_form(statement, parameters) {
+        if !is_open || !is_free || !have_form(statement, parameters) {
             return None;
         }
         point.prefetch(parameters);
         self.begin_rows(statement, rows);
         self.inner.begin_statement();
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
+        let is_current = Arc::ptr_eq(self.inner.schema(), &statement.schema);
+        if !is_current || self.names_otherwise(statement) || self.inner.may_be_renewed() {
             return None;
         }
         let started = self.timer();
@@ -927,7 +937,7 @@ impl Session {
             }
             Plan::SetConstraints { ids, deferred } => self.set_constraints(ids.as_deref(), *deferred, statement, rows),
             Plan::Empty => Ok(done("")),
-            Plan::Begin { start, modes } => Ok(self.begin(*start, *modes)),
+            Plan::Begin { start, modes } => self.begin(*start, *modes),
             Plan::Commit { chain } => self.end_block(*chain),
             Plan::Rollback { chain } => self.abort_block(*chain),
             Plan::Savepoint(name) => self.set_savepoint(name),
@@ -1141,10 +1151,7 @@ impl Session {
             new = self.plan(&statement.sql, &told, &schema)?;
         }
         if new.columns != statement.columns || new.parameters != statement.parameters {
-            let same = |a: &[Column], b: &[Column]| {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
-            };
-            if !same(&new.columns, &statement.columns) || new.parameters != statement.parameters {
+            if !is_same_row(&new.columns, &statement.columns) || new.parameters != statement.parameters {
                 return Err(SqlError::new("0A000", "cached plan must not change result type"));
             }
         }
@@ -1398,6 +1405,7 @@ impl Session {
     fn before_commit(&mut self) -> Result<(), Halt> {
         if self.constraints.has_deferred() {
             self.inner.begin_statement();
+            self.interrupt.limit_inline(self.inline_limit);
             let mut scratch = Scratch::of_thread();
             let settled = rules::settle(
                 &mut Run {
@@ -1434,40 +1442,37 @@ impl Session {
         Ok(())
     }
 
-    /// Drops the session's temporary tables, as far as nobody is in the way.
+    /// The session's temporary tables are gone, for this session at once.
     fn drop_temporary(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
         let Some(namespace) = self.temporary.namespace.take() else { return };
         self.temporary.on_commit.clear();
-        self.inner.begin(freshet_engine::txn::Isolation::ReadCommitted, false);
-        loop {
-            self.inner.begin_statement();
-            let definer = Definer {
-                sql: "",
-                engine: &mut self.inner,
-                env: &self.env,
-                constraints: &mut self.constraints,
-                interrupt: &mut self.interrupt,
-                path: Arc::new([NamespaceId::PUBLIC]),
-                temporary: &mut self.temporary,
-                defined: Defined::default(),
-            };
-            let dropped = define::drop_temporary(definer, namespace).and_then(|()| Ok(self.inner.commit()?));
-            match dropped {
-                Ok(_) => return,
-                Err(Halt::Wait(mut token)) => {
-                    self.inner.rollback_statement();
-                    if !token.block(Some(PATIENCE)) {
-                        break;
-                    }
-                }
-                // The next session with this one's number finds them, and drops them before it creates its own.
-                Err(_) => break,
-            }
+        if !self.drop_schema_at_once(namespace) {
+            leftover::leave(&self.engine, &self.cache, namespace);
         }
+    }
+
+    /// Drops a temporary schema with all that is in it, unless that would have to wait for somebody.
+    fn drop_schema_at_once(&mut self, namespace: NamespaceId) -> bool {
+        assert!(!self.inner.in_transaction(), "invariant: temporary tables are dropped in a transaction of their own");
+        self.inner.begin(freshet_engine::txn::Isolation::ReadCommitted, false);
+        self.inner.set_nowait(true);
+        self.inner.begin_statement();
+        let definer = Definer {
+            sql: "",
+            engine: &mut self.inner,
+            env: &self.env,
+            constraints: &mut self.constraints,
+            interrupt: &mut self.interrupt,
+            path: Arc::new([NamespaceId::PUBLIC]),
+            temporary: &mut self.temporary,
+            defined: Defined::default(),
+        };
+        let is_dropped = define::drop_temporary(definer, namespace).is_ok() && self.inner.commit().is_ok();
+        self.inner.set_nowait(false);
         if self.inner.in_transaction() {
             self.inner.rollback();
         }
+        is_dropped
     }
 
     /// The statement runs anew, elsewhere.
@@ -1563,7 +1568,11 @@ impl Session {
                     self.pending = Some(Pending::Commit(commit));
                     return Ok(Step::Wait(Wait(On::Engine(token))));
                 }
-                Err(Halt::TooLong) => unreachable!("invariant: what is due before a commit has no limit"),
+                Err(Halt::TooLong) => {
+                    self.inner.rollback_statement();
+                    self.pending = Some(Pending::Commit(commit));
+                    return Ok(Step::Wait(Wait(On::Elsewhere)));
+                }
                 // It is over, whatever savepoints it has.
                 Err(Halt::Error(error)) => {
                     self.roll_back();
@@ -1684,20 +1693,24 @@ impl Session {
 
     // ---- blocks
 
-    fn begin(&mut self, start: bool, modes: Modes) -> Step {
+    fn begin(&mut self, start: bool, modes: Modes) -> Result<Step, SqlError> {
         let tag = if start { "START TRANSACTION" } else { "BEGIN" };
         if self.block == Block::Explicit {
             let warning = Notice::new("25001", "there is already a transaction in progress");
-            return self.told(tag, None, Some(warning));
+            return Ok(self.told(tag, None, Some(warning)));
+        }
+        // Statements before it in the same script may have begun the transaction.
+        if let Err(message) = self.check_modes(modes) {
+            self.fail();
+            return Err(SqlError::new("25001", message));
         }
         self.block = Block::Explicit;
         self.modes = modes;
         self.fix_defaults();
-        // Statements before BEGIN in the same script may have begun it.
         self.inner.set_read_only(self.is_read_only());
         self.clock_read = false;
         self.read_clock();
-        done(tag)
+        Ok(done(tag))
     }
 
     /// A block's modes are those of its beginning, whatever becomes of the defaults.
@@ -1913,14 +1926,23 @@ impl Session {
         };
         self.reported.extend(told);
         self.env.clock.zone = self.env.settings.zone.clone();
-        if let (Some(member), "application_name") = (&self.member, name.to_ascii_lowercase().as_str()) {
-            member.set_application_name(&self.env.settings.get("application_name").unwrap_or_default());
+        if name.eq_ignore_ascii_case("application_name") {
+            self.tell_application_name();
         }
         if let Some(before) = before {
-            let kept = if local { &mut self.settings_before_local } else { &mut self.settings_before };
-            kept.get_or_insert(before);
+            self.note_setting(name, before, local);
         }
         Ok(None)
+    }
+
+    /// A setting was changed within a transaction, before which all were as in `before`: what a rollback or a commit is to leave.
+    fn note_setting(&mut self, name: &str, before: Settings, local: bool) {
+        match (&mut self.settings_after, local) {
+            (None, true) => self.settings_after = Some(before.clone()),
+            (Some(after), false) => after.take_one(name, &self.env.settings),
+            _ => {}
+        }
+        self.settings_before.get_or_insert(before);
     }
 
     /// `SET transaction_isolation = ...` is SET TRANSACTION in another spelling.
@@ -1955,15 +1977,10 @@ impl Session {
     }
 
     fn restore_settings(&mut self, committed: bool) {
-        let local = self.settings_before_local.take();
-        let all = self.settings_before.take();
-        let restored = match (committed, all, local) {
-            (false, Some(all), _) => all,
-            // A SET after a SET LOCAL is rare enough to share its fate.
-            (_, _, Some(local)) => local,
-            _ => return,
-        };
-        self.take_settings(restored);
+        let (before, after) = (self.settings_before.take(), self.settings_after.take());
+        if let Some(restored) = if committed { after } else { before } {
+            self.take_settings(restored);
+        }
     }
 
     fn take_settings(&mut self, restored: Settings) {
@@ -1971,7 +1988,14 @@ impl Session {
         self.reported.extend(changes);
         self.env.settings = restored;
         self.env.clock.zone = self.env.settings.zone.clone();
+        self.tell_application_name();
         self.assume_settings();
+    }
+
+    fn tell_application_name(&self) {
+        if let Some(member) = &self.member {
+            member.set_application_name(&self.env.settings.get("application_name").unwrap_or_default());
+        }
     }
 
     fn reset_all(&mut self) {
@@ -1982,12 +2006,16 @@ impl Session {
             unreachable!("invariant: a setting's own value is valid");
         }
         self.reported.extend(fresh.reported_changes(&self.env.settings));
-        self.env.settings = fresh;
+        let before = std::mem::replace(&mut self.env.settings, fresh);
         self.env.clock.zone = self.env.settings.zone.clone();
+        if self.block != Block::None {
+            self.settings_after = None;
+            self.settings_before.get_or_insert(before);
+        }
     }
 
     fn discard_all(&mut self) -> Result<Step, SqlError> {
-        if self.block == Block::Explicit {
+        if self.block != Block::None {
             self.fail();
             return Err(SqlError::new("25001", "DISCARD ALL cannot run inside a transaction block"));
         }
@@ -2084,6 +2112,11 @@ fn have_form(statement: &Prepared, parameters: &[Datum]) -> bool {
         ([Type::Int8], [Datum::Int(_)]) => true,
         _ => types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum)),
     }
+}
+
+/// Whether clients are told the same of both.
+fn is_same_row(a: &[Column], b: &[Column]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
 }
 
 fn done(command: &'static str) -> Step {

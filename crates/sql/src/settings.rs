@@ -357,6 +357,23 @@ impl Settings {
         }
     }
 
+    /// Makes one setting what it is in `other`; who the client is, is one.
+    pub(crate) fn take_one(&mut self, name: &str, other: &Settings) {
+        const IDENTITY: [&str; 3] = ["session_authorization", "role", "is_superuser"];
+        let folded = fold(name);
+        let names = if IDENTITY.contains(&folded.as_str()) { IDENTITY.to_vec() } else { vec![folded.as_str()] };
+        for name in names {
+            match other.changed.get(name) {
+                Some(value) => _ = self.changed.insert(name.to_owned(), value.clone()),
+                None => _ = self.changed.remove(name),
+            }
+        }
+        if folded == "timezone" {
+            self.zone = other.zone.clone();
+        }
+        self.derive_all();
+    }
+
     fn derive_keepalive(&self) -> Keepalive {
         if !self.changed.keys().chain(self.base.keys()).any(|name| name.starts_with("tcp_")) {
             return Keepalive::default();

@@ -173,8 +173,8 @@ pub(crate) fn put_operation(out: &mut Vec<u8>, row: RowId, generation: u32, behi
 /// [`put_operation`] of a record in a slot that was never used: the delta is the record. The shorter form is found by counting.
 pub(super) fn put_new_record(out: &mut Vec<u8>, row: RowId, generation: u32, behind: u64, record: &[u64]) {
     let words = || record.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
-    // Of each a gap and a mask too; a gap beyond 127 takes a byte more, and leaves out so much that the choice is the same.
-    let (mut first, mut last, mut count, mut masked_bytes) = (1, 0, 0, 0);
+    // Of each a gap and a mask too, and their number before them; a gap beyond 127 takes a byte more, and leaves out so much that the choice is the same.
+    let (mut first, mut last, mut count, mut masked_bytes) = (1, 0, 0, 1);
     for (at, &word) in words() {
         first = if count == 0 { at } else { first };
         last = at;

@@ -359,7 +359,7 @@ impl Session {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         let is_kept = self.met.max(self.core.deferred()) <= self.kept
             && self.place().resume(&self.core.log, self.kept)
-            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+            && self.has_newest_schema();
         is_kept.then_some(self.kept)
     }
 
@@ -369,8 +369,7 @@ impl Session {
     pub(super) fn resume_newest(&self) -> Option<Cts> {
         debug_assert!(self.state == State::Idle, "invariant: one transaction at a time");
         let horizon = self.place().resume_newest(&self.core.log)?;
-        let is_current = self.met.max(self.core.deferred()) <= horizon
-            && self.core.schema_version.load(Ordering::Acquire) == self.schema_version;
+        let is_current = self.met.max(self.core.deferred()) <= horizon && self.has_newest_schema();
         is_current.then_some(horizon)
     }
 
@@ -572,6 +571,12 @@ impl Session {
     /// The schema this statement sees, own uncommitted DDL included.
     pub fn schema(&self) -> &Arc<Schema> {
         self.ddl.schema.as_ref().unwrap_or(&self.schema)
+    }
+
+    /// Whether [`Session::schema`] is the newest committed one, outside a transaction.
+    #[inline]
+    pub fn has_newest_schema(&self) -> bool {
+        self.core.schema_version.load(Ordering::SeqCst) == self.schema_version
     }
 
     /// Whoever sets the flag ends what takes long with 57014: the building of an index. It is cleared where it has done so.

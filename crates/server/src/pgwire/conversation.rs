@@ -452,6 +452,7 @@ impl Conversation {
 
     fn bind(&mut self, bind: &Bind<'_>, output: &mut Output) -> Result<(), SqlError> {
         let statement = self.statement(bind.statement)?.clone();
+        let statement = self.session.renewed(bind.statement, statement);
         if !bind.portal.is_empty() && self.portals.get(bind.portal).is_some() {
             return Err(SqlError::new("42P03", format!("cursor \"{}\" already exists", lossy(bind.portal))));
         }

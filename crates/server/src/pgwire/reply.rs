@@ -42,7 +42,7 @@ impl ResultFormats {
     pub fn get(&self, column: usize) -> Format {
         match self {
             ResultFormats::All(format) => *format,
-            ResultFormats::Each(formats) => formats[column],
+            ResultFormats::Each(formats) => formats.get(column).copied().unwrap_or(Format::Text),
         }
     }
 }

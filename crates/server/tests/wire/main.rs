@@ -12,6 +12,7 @@ mod idle;
 mod limits;
 mod local;
 mod malformed;
+mod meaning;
 mod operation;
 mod simple;
 mod startup;

@@ -7,7 +7,7 @@ use super::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder};
 use crate::expr::Expr;
 use crate::parse::{locking, locking_all};
-use sqlparser::ast::{self, LockClause, Select, SelectItem, SetExpr};
+use sqlparser::ast::{self, LockClause, Select, SelectItem, SetExpr, TableFactor};
 
 impl Binder<'_> {
     /// Adds the table of a plain subquery as a source; `None`: the subquery is more than that.
@@ -38,7 +38,7 @@ impl Binder<'_> {
         names: &[String],
     ) -> Bind<Option<(ScopeSource, Vec<Expr>)>> {
         let SetExpr::Select(select) = query.body.as_ref() else { return Ok(None) };
-        if !is_bare(query) || !is_plain(select) {
+        if !is_bare(query) || !is_plain(select) || !self.may_be_flat(&select.from[0].relation) {
             return Ok(None);
         }
         let inits = self.init.as_ref().map_or(0, |init| init.plans.len());
@@ -50,11 +50,29 @@ impl Binder<'_> {
             if let Some(init) = &mut self.init {
                 init.plans.truncate(inits);
             }
+            self.not_flat.insert(std::ptr::from_ref(query).addr());
             return Ok(None);
         };
         source.name = alias.to_owned();
         rename(&mut source, names.to_vec())?;
         Ok(Some((source, conditions)))
+    }
+
+    /// Whether what a subquery selects from may turn out to be a table: asked before anything in it is bound, which would be bound again in vain
+    /// by each subquery around it.
+    fn may_be_flat(&self, relation: &TableFactor) -> bool {
+        match relation {
+            TableFactor::Table { args, .. } => args.is_none(),
+            TableFactor::Derived { lateral: false, subquery, .. } => match subquery.body.as_ref() {
+                SetExpr::Select(select) if is_bare(subquery) && is_plain(select) => {
+                    let is_known = self.not_flat.contains(&std::ptr::from_ref(subquery.as_ref()).addr());
+                    !is_known && self.may_be_flat(&select.from[0].relation)
+                }
+                _ => false,
+            },
+            TableFactor::NestedJoin { table_with_joins, .. } => self.may_be_flat(&table_with_joins.relation),
+            _ => false,
+        }
     }
 
     /// The table as the SELECT shows it, and what must hold of its rows.

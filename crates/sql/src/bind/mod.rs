@@ -35,6 +35,7 @@ use crate::view::Relation;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::schema::Type;
 use sqlparser::ast::{self, ObjectName};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Why the compiled road does not take a statement.
@@ -102,6 +103,8 @@ pub struct Binder<'a> {
     pub statistics: Option<Arc<Statistics>>,
     /// They were asked.
     pub is_estimated: bool,
+    /// Subqueries, by their addresses, that were found to be more than their table.
+    pub(crate) not_flat: HashSet<usize>,
 }
 
 impl<'a> Binder<'a> {
@@ -123,6 +126,7 @@ impl<'a> Binder<'a> {
             locking: Vec::new(),
             statistics: None,
             is_estimated: false,
+            not_flat: HashSet::new(),
         }
     }
 

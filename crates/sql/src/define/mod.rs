@@ -35,7 +35,7 @@ use crate::expr::Env;
 use crate::notice::Notice;
 use crate::parse::{RoleSpec, Utility};
 use crate::role::acl::Privileges;
-use freshet_engine::catalog::{NamespaceId, Rights, Schema, SchemaPath, Table, TableId};
+use freshet_engine::catalog::{NamespaceId, Schema, SchemaPath, Table, TableId};
 use freshet_engine::txn::Session;
 use sqlparser::ast::{self, ObjectName, OnCommit, Statement};
 use std::sync::Arc;
@@ -255,16 +255,12 @@ impl Definer<'_> {
             return Ok(id);
         }
         let own = format!("{TEMPORARY}{}", self.engine.number());
-        let left = self.engine.schema().namespace(&own).map(|n| n.id);
-        let id = match left {
-            // Of a session that ended without its end.
-            Some(id) => {
-                self.empty_namespace(id)?;
-                self.engine.set_rights(id.0, Rights { owner: self.env.role, grants: None })?;
-                id
-            }
-            None => self.engine.create_namespace(&own)?,
-        };
+        // Of a session that ended without its end. Others may be about to drop it, by its id (`session::leftover`).
+        if let Some(left) = self.engine.schema().namespace(&own).map(|n| n.id) {
+            self.empty_namespace(left)?;
+            self.engine.drop_namespace(left)?;
+        }
+        let id = self.engine.create_namespace(&own)?;
         self.temporary.namespace = Some(id);
         let path: Vec<NamespaceId> = [id].into_iter().chain(self.path.iter().copied()).collect();
         self.path = path.into();

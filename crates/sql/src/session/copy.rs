@@ -223,7 +223,7 @@ impl Session {
     /// The plan for the schema that is current now.
     fn current(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Arc<CopyPlan>, SqlError> {
         let schema = self.inner.schema().clone();
-        if Arc::ptr_eq(&schema, &statement.schema) && statement.role == self.identity.key {
+        if Arc::ptr_eq(&schema, &statement.schema) && !self.names_otherwise(statement) {
             return Ok(plan.clone());
         }
         match &self.plan(&statement.sql, &[], &schema)?.plan {
@@ -423,6 +423,11 @@ impl Session {
         let begun = self.inner.begin_load_of(table.id);
         self.inner.set_nowait(false);
         match begun {
+            // Nobody changes it from here on; who did since the COPY began, changed what its rows have to have.
+            Ok(_) if self.inner.schema().table_by_id(table.id).is_none_or(|now| !Arc::ptr_eq(now, &table)) => {
+                self.inner.rollback_statement();
+                Ok(None)
+            }
             Ok(load) => {
                 // It keeps no versions for itself while it goes on.
                 self.inner.rest();

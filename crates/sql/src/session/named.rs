@@ -4,7 +4,7 @@
 //! 2. A cursor has all rows of its query from its DECLARE on: they are counted in the memory limit, and never change.
 //! 3. A cursor without HOLD ends with its transaction; one with HOLD that a transaction made goes with it when that rolls back.
 
-use super::{Block, CommandTag, Outcome, Session, Step, done};
+use super::{Block, CommandTag, Outcome, Session, Step, done, is_same_row};
 use crate::bind::names::RelationName;
 use crate::bind::query::has_group_by;
 use crate::bind::{Binder, Refusal, scope::Scope};
@@ -93,6 +93,29 @@ impl Session {
         Ok(())
     }
 
+    /// The statement as it is planned now, kept under its name instead, if it was planned for another schema or path, another plan is known, and what it
+    /// takes and gives is the same: an older one goes the longer way each time.
+    #[inline]
+    pub fn renewed(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
+        match Arc::ptr_eq(self.inner.schema(), &statement.schema) && !self.names_otherwise(&statement) {
+            true => statement,
+            false => self.renew(name, statement),
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
+        let schema = self.inner.schema().clone();
+        let path = self.path(&schema);
+        let known = self.cache.get(&statement.sql, &statement.declared, &schema, &path, self.identity.key);
+        let fits = |new: &Arc<Prepared>| new.parameters == statement.parameters && new.columns == statement.columns;
+        let Some(new) = known.filter(fits) else { return statement };
+        if let Some(kept) = self.names.statements.get_mut(name) {
+            *kept = new.clone();
+        }
+        new
+    }
+
     pub fn forget_statement(&mut self, name: &[u8]) {
         self.names.statements.remove(name);
     }
@@ -142,7 +165,7 @@ impl Session {
         let step = match named {
             NamedStatement::Prepare { name, types, sql } => self.prepare_named(name, types, sql),
             NamedStatement::Execute { name, arguments, sql, before } => {
-                return self.execute_named(name, arguments, (sql, *before), rows);
+                return self.execute_named(name, arguments, (sql, *before), &statement.columns, rows);
             }
             NamedStatement::Deallocate(None) => {
                 self.forget_statements();
@@ -187,9 +210,19 @@ impl Session {
         name: &str,
         arguments: &[ast::Expr],
         text: (&str, usize),
+        promised: &[Column],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
         let prepared = self.prepared_named(name).and_then(|statement| {
+            let statement = self.renewed(name.as_bytes(), statement);
+            // They would execute each other without an end.
+            if matches!(&statement.plan, Plan::Named(inner) if matches!(**inner, NamedStatement::Execute { .. })) {
+                return Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE"));
+            }
+            // The client was told these, and has said in which form it wants each.
+            if !is_same_row(promised, &statement.columns) {
+                return Err(SqlError::new("0A000", "cached plan must not change result type"));
+            }
             let parameters = self.arguments(name, &statement, arguments, text)?;
             Ok((statement, parameters))
         });

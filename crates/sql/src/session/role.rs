@@ -9,6 +9,7 @@ use crate::error::SqlError;
 use crate::role::{self, Access};
 use crate::settings::Settings;
 use freshet_engine::catalog::{RoleId, Schema};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// No role: what `SHOW role` says.
@@ -40,12 +41,17 @@ pub(super) struct Identity {
     pub key: u32,
     /// As of which the role may do everything.
     seen: Option<u64>,
+    /// Who was meant by the names that this session has taken: another role's name, or nobody's, may be the same by now.
+    taken: BTreeMap<String, RoleId>,
 }
+
+/// What a name means whose role is gone: nobody, who may do nothing.
+const GONE: RoleId = RoleId(u32::MAX);
 
 impl Default for Identity {
     /// Who embeds a database is its first role.
     fn default() -> Identity {
-        Identity { role: RoleId::FIRST, user: "freshet".to_owned(), key: 0, seen: None }
+        Identity { role: RoleId::FIRST, user: "freshet".to_owned(), key: 0, seen: None, taken: BTreeMap::new() }
     }
 }
 
@@ -104,12 +110,13 @@ impl Session {
 
     fn assume(&mut self, schema: &Arc<Schema>) {
         let session_user = self.env.settings.get("session_authorization").unwrap_or_default();
-        let known = |name: &str| schema.role_named(name).map(|role| role.id);
+        let taken = |name: &str| self.identity.taken.get(name).copied();
+        let known = |name: &str| taken(name).or_else(|| Some(schema.role_named(name)?.id)).unwrap_or(GONE);
         let is_login = session_user.is_empty() || session_user == self.identity.user || !schema.has_roles();
-        let session = if is_login { self.identity.role } else { known(&session_user).unwrap_or(self.identity.role) };
+        let session = if is_login { self.identity.role } else { known(&session_user) };
         let role = self.env.settings.get("role").filter(|role| role != NONE);
         self.env.session_role = session;
-        self.env.role = role.and_then(|role| known(&role)).unwrap_or(session);
+        self.env.role = role.map_or(session, |role| known(&role));
         self.identity.seen = None;
         self.refresh_access(schema);
         self.env.clock.catalog = Known::default();
@@ -156,6 +163,7 @@ impl Session {
             if !role::is_member(&schema, self.env.session_role, role) {
                 return Err(SqlError::new("42501", format!("permission denied to set role \"{name}\"")));
             }
+            self.identity.taken.insert(name.to_owned(), role);
         }
         let session_user = self.env.session_user.clone();
         self.be(&session_user, name);
@@ -169,10 +177,11 @@ impl Session {
         let name = name.unwrap_or(&own);
         if name != own {
             let schema = self.schema_to_plan_by();
-            role::named(&schema, name, &own).map_err(|error| SqlError { sqlstate: "22023", ..error })?;
+            let role = role::named(&schema, name, &own).map_err(|error| SqlError { sqlstate: "22023", ..error })?;
             if !role::is_superuser(&schema, self.identity.role) {
                 return Err(SqlError::new("42501", "permission denied to set session authorization"));
             }
+            self.identity.taken.insert(name.to_owned(), role);
         }
         self.be(name, NONE);
         self.assume_settings();

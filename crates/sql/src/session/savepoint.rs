@@ -24,7 +24,7 @@ pub(super) struct Savepoint {
     constraints: Mark,
     settings: Settings,
     settings_before: Option<Settings>,
-    settings_before_local: Option<Settings>,
+    settings_after: Option<Settings>,
 }
 
 impl Session {
@@ -38,7 +38,7 @@ impl Session {
             constraints: self.constraints.mark(),
             settings: self.env.settings.clone(),
             settings_before: self.settings_before.clone(),
-            settings_before_local: self.settings_before_local.clone(),
+            settings_after: self.settings_after.clone(),
         });
         Ok(done("SAVEPOINT"))
     }
@@ -85,7 +85,7 @@ impl Session {
         self.modes = newest.modes;
         self.inner.set_read_only(newest.modes.read_only == Some(true));
         self.settings_before.clone_from(&newest.settings_before);
-        self.settings_before_local.clone_from(&newest.settings_before_local);
+        self.settings_after.clone_from(&newest.settings_after);
         let settings = newest.settings.clone();
         self.take_settings(settings);
         true

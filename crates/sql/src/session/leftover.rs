@@ -1,0 +1,58 @@
+//! Who drops a session's temporary tables when somebody's open DDL is in the way? A session that ends, or discards them, tries once and waits for nobody:
+//! it shares its thread with others. What it could not drop is noted here, and a thread tries again until it is done or has tried for [`PATIENCE`];
+//! whoever leaves something behind later starts it anew.
+//!
+//! A schema is noted by its id, which none gets twice. The session that has the number next drops what it finds under its own name and makes a
+//! schema with an id of its own, so the thread never drops what somebody uses.
+
+use super::Session;
+use crate::cache::StatementCache;
+use freshet_engine::catalog::NamespaceId;
+use freshet_engine::engine::Engine;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    namespaces: Vec<NamespaceId>,
+    /// A thread is at it.
+    is_tried: bool,
+}
+
+/// Notes what is left, and sees to it that somebody tries.
+pub(super) fn leave(engine: &Engine, cache: &Arc<StatementCache>, namespace: NamespaceId) {
+    let mut leftovers = cache.leftovers.lock();
+    leftovers.namespaces.push(namespace);
+    if !leftovers.is_tried {
+        let (engine, shared) = (engine.clone(), cache.clone());
+        let thread = std::thread::Builder::new().name("freshet-leftover".to_owned());
+        leftovers.is_tried = thread.spawn(move || clear(&engine, &shared)).is_ok();
+    }
+}
+
+fn clear(engine: &Engine, cache: &Arc<StatementCache>) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let next = {
+            let mut leftovers = cache.leftovers.lock();
+            let next = leftovers.namespaces.last().copied().filter(|_| Instant::now() < until);
+            leftovers.is_tried = next.is_some();
+            next
+        };
+        let Some(namespace) = next else { return };
+        // Of its own for each try: none is kept from whoever wants to connect.
+        let session = Session::with_cache(engine, cache.clone());
+        let is_dropped = session.is_ok_and(|mut session| {
+            let is_dropped = session.drop_schema_at_once(namespace);
+            session.close();
+            is_dropped
+        });
+        match is_dropped {
+            true => cache.leftovers.lock().namespaces.retain(|&left| left != namespace),
+            false => std::thread::sleep(BETWEEN_TRIES),
+        }
+    }
+}
