@@ -1150,10 +1150,8 @@ impl Session {
             let told: Vec<Option<Type>> = statement.parameters.iter().copied().map(Some).collect();
             new = self.plan(&statement.sql, &told, &schema)?;
         }
-        if new.columns != statement.columns || new.parameters != statement.parameters {
-            if !is_same_row(&new.columns, &statement.columns) || new.parameters != statement.parameters {
-                return Err(SqlError::new("0A000", "cached plan must not change result type"));
-            }
+        if !is_same_row(&new.columns, &statement.columns) || new.parameters != statement.parameters {
+            return Err(SqlError::new("0A000", "cached plan must not change result type"));
         }
         Ok(new)
     }
