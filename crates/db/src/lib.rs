@@ -523,13 +523,11 @@ impl Session {
         }
     }
 
-    /// Outside of a transaction a reply waits for what it depends on.
+    /// A reply waits for what it depends on: outside of a transaction its commit, within one what its rows show.
     fn settle(&self, outcome: &Outcome) -> Result<(), SqlError> {
         match outcome.durable {
-            Some(cts) if self.inner.status() == TransactionStatus::Idle => {
-                Ok(self.inner.engine().wait_durable(cts).wait()?)
-            }
-            _ => Ok(()),
+            Some(cts) => Ok(self.inner.engine().wait_durable(cts).wait()?),
+            None => Ok(()),
         }
     }
 }
@@ -543,7 +541,8 @@ impl Transaction<'_> {
 
     /// The statement's rows, which live in the session's buffer until the next call.
     pub fn query(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<&RowSet, SqlError> {
-        self.session.complete(statement, parameters)?;
+        let outcome = self.session.complete(statement, parameters)?;
+        self.session.settle(&outcome)?;
         Ok(&self.session.rows)
     }
 

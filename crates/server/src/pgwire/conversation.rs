@@ -29,6 +29,8 @@ use bytes::{Buf, BytesMut};
 use freshet_db::sql::value::{self, pgtype};
 use freshet_db::sql::{CommandTag, CopyDirection, Prepared, Session, Step, TransactionStatus, Wait};
 use freshet_db::{Datum, RowSet, SqlError, Type};
+use freshet_engine::engine::{Account, Claim, Kind};
+use freshet_engine::txn::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -88,10 +90,17 @@ impl<T> Named<T> {
     }
 }
 
+/// An unnamed portal's parameters up to here are part of what a session may take.
+const UNCHARGED_BYTES: usize = 64 << 10;
+/// What a portal is beside its parameters, about.
+const PORTAL_BYTES: usize = 256;
+
 /// What Bind made.
 struct Portal {
     statement: Arc<Prepared>,
     parameters: Vec<Datum>,
+    /// Of the parameters, where they are many or the portal has a name: such ones a client may have any number of.
+    _charge: Option<Account>,
     formats: ResultFormats,
     progress: PortalProgress,
 }
@@ -459,6 +468,7 @@ impl Conversation {
         let (types, columns) = (statement.parameters.as_slice(), statement.columns.len());
         check_counts(bind, types.len(), columns)?;
         self.drop_portal(bind.portal);
+        let charge = self.charge_for(bind)?;
         let mut parameters = std::mem::take(&mut self.spare);
         for (at, (bytes, &ty)) in bind.parameters.iter().zip(types).enumerate() {
             let datum = match (bytes, bind.parameter_formats.get(at)) {
@@ -472,10 +482,24 @@ impl Conversation {
             0 | 1 => ResultFormats::All(bind.result_formats.get(0)),
             count => ResultFormats::Each((0..count).map(|c| bind.result_formats.get(c)).collect()),
         };
-        let portal = Portal { statement, parameters, formats, progress: PortalProgress::Bound };
+        let portal = Portal { statement, parameters, _charge: charge, formats, progress: PortalProgress::Bound };
         self.portals.insert(bind.portal, portal);
         output.bind_complete();
         Ok(())
+    }
+
+    /// Memory for what Bind keeps; 53200 where there is none.
+    fn charge_for(&self, bind: &Bind<'_>) -> Result<Option<Account>, SqlError> {
+        let bytes: usize = bind.parameters.iter().map(|bytes| bytes.map_or(0, <[u8]>::len)).sum();
+        if bind.portal.is_empty() && bytes <= UNCHARGED_BYTES {
+            return Ok(None);
+        }
+        let account = self.session.engine().account(Kind::Sessions);
+        let taken = bytes + bind.portal.len() + bind.parameters.count() * size_of::<Datum>() + PORTAL_BYTES;
+        match account.take(taken as u64, Claim::Growth) {
+            true => Ok(Some(account)),
+            false => Err(Error::OutOfMemory("the parameters of a portal").into()),
+        }
     }
 
     fn describe(&mut self, target: Target, name: &[u8], output: &mut Output) -> Result<(), SqlError> {

@@ -250,3 +250,25 @@ fn a_role_taken_stays_taken() {
     client.query("reset role");
     assert_eq!(client.value("select count(*) from mean_secret"), "0");
 }
+
+/// What portals keep is counted: who binds without an end is refused, and nobody else.
+#[test]
+fn portals_are_paid_for() {
+    let mut client = connect();
+    client.query("begin");
+    client.send(&[parse("s", "select $1::text", &[]), sync()].concat());
+    client.until_ready();
+    let large = vec![b'x'; 8 << 20];
+    let mut refused = None;
+    for portal in 0..4_000 {
+        client.send(&[bind(&format!("p{portal}"), "s", &[Some(&large)]), sync()].concat());
+        let replies = client.until_ready();
+        if replies[0] != Reply::BindComplete {
+            refused = Some(sqlstate(&replies));
+            break;
+        }
+    }
+    assert_eq!(refused.as_deref(), Some("53200"));
+    client.query("rollback");
+    assert_eq!(connect().value("select 1"), "1");
+}
