@@ -133,12 +133,18 @@ impl Future for Durable {
 impl Database {
     /// Opens a database, or creates it where there is none and the options allow it. Recovery happens here.
     pub fn open(options: Options) -> Result<Database, OpenError> {
-        Ok(Database { engine: Engine::open(options)?, cache: Arc::default() })
+        Ok(Database::of(Engine::open(options)?))
+    }
+
+    fn of(engine: Engine) -> Database {
+        let cache = Arc::default();
+        sql::session::drop_leftovers(&engine, &cache);
+        Database { engine, cache }
     }
 
     /// The same on files from outside, which may be slower or fail.
     pub fn open_on(io: Arc<dyn Io>, options: Options) -> Result<Database, OpenError> {
-        Ok(Database { engine: Engine::open_on(io, options)?, cache: Arc::default() })
+        Ok(Database::of(Engine::open_on(io, options)?))
     }
 
     /// A new connection.

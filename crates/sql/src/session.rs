@@ -24,6 +24,8 @@ mod role;
 mod savepoint;
 mod watch;
 
+pub use leftover::drop_all as drop_leftovers;
+
 pub use copy::{CopyDirection, CopyPiece, CopyShape};
 pub use role::Audited;
 pub use watch::{Slow, SlowLog};

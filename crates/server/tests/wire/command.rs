@@ -87,6 +87,9 @@ fn a_signal_stops_it_cleanly_and_a_kill_loses_nothing() {
             client.query("create table kept(id int primary key)");
         }
         assert_eq!(client.value("select count(*) from kept"), round.to_string());
+        // Of sessions that are gone, however they went.
+        assert_eq!(client.value("select count(*) from pg_class where relname = 'passing'"), "0");
+        client.query("create temp table passing(id int); insert into passing values (1)");
         client.query(&format!("insert into kept values ({round})"));
         client.query(&format!("begin; insert into kept values ({})", 100 + round));
         server.signal(signal);

@@ -1,13 +1,14 @@
 //! Who drops a session's temporary tables when somebody's open DDL is in the way? A session that ends, or discards them, tries once and waits for nobody:
 //! it shares its thread with others. What it could not drop is noted here, and a thread tries again until it is done or has tried for [`PATIENCE`];
-//! whoever leaves something behind later starts it anew.
+//! whoever leaves something behind later starts it anew. What sessions left that a crash ended goes when the database is opened.
 //!
 //! A schema is noted by its id, which none gets twice. The session that has the number next drops what it finds under its own name and makes a
 //! schema with an id of its own, so the thread never drops what somebody uses.
 
 use super::Session;
+use crate::bind::names::TEMPORARY;
 use crate::cache::StatementCache;
-use freshet_engine::catalog::NamespaceId;
+use freshet_engine::catalog::{Namespace, NamespaceId};
 use freshet_engine::engine::Engine;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,20 @@ pub(crate) struct Leftovers {
     namespaces: Vec<NamespaceId>,
     /// A thread is at it.
     is_tried: bool,
+}
+
+/// Drops what the sessions of an earlier life left. What cannot go now (a full log) goes with the session that has its number.
+pub fn drop_all(engine: &Engine, cache: &Arc<StatementCache>) {
+    let schema = engine.schema();
+    let is_left = |namespace: &&Arc<Namespace>| namespace.name.starts_with(TEMPORARY);
+    let left: Vec<NamespaceId> = schema.namespaces().filter(is_left).map(|namespace| namespace.id).collect();
+    if left.is_empty() {
+        return;
+    }
+    if let Ok(mut session) = Session::with_cache(engine, cache.clone()) {
+        left.into_iter().for_each(|namespace| _ = session.drop_schema_at_once(namespace));
+        session.close();
+    }
 }
 
 /// Notes what is left, and sees to it that somebody tries.
