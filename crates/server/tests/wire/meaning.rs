@@ -1,7 +1,7 @@
 //! What a kept statement, a COPY under way, a setting mean after names, tables or transactions have changed.
 
 use crate::client::*;
-use crate::connect;
+use crate::{Fixture, connect};
 use std::time::{Duration, Instant};
 
 fn prepare(client: &mut Client, statements: &[(&str, &str)]) {
@@ -55,7 +55,7 @@ fn kept_writes_follow_the_search_path() {
     for _ in 0..2 {
         assert_eq!(run(&mut client, "u", &["1"]), "UPDATE 1");
     }
-    assert_eq!(client.value("select v from pg_temp.mean_t where id = 1"), "102");
+    assert_eq!(client.value("select v from mean_t where id = 1"), "102");
     assert_eq!(client.value("select v from mean_b.mean_t where id = 1"), "2");
 }
 
@@ -89,7 +89,8 @@ fn a_large_copy_keeps_what_is_defined_meanwhile() {
         client.send(&query("copy mean_copied from stdin"));
         assert_eq!(client.read(), Reply::CopyIn(false, 1));
         other.query(definition);
-        client.send(&[copy_data(rows.as_bytes()), copy_done()].concat());
+        rows.as_bytes().chunks(500_000).for_each(|piece| client.send(&copy_data(piece)));
+        client.send(&copy_done());
         let replies = client.until_ready();
         let failed = replies.iter().any(|reply| matches!(reply, Reply::Error(..)));
         let state = if failed { sqlstate(&replies) } else { String::new() };
@@ -140,11 +141,18 @@ fn local_settings_end_and_others_stay() {
     assert_eq!(shown(&mut client, "work_mem"), "7MB");
     client.query("begin; set work_mem = '9MB'; reset all; rollback");
     assert_eq!(shown(&mut client, "work_mem"), "7MB");
-    client.query("create role mean_low; begin; set local lock_timeout = '5s'; set role mean_low; commit");
+}
+
+#[test]
+fn local_roles_end_and_others_stay() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = Client::connect(fixture.server.local_addr());
+    client.query("create role mean_low");
+    client.query("begin; set local lock_timeout = '5s'; set role mean_low; commit");
     assert_eq!(client.value("select current_user"), "mean_low");
-    client.query("reset role; begin; set local role mean_low; set application_name = 'zy'; rollback");
+    client.query("reset role");
+    client.query("begin; set local role mean_low; set application_name = 'zy'; rollback");
     assert_ne!(client.value("select current_user"), "mean_low");
-    client.query("drop role mean_low");
 }
 
 /// What a script has done is not committed by its DISCARD ALL.
@@ -237,7 +245,8 @@ fn subqueries_nest() {
 /// Who took a lesser role keeps it whatever becomes of that role's name.
 #[test]
 fn a_role_taken_stays_taken() {
-    let (mut client, mut other) = (connect(), connect());
+    let fixture = Fixture::new(|_| {});
+    let [mut client, mut other] = [(); 2].map(|()| Client::connect(fixture.server.local_addr()));
     client.query("create table mean_secret(a int); create role mean_lesser");
     client.query("set role mean_lesser");
     other.query("alter role mean_lesser rename to mean_least");
@@ -254,11 +263,12 @@ fn a_role_taken_stays_taken() {
 /// What portals keep is counted: who binds without an end is refused, and nobody else.
 #[test]
 fn portals_are_paid_for() {
-    let mut client = connect();
+    let fixture = Fixture::new(|_| {});
+    let mut client = Client::connect(fixture.server.local_addr());
     client.query("begin");
     client.send(&[parse("s", "select $1::text", &[]), sync()].concat());
     client.until_ready();
-    let large = vec![b'x'; 8 << 20];
+    let large = vec![b'x'; 512 << 10];
     let mut refused = None;
     for portal in 0..4_000 {
         client.send(&[bind(&format!("p{portal}"), "s", &[Some(&large)]), sync()].concat());
@@ -270,5 +280,5 @@ fn portals_are_paid_for() {
     }
     assert_eq!(refused.as_deref(), Some("53200"));
     client.query("rollback");
-    assert_eq!(connect().value("select 1"), "1");
+    assert_eq!(Client::connect(fixture.server.local_addr()).value("select 1"), "1");
 }
