@@ -4,13 +4,15 @@
 //! |---|---|---|
 //! | [`Claim::Growth`] | rows, index entries, results, sessions, caches | the limit less the reserve, and less what finishing took beyond it |
 //! | [`Claim::Read`] | results and what leads to them | the limit less half of the reserve |
+//! | [`Claim::Bulk`] | of these, what one owner holds beyond a quarter of the reserve | the limit less the reserve and a quarter of it |
 //! | [`Claim::Finish`] | versions and write lists of updates and deletes | the limit |
 //! | [`Claim::Forced`] | what can no longer be refused: inner nodes above a leaf that has split, a recovery | is counted afterwards |
 //!
 //! With G what growth holds, F what finishing holds (versions, write lists, garbage), R the reserve and L the limit:
 //!
 //! 1. Growth of b bytes is granted iff G + b + max(F, R) <= L: rows never take the room that an update or a delete needs to end.
-//! 2. Reading of b bytes is granted iff G + b + max(F, R / 2) <= L: reads go on where growth has stopped. Finishing is granted iff G + F + b <= L; a growing statement's own versions may fill half of the reserve only.
+//! 2. Reading of b bytes is granted iff G + b + max(F, R / 2) <= L: reads go on where growth has stopped. A large one is granted iff
+//!    G + b + max(F, R) + R / 4 <= L: a query that wants all there is fails by itself, before others can no longer grow. Finishing is granted iff G + F + b <= L; a growing statement's own versions may fill half of the reserve only.
 //! 3. What a restart holds at its peak, pages and indexes as they are now and what replay and the sorting of keys take on
 //!    top, is at most L too: growth is refused before either would pass.
 //! 4. Whoever takes gives back exactly that: an [`Account`] at the latest when it is dropped.
@@ -96,6 +98,8 @@ impl Kind {
 pub enum Claim {
     Growth,
     Read,
+    /// What [`Claim::Read`] becomes, for an owner that holds much.
+    Bulk,
     Finish,
     Forced,
 }
@@ -158,7 +162,11 @@ impl Budget {
                 let kept = self.finishing.load(Relaxed).max(self.reserve_bytes / 2);
                 before + bytes + kept <= self.limit_bytes
             }
-            (Claim::Growth | Claim::Read, true) => {
+            (Claim::Bulk, false) => {
+                let kept = self.finishing.load(Relaxed).max(self.reserve_bytes) + self.reserve_bytes / 4;
+                before + bytes + kept <= self.limit_bytes
+            }
+            (Claim::Growth | Claim::Read | Claim::Bulk, true) => {
                 // Rows may come into free slots where nothing else may grow.
                 let (now, half) = (before + bytes, self.reserve_bytes / 2);
                 let together = self.growing.load(Relaxed) + now;
@@ -241,6 +249,8 @@ impl Account {
 
     /// False: there is no room, and nothing was taken.
     pub fn take(&self, bytes: u64, claim: Claim) -> bool {
+        let is_much = self.bytes() + bytes > self.budget.reserve_bytes / 4;
+        let claim = if claim == Claim::Read && is_much { Claim::Bulk } else { claim };
         if self.ordered {
             // Before it is asked for: it counts twice for a restart.
             self.budget.ordered_since.fetch_add(bytes, Relaxed);
@@ -341,6 +351,22 @@ mod tests {
         assert!(unaccounted.hold(9 * MIB, Claim::Forced));
         assert_eq!(budget.used_bytes(), 15 * MIB);
         assert!(!budget.take(Kind::Versions, 1, Claim::Finish), "the limit is the limit");
+    }
+
+    #[test]
+    fn who_reads_much_leaves_others_room_to_grow() {
+        let budget = Arc::new(Budget::new(8 * MIB));
+        let greedy = Account::new(&budget, Kind::Queries);
+        let mut steps = 0;
+        while greedy.take(MIB / 16, Claim::Read) {
+            steps += 1;
+        }
+        assert_eq!(steps * MIB / 16, 7 * MIB - MIB / 4, "all but the reserve and a quarter of it");
+        assert!(budget.take(Kind::Pages, MIB / 4, Claim::Growth), "rows of others have room meanwhile");
+        assert!(!budget.take(Kind::Pages, 1, Claim::Growth));
+        let modest = Account::new(&budget, Kind::Queries);
+        assert!(modest.take(MIB / 4, Claim::Read), "and what is small is read where growth has stopped");
+        assert!(!modest.take(1, Claim::Read));
     }
 
     #[test]
