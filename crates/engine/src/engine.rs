@@ -802,6 +802,11 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
 const PROGRAM_GROWTH_BYTES: u64 = 8 << 20;
 /// How often it is looked how much is resident: a look takes the kernel 20 us.
 const RESIDENT_EVERY: Duration = Duration::from_millis(20);
+/// How long upkeep rests when there was nothing to do: longer each time, so that a database in which nothing changes costs nearly nothing.
+const REST_MIN: Duration = Duration::from_millis(5);
+const REST_MAX: Duration = Duration::from_millis(20);
+/// Lanes of the checkpoint but the first one, which are told when there is work.
+const REST_LANE: Duration = Duration::from_millis(500);
 /// Growth and reserve that the smallest database gets beyond what is fixed.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
@@ -1014,6 +1019,7 @@ impl Inner {
     fn drive_upkeep(&self) {
         let mut looked = Instant::now();
         let unaccounted = Account::new(&self.core.budget, Kind::Unaccounted);
+        let mut rest = REST_MIN;
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             let collected = self.core.collect_all(4096);
@@ -1023,21 +1029,28 @@ impl Inner {
                 looked = Instant::now();
                 self.note_resident(&unaccounted);
             }
-            if !collected && !self.is_closing() {
-                self.checkpointer.park(seen, Duration::from_millis(5));
+            if collected {
+                rest = REST_MIN;
+            } else if !self.is_closing() {
+                self.checkpointer.park(seen, rest);
+                rest = (2 * rest).min(REST_MAX);
             }
         }
     }
 
     /// One lane of the checkpoint; the first one also looks whether one is due.
     fn drive_checkpoint(&self, lane: usize) {
-        let idle = Duration::from_millis(if lane == 0 { 5 } else { 500 });
+        let (rest_min, rest_max) = if lane == 0 { (REST_MIN, REST_MAX) } else { (REST_LANE, REST_LANE) };
+        let mut rest = rest_min;
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
             match self.checkpointer.turn(lane) {
-                Turn::Worked => {}
-                Turn::Wait { us } => self.checkpointer.park(seen, Duration::from_micros(us).min(idle)),
-                Turn::Idle => self.checkpointer.park(seen, idle),
+                Turn::Worked => rest = rest_min,
+                Turn::Wait { us } => self.checkpointer.park(seen, Duration::from_micros(us).min(rest_min)),
+                Turn::Idle => {
+                    self.checkpointer.park(seen, rest);
+                    rest = (2 * rest).min(rest_max);
+                }
             }
         }
     }
