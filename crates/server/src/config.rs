@@ -14,6 +14,7 @@
 //! | `--segment-size SIZE` | `FRESHET_SEGMENT_SIZE` | `segment_size` | the engine's |
 //! | `--workers N` | `FRESHET_WORKERS` | `workers` | one per core |
 //! | `--max-connections N` | `FRESHET_MAX_CONNECTIONS` | `max_connections` | 1000 |
+//! | `--superuser-reserved-connections N` | `FRESHET_SUPERUSER_RESERVED_CONNECTIONS` | `superuser_reserved_connections` | 3; all but one of fewer connections |
 //! | `--max-message SIZE` | `FRESHET_MAX_MESSAGE` | `max_message` | 256MiB |
 //! | `--long-statements N` | `FRESHET_LONG_STATEMENTS` | `long_statements` | four per core, 16 at least |
 //! | `--long-statements-waiting N` | `FRESHET_LONG_STATEMENTS_WAITING` | `long_statements_waiting` | 256 |
@@ -250,6 +251,9 @@ pub struct Layer {
     /// Sessions at the same time [default: 1000]
     #[arg(long, env = "FRESHET_MAX_CONNECTIONS", value_name = "N")]
     max_connections: Option<NonZeroUsize>,
+    /// Sessions, of these, that only superusers have [default: 3]
+    #[arg(long, env = "FRESHET_SUPERUSER_RESERVED_CONNECTIONS", value_name = "N")]
+    superuser_reserved_connections: Option<usize>,
     /// Longest message of a client [default: 256MiB]
     #[arg(long, env = "FRESHET_MAX_MESSAGE", value_name = "SIZE")]
     max_message: Option<Size>,
@@ -321,6 +325,9 @@ impl Layer {
             segment_size: self.segment_size.or(lower.segment_size),
             workers: self.workers.or(lower.workers),
             max_connections: self.max_connections.or(lower.max_connections),
+            superuser_reserved_connections: self
+                .superuser_reserved_connections
+                .or(lower.superuser_reserved_connections),
             max_message: self.max_message.or(lower.max_message),
             long_statements: self.long_statements.or(lower.long_statements),
             long_statements_waiting: self.long_statements_waiting.or(lower.long_statements_waiting),
@@ -343,6 +350,7 @@ impl Layer {
     pub fn with_defaults(self) -> Config {
         let engine = Options::new("");
         let listener = listener::Options::new(SocketAddr::from(([127, 0, 0, 1], 5433)));
+        let max_connections = self.max_connections.map_or(listener.connections_max, NonZeroUsize::get);
         Config {
             data: self.data,
             log: self.log.unwrap_or_default(),
@@ -355,7 +363,10 @@ impl Layer {
             log_size: self.log_size.unwrap_or(Size(engine.log_size_bytes)),
             segment_size: self.segment_size.unwrap_or(Size(engine.segment_bytes)),
             workers: self.workers.map_or(listener.workers, NonZeroUsize::get),
-            max_connections: self.max_connections.map_or(listener.connections_max, NonZeroUsize::get),
+            max_connections,
+            superuser_reserved_connections: self
+                .superuser_reserved_connections
+                .unwrap_or(listener.connections_reserved.min(max_connections - 1)),
             max_message: self.max_message.unwrap_or(Size(listener.message_bytes_max as u64)),
             long_statements: self.long_statements.map_or(listener.long_statements_max, NonZeroUsize::get),
             long_statements_waiting: self.long_statements_waiting.unwrap_or(listener.long_statements_waiting_max),
@@ -393,6 +404,7 @@ pub struct Config {
     pub segment_size: Size,
     pub workers: usize,
     pub max_connections: usize,
+    pub superuser_reserved_connections: usize,
     pub max_message: Size,
     pub long_statements: usize,
     pub long_statements_waiting: usize,
@@ -454,8 +466,12 @@ impl Config {
     pub fn defaults(&self) -> Result<Defaults, ConfigError> {
         logging::check_level(&self.log_level).map_err(ConfigError)?;
         let given = self.settings.iter().map(|(name, value)| (name.clone(), value.to_string()));
-        let told = ("max_connections".to_owned(), self.max_connections.to_string());
-        settings::defaults(given.chain([told])).map_err(|error| ConfigError(format!("[settings]: {}", error.message)))
+        let told = [
+            ("max_connections", self.max_connections),
+            ("superuser_reserved_connections", self.superuser_reserved_connections),
+        ];
+        let told = told.map(|(name, value)| (name.to_owned(), value.to_string()));
+        settings::defaults(given.chain(told)).map_err(|error| ConfigError(format!("[settings]: {}", error.message)))
     }
 
     pub fn listener(&self) -> Result<listener::Options, ConfigError> {
@@ -464,11 +480,18 @@ impl Config {
             (None, None) => None,
             _ => return Err(ConfigError("TLS needs both tls_cert and tls_key".to_owned())),
         };
+        let (reserved, all) = (self.superuser_reserved_connections, self.max_connections);
+        if reserved >= all {
+            return Err(ConfigError(format!(
+                "superuser_reserved_connections ({reserved}) must be less than max_connections ({all})"
+            )));
+        }
         Ok(listener::Options {
             listen: self.listen,
             socket: self.socket.clone(),
             workers: self.workers,
             connections_max: self.max_connections,
+            connections_reserved: self.superuser_reserved_connections,
             // A length word counts to 2 GiB.
             message_bytes_max: self.max_message.0.min(i32::MAX as u64) as usize,
             long_statements_max: self.long_statements,
@@ -556,6 +579,19 @@ mod tests {
         for wrong in ["[settings]\nno_such = 1", "[settings]\nlock_timeout = 'soon'", "log_level = 'x=loud'"] {
             assert!(toml::from_str::<Layer>(wrong).unwrap().with_defaults().defaults().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn superusers_have_places_of_their_own_but_not_all() {
+        let config = |file: &str| toml::from_str::<Layer>(file).unwrap().with_defaults();
+        assert_eq!(config("").superuser_reserved_connections, 3);
+        assert_eq!(config("max_connections = 2").listener().unwrap().connections_reserved, 1);
+        let given = config("max_connections = 9\nsuperuser_reserved_connections = 8");
+        assert_eq!(given.listener().unwrap().connections_reserved, 8);
+        let defaults = given.defaults().unwrap();
+        assert_eq!(defaults.get("superuser_reserved_connections").map(String::as_str), Some("8"));
+        let error = config("max_connections = 9\nsuperuser_reserved_connections = 9").listener().unwrap_err();
+        assert!(error.0.contains("must be less than max_connections"), "{error}");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     pub workers: usize,
     pub connections_max: usize,
+    /// Of these, for superusers.
+    pub connections_reserved: usize,
     /// The longest message of a client.
     pub message_bytes_max: usize,
     /// Statements on threads of their own, and those that wait for one before more are refused.
@@ -78,6 +80,7 @@ impl Options {
             socket: None,
             workers,
             connections_max: 1000,
+            connections_reserved: 3,
             message_bytes_max: 256 << 20,
             long_statements_max: (4 * workers).max(16),
             long_statements_waiting_max: 256,
@@ -131,7 +134,7 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
         (listener, address, local.map_err(ListenError)?)
     };
     let socket_file = local.as_ref().map(|local| local.path().to_owned());
-    let registry = Registry::new(options.connections_max);
+    let registry = Registry::new(options.connections_max, options.connections_reserved);
     let (stop, stopped) = watch::channel(false);
     let serving = Arc::new(OnceLock::new());
     let mut secret = [0; 32];

@@ -438,9 +438,12 @@ async fn admit(
             }
         }
     }
-    let joined = role::admit(&schema, &hello.user, &hello.database)
-        .and_then(|role| join(door, serving, &schema, role, &hello.user, from.worker))
-        .and_then(|joined| door.registry.join().map(|membership| (joined, membership)));
+    let joined = role::admit(&schema, &hello.user, &hello.database).and_then(|role| {
+        let joined = join(door, serving, &schema, role, &hello.user, from.worker)?;
+        // A database without roles has its first one, which may do everything.
+        let is_superuser = schema.role(role).is_none_or(|role| role.def.is_superuser);
+        Ok((joined, door.registry.join(is_superuser)?))
+    });
     let ((worker, place), membership) = match joined {
         Ok(joined) => joined,
         Err(error) => {

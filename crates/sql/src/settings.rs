@@ -126,6 +126,7 @@ static KNOWN: &[Known] = &[
         Kind::OneOf(&["on", "true", "yes", "1"]),
     ),
     known("statement_timeout", "0", Kind::Milliseconds),
+    known("superuser_reserved_connections", "3", Kind::Fixed),
     known("synchronous_commit", "on", Kind::OneOf(&["on", "off", "local", "true", "false"])),
     known("synchronize_seqscans", "on", Kind::Bool),
     known("tcp_keepalives_count", "0", Kind::Int(0, i32::MAX as i64)),

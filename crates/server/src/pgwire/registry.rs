@@ -1,7 +1,8 @@
 //! Who is connected? Sessions by their cancel key, and the way to reach one from another thread.
 //!
 //! Invariants:
-//! 1. There are never more members than the limit.
+//! 1. There are never more members than the limit, and the last places are the superusers': when an application has taken all others, somebody
+//!    can still come and see to it.
 //! 2. A member leaves when its [`Membership`] is dropped, however its session ends.
 //! 3. Only who knows the secret can cancel.
 
@@ -87,6 +88,8 @@ struct Members {
 pub struct Registry {
     members: Mutex<Members>,
     members_max: usize,
+    /// Of these, for superusers.
+    reserved: usize,
     /// Keyed at random by the operating system: its hashes are secrets that nobody can compute.
     secrets: RandomState,
 }
@@ -99,15 +102,16 @@ pub struct Membership {
 }
 
 impl Registry {
-    pub fn new(members_max: usize) -> Arc<Registry> {
+    pub fn new(members_max: usize, reserved: usize) -> Arc<Registry> {
         Arc::new(Registry {
             members: Mutex::new(Members { by_pid: HashMap::new(), last_pid: 0, stopping: false, leaving: false }),
             members_max,
+            reserved,
             secrets: RandomState::new(),
         })
     }
 
-    pub fn join(self: &Arc<Registry>) -> Result<Membership, SqlError> {
+    pub fn join(self: &Arc<Registry>, is_superuser: bool) -> Result<Membership, SqlError> {
         let mut members = self.lock();
         if members.stopping {
             return Err(stopping());
@@ -117,6 +121,10 @@ impl Registry {
         }
         if members.by_pid.len() >= self.members_max {
             return Err(SqlError::new("53300", "sorry, too many clients already"));
+        }
+        if !is_superuser && members.by_pid.len() + self.reserved >= self.members_max {
+            let message = "remaining connection slots are reserved for non-replication superuser connections";
+            return Err(SqlError::new("53300", message));
         }
         let pid = members.next_pid();
         let key = CancelKey { pid, secret: self.secrets.hash_one(pid) as i32 };
@@ -201,20 +209,31 @@ mod tests {
 
     #[test]
     fn places_are_limited_and_come_back() {
-        let registry = Registry::new(2);
-        let first = registry.join().unwrap();
-        let second = registry.join().unwrap();
+        let registry = Registry::new(2, 0);
+        let first = registry.join(false).unwrap();
+        let second = registry.join(false).unwrap();
         assert_ne!(first.key.pid, second.key.pid);
-        assert_eq!(registry.join().err().unwrap().sqlstate, "53300");
+        assert_eq!(registry.join(false).err().unwrap().sqlstate, "53300");
         drop(first);
         assert_eq!(registry.count(), 1);
-        assert!(registry.join().is_ok());
+        assert!(registry.join(false).is_ok());
+    }
+
+    #[test]
+    fn the_last_places_are_the_superusers() {
+        let registry = Registry::new(3, 2);
+        let _first = registry.join(false).unwrap();
+        let refused = registry.join(false).err().unwrap();
+        assert_eq!(refused.sqlstate, "53300");
+        assert!(refused.message.contains("reserved"), "{}", refused.message);
+        let _places = [registry.join(true).unwrap(), registry.join(true).unwrap()];
+        assert_eq!(registry.join(true).err().unwrap().message, "sorry, too many clients already");
     }
 
     #[test]
     fn only_the_secret_cancels() {
-        let registry = Registry::new(2);
-        let member = registry.join().unwrap();
+        let registry = Registry::new(2, 0);
+        let member = registry.join(false).unwrap();
         registry.cancel(CancelKey { secret: member.key.secret.wrapping_add(1), ..member.key });
         assert!(!member.signal.is_set(Request::Cancel));
         registry.cancel(member.key);
@@ -223,9 +242,9 @@ mod tests {
         assert!(!member.signal.is_set(Request::Cancel));
         registry.leave();
         assert!(member.signal.is_set(Request::Leave) && !member.signal.is_set(Request::Terminate));
-        assert_eq!(registry.join().err().unwrap().sqlstate, "57P03");
+        assert_eq!(registry.join(false).err().unwrap().sqlstate, "57P03");
         registry.stop();
         assert!(member.signal.is_set(Request::Terminate));
-        assert_eq!(registry.join().err().unwrap().sqlstate, "57P01");
+        assert_eq!(registry.join(false).err().unwrap().sqlstate, "57P01");
     }
 }

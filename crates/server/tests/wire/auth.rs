@@ -433,6 +433,27 @@ fn trust_lets_in_who_is_there_once_there_are_roles() {
     assert_eq!(refused, ("28000".into(), "role \"anybody\" does not exist".into()));
 }
 
+#[test]
+fn the_last_places_are_the_superusers() {
+    let fixture = guarded(|options| {
+        options.connections_max = 3;
+        options.connections_reserved = 1;
+    });
+    let made = "create role boss login superuser password 'correct horse'";
+    fixture.database.session().expect("a session").run(made).expect(made);
+    let come = |user: &str| {
+        let mut raw = connect(&fixture);
+        raw.plainly(user, PASSWORD).map(|()| raw)
+    };
+    let _places = [come("alice").expect("the first"), come("alice").expect("the second")];
+    let (state, message) = come("alice").err().expect("refused");
+    assert_eq!(state, "53300");
+    assert_eq!(message, "remaining connection slots are reserved for non-replication superuser connections");
+    let mut boss = come("boss").expect("the last place");
+    assert_eq!(boss.query("select 1").expect("it is served"), "1");
+    assert_eq!(come("boss").err().expect("refused").1, "sorry, too many clients already");
+}
+
 // ---- TLS
 
 /// A certificate for localhost, in files as the server reads them.
