@@ -296,10 +296,11 @@ impl Bench<'_> {
         Err(BenchError::Engine(format!("pgbench against {name}: {}", lines.join(" | "))))
     }
 
-    /// Whom, where, and whose processor time it takes.
+    /// Whom, where, and whose processor time it takes; `through` the socket file in a directory, or over TCP.
     fn run_script(
         &self,
         (name, address, server): (&str, Address, &Server),
+        through: Option<&Path>,
         case: &Case,
         script: &Path,
     ) -> Result<Asked, BenchError> {
@@ -324,6 +325,9 @@ impl Bench<'_> {
             // A conflict is no failure of the system; none is expected at READ COMMITTED.
             "--max-tries=10",
         ];
+        let through = through.map(|directory| directory.display().to_string());
+        // The last host that is named counts.
+        let words: Vec<&str> = words.into_iter().chain(through.iter().flat_map(|path| ["-h", path.as_str()])).collect();
         let before = server.cpu_seconds();
         let said = self.ask(name, address, &words)?;
         let cpu_seconds = server.cpu_seconds() - before;
@@ -356,7 +360,7 @@ impl Bench<'_> {
             let of = (system.name(), system.address(), system.server());
             let asked = during(&what, 0, |_| match driver.filter(|_| case.is_jdbc) {
                 Some(driver) => self.run_jdbc(of, case, driver),
-                None => self.run_script(of, case, &script),
+                None => self.run_script(of, None, case, &script),
             })?;
             let figure = self.figure(case, system, &asked);
             rates.insert(system.name(), figure.rate_per_s);

@@ -12,11 +12,16 @@ use std::time::SystemTime;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ServerConfig, version};
+use tokio_rustls::rustls::{
+    ClientConfig, ConfigBuilder, Error, ServerConfig, SupportedProtocolVersion, WantsVerifier, version,
+};
 use x509_cert::der::Decode;
 
 /// What clients that begin with TLS at once must name (PostgreSQL 17).
 pub const ALPN: &[u8] = b"postgresql";
+
+/// What is spoken, by the server and to one.
+static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
@@ -89,21 +94,34 @@ fn failed(path: &Path, why: impl fmt::Display) -> TlsError {
 
 fn read(files: &TlsFiles) -> Result<Shown, TlsError> {
     let of_certificate = |why: &dyn fmt::Display| failed(&files.certificate, why);
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_file_iter(&files.certificate).map_err(|e| of_certificate(&e))?.collect();
-    let chain = chain.map_err(|e| of_certificate(&e))?;
-    let own = chain.first().ok_or_else(|| of_certificate(&"no certificate in it"))?;
+    let chain = read_certificates(&files.certificate)?;
+    let own = chain.first().expect("a file without certificates is refused");
     let end_point = end_point(own).map_err(|e| of_certificate(&e))?;
     check_private(&files.key)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| failed(&files.key, e))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+        .with_protocol_versions(&VERSIONS)
         .map_err(|e| of_certificate(&e))?
         .with_no_client_auth();
     let mut config = builder.with_single_cert(chain, key).map_err(|e| of_certificate(&e))?;
     // Optional: libpq names it since 17; others say nothing.
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(Shown { config: Arc::new(config), end_point })
+}
+
+/// All certificates of a file in PEM; at least one.
+pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let certificates = read.map_err(|why| failed(file, why))?;
+    if certificates.is_empty() {
+        return Err(failed(file, "no certificate in it"));
+    }
+    Ok(certificates)
+}
+
+/// What a client speaks; whom it trusts is its own.
+pub fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_protocol_versions(&VERSIONS)
 }
 
 /// As PostgreSQL: a key that others can read is none.

@@ -4,6 +4,7 @@ use super::child::{Server, free_address};
 use super::freshet_wire::program;
 use super::wire::{Address, ask};
 use crate::error::BenchError;
+use crate::scratch::Scratch;
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +12,8 @@ use std::process::Command;
 pub struct Shipped {
     address: Address,
     server: Server,
+    /// Of its socket file. Not where the databases are: the path of a socket is short.
+    socket: Scratch,
 }
 
 impl Shipped {
@@ -19,14 +22,21 @@ impl Shipped {
         let at = free_address()?;
         let program = program().map_err(|missing| BenchError::Machine(missing.reason))?;
         let mut command = Command::new(program);
+        let socket = Scratch::new(&std::env::temp_dir(), "freshet-ship")?;
         command.arg("ship").args(["--listen", &at.to_string(), "--to", &to.at.to_string()]);
+        command.arg("--socket").arg(socket.path());
         if let Ok(links) = std::env::var("FRESHET_SHIP_LINKS") {
             command.args(["--links", &links]);
         }
         let mut server = Server::start("freshet-ship", command, dir, Signal::INT)?;
         let address = Address { at, ..to };
         server.wait_until(|| ask(address, "SELECT 1").map(drop))?;
-        Ok(Shipped { address, server })
+        Ok(Shipped { address, server, socket })
+    }
+
+    /// The directory of the socket file, by which its clients come.
+    pub fn socket(&self) -> &Path {
+        self.socket.path()
     }
 
     pub fn address(&self) -> Address {

@@ -12,13 +12,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::either::Either;
+
+/// A client's connection: TCP, or the socket file.
+pub type Client = Either<TcpStream, UnixStream>;
 
 /// How long a client may take to fetch the last answers of a session that has ended, or to hear that it gets none.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Carries until the session or the client has ended.
-pub async fn carry(mut socket: TcpStream, pipe: Pipe) {
+pub async fn carry(mut socket: Client, pipe: Pipe) {
     let mut client_ended = false;
     let carried = poll_fn(|cx| poll_carry(&mut socket, &pipe, &mut client_ended, cx)).await;
     if carried.is_ok() {
@@ -33,12 +37,7 @@ pub async fn carry(mut socket: TcpStream, pipe: Pipe) {
 }
 
 /// Ready when the session has ended, or with the error that ended the client.
-fn poll_carry(
-    socket: &mut TcpStream,
-    pipe: &Pipe,
-    client_ended: &mut bool,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
+fn poll_carry(socket: &mut Client, pipe: &Pipe, client_ended: &mut bool, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while let Poll::Ready(delivered) = poll_to_client(socket, pipe, cx) {
         if delivered? == 0 {
             return Poll::Ready(Ok(()));
@@ -62,12 +61,12 @@ fn poll_carry(
     Poll::Pending
 }
 
-fn poll_to_client(socket: &mut TcpStream, pipe: &Pipe, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+fn poll_to_client(socket: &mut Client, pipe: &Pipe, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     pipe.poll_deliver(cx, |cx, bytes| Pin::new(&mut *socket).poll_write(cx, bytes))
 }
 
 /// Tells a client why it gets no session, once it has said who it is: before that it would not understand.
-pub async fn refuse(mut socket: TcpStream, refusal: Refusal) {
+pub async fn refuse(mut socket: Client, refusal: Refusal) {
     let told = async {
         let mut input = BytesMut::with_capacity(1024);
         loop {

@@ -7,8 +7,10 @@
 //! | 2 | wrong usage |
 
 use super::multiplexer::{self, Options};
+use super::tls::{Security, SslMode};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,9 +20,18 @@ pub struct Args {
     /// Address for clients, loopback only
     #[arg(long, env = "FRESHET_SHIP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:6433")]
     listen: SocketAddr,
+    /// Directory of a socket file for clients, as `psql -h DIR` looks for it: costs less than TCP
+    #[arg(long, env = "FRESHET_SHIP_SOCKET", value_name = "DIR")]
+    socket: Option<PathBuf>,
     /// The server
     #[arg(long, env = "FRESHET_SHIP_TO", value_name = "HOST:PORT")]
     to: String,
+    /// TLS to the server, as libpq has it
+    #[arg(long, env = "FRESHET_SHIP_SSLMODE", value_name = "MODE", value_enum, default_value = "prefer")]
+    sslmode: SslMode,
+    /// Root certificates by which the server's is verified, in PEM
+    #[arg(long, env = "FRESHET_SHIP_SSLROOTCERT", value_name = "FILE")]
+    sslrootcert: Option<PathBuf>,
     /// Connections to the server [default: one for each of its workers, 4 at most]
     #[arg(long, env = "FRESHET_SHIP_LINKS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     links: Option<u16>,
@@ -33,7 +44,9 @@ fn exit(reason: impl std::fmt::Display) -> ExitCode {
 }
 
 pub fn run(args: Args) -> ExitCode {
-    let options = Options { links: args.links.map(usize::from), ..Options::new(args.listen, args.to.clone()) };
+    let security = Security { mode: args.sslmode, roots: args.sslrootcert };
+    let (links, socket) = (args.links.map(usize::from), args.socket);
+    let options = Options { links, socket, security, ..Options::new(args.listen, args.to.clone()) };
     let ship = match multiplexer::start(options) {
         Ok(ship) => ship,
         Err(error) => return exit(error),

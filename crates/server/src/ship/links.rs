@@ -1,5 +1,6 @@
 //! Which link takes the next client? As many links as the server has workers, made as clients come, each with the fewest of them.
 
+use super::tls::{LinkSocket, Security};
 use crate::link::driver::{Ended, Heartbeat, drive};
 use crate::link::frame::{self, WELCOME_BYTES, Welcome};
 use crate::link::mux::{End, Mux, Pipe};
@@ -24,6 +25,7 @@ const REFUSAL_BYTES_MAX: usize = 8 << 10;
 
 pub struct Links {
     server: String,
+    security: Security,
     /// `None`: as many as the server has workers.
     asked: Option<usize>,
     heartbeat: Heartbeat,
@@ -48,9 +50,15 @@ impl Refusal {
 }
 
 impl Links {
-    pub fn new(server: String, asked: Option<usize>, heartbeat: Heartbeat, stop: watch::Receiver<bool>) -> Links {
+    pub fn new(
+        server: String,
+        security: Security,
+        asked: Option<usize>,
+        heartbeat: Heartbeat,
+        stop: watch::Receiver<bool>,
+    ) -> Links {
         let (up, wanted) = (RefCell::default(), Cell::new(asked.unwrap_or(1)));
-        Links { server, asked, heartbeat, up, wanted, making: Mutex::default(), stop }
+        Links { server, security, asked, heartbeat, up, wanted, making: Mutex::default(), stop }
     }
 
     /// A session for one client.
@@ -112,11 +120,13 @@ impl Links {
         Ok(())
     }
 
-    async fn greet(&self) -> Result<(TcpStream, BytesMut, Welcome), Refusal> {
+    async fn greet(&self) -> Result<(LinkSocket, BytesMut, Welcome), Refusal> {
         let unreachable = |error: io::Error| Refusal::unreachable(&self.server, error);
-        let mut socket = TcpStream::connect(&self.server).await.map_err(unreachable)?;
+        let socket = TcpStream::connect(&self.server).await.map_err(unreachable)?;
         socket.set_nodelay(true).map_err(unreachable)?;
+        let mut socket = self.security.secure(socket, &self.server).await.map_err(unreachable)?;
         socket.write_all(&frame::greeting()).await.map_err(unreachable)?;
+        socket.flush().await.map_err(unreachable)?;
         let mut input = BytesMut::new();
         loop {
             if input.first() == Some(&b'E') {

@@ -16,10 +16,11 @@
 //! 4. When a link ends its clients' connections close, as when a server dies; the next client makes a new link.
 //! 5. Only this host's clients are served: to the server they all come from here.
 //!
-//! Bottom up: [`links`] reaches the server, [`carry`] joins a client to its session, [`multiplexer`] accepts clients, [`command`] is the
-//! program.
+//! Bottom up: [`tls`] keeps a link from others' eyes, [`links`] reaches the server, [`carry`] joins a client to its session, [`multiplexer`]
+//! accepts clients, [`command`] is the program.
 
 mod carry;
 pub mod command;
 mod links;
 pub mod multiplexer;
+pub mod tls;

@@ -13,7 +13,9 @@ mod limits;
 mod lies;
 #[path = "../wire/malformed.rs"]
 mod malformed;
+mod local;
 mod many;
+mod secure;
 #[path = "../wire/simple.rs"]
 mod simple;
 mod start;
