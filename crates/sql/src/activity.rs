@@ -9,6 +9,7 @@ use crate::latency::Latency;
 use crate::session::TransactionStatus;
 use crate::settings::Defaults;
 use crate::statements::Statements;
+use freshet_engine::catalog::RoleId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ impl Doing {
 /// A session that is connected.
 pub struct Member {
     pub pid: i32,
+    /// Who logged in, and the name it said: the role may be called otherwise since.
+    pub role: RoleId,
     pub user: String,
     pub database: String,
     pub start: i64,
@@ -116,9 +119,10 @@ impl std::fmt::Debug for Activity {
 }
 
 impl Activity {
-    pub(crate) fn join(&self, pid: i32, user: &str, database: &str, now: i64) -> Arc<Member> {
+    pub(crate) fn join(&self, pid: i32, role: RoleId, user: &str, database: &str, now: i64) -> Arc<Member> {
         let member = Arc::new(Member {
             pid,
+            role,
             user: user.to_owned(),
             database: database.to_owned(),
             start: now,

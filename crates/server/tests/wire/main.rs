@@ -14,6 +14,7 @@ mod local;
 mod malformed;
 mod meaning;
 mod operation;
+mod rights;
 mod simple;
 mod startup;
 mod values;

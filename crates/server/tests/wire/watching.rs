@@ -78,10 +78,13 @@ fn the_database_counts_what_is_done() {
     client.send(&[copy_data(b"20\t1\n21\t1\n"), copy_done()].concat());
     client.until_ready();
     client.query("insert into work values (1, 1)");
+    client
+        .query("insert into work values (1, 9), (2, 9), (30, 9) on conflict (id) do update set v = 9 where work.v < 9");
+    client.query("insert into work values (1, 1) on conflict do nothing");
     let after = numbers(&mut client);
     let more: Vec<i64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-    // Commits: the first look, two inserts, an update, a delete, a COPY. Rollbacks: the block, and the key that was there.
-    assert_eq!(more, [6, 2, 13, 4, 1, 0, 1]);
+    // Commits: the first look, four inserts, an update, a delete, a COPY. Rollbacks: the block, and the key that was there.
+    assert_eq!(more, [8, 2, 14, 6, 1, 0, 1]);
     assert_eq!(client.value("select wal_records > 0 and wal_bytes > 0 and wal_sync > 0 from pg_stat_wal"), "t");
     client.query("checkpoint");
     assert_eq!(client.value("select checkpoints_req from pg_stat_bgwriter"), "1");

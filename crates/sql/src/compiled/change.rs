@@ -250,10 +250,11 @@ fn set_defaults(plan: &Insert, table: &Table, row: &mut Row, frame: &Frame<'_>) 
 /// Inserts the scratch's `changed` row; false if a conflict left it out.
 fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut RowSet) -> Result<bool, Halt> {
     run.row()?;
+    let of = Columns::Inserted(&plan.columns);
     if let Some(rules) = &plan.rules {
-        before_write(rules, run, |run| check_nulls(table, &plan.not_null, run))?;
+        before_write(rules, of, run, |run| check_nulls(table, &plan.not_null, of, run))?;
     } else {
-        check_nulls(table, &plan.not_null, run)?;
+        check_nulls(table, &plan.not_null, of, run)?;
     }
     if let Some(conflict) = &plan.conflict
         && let Some(outcome) = conflict::resolve(conflict, plan, run, rows)?
@@ -263,7 +264,7 @@ fn insert_row(plan: &Insert, table: &Arc<Table>, run: &mut Run<'_>, rows: &mut R
     match run.engine.insert(table, &mut run.scratch.changed) {
         Ok(id) => {
             if let Some(rules) = plan.rules.as_ref().filter(|rules| rules.look_at_inserts()) {
-                with_changed(run, |row, run| rules::inserted(rules, id, row, run))?;
+                with_changed(run, |row, run| rules::inserted(rules, id, row, of, run))?;
             }
         }
         Err(Stop::Error(Error::UniqueViolation { index }))
@@ -292,13 +293,14 @@ fn with_changed<T>(run: &mut Run<'_>, f: impl FnOnce(&mut Row, &mut Run<'_>) -> 
 /// What the rules want before the scratch's `changed` row is written.
 fn before_write(
     rules: &Rules,
+    of: Columns<'_>,
     run: &mut Run<'_>,
     nulls: impl FnOnce(&mut Run<'_>) -> Result<(), SqlError>,
 ) -> Result<(), Halt> {
     with_changed(run, |row, run| rules::compute(rules, row, run))?;
     nulls(run)?;
-    check_nulls(&rules.table, &rules.not_null, run)?;
-    with_changed(run, |row, run| rules::check(rules, row, run))
+    check_nulls(&rules.table, &rules.not_null, of, run)?;
+    with_changed(run, |row, run| rules::check(rules, row, of, run))
 }
 
 // ---- UPDATE and DELETE
@@ -310,19 +312,19 @@ pub fn update_with(rules: &Arc<Rules>, id: RowId, old: &mut Row, new: &mut Row, 
     let not_null = |column: &usize| table.def.columns[*column].not_null && new.is_null(&table.layout, *column);
     let broken = (0..table.def.columns.len()).find(not_null);
     std::mem::swap(&mut run.scratch.changed, new);
-    let refused = broken.map(|column| null_violation(table, column, run));
+    let refused = broken.map(|column| null_violation(table, column, Columns::None, run));
     std::mem::swap(&mut run.scratch.changed, new);
     if let Some(error) = refused {
         return Err(error.into());
     }
-    rules::check(rules, new, run)?;
+    rules::check(rules, new, Columns::None, run)?;
     if let Err(stop) = run.engine.update(table, id, old, new) {
         std::mem::swap(&mut run.scratch.changed, new);
         let halt = named(stop, table, run);
         std::mem::swap(&mut run.scratch.changed, new);
         return Err(halt);
     }
-    rules::updated(rules, id, old, new, run)
+    rules::updated(rules, id, old, new, Columns::None, run)
 }
 
 pub fn delete_with(rules: &Arc<Rules>, id: RowId, old: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
@@ -381,16 +383,17 @@ pub(super) fn set_row(change: &Setting<'_>, id: RowId, run: &mut Run<'_>, rows: 
     let set = set();
     run.scratch.changed = changed;
     set?;
+    let of = Columns::Set(change.sets);
     match change.rules {
-        Some(rules) => before_write(rules, run, |run| check_nulls(table, change.not_null, run))?,
-        None => check_nulls(table, change.not_null, run)?,
+        Some(rules) => before_write(rules, of, run, |run| check_nulls(table, change.not_null, of, run))?,
+        None => check_nulls(table, change.not_null, of, run)?,
     }
     let (old, new) = (&run.scratch.rows[0], &mut run.scratch.changed);
     if let Err(stop) = run.engine.update(table, id, old, new) {
         return Err(named(stop, table, run));
     }
     if let Some(rules) = change.rules {
-        with_both(run, |old, new, run| rules::updated(rules, id, old, new, run))?;
+        with_both(run, |old, new, run| rules::updated(rules, id, old, new, of, run))?;
     }
     if let Some(returning) = change.returning {
         std::mem::swap(&mut run.scratch.changed, &mut run.scratch.rows[0]);
@@ -545,34 +548,65 @@ fn give(
 // ---- constraints
 
 /// Checks the scratch's `changed` row.
-fn check_nulls(table: &Table, not_null: &[u16], run: &mut Run<'_>) -> Result<(), SqlError> {
+fn check_nulls(table: &Table, not_null: &[u16], of: Columns<'_>, run: &mut Run<'_>) -> Result<(), SqlError> {
     let row = &run.scratch.changed;
     match not_null.iter().find(|&&column| row.is_null(&table.layout, usize::from(column))) {
         None => Ok(()),
-        Some(&column) => Err(null_violation(table, usize::from(column), run)),
+        Some(&column) => Err(null_violation(table, usize::from(column), of, run)),
     }
 }
 
 #[cold]
-fn null_violation(table: &Table, column: usize, run: &mut Run<'_>) -> SqlError {
-    let detail = failing_row(table, &mut run.scratch.changed, run.engine);
+fn null_violation(table: &Table, column: usize, of: Columns<'_>, run: &mut Run<'_>) -> SqlError {
+    let mut row = std::mem::take(&mut run.scratch.changed);
+    let detail = failing_row(table, &mut row, of, run);
+    run.scratch.changed = row;
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.def.columns[column].name, table.def.name
     );
     let name = &table.def.columns[column].name;
     let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
-    SqlError::new("23502", message).with_detail(detail).about(&namespace, &table.def.name, Some(name), None)
+    let error = SqlError::new("23502", message).about(&namespace, &table.def.name, Some(name), None);
+    SqlError { detail, ..error }
 }
 
-/// The row as messages show it.
-pub fn failing_row(table: &Table, row: &mut Row, engine: &mut freshet_engine::txn::Session) -> String {
-    let mut values = Vec::with_capacity(table.def.columns.len());
-    for i in (0..table.def.columns.len()).filter(|&i| table.def.columns[i].is_visible()) {
-        engine.fetch_long(table, row, i);
-        values.push(shown(table, row, i, 64));
+/// The columns whose values a statement gives itself.
+#[derive(Clone, Copy)]
+pub enum Columns<'p> {
+    Inserted(&'p [u16]),
+    Set(&'p [(u16, Expr)]),
+    /// A foreign key changes the row.
+    None,
+}
+
+impl Columns<'_> {
+    fn has(self, column: usize) -> bool {
+        match self {
+            Columns::Inserted(columns) => columns.iter().any(|&c| usize::from(c) == column),
+            Columns::Set(sets) => sets.iter().any(|&(c, _)| usize::from(c) == column),
+            Columns::None => false,
+        }
     }
-    format!("Failing row contains ({}).", values.join(", "))
+}
+
+/// The row as messages show it: to a role that may not read the table, no more than what its statement says itself.
+pub fn failing_row(table: &Table, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> Option<String> {
+    let is_read = run.may_read(table);
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for (i, column) in table.def.columns.iter().enumerate() {
+        if column.is_visible() && (is_read || of.has(i)) {
+            run.engine.fetch_long(table, row, i);
+            names.push(column.name.as_str());
+            values.push(shown(table, row, i, 64));
+        }
+    }
+    let values = values.join(", ");
+    match is_read {
+        true => Some(format!("Failing row contains ({values}).")),
+        false if names.is_empty() => None,
+        false => Some(format!("Failing row contains ({}) = ({values}).", names.join(", "))),
+    }
 }
 
 /// A column's value as messages show it, cut after `limit` characters.
@@ -602,7 +636,7 @@ fn named(stop: Stop, table: &Table, run: &mut Run<'_>) -> Halt {
 
 /// 23505: another row has the row's key of this index.
 pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut Run<'_>) -> SqlError {
-    let found = table.indexes.iter().find(|i| i.def.name == index);
+    let found = table.indexes.iter().find(|i| i.def.name == index).filter(|_| run.may_read(table));
     let detail = found.map(|index| {
         for column in index.spec.columns() {
             run.engine.fetch_long(table, row, usize::from(column.column));

@@ -150,5 +150,7 @@ fn update_instead(
         rules: update.rules.as_ref(),
         returning: plan.returning.as_ref(),
     };
-    set_row(&change, id, run, rows).map(|()| true)
+    set_row(&change, id, run, rows)?;
+    run.constraints.count_updated_instead();
+    Ok(true)
 }

@@ -20,6 +20,7 @@ pub mod watch;
 
 use crate::error::SqlError;
 use crate::expr::{Env, Frame};
+use crate::role::acl::{Kind, Privileges};
 use crate::value::Datum;
 use freshet_engine::catalog::Table;
 use freshet_engine::ids::RowId;
@@ -193,6 +194,12 @@ impl Run<'_> {
             interrupt: &mut *self.interrupt,
             constraints: &mut *self.constraints,
         }
+    }
+
+    /// Whether messages may tell the role what is in the table.
+    fn may_read(&self, table: &Table) -> bool {
+        let access = self.env.access.as_ref();
+        access.is_none_or(|access| access.may(Kind::Table, table.id.0, Privileges::SELECT))
     }
 
     /// Called for every row looked at, and again for every row changed.

@@ -13,6 +13,7 @@
 //!    the other did, whatever their snapshots.
 //! 3. What is due names a row or a key, never a version: run again, or after a part of the transaction was undone, it says what is true then.
 
+use super::change::{Columns, failing_row};
 use super::{Halt, Run};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate, truth};
@@ -115,6 +116,8 @@ pub struct Child {
 pub struct Constraints {
     /// Of the statement that runs.
     due: Vec<Due>,
+    /// Rows that the statement that runs, an INSERT, has updated as ON CONFLICT says.
+    updated_instead: u64,
     /// Until commit, or SET CONSTRAINTS IMMEDIATE.
     deferred: Vec<Due>,
     /// SET CONSTRAINTS ALL.
@@ -183,6 +186,16 @@ impl Constraints {
     /// A statement begins, or begins anew.
     pub fn start_statement(&mut self) {
         self.due.clear();
+        self.updated_instead = 0;
+    }
+
+    pub(super) fn count_updated_instead(&mut self) {
+        self.updated_instead += 1;
+    }
+
+    /// How many of the rows that the statement says it has inserted were there and updated.
+    pub fn take_updated_instead(&mut self) -> u64 {
+        std::mem::take(&mut self.updated_instead)
     }
 
     /// How much the statement that runs owes.
@@ -287,44 +300,40 @@ pub fn compute(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Result<(), Ha
 }
 
 /// Checks the row; long columns were fetched by `compute`.
-pub fn check(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+pub fn check(rules: &Rules, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
     for check in &rules.checks {
         if truth(&check.condition, &run.row_frame(rules, row))? == Some(false) {
-            return Err(check_violation(rules, check, row, run).into());
+            return Err(check_violation(rules, check, row, of, run).into());
         }
     }
     Ok(())
 }
 
 #[cold]
-fn check_violation(rules: &Rules, check: &Check, row: &mut Row, run: &mut Run<'_>) -> SqlError {
+fn check_violation(rules: &Rules, check: &Check, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> SqlError {
     let table = &rules.table;
     let message = format!("new row for relation \"{}\" violates check constraint \"{}\"", table.def.name, check.name);
-    SqlError::new("23514", message).with_detail(super::change::failing_row(table, row, run.engine)).about(
-        &rules.namespace,
-        &table.def.name,
-        None,
-        Some(&check.name),
-    )
+    let error = SqlError::new("23514", message).about(&rules.namespace, &table.def.name, None, Some(&check.name));
+    SqlError { detail: failing_row(table, row, of, run), ..error }
 }
 
 // ---- after a row is written
 
 /// Whether the views that the change goes through show the row.
-fn check_views(rules: &Rules, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
+fn check_views(rules: &Rules, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
     for check in &rules.view_checks {
         if truth(&check.condition, &run.row_frame(rules, row))? != Some(true) {
             let message = format!("new row violates check option for view \"{}\"", check.name);
-            let detail = super::change::failing_row(&rules.table, row, run.engine);
-            return Err(SqlError::new("44000", message).with_detail(detail).into());
+            let detail = failing_row(&rules.table, row, of, run);
+            return Err(SqlError { detail, ..SqlError::new("44000", message) }.into());
         }
     }
     Ok(())
 }
 
 /// Looks for the parents of a row that was inserted.
-pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
-    check_views(rules, row, run)?;
+pub fn inserted(rules: &Arc<Rules>, id: RowId, row: &mut Row, of: Columns<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
+    check_views(rules, row, of, run)?;
     for at in 0..rules.keys.len() {
         look_for_twin(rules, at, id, row, run);
     }
@@ -341,8 +350,15 @@ fn look_for_twin(rules: &Arc<Rules>, at: usize, id: RowId, row: &mut Row, run: &
 }
 
 /// The same of a row that was updated, and what becomes of its children. `old` is the version before.
-pub fn updated(rules: &Arc<Rules>, id: RowId, old: &mut Row, new: &mut Row, run: &mut Run<'_>) -> Result<(), Halt> {
-    check_views(rules, new, run)?;
+pub fn updated(
+    rules: &Arc<Rules>,
+    id: RowId,
+    old: &mut Row,
+    new: &mut Row,
+    of: Columns<'_>,
+    run: &mut Run<'_>,
+) -> Result<(), Halt> {
+    check_views(rules, new, of, run)?;
     for (at, key) in rules.keys.iter().enumerate() {
         let before = key_of(&rules.table, &key.columns, old, run);
         let after = key_of(&rules.table, &key.columns, new, run);
@@ -605,11 +621,8 @@ fn demand_parent(rules: &Arc<Rules>, at: usize, id: RowId, run: &mut Run<'_>) ->
 fn no_parent(rules: &Rules, at: usize, row: &mut Row, run: &mut Run<'_>) -> SqlError {
     let parent = &rules.parents[at];
     let key = key_of(&rules.table, &parent.columns, row, run);
-    let detail = format!(
-        "Key {} is not present in table \"{}\".",
-        shown_key(&rules.table, &parent.columns, &key),
-        parent.table.def.name
-    );
+    let shown = shown_key(&rules.table, &parent.columns, &key, run);
+    let detail = format!("Key {shown}is not present in table \"{}\".", parent.table.def.name);
     SqlError::new("23503", no_parent_message(rules, parent)).with_detail(detail).about(
         &rules.namespace,
         &rules.table.def.name,
@@ -625,8 +638,11 @@ fn no_parent_message(rules: &Rules, parent: &Parent) -> String {
     )
 }
 
-/// `(a, b)=(1, 2)`.
-fn shown_key(table: &Table, columns: &[u16], key: &[Datum]) -> String {
+/// `(a, b)=(1, 2) `, and nothing to a role that may not read the table.
+fn shown_key(table: &Table, columns: &[u16], key: &[Datum], run: &Run<'_>) -> String {
+    if !run.may_read(table) {
+        return String::new();
+    }
     let names: Vec<&str> = columns.iter().map(|&c| table.def.columns[usize::from(c)].name.as_str()).collect();
     let values = columns.iter().zip(key).map(|(&column, datum)| {
         let mut text = Vec::new();
@@ -636,7 +652,7 @@ fn shown_key(table: &Table, columns: &[u16], key: &[Datum]) -> String {
         }
         String::from_utf8_lossy(&text).into_owned()
     });
-    format!("({})=({})", names.join(", "), values.collect::<Vec<_>>().join(", "))
+    format!("({})=({}) ", names.join(", "), values.collect::<Vec<_>>().join(", "))
 }
 
 fn demand_childless(
@@ -664,8 +680,8 @@ fn demand_childless(
         "update or delete on table \"{}\" violates foreign key constraint \"{}\" on table \"{}\"",
         rules.table.def.name, child.name, child.table.def.name
     );
-    let shown = shown_key(&rules.table, &child.columns, key);
-    let detail = format!("Key {shown} is still referenced from table \"{}\".", child.table.def.name);
+    let shown = shown_key(&rules.table, &child.columns, key, run);
+    let detail = format!("Key {shown}is still referenced from table \"{}\".", child.table.def.name);
     Err(SqlError::new("23503", message)
         .with_detail(detail)
         .about(&rules.namespace, &child.table.def.name, None, Some(&child.name))

@@ -170,11 +170,10 @@ fn check_signal(call: KeyCall, pid: i32, frame: &Frame<'_>) -> Result<(), SqlErr
         KeyAction::Terminate => ("terminate superuser process", "process is being terminated"),
         _ => ("cancel superuser query", "query is being canceled"),
     };
-    let other = access.schema.role_named(&member.user);
-    if other.is_none_or(|role| role.def.is_superuser) {
+    if role::is_superuser(&access.schema, member.role) {
         return Err(SqlError::new("42501", format!("must be a superuser to {what}")));
     }
-    if other.is_some_and(|role| access.has_role(role.id)) {
+    if access.has_role(member.role) {
         return Ok(());
     }
     let message = format!("must be a member of the role whose {done} or member of pg_signal_backend");

@@ -75,7 +75,7 @@ impl Session {
         self.assume(&schema);
         // All of them are told at the beginning.
         self.reported.clear();
-        self.member = Some(self.cache.activity.join(backend_pid, user, database, super::now()));
+        self.member = Some(self.cache.activity.join(backend_pid, role, user, database, super::now()));
         Ok(())
     }
 

@@ -118,7 +118,11 @@ impl Session {
                 let rows = outcome.tag.rows.unwrap_or(0);
                 match outcome.tag.command {
                     "SELECT" => counts.add(Count::RowsGiven, rows),
-                    "INSERT" => counts.add(Count::RowsInserted, rows),
+                    "INSERT" => {
+                        let updated = self.constraints.take_updated_instead().min(rows);
+                        counts.add(Count::RowsInserted, rows - updated);
+                        counts.add(Count::RowsUpdated, updated);
+                    }
                     "UPDATE" => counts.add(Count::RowsUpdated, rows),
                     "DELETE" => counts.add(Count::RowsDeleted, rows),
                     "COPY" if self.watching.copies_in => counts.add(Count::RowsInserted, rows),

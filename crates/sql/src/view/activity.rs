@@ -3,7 +3,9 @@
 use super::locks::kind;
 use super::{About, Cells, SystemView, text};
 use crate::activity::Member;
+use crate::catalog::oid;
 use crate::error::SqlError;
+use crate::role;
 use crate::value::Datum;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::LockFact;
@@ -45,12 +47,11 @@ impl SystemView for ActivityView {
     fn rows(&self, about: &About<'_>) -> Result<Vec<Cells>, SqlError> {
         let locks = about.engine.locks();
         let members = about.env.activity.as_ref().map_or_else(Vec::new, |activity| activity.members());
-        let mut rows: Vec<Cells> = members.iter().map(|member| row(member, &locks)).collect();
+        let mut rows: Vec<Cells> = members.iter().map(|member| row(member, &locks, about)).collect();
         if let Some(access) = &about.env.access {
             // What others do is theirs, and the superusers'.
             for (member, cells) in members.iter().zip(&mut rows) {
-                let role = access.schema.role_named(&member.user);
-                if role.is_none_or(|role| !access.has_role(role.id)) {
+                if !access.has_role(member.role) {
                     cells[10..].fill(Datum::Null);
                     cells[20] = text("<insufficient privilege>");
                 }
@@ -60,7 +61,7 @@ impl SystemView for ActivityView {
     }
 }
 
-fn row(member: &Member, locks: &[LockFact]) -> Cells {
+fn row(member: &Member, locks: &[LockFact], about: &About<'_>) -> Cells {
     let doing = member.doing();
     let is_its = |fact: &&LockFact| !fact.is_granted && i64::from(fact.session) == i64::from(member.pid);
     let wait = locks.iter().find(is_its);
@@ -71,9 +72,11 @@ fn row(member: &Member, locks: &[LockFact]) -> Cells {
     };
     let moment = |at: Option<i64>| at.map_or(Datum::Null, Datum::Int);
     let mut cells = vec![Datum::Null; 22];
+    cells[0] = Datum::Int(i64::from(oid::DATABASE));
     cells[1] = text(&member.database);
     cells[2] = Datum::Int(i64::from(member.pid));
-    cells[5] = text(&member.user);
+    cells[4] = Datum::Int(i64::from(member.role.0));
+    cells[5] = text(&role::name(about.schema, member.role, &member.user));
     cells[6] = text(&doing.application_name);
     cells[10] = Datum::Int(member.start);
     cells[11] = moment(doing.transaction_start);
