@@ -32,7 +32,7 @@ pub struct Args {
     /// Root certificates by which the server's is verified, in PEM
     #[arg(long, env = "FRESHET_SHIP_SSLROOTCERT", value_name = "FILE")]
     sslrootcert: Option<PathBuf>,
-    /// Connections to the server [default: one for each of its workers, 4 at most]
+    /// Connections to the server [default: one for each 256 clients, up to one for each of its workers and 4]
     #[arg(long, env = "FRESHET_SHIP_LINKS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     links: Option<u16>,
 }

@@ -1,4 +1,5 @@
-//! Which link takes the next client? As many links as the server has workers, made as clients come, each with the fewest of them.
+//! Which link takes the next client? The one with the fewest of them; another link is made once all have many, up to one for each worker of the
+//! server. One link is what a ship's thread can fill with short statements, and two would have groups half as large.
 
 use super::tls::{LinkSocket, Security};
 use crate::link::driver::{Ended, Heartbeat, drive};
@@ -20,13 +21,15 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const FAILURE_KEPT: Duration = Duration::from_millis(200);
 /// Beyond this a server's workers share links.
 const LINKS_USUAL_MAX: u32 = 4;
+/// With so many sessions on each link one more is made, where nobody says how many there are to be.
+pub const SESSIONS_USUAL_MAX: usize = 256;
 /// The longest error that a server may answer the greeting with.
 const REFUSAL_BYTES_MAX: usize = 8 << 10;
 
 pub struct Links {
     server: String,
     security: Security,
-    /// `None`: as many as the server has workers.
+    /// `None`: up to one for each of the server's workers, as it takes.
     asked: Option<usize>,
     heartbeat: Heartbeat,
     up: RefCell<Vec<Mux>>,
@@ -63,7 +66,7 @@ impl Links {
 
     /// A session for one client.
     pub async fn open(&self) -> Result<Pipe, Refusal> {
-        if self.count() < self.wanted.get() {
+        if self.wants_another() {
             self.make().await?;
         }
         let fewest = self.up.borrow().iter().min_by_key(|mux| mux.held()).cloned();
@@ -81,10 +84,15 @@ impl Links {
         up.len()
     }
 
+    fn wants_another(&self) -> bool {
+        self.count() < self.wanted.get()
+            && (self.asked.is_some() || self.up.borrow().iter().all(|mux| mux.held() >= SESSIONS_USUAL_MAX))
+    }
+
     /// One link more, if it is still missing. Without any, a failure is the client's; with one, the next client tries again.
     async fn make(&self) -> Result<(), Refusal> {
         let mut last = self.making.lock().await;
-        if self.count() >= self.wanted.get() {
+        if !self.wants_another() {
             return Ok(());
         }
         let known = last.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_KEPT);

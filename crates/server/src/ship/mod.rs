@@ -21,6 +21,6 @@
 
 mod carry;
 pub mod command;
-mod links;
+pub mod links;
 pub mod multiplexer;
 pub mod tls;

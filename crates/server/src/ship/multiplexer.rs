@@ -26,7 +26,7 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The server, as HOST:PORT.
     pub server: String,
-    /// `None`: as many as the server has workers, within reason.
+    /// `None`: as the number of clients asks for, within reason.
     pub links: Option<usize>,
     pub heartbeat: Heartbeat,
     pub security: Security,

@@ -11,6 +11,7 @@ mod faults;
 #[path = "../wire/limits.rs"]
 mod limits;
 mod lies;
+mod links;
 #[path = "../wire/malformed.rs"]
 mod malformed;
 mod local;
