@@ -3,10 +3,13 @@
 use crate::client::*;
 use crate::{Fixture, loopback};
 use freshet_server::admission::{Rule, Rules};
+use freshet_server::link::frame::Welcome;
 use freshet_server::ship::multiplexer::{self, Ship};
 use freshet_server::ship::tls::{Security, SslMode};
 use freshet_server::tls::TlsFiles;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -182,4 +185,42 @@ fn a_ship_does_not_start_without_the_certificates_it_verifies_by() {
     let missing = start(SslMode::VerifyCa, Some("/nowhere/root.crt"));
     assert!(missing.contains("/nowhere/root.crt"), "{missing}");
     assert!(start(SslMode::Require, Some("/dev/null")).contains("no certificate in it"));
+}
+
+/// Whoever answers in place of a server ends its own link at most; in clear nothing is said after TLS was asked for.
+#[test]
+fn garbage_in_place_of_tls_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let to = format!("localhost:{}", listener.local_addr().expect("bound").port());
+    let welcome = Welcome { version: 1, sessions_max: 4, workers: 1 }.bytes();
+    let lies: [&[u8]; 8] = [
+        b"",
+        b"?",
+        b"E",
+        b"R\0\0\0\x08\0\0\0\0",
+        b"S",
+        b"SS garbage that no handshake begins with, and enough of it for a record's header",
+        b"S\x16\x03\x03\xff\xff\x02\0\0\0",
+        &[b"S", &welcome[..]].concat(),
+    ];
+    for mode in [SslMode::Prefer, SslMode::Require] {
+        for lie in lies {
+            let security = Security { mode, roots: None };
+            let options = multiplexer::Options { security, ..multiplexer::Options::new(loopback(), to.clone()) };
+            let ship = multiplexer::start(options).expect("a ship");
+            let mut client = Client::open(ship.local_addr());
+            client.start(&[("user", "u")]);
+            let (mut socket, _) = listener.accept().expect("a link");
+            let mut asked = [0; 8];
+            socket.read_exact(&mut asked).expect("a request");
+            assert_eq!(asked, *b"\0\0\0\x08\x04\xd2\x16\x2f", "for TLS");
+            socket.write_all(lie).expect("it reads");
+            socket.shutdown(Shutdown::Write).expect("it is open");
+            assert_eq!(sqlstate(&client.until_ready()), "08006", "{lie:?}");
+            let mut said = Vec::new();
+            // It may be reset.
+            let _ = socket.read_to_end(&mut said);
+            assert!(!said.windows(4).any(|bytes| bytes == b"FSHP"), "a greeting in clear after {lie:?}");
+        }
+    }
 }

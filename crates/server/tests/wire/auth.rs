@@ -388,6 +388,41 @@ fn who_says_nothing_is_dropped_in_time() {
     assert_eq!(half.next(), None);
 }
 
+/// A byte now and then is no more than silence: before the first packet is whole, within a handshake, and in place of the password.
+#[test]
+fn who_says_a_byte_now_and_then_is_dropped_in_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = certificate(directory.path());
+    let fixture = guarded(|options| {
+        options.tls = Some(files.clone());
+        options.authentication_timeout = Duration::from_millis(300);
+    });
+    let at_start = connect(&fixture);
+    let mut in_handshake = connect(&fixture);
+    in_handshake.send(&encoded(SslRequest::new()));
+    in_handshake.stream.read_exact(&mut [0]).expect("S");
+    let mut at_password = connect(&fixture);
+    at_password.ask("alice");
+    let hello = [&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], &[7; 64]].concat();
+    let says = [startup("alice"), hello, frame(b'p', &[b'a'; 64])];
+    std::thread::scope(|scope| {
+        for (client, bytes) in [at_start, in_handshake, at_password].into_iter().zip(&says) {
+            scope.spawn(move || drip(client.stream, bytes));
+        }
+    });
+    is_well(&fixture);
+}
+
+/// Says a byte each 30 ms until the server has closed; it has to do so before all is said.
+fn drip(mut socket: TcpStream, bytes: &[u8]) {
+    socket.set_read_timeout(Some(Duration::from_millis(30))).expect("a timeout");
+    let is_closed = bytes.iter().any(|&byte| {
+        let heard = socket.write_all(&[byte]).and_then(|()| socket.read_to_end(&mut Vec::new()));
+        !matches!(heard, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    assert!(is_closed, "after {} bytes", bytes.len());
+}
+
 #[test]
 fn rules_say_who_comes_in() {
     let fixture = Fixture::new(|options| {

@@ -104,8 +104,8 @@ fn a_client_that_never_reads_holds_nobody_up() {
     let mut unread = Client::connect(address);
     unread.query("begin");
     unread.query("update unread set note = 'mine' where id = 1");
-    // Twenty times 10 MB, of which the sockets' buffers take a few.
-    let copies = std::iter::repeat_n(query("copy unread to stdout"), 20);
+    // A gigabyte, of which the sockets' buffers take a few MB.
+    let copies = std::iter::repeat_n(query("copy unread to stdout"), 100);
     unread.send(&copies.flatten().collect::<Vec<u8>>());
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {

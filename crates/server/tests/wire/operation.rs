@@ -4,7 +4,7 @@ use crate::client::*;
 use crate::command::{Running, freshet, serve};
 use std::io::BufRead;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn with(data: &Path, arguments: &[&str]) -> Command {
@@ -202,6 +202,47 @@ fn descriptors_do_not_leak() {
     assert_eq!(watcher.value("select count(*) from held"), "0");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
+}
+
+/// The log needs files too: clients who take what there is keep themselves out, not it.
+#[test]
+fn connections_that_want_all_descriptors_do_not_end_the_server() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let served = serve(&directory.path().join("data"), "127.0.0.1:0");
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=160:160").arg(served.get_program()).args(served.get_args()).stderr(Stdio::piped());
+    for (name, value) in served.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let server = Running::listening(limited);
+    let mut client = Client::connect(server.address);
+    client.query("create table kept(id int primary key, note text)");
+    let silent: Vec<_> = (0..400).map(|_| Client::open(server.address)).collect();
+    // Several segments of the log.
+    for id in 0..60 {
+        let insert = format!("insert into kept values ({id}, repeat('x', 100000))");
+        assert_eq!(client.query(&insert)[0], Reply::Complete("INSERT 0 1".into()));
+    }
+    drop(silent);
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut next = loop {
+        let mut next = Client::open(server.address);
+        // Where there is no room yet it is closed, maybe before it has spoken.
+        let mut startup = pgwire::messages::startup::Startup::new();
+        startup.parameters.insert("user".to_owned(), "tester".to_owned());
+        if next.try_send(&encoded(startup)).is_ok() && next.until_ready() == [Reply::Ready('I')] {
+            break next;
+        }
+        assert!(Instant::now() < end, "nobody comes in any more");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(next.value("select count(*) from kept"), "60");
+    server.signal("-TERM");
+    let (code, told) = server.end();
+    assert_eq!(code, Some(0), "{told}");
 }
 
 /// `freshet top` asks over an ordinary connection.
