@@ -5,9 +5,9 @@
 //!
 //! 1. *Window.* After the warm-up, operations answered in `seconds` count. Those in flight at its end are waited for, do not count for the
 //!    rate, and do count for the oracle.
-//! 2. *Latency* is from submission to the moment the thread learns of the answer. The clock is read once for every [`STRIDE`] submissions, before
-//!    them, so an operation in flight seems up to a stride longer than it was. Of operations answered at once, which last less than the clock takes
-//!    to read, one in a stride of up to [`STRIDE_MAX`] is timed and stands for all.
+//! 2. *Latency* is from submission to the moment the thread learns of the answer. The clock is read once for a stride of submissions, before
+//!    them, so an operation in flight seems up to a stride longer than it was: some [`STRIDE_NS`]. Of operations answered at once, which last less
+//!    than the clock takes to read, one in a stride of up to [`STRIDE_MAX`] is timed and stands for all.
 //! 3. *Coordinated omission.* A closed loop does not submit while it waits, so a stall hides the operations it kept from being submitted. The
 //!    corrected histogram adds them: for every latency above the mean interval between a session's operations, one for each interval that
 //!    it covers. An open loop (`rate`) measures from the time at which an operation was due, and needs no correction.
@@ -24,11 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Submissions between readings of the clock, while they stay under way.
+/// Submissions between readings of the clock, at least, while any stay under way; asking who was answered comes as often.
 const STRIDE: usize = 16;
-/// The same, when all are answered at once: reading the clock waits for all cache misses that are under way, and would keep those of one operation
-/// from overlapping the next one's. With 16 it cost half the rate of searches.
+/// The same, at most: reading the clock waits for all cache misses that are under way, and would keep those of one operation
+/// from overlapping the next one's. With 16 it cost half the rate of searches, those between updates included.
 const STRIDE_MAX: usize = 256;
+/// What a stride with operations under way may take, so that their latencies stay true.
+const STRIDE_NS: u64 = 32_000;
 /// Operations answered at once that take longer are all timed.
 const SHORT_NS: u64 = 2_000;
 pub const SLICE_MS: u64 = 100;
@@ -252,6 +254,12 @@ fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are valid")
 }
 
+/// The next stride of operations that stay under way, by what the last one took with the answers that came.
+fn next_stride(stride: usize, took_ns: u64) -> usize {
+    let next = if took_ns > STRIDE_NS { stride / 2 } else { stride * 2 };
+    next.clamp(STRIDE, STRIDE_MAX)
+}
+
 /// One thread's loop.
 struct Loop<S> {
     source: S,
@@ -267,6 +275,8 @@ struct Loop<S> {
     /// Answered at once since one of them was timed.
     untimed: u64,
     stride: usize,
+    /// When the last stride with operations that stay under way began.
+    paced_from: Option<u64>,
     /// Answers since the clock was read.
     fresh: u64,
     counted: u64,
@@ -289,6 +299,7 @@ impl<S: Source> Loop<S> {
             latency_ns: histogram(),
             untimed: 0,
             stride: STRIDE,
+            paced_from: None,
             fresh: 0,
             counted: 0,
             slices: Vec::new(),
@@ -305,6 +316,9 @@ impl<S: Source> Loop<S> {
         let mut submitted = 0u64;
         loop {
             let now = self.now();
+            if let Some(from) = self.paced_from.take() {
+                self.stride = next_stride(self.stride, now - from);
+            }
             self.tick(now);
             if now >= self.window.end || stop.load(Ordering::Relaxed) {
                 break;
@@ -319,6 +333,9 @@ impl<S: Source> Loop<S> {
                     false
                 }
             };
+            if waits {
+                self.paced_from = None;
+            }
             if self.busy > 0 {
                 self.collect(driver, waits, &mut done)?;
             } else if self.idle.is_empty() {
@@ -374,7 +391,7 @@ impl<S: Source> Loop<S> {
                     self.idle.pop_front();
                     self.begun[session] = now;
                     self.busy += 1;
-                    self.stride = STRIDE;
+                    self.paced_from = Some(now);
                 }
                 Submitted::Done(answer) => {
                     self.untimed += 1;
