@@ -294,7 +294,7 @@ impl Session {
         let settings = Settings::with_defaults(defaults);
         let clock = Clock { zone: settings.zone.clone(), ..Clock::default() };
         Ok(Session {
-            watching: watch::Watching::new(cache.activity.counts.join(), version),
+            watching: watch::Watching::new(cache.activity.counts.counting(), version),
             _account: account,
             inner,
             identity: role::Identity::default(),

@@ -72,20 +72,18 @@ impl Session {
         rows: u64,
         changed: Option<Count>,
     ) {
-        self.watching.counts.add(Count::Commits, 1);
-        self.watched_plain(statement, started, rows, changed.unwrap_or(Count::RowsGiven));
+        let changed = changed.unwrap_or(Count::RowsGiven);
+        self.watched_plain(statement, started, rows, &[(Count::Statements, 1), (Count::Commits, 1), (changed, rows)]);
     }
 
     /// A look-up within a transaction ended well.
     pub(super) fn watched_inside(&self, statement: &Prepared, started: Option<Instant>, rows: u64) {
-        self.watched_plain(statement, started, rows, Count::RowsGiven);
+        self.watched_plain(statement, started, rows, &[(Count::Statements, 1), (Count::RowsGiven, rows)]);
     }
 
     #[inline]
-    fn watched_plain(&self, statement: &Prepared, started: Option<Instant>, rows: u64, counted: Count) {
-        let counts = &self.watching.counts;
-        counts.add(Count::Statements, 1);
-        counts.add(counted, rows);
+    fn watched_plain(&self, statement: &Prepared, started: Option<Instant>, rows: u64, counts: &[(Count, u64)]) {
+        self.watching.counts.add_all(counts);
         if let Some(started) = started {
             self.timed(statement, started.elapsed(), rows);
         }
