@@ -141,6 +141,22 @@ impl Point {
         }
     }
 
+    /// Reads the row of an integer key as a transaction of its own, if its newest version is durable and all is as it mostly is: whether it is in the
+    /// scratch. If not, `run` is to tell.
+    #[inline]
+    pub fn look_up_newest(&self, engine: &mut Session, parameters: &[Datum], scratch: &mut PointScratch) -> bool {
+        match self.only.map(|i| &parameters[usize::from(i)]) {
+            Some(Datum::Int(key)) => engine.look_up_newest(&self.lookup, *key, &mut scratch.row).is_some(),
+            _ => false,
+        }
+    }
+
+    /// The cells of the row that `look_up_newest` has found.
+    #[inline]
+    pub fn give_found(&self, scratch: &PointScratch, rows: &mut RowSet) -> Result<(), SqlError> {
+        self.give(&scratch.row, rows)
+    }
+
     /// Reads the row within the session's transaction; its cells go to `rows`.
     #[inline]
     pub fn run(
