@@ -809,7 +809,10 @@ impl Session {
             prefetch_value(&self.block);
             prefetch_value(&self.pending);
             prefetch_value(&self.error_dependency);
-            prefetch_value(&self.env.settings.fast);
+            prefetch_value(&self.identity.key);
+            // The small fields of the settings lie together, behind the long ones.
+            prefetch_value(&self.env.settings.fast.level);
+            prefetch_value(&self.watching.counts);
             self.inner.load_ahead();
         }
         match (&statement.once, &statement.point) {
@@ -2129,7 +2132,12 @@ fn have_form(statement: &Prepared, parameters: &[Datum]) -> bool {
     let types = &statement.parameters;
     match (types.as_slice(), parameters) {
         ([Type::Int8], [Datum::Int(_)]) => true,
-        _ => types.len() == parameters.len() && types.iter().zip(parameters).all(|(&ty, datum)| has_form(ty, datum)),
+        _ => {
+            let has_form = |(&ty, datum): (&Type, &Datum)| {
+                matches!((ty, datum), (Type::Int8, Datum::Int(_))) || has_form(ty, datum)
+            };
+            types.len() == parameters.len() && types.iter().zip(parameters).all(has_form)
+        }
     }
 }
 

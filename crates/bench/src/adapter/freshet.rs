@@ -209,7 +209,7 @@ struct EmbeddedDriver<'a> {
 impl EmbeddedDriver<'_> {
     /// Whether the operation may wait for others to be known. A driver of few sessions runs each at once.
     fn may_wait(&self, op: &Op<'_>) -> bool {
-        self.sessions.len() > 2 * KNOWN && matches!(op, Op::Update { .. } | Op::Delete { .. })
+        self.sessions.len() > 2 * KNOWN && matches!(op, Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. })
     }
 
     fn learn(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(), BenchError> {

@@ -14,10 +14,10 @@ use crate::route::Plan;
 use crate::session::{Ahead, CommandTag};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
-use freshet_engine::catalog::{Index, Table};
+use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{IntegerWord, Row, Type};
-use freshet_engine::txn::{Change, Insertion, Session};
+use freshet_engine::txn::{Change, Insertion, Lookup, Session};
 use std::sync::Arc;
 
 /// A statement that changes one row.
@@ -163,19 +163,25 @@ impl Once {
     /// The parameter that is the key.
     #[inline]
     pub fn key_parameter(&self) -> Option<u16> {
-        match self.change()? {
-            (_, Term::Param(at)) => Some(at),
-            _ => None,
+        match self {
+            Once::Insert(insert) => insert.key.as_ref().map(|(_, at)| *at),
+            _ => match self.change()? {
+                (_, Term::Param(at)) => Some(at),
+                _ => None,
+            },
         }
     }
 
     /// Starts loading what a later `run` with this key will want.
     #[inline]
     pub fn load_ahead(&self, engine: &Session, key: i64, what: Ahead) {
-        match (self.change(), what) {
-            (Some((change, _)), Ahead::Entry) => change.prefetch(key),
-            (Some((change, _)), Ahead::Row) => engine.load_row_ahead(change, key),
-            (None, _) => {}
+        match (self, self.change(), what) {
+            (Once::Insert(Inserting { key: Some((entries, _)), .. }), _, Ahead::Entry) => entries.prefetch_integer(key),
+            // A new row's slot is at hand.
+            (Once::Insert(_), ..) => {}
+            (_, Some((change, _)), Ahead::Entry) => change.prefetch(key),
+            (_, Some((change, _)), Ahead::Row) => engine.load_row_ahead(change, key),
+            (_, None, _) => {}
         }
     }
 
@@ -253,6 +259,8 @@ struct Given {
 #[derive(Debug)]
 pub struct Inserting {
     insertion: Insertion,
+    /// A unique hash index whose key is one integer, and the parameter that is it.
+    key: Option<(Lookup, u16)>,
     given: Vec<Given>,
     /// Columns that take no null and may have one if all goes the short way: those that are not given.
     left_null: bool,
@@ -279,8 +287,19 @@ impl Inserting {
         let given = given.collect::<Option<Vec<Given>>>()?;
         let is_given = |column: &u16| given.iter().any(|g| g.column == *column);
         let left_null = !not_null.iter().all(is_given);
+        let key = Inserting::key(table, &given);
         let (not_null, tables) = (not_null.clone(), tables.clone());
-        Some(Inserting { insertion: Insertion::new(table), given, left_null, not_null, tables })
+        Some(Inserting { insertion: Insertion::new(table), key, given, left_null, not_null, tables })
+    }
+
+    fn key(table: &Arc<Table>, given: &[Given]) -> Option<(Lookup, u16)> {
+        let of_index = |index: &Arc<Index>| {
+            let [only] = index.def.columns.as_slice() else { return None };
+            let given = given.iter().find(|given| given.column == only.column)?;
+            let Some((_, Term::Param(at))) = given.integer else { return None };
+            index.def.unique.then(|| (Lookup::new(table, index, []), at))
+        };
+        table.indexes.iter().filter(|index| index.def.kind == IndexKind::Hash).find_map(of_index)
     }
 
     #[inline]
