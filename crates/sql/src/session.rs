@@ -981,11 +981,13 @@ impl Session {
                     return Err(SqlError::new("22004", "SET requires parameter name"));
                 };
                 if config.only_known && self.setting(&name).is_none() {
-                    return Ok(done("SELECT"));
+                    return Ok(done("SELECT 0"));
                 }
                 let warning = self.set_value(&name, value.as_deref(), local).inspect_err(|_| self.fail())?;
-                give_text(rows, &[&self.setting(&name).unwrap_or_default()])?;
-                Ok(self.told("SELECT", None, warning))
+                let is_over = local && matches!(self.block, Block::None);
+                let given = value.filter(|_| is_over).or_else(|| self.setting(&name));
+                give_text(rows, &[&given.unwrap_or_default()])?;
+                Ok(self.told("SELECT 1", None, warning))
             }
             Plan::Named(named) => self.run_named(statement, named, parameters, rows),
             Plan::Copy(plan) => self.start_copy(statement, plan, rows),

@@ -317,7 +317,12 @@ impl Settings {
                 let value = self.usual(known).to_owned();
                 self.set(name, &value)
             }
-            None if self.changed.remove(&fold(name)).is_some() || name.contains('.') => Ok(None),
+            // Once it was set, it is there.
+            None if self.changed.contains_key(&fold(name)) => {
+                self.changed.insert(fold(name), String::new());
+                Ok(None)
+            }
+            None if name.contains('.') => Ok(None),
             None => Err(unknown(name)),
         }
     }
@@ -550,18 +555,19 @@ fn on_off(on: bool) -> String {
 
 fn parse_milliseconds(value: &str) -> Option<i64> {
     let value = value.trim();
-    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number: i64 = value[..digits].parse().ok()?;
-    let ms = match value[digits..].trim() {
-        "" | "ms" => number,
-        "us" => number.checked_add(500)? / 1000,
-        "s" => number.checked_mul(1000)?,
-        "min" => number.checked_mul(60_000)?,
-        "h" => number.checked_mul(3_600_000)?,
-        "d" => number.checked_mul(86_400_000)?,
+    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let number: f64 = value[..digits].parse().ok()?;
+    let in_ms = match value[digits..].trim() {
+        "" | "ms" => 1.0,
+        "us" => 0.001,
+        "s" => 1000.0,
+        "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        "d" => 86_400_000.0,
         _ => return None,
     };
-    (ms <= i64::from(i32::MAX)).then_some(ms)
+    let ms = (number * in_ms).round_ties_even();
+    (ms <= f64::from(i32::MAX)).then_some(ms as i64)
 }
 
 /// A time with its unit, or in milliseconds.

@@ -171,6 +171,8 @@ pub struct ForeignKey {
     pub full: bool,
     pub on_update: Action,
     pub on_delete: Action,
+    /// Those of `columns` that ON DELETE SET NULL and SET DEFAULT set; none: all.
+    pub delete_columns: Vec<u16>,
     pub deferrable: bool,
     pub deferred: bool,
 }

@@ -311,6 +311,10 @@ fn put_column(out: &mut Vec<u8>, column: &ColumnDef) {
     });
 }
 
+/// Codes of constraints; the second foreign key's ON DELETE names columns.
+const FOREIGN: u8 = 1;
+const FOREIGN_WITH_COLUMNS: u8 = 2;
+
 fn put_constraint(out: &mut Vec<u8>, constraint: &Constraint) {
     out.extend_from_slice(&constraint.id.to_le_bytes());
     put_string(out, &constraint.name);
@@ -322,13 +326,16 @@ fn put_constraint(out: &mut Vec<u8>, constraint: &Constraint) {
             put_columns(out, columns);
         }
         ConstraintKind::Foreign(key) => {
-            out.push(1);
+            out.push(if key.delete_columns.is_empty() { FOREIGN } else { FOREIGN_WITH_COLUMNS });
             put_columns(out, &key.columns);
             out.extend_from_slice(&key.parent.0.to_le_bytes());
             put_columns(out, &key.parent_columns);
             out.extend_from_slice(&key.parent_index.0.to_le_bytes());
             let actions = [key.on_update, key.on_delete].map(action_code);
             out.extend_from_slice(&[u8::from(key.full), actions[0], actions[1]]);
+            if !key.delete_columns.is_empty() {
+                put_columns(out, &key.delete_columns);
+            }
             out.extend_from_slice(&[u8::from(key.deferrable), u8::from(key.deferred)]);
         }
     }
@@ -556,7 +563,7 @@ impl<'a> Reader<'a> {
         let (id, name, validated) = (self.u32()?, self.string()?, self.flag()?);
         let kind = match self.u8()? {
             0 => ConstraintKind::Check { condition: self.string()?, columns: self.columns()? },
-            1 => ConstraintKind::Foreign(ForeignKey {
+            kind @ (FOREIGN | FOREIGN_WITH_COLUMNS) => ConstraintKind::Foreign(ForeignKey {
                 columns: self.columns()?,
                 parent: TableId(self.u32()?),
                 parent_columns: self.columns()?,
@@ -564,6 +571,7 @@ impl<'a> Reader<'a> {
                 full: self.flag()?,
                 on_update: self.action()?,
                 on_delete: self.action()?,
+                delete_columns: if kind == FOREIGN_WITH_COLUMNS { self.columns()? } else { Vec::new() },
                 deferrable: self.flag()?,
                 deferred: self.flag()?,
             }),
@@ -775,6 +783,7 @@ mod tests {
             full: true,
             on_update: Action::Cascade,
             on_delete: Action::SetDefault,
+            delete_columns: vec![2],
             deferrable: true,
             deferred: false,
         });

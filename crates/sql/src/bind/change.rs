@@ -135,6 +135,10 @@ impl Binder<'_> {
         for name in columns {
             let column = self.target(table, name)?;
             if targets.contains(&column) {
+                let is_other = columns.iter().filter(|other| *other == name).count() == 1;
+                if is_other && self.through.is_some() {
+                    return Err(twice(table, column).into());
+                }
                 return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once"))
                     .at(span_position(self.sql, name.span()))
                     .into());
@@ -161,6 +165,13 @@ impl Binder<'_> {
         }
     }
 
+    /// 42601 where a view that shows a column twice is given both.
+    pub fn check_once(&self, table: &Table, targets: &[u16]) -> Result<(), SqlError> {
+        let mut all = targets.iter().enumerate().filter(|_| self.through.is_some());
+        let again = all.find(|(at, column)| targets[..*at].contains(column));
+        again.map_or(Ok(()), |(_, &column)| Err(twice(table, column)))
+    }
+
     pub fn insert_values(
         &mut self,
         table: &Arc<Table>,
@@ -174,6 +185,7 @@ impl Binder<'_> {
         }
         let width = rows.first().map_or(0, |row| row.content.len());
         check_width(width, targets, explicit)?;
+        self.check_once(table, targets)?;
         let mut list = Vec::with_capacity(rows.len());
         for row in rows {
             if row.content.len() != width {
@@ -198,6 +210,7 @@ impl Binder<'_> {
         self.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
         let query = self.query(query)?;
         check_width(query.columns.len(), targets, explicit)?;
+        self.check_once(table, targets)?;
         let mut given = Vec::with_capacity(targets.len());
         for (at, (&target, from)) in targets.iter().zip(query.columns.iter()).enumerate() {
             let column = &table.def.columns[usize::from(target)];
@@ -386,7 +399,7 @@ impl Binder<'_> {
                 }
             }
             if before.is_some() {
-                return Err(SqlError::new("42601", format!("multiple assignments to same column \"{name}\"")).into());
+                return Err(twice(table, column).into());
             }
             let value = self.updated(table, column, &value, scope)?;
             sets.push((column, value));
@@ -507,6 +520,11 @@ impl Binder<'_> {
     }
 }
 
+fn twice(table: &Table, column: u16) -> SqlError {
+    let name = &table.def.columns[usize::from(column)].name;
+    SqlError::new("42601", format!("multiple assignments to same column \"{name}\""))
+}
+
 pub fn check_width(given: usize, targets: &mut Vec<u16>, explicit: bool) -> Result<(), SqlError> {
     if given > targets.len() {
         return Err(SqlError::new("42601", "INSERT has more expressions than target columns"));
@@ -569,6 +587,11 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
         let values: Vec<ast::Expr> = match &assignment.value {
             ast::Expr::Tuple(values) => values.clone(),
             ast::Expr::Nested(value) if names.len() == 1 => vec![value.as_ref().clone()],
+            // VALUES in parentheses.
+            ast::Expr::Nested(value) if matches!(value.as_ref(), ast::Expr::Subquery(_)) => {
+                let ast::Expr::Subquery(query) = value.as_ref() else { unreachable!("it was just looked at") };
+                columns_of_query(query, names.len())?
+            }
             ast::Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
                 match super::expr::plain_args(&function.args) {
                     Some(args) => args.into_iter().cloned().collect(),

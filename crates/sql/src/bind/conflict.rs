@@ -8,6 +8,7 @@ use crate::compiled::conflict::{ConflictUpdate, OnConflict};
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::parse::{conflict_key, parse_expression};
 use freshet_engine::catalog::{Index, IndexDef, Table};
 use sqlparser::ast::{self, ConflictTarget, OnConflictAction, OnInsert};
 use std::sync::Arc;
@@ -57,18 +58,19 @@ impl Binder<'_> {
     ) -> Bind<Vec<Arc<Index>>> {
         let mut wanted = Vec::with_capacity(columns.len());
         for column in columns {
-            let name = ast::ObjectName::from(vec![column.clone()]);
-            wanted.push(table.def.columns[usize::from(self.target(table, &name)?)].name.clone());
+            wanted.push(self.conflict_key(table, column)?);
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let predicate = predicate.map(ToString::to_string);
+        let asked: Vec<String> = predicate.map(parts_of).unwrap_or_default();
+        let is_meant = |index: &Index| match &index.def.predicate {
+            None => true,
+            Some(own) => parse_expression(own).is_ok_and(|own| parts_of(&own).iter().all(|part| asked.contains(part))),
+        };
         let fits = |index: &&Arc<Index>| {
             let mut own = key_names(table, &index.def);
             own.sort_unstable();
-            let is_meant = index.def.predicate.is_none()
-                || predicate.as_deref().is_some_and(|p| Some(bare(p)) == index.def.predicate.as_deref().map(bare));
-            index.def.is_key() && own == wanted && is_meant
+            index.def.is_key() && own == wanted && is_meant(index)
         };
         let found: Vec<Arc<Index>> = table.indexes.iter().filter(fits).cloned().collect();
         if found.is_empty() {
@@ -76,6 +78,36 @@ impl Binder<'_> {
             return Err(SqlError::new("42P10", message).into());
         }
         Ok(found)
+    }
+
+    /// A column's name, or an expression as its index has it.
+    fn conflict_key(&mut self, table: &Arc<Table>, key: &ast::Ident) -> Bind<String> {
+        let Some(text) = conflict_key(key) else {
+            let name = ast::ObjectName::from(vec![key.clone()]);
+            return Ok(table.def.columns[usize::from(self.target(table, &name)?)].name.clone());
+        };
+        let lower = text.to_lowercase();
+        for (word, what) in
+            [(" asc", "ASC/DESC"), (" desc", "ASC/DESC"), (" first", "NULLS FIRST/LAST"), (" last", "NULLS FIRST/LAST")]
+        {
+            if lower.ends_with(word) {
+                let message = format!("{what} is not allowed in ON CONFLICT clause");
+                return Err(SqlError::new("42P10", message).into());
+            }
+        }
+        // There is one class of operators for a type, and one collation.
+        let of_class = text.rsplit_once(' ').filter(|(_, class)| class.to_lowercase().ends_with("_ops"));
+        let expr = parse_expression(of_class.map_or(text, |(key, _)| key))?;
+        match without_parentheses(&expr) {
+            ast::Expr::Identifier(name) => {
+                let name = ast::ObjectName::from(vec![name.clone()]);
+                Ok(table.def.columns[usize::from(self.target(table, &name)?)].name.clone())
+            }
+            other => {
+                self.bind(other, &Scope::of_table(table, None))?;
+                Ok(other.to_string())
+            }
+        }
     }
 
     fn conflict_update(&mut self, table: &Arc<Table>, scope: &Scope, update: &ast::DoUpdate) -> Bind<ConflictUpdate> {
@@ -129,7 +161,20 @@ pub fn key_names(table: &Table, index: &IndexDef) -> Vec<String> {
     index.columns.iter().map(|c| name(c.column)).collect()
 }
 
-/// Without the parentheses around the whole.
-fn bare(text: &str) -> &str {
-    text.trim().strip_prefix('(').and_then(|t| t.strip_suffix(')')).unwrap_or(text.trim())
+/// What stands between the ANDs of a condition.
+fn parts_of(condition: &ast::Expr) -> Vec<String> {
+    match condition {
+        ast::Expr::Nested(inner) => parts_of(inner),
+        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
+            parts_of(left).into_iter().chain(parts_of(right)).collect()
+        }
+        other => vec![other.to_string()],
+    }
+}
+
+fn without_parentheses(expr: &ast::Expr) -> &ast::Expr {
+    match expr {
+        ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => without_parentheses(inner),
+        other => other,
+    }
 }

@@ -4,6 +4,7 @@
 //! PostgreSQL: the other side of a comparison, the column they are assigned to, the type they are cast to.
 
 use super::more::{interval_args, is_operator_function, operator_function, row_items};
+use super::names::{RelationName, namespace_named};
 use super::record::must_compare;
 use super::scope::{Found, Scope, fold};
 use super::types::{digits_of, type_of};
@@ -78,10 +79,13 @@ impl Binder<'_> {
         if let Some(bound) = self.row_field(ast, scope)? {
             return Ok(bound);
         }
-        if let Some(beyond) = self.beyond
-            && let Some(bound) = beyond.expression(self, ast, scope)?
-        {
-            return Ok(bound);
+        if let Some(beyond) = self.beyond {
+            // What a subquery finds around it is this query's.
+            let outer_columns = self.outer_columns;
+            if let Some(bound) = beyond.expression(self, ast, scope)? {
+                self.outer_columns = outer_columns;
+                return Ok(bound);
+            }
         }
         if let Some(items) = row_items(ast).filter(|_| !matches!(ast, A::Nested(_))) {
             return self.row_value(&items, scope);
@@ -116,6 +120,9 @@ impl Binder<'_> {
                     return self.cast_to_digits(expr, &data_type, digits, scope);
                 }
                 let to = type_of(data_type)?;
+                if let Some(number) = bits_of(expr, to)? {
+                    return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
+                }
                 if let A::Array(array) = expr.as_ref()
                     && let Some(bound) = self.typed_array(array, to, scope)?
                 {
@@ -158,7 +165,11 @@ impl Binder<'_> {
                 self.call(name, &args, scope)
             }
             A::Extract { field, syntax: _, expr } => {
-                let field = Bound::new(text(&field.to_string().to_lowercase()), Type::Text);
+                let field = match field {
+                    ast::DateTimeField::Custom(field) => field.value.clone(),
+                    plain => plain.to_string(),
+                };
+                let field = Bound::new(text(&field.to_lowercase()), Type::Text);
                 let from = self.bind(expr, scope)?;
                 self.call_bound("extract", vec![field, from])
             }
@@ -208,7 +219,9 @@ impl Binder<'_> {
         let names: Vec<String> = parts.iter().map(fold).collect();
         let found = match names.as_slice() {
             [qualifier, name] => scope.qualified(qualifier, name),
-            [_, qualifier, name] => scope.qualified(qualifier, name),
+            [namespace, qualifier, name] => {
+                scope.qualified(qualifier, name).and_then(|found| self.of_namespace(found, namespace, scope))
+            }
             _ => Err(SqlError::new("42P01", format!("invalid reference to {}", names.join(".")))),
         };
         let position = parts.first().and_then(|i| span_position(self.sql, i.span));
@@ -221,6 +234,21 @@ impl Binder<'_> {
         }
     }
 
+    /// The column, unless its table is another schema's.
+    fn of_namespace(&self, found: Found, namespace: &str, scope: &Scope) -> Result<Found, SqlError> {
+        let source = &scope.sources[usize::from(found.source)];
+        let own = source.table.as_ref().map(|table| table.def.namespace);
+        // A view of this name may stand for the table.
+        let named = RelationName { namespace: Some(namespace.to_owned()), name: source.name.clone() };
+        let is_other = own.is_some_and(|own| namespace_named(self.schema, namespace) != Some(own))
+            && named.view(self.schema).is_none();
+        if is_other {
+            let message = format!("invalid reference to FROM-clause entry for table \"{}\"", source.name);
+            return Err(SqlError::new("42P01", message));
+        }
+        Ok(found)
+    }
+
     /// A column of a query around this one, or the error that there is none here.
     fn outer_column(&mut self, names: &[String], error: SqlError) -> Bind<Bound> {
         // A source of this name hides those around it, whatever columns it has.
@@ -229,6 +257,7 @@ impl Binder<'_> {
             Some(beyond) if missing => beyond.outer_column(names)?,
             _ => None,
         };
+        self.outer_columns += usize::from(outer.is_some());
         outer.ok_or(Refusal::Error(error))
     }
 
@@ -250,6 +279,7 @@ impl Binder<'_> {
                 Bound::untyped(text(s))
             }
             V::DollarQuotedString(s) => Bound::untyped(text(&s.value)),
+            V::NationalStringLiteral(s) => Bound::new(text(s), Type::Char(UNLIMITED)),
             V::Placeholder(name) => return self.parameter(name),
             other => return Err(SqlError::unsupported(format!("the literal {other}")).into()),
         })
@@ -611,6 +641,14 @@ impl Binder<'_> {
         scope: &Scope,
     ) -> Bind<Bound> {
         let operand = operand.map(|o| self.bind(o, scope)).transpose()?;
+        // What gives another value each time is asked once for all WHENs.
+        let is_once = operand.as_ref().is_some_and(|operand| operand.expr.is_volatile());
+        let once = is_once.then(|| self.next_given());
+        let whole = operand.clone();
+        let operand = operand.map(|operand| match once {
+            Some(id) => Bound { expr: Expr::Given(id), ..operand },
+            None => operand,
+        });
         let mut tests = Vec::with_capacity(conditions.len());
         let mut results = Vec::with_capacity(conditions.len() + 1);
         for CaseWhen { condition, result } in conditions {
@@ -632,7 +670,17 @@ impl Binder<'_> {
         let ty = common_type("CASE", &types)?;
         let mut results = self.coerce_all(results, ty)?;
         let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
-        Ok(Bound::new(Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise }, ty))
+        let case = Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise };
+        let case = match (once, whole) {
+            (Some(id), Some(whole)) => Expr::Let { id, value: Box::new(whole.expr), body: Box::new(case) },
+            _ => case,
+        };
+        Ok(Bound::new(case, ty))
+    }
+
+    fn next_given(&mut self) -> u16 {
+        self.given += 1;
+        self.given
     }
 
     // ---- functions
@@ -692,6 +740,11 @@ impl Binder<'_> {
         {
             return Ok(self.env(value, ty));
         }
+        if let [digits] = args.as_slice()
+            && let Some(data_type) = clock_type(name)
+        {
+            return self.rounded_clock(name, data_type, digits);
+        }
         match name {
             "coalesce" => {
                 let bound = self.bind_all(&args, scope)?;
@@ -734,6 +787,25 @@ impl Binder<'_> {
             }
             _ => self.call(name, &args, scope),
         }
+    }
+
+    /// `current_timestamp(p)`.
+    fn rounded_clock(&mut self, name: &str, data_type: ast::DataType, digits: &ast::Expr) -> Bind<Bound> {
+        let ast::Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(number, false), .. }) = digits else {
+            return Err(SqlError::new("42601", format!("syntax error at or near \"{digits}\"")).into());
+        };
+        let plain = ast::Expr::Function(ast::Function {
+            name: ast::ObjectName::from(vec![Ident::new(name)]),
+            uses_odbc_syntax: false,
+            parameters: FunctionArguments::None,
+            args: FunctionArguments::None,
+            null_treatment: None,
+            filter: None,
+            over: None,
+            within_group: Vec::new(),
+        });
+        let digits = number.parse().unwrap_or(u64::MAX).min(6);
+        self.cast_to_digits(&plain, &data_type, digits, &Scope::default())
     }
 
     fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
@@ -823,8 +895,17 @@ impl Binder<'_> {
             return Err(SqlError::new("42803", what).at(span_position(self.sql, ast.span())).into());
         };
         self.in_aggregate = true;
+        let before = self.outer_columns;
         let inner = parts(self);
         self.in_aggregate = false;
+        // Of columns further out alone, it is an aggregate of their query.
+        let is_outer = |aggregate: &Aggregate| !aggregate.mentions(|source| source < PLACEHOLDERS);
+        let inner = match inner {
+            Ok((aggregate, _)) if self.outer_columns > before && is_outer(&aggregate) => {
+                Err(self.not_compiled("an aggregate of a query further out", ast))
+            }
+            other => other,
+        };
         let mut aggregates = outer;
         let result = inner.map(|(aggregate, ty)| {
             let at = aggregates.iter().position(|a| *a == aggregate);
@@ -1068,6 +1149,41 @@ pub fn text(s: &str) -> Expr {
 
 fn shown(ty: Option<Type>) -> &'static str {
     ty.map_or("unknown", type_name)
+}
+
+/// The type of what is asked for with digits of a second.
+fn clock_type(name: &str) -> Option<ast::DataType> {
+    use ast::TimezoneInfo as Zone;
+    Some(match name {
+        "current_timestamp" => ast::DataType::Timestamp(None, Zone::WithTimeZone),
+        "localtimestamp" => ast::DataType::Timestamp(None, Zone::None),
+        "localtime" => ast::DataType::Time(None, Zone::None),
+        _ => return None,
+    })
+}
+
+/// `x'1F'` and `b'101'` as a whole number of this type.
+fn bits_of(expr: &ast::Expr, to: Type) -> Result<Option<i64>, SqlError> {
+    let ast::Expr::Value(value) = expr else { return Ok(None) };
+    let (digits, radix, bits_each) = match &value.value {
+        ast::Value::HexStringLiteral(digits) => (digits, 16, 4),
+        ast::Value::SingleQuotedByteStringLiteral(digits) => (digits, 2, 1),
+        _ => return Ok(None),
+    };
+    let bits_max = match to {
+        Type::Int4 => 32,
+        Type::Int8 => 64,
+        _ => return Ok(None),
+    };
+    if let Some(wrong) = digits.chars().find(|c| !c.is_digit(radix)) {
+        let kind = if radix == 16 { "hexadecimal" } else { "binary" };
+        return Err(SqlError::new("22P02", format!("\"{wrong}\" is not a valid {kind} digit")));
+    }
+    if digits.len() * bits_each > bits_max {
+        return Err(SqlError::new("22003", format!("{} out of range", type_name(to))));
+    }
+    let number = u64::from_str_radix(digits, radix).unwrap_or(0);
+    Ok(Some(if bits_max == 32 { i64::from(number as u32 as i32) } else { number as i64 }))
 }
 
 /// The positional arguments, where there is nothing else.

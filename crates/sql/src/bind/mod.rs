@@ -84,6 +84,10 @@ pub struct Binder<'a> {
     /// Whether it takes values from sequences.
     pub uses_sequences: bool,
     depth: usize,
+    /// How often a column of a query around this one was found.
+    pub(crate) outer_columns: usize,
+    /// The last number of an [`crate::expr::Expr::Given`].
+    given: u16,
     /// Of the INSERT being bound.
     pub(crate) overriding: Option<crate::parse::Overriding>,
     /// The view that the change being bound goes through.
@@ -116,6 +120,8 @@ impl<'a> Binder<'a> {
             uses_clock: false,
             uses_sequences: false,
             depth: 0,
+            outer_columns: 0,
+            given: 0,
             overriding: None,
             through: None,
             beyond: None,

@@ -205,6 +205,7 @@ impl Binder<'_> {
                 };
                 self.call_bound("timezone", vec![zone, moment])
             }
+            A::Array(array) if !array.named => Err(SqlError::new("42601", "syntax error at or near \"[\"").into()),
             A::Array(array) => self.array(array, scope),
             A::Interval(interval) => self.interval(interval),
             A::SimilarTo { negated, expr, pattern, escape_char } => {
@@ -336,7 +337,10 @@ impl Binder<'_> {
         let mut bound = Vec::with_capacity(array.elem.len());
         for item in &array.elem {
             // Arrays within need not say ARRAY again.
-            bound.push(self.bind(item, scope)?);
+            bound.push(match item {
+                ast::Expr::Array(inner) => self.array(inner, scope)?,
+                item => self.bind(item, scope)?,
+            });
         }
         if bound.is_empty() {
             return Err(SqlError::new("42P18", "cannot determine type of empty array")

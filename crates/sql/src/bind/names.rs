@@ -58,7 +58,7 @@ impl RelationName {
     fn namespace_in(&self, schema: &Schema) -> Result<Option<NamespaceId>, SqlError> {
         match &self.namespace {
             None => Ok(None),
-            Some(name) => schema.namespace(name).map(|n| Some(n.id)).ok_or_else(|| self.undefined()),
+            Some(name) => namespace_named(schema, name).map(Some).ok_or_else(|| self.undefined()),
         }
     }
 
@@ -99,7 +99,7 @@ impl RelationName {
     pub fn home(&self, schema: &Schema) -> Result<NamespaceId, SqlError> {
         let id = match &self.namespace {
             Some(name) => {
-                let found = schema.namespace(name).map(|n| n.id);
+                let found = namespace_named(schema, name);
                 found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?
             }
             None => {
@@ -122,6 +122,17 @@ pub const TEMPORARY: &str = "pg_temp_";
 
 pub fn is_temporary(schema: &Schema, id: NamespaceId) -> bool {
     schema.namespace_by_id(id).is_some_and(|n| n.name.starts_with(TEMPORARY))
+}
+
+/// Any session's own schema of temporary tables is called so.
+pub const OWN_TEMPORARY: &str = "pg_temp";
+
+/// The schema of this name, as the session sees it.
+pub fn namespace_named(schema: &Schema, name: &str) -> Option<NamespaceId> {
+    match name {
+        OWN_TEMPORARY => schema.path().iter().copied().find(|id| is_temporary(schema, *id)),
+        _ => schema.namespace(name).map(|n| n.id),
+    }
 }
 
 /// The name of a schema, for messages.

@@ -765,6 +765,7 @@ fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
         A::Interval(_) => return Some(("interval".to_owned(), false)),
         A::Extract { .. } => "extract".to_owned(),
         A::Position { .. } => "position".to_owned(),
+        A::Substring { shorthand: true, .. } => "substr".to_owned(),
         A::Substring { .. } => "substring".to_owned(),
         A::Trim { trim_where: Some(ast::TrimWhereField::Leading), .. } => "ltrim".to_owned(),
         A::Trim { trim_where: Some(ast::TrimWhereField::Trailing), .. } => "rtrim".to_owned(),

@@ -217,8 +217,12 @@ fn parent_of(schema: &Schema, id: u32, name: &str, key: &ForeignKey) -> Bind<Par
 }
 
 fn child_of(parent: &Arc<Table>, child: &Arc<Table>, id: u32, name: &str, key: &ForeignKey) -> Bind<Child> {
-    let index =
-        child.indexes.iter().find_map(|index| order_in(index, &key.columns).map(|order| (index.clone(), order)));
+    let is_char = |table: &Table, column: u16| matches!(table.layout.column_type(usize::from(column)), Type::Char(_));
+    let pairs = key.columns.iter().zip(&key.parent_columns);
+    let padded: Vec<bool> = pairs.map(|(&own, &there)| is_char(parent, there) && !is_char(child, own)).collect();
+    // Texts that differ in blanks lie at different places.
+    let mut indexes = child.indexes.iter().filter(|_| !padded.contains(&true));
+    let index = indexes.find_map(|index| order_in(index, &key.columns).map(|order| (index.clone(), order)));
     let rests_on = parent.indexes.iter().find(|i| i.id == key.parent_index);
     let rests_on = rests_on.ok_or_else(|| SqlError::new("XX000", format!("the foreign key {name} leads nowhere")))?;
     Ok(Child {
@@ -231,6 +235,8 @@ fn child_of(parent: &Arc<Table>, child: &Arc<Table>, id: u32, name: &str, key: &
         key: rests_on.clone(),
         on_update: key.on_update,
         on_delete: key.on_delete,
+        delete_columns: key.delete_columns.clone(),
+        padded,
         deferrable: key.deferrable,
         deferred: key.deferred,
     })

@@ -13,7 +13,7 @@ use crate::error::SqlError;
 use crate::parse::parse;
 use crate::value::aggregate::Gathered;
 use freshet_engine::catalog::{CheckOption, Table, View};
-use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor};
+use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor, Visit, Visitor};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -139,17 +139,36 @@ pub fn check_changeable(query: &ast::Query) -> Result<(), SqlError> {
     Err(SqlError::new("0A000", message).with_hint(format!("{refused} are not automatically updatable.")))
 }
 
-fn has_aggregate(item: &SelectItem) -> bool {
-    let found = ast::visit_expressions(item, |expr| match expr {
-        ast::Expr::Function(function) => {
+/// An aggregate or a window function, but for those of subqueries.
+pub(crate) fn has_aggregate(item: &SelectItem) -> bool {
+    struct Seek {
+        depth: usize,
+    }
+    impl Visitor for Seek {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+            let ast::Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
             let name = function.name.to_string().to_lowercase();
             let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
             let folds = AggregateFunction::named(name).is_some() || Gathered::named(name).is_some();
-            if folds || function.over.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            match self.depth == 0 && (folds || function.over.is_some()) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         }
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
+    }
+    item.visit(&mut Seek { depth: 0 }).is_break()
 }
 
 fn may_be_column(item: &SelectItem) -> bool {

@@ -181,6 +181,9 @@ impl Catalog {
                 Action::SetDefault => "SET DEFAULT",
             };
             out += &format!(" ON {event} {word}");
+            if event == "DELETE" && !key.delete_columns.is_empty() {
+                out += &format!(" ({})", names(table, &key.delete_columns));
+            }
         }
         out + deferral(key.deferrable, key.deferred)
     }

@@ -77,6 +77,15 @@ pub struct Aggregate {
     pub gathered: Option<Box<Gathers>>,
 }
 
+impl Aggregate {
+    /// Whether it is of a column or cell of a source that `is` tells.
+    pub fn mentions(&self, is: impl Fn(u16) -> bool) -> bool {
+        let own = self.arg.iter().map(|(expr, _)| expr).chain(&self.filter);
+        let gathered = self.gathered.iter().flat_map(|g| g.args.iter().chain(g.order.iter().map(|(expr, _)| expr)));
+        own.chain(gathered).any(|expr| expr.mentions(&is))
+    }
+}
+
 /// An aggregate of all its rows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gathers {

@@ -107,6 +107,10 @@ pub struct Child {
     pub key: Arc<Index>,
     pub on_update: Action,
     pub on_delete: Action,
+    /// Those of `child_columns` that a delete sets; none: all.
+    pub delete_columns: Vec<u16>,
+    /// By column: the key is a `char(n)` and the child's a text, whose blanks at the end do not count.
+    pub padded: Vec<bool>,
     pub deferrable: bool,
     pub deferred: bool,
 }
@@ -464,9 +468,22 @@ fn as_stored(from: Type, datum: &Datum, to: Type) -> Option<Datum> {
     if integer(from) && integer(to) {
         return Some(datum.clone());
     }
+    let trimmed = matches!(to, Type::Char(_)).then(|| without_blanks(datum));
+    let datum = trimmed.as_ref().unwrap_or(datum);
     let there = cast::cast(from, &datum.as_value(), to, true).ok()?;
     let back = cast::cast(to, &there.as_value(), from, true).ok()?;
     from.compare(&back.as_value(), &datum.as_value()).is_eq().then_some(there)
+}
+
+/// A text as `char(n)` compares it.
+fn without_blanks(datum: &Datum) -> Datum {
+    match datum {
+        Datum::Bytes(text) => {
+            let end = text.iter().rposition(|&b| b != b' ').map_or(0, |last| last + 1);
+            Datum::Bytes(text[..end].into())
+        }
+        other => other.clone(),
+    }
 }
 
 fn leave_children(
@@ -547,8 +564,17 @@ fn children(
     Ok(())
 }
 
+/// What the child refers to, as the parent's key is compared with it.
+fn child_key(child: &Child, row: &mut Row, run: &mut Run<'_>) -> Vec<Datum> {
+    let mut key = key_of(&child.table, &child.child_columns, row, run);
+    for (datum, _) in key.iter_mut().zip(&child.padded).filter(|(_, is_padded)| **is_padded) {
+        *datum = without_blanks(datum);
+    }
+    key
+}
+
 fn refers(child: &Child, wanted: &[Datum], row: &mut Row, run: &mut Run<'_>) -> bool {
-    let key = key_of(&child.table, &child.child_columns, row, run);
+    let key = child_key(child, row, run);
     !key.contains(&Datum::Null) && is_same_key(&child.table, &child.child_columns, &key, wanted)
 }
 
@@ -717,7 +743,7 @@ fn act(rules: &Arc<Rules>, at: usize, key: &[Datum], new: Option<&[Datum]>, run:
         if run.engine.lock(&child.table, id, &mut old)? == Locked::Gone {
             continue;
         }
-        let wanted = key_of(&child.table, &child.child_columns, &mut old, run);
+        let wanted = child_key(child, &mut old, run);
         let types = child.columns.iter().map(|&c| rules.table.layout.column_type(usize::from(c)));
         let still =
             types.zip(&child.child_columns).zip(key.iter().zip(&wanted)).all(|((from, &column), (key, has))| {
@@ -733,7 +759,9 @@ fn act(rules: &Arc<Rules>, at: usize, key: &[Datum], new: Option<&[Datum]>, run:
             continue;
         }
         let mut changed = old.clone();
-        for (i, &column) in child.child_columns.iter().enumerate() {
+        let sets =
+            |column: &u16| new.is_some() || child.delete_columns.is_empty() || child.delete_columns.contains(column);
+        for (i, &column) in child.child_columns.iter().enumerate().filter(|(_, column)| sets(column)) {
             let value = match (action, new) {
                 (Action::Cascade, Some(new)) => {
                     let from = rules.table.layout.column_type(usize::from(child.columns[i]));

@@ -7,7 +7,7 @@
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY, VALIDATE | are looked at |
 //! | other ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
 
-use super::constraint::{NewConstraint, check_generated};
+use super::constraint::{NewConstraint, check_foreign_types, check_generated};
 use super::create::{NewTable, primary_key, unique};
 use super::{Definer, Done};
 use crate::bind::names::{RelationName, quoted};
@@ -490,7 +490,7 @@ impl Definer<'_> {
     }
 
     /// Views hold the text of what they read: each is written anew before a name changes under it.
-    fn change_views(&mut self, id: u32, change: impl Fn(&str) -> Result<String, SqlError>) -> Done<()> {
+    pub(super) fn change_views(&mut self, id: u32, change: impl Fn(&str) -> Result<String, SqlError>) -> Done<()> {
         let readers: Vec<_> = self.engine.schema().readers(id).cloned().collect();
         for view in readers {
             let query = change(&view.def.query)?;
@@ -563,6 +563,8 @@ impl Definer<'_> {
                 .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
                 .into());
         }
+        check_foreign_types(&schema, table, at as u16, ty)?;
+        check_no_generated_over(table, at, &schema)?;
         let mut binder = Binder::new(self.sql, &schema, &[]);
         let scope = Scope::of_table(table, None);
         let conversion = match using {
@@ -1007,4 +1009,19 @@ fn is_trivial(from: Type, to: Type) -> bool {
         (Type::Decimal { precision: p, scale: s }, Type::Decimal { precision: q, scale: t }) => s == t && p <= q,
         _ => false,
     }
+}
+
+/// 0A000 for a column that a generated one is computed of.
+fn check_no_generated_over(
+    table: &Table,
+    at: usize,
+    schema: &Arc<freshet_engine::catalog::Schema>,
+) -> Result<(), SqlError> {
+    let is_over = |c: &&ColumnDef| {
+        c.role == ColumnRole::Generated && mentions(c.default.as_deref().unwrap_or_default(), &table.def, at, schema)
+    };
+    let Some(generated) = table.def.columns.iter().find(is_over) else { return Ok(()) };
+    let name = &table.def.columns[at].name;
+    let error = SqlError::new("0A000", "cannot alter type of a column used by a generated column");
+    Err(error.with_detail(format!("Column \"{name}\" is used by generated column \"{}\".", generated.name)))
 }

@@ -9,6 +9,7 @@ use crate::compiled::rules::{self, Event, Rules};
 use crate::compiled::{Halt, Run, Scratch};
 use crate::error::SqlError;
 use crate::expr::{Frame, truth};
+use crate::parse::set_columns;
 use crate::value::cast;
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{
@@ -42,7 +43,8 @@ impl NewConstraint {
         label: Option<&Ident>,
         own: Option<&Ident>,
     ) -> Result<NewConstraint, SqlError> {
-        if key.index_name.is_some() {
+        // A marker there says which columns ON DELETE sets.
+        if key.index_name.as_ref().is_some_and(|name| set_columns(name).is_none()) {
             return Err(SqlError::unsupported("this form of FOREIGN KEY"));
         }
         let columns = own.map_or_else(|| key.columns.clone(), |own| vec![own.clone()]);
@@ -213,6 +215,7 @@ impl Definer<'_> {
             let message = "invalid ON DELETE action for foreign key constraint containing generated column";
             return Err(SqlError::new("42601", message).into());
         }
+        let delete_columns = delete_columns(key, &here, def, missing)?;
         Ok(ForeignKey {
             columns: here,
             parent: parent.id,
@@ -221,6 +224,7 @@ impl Definer<'_> {
             full,
             on_update,
             on_delete,
+            delete_columns,
             deferrable,
             deferred,
         })
@@ -329,6 +333,30 @@ fn referenced_columns(
     }
 }
 
+/// The columns that ON DELETE SET NULL or SET DEFAULT names.
+fn delete_columns(
+    key: &ForeignKeyConstraint,
+    own: &[u16],
+    def: &TableDef,
+    missing: impl Fn(&str) -> SqlError,
+) -> Result<Vec<u16>, SqlError> {
+    let Some(list) = key.index_name.as_ref().and_then(set_columns) else { return Ok(Vec::new()) };
+    let mut columns = Vec::new();
+    for expr in crate::parse::parse_expressions(list)? {
+        let ast::Expr::Identifier(name) = expr else {
+            return Err(SqlError::new("42601", format!("syntax error at or near \"{expr}\"")));
+        };
+        let name = fold(&name);
+        let at = def.columns.iter().position(|c| c.name == name && c.is_visible()).ok_or_else(|| missing(&name))?;
+        if !own.contains(&(at as u16)) {
+            let message = format!("column \"{name}\" referenced in ON DELETE SET action must be part of foreign key");
+            return Err(SqlError::new("42P10", message));
+        }
+        columns.push(at as u16);
+    }
+    Ok(columns)
+}
+
 fn check_count(there: usize, here: usize) -> Result<(), SqlError> {
     match there == here {
         true => Ok(()),
@@ -341,7 +369,8 @@ fn check_comparable(key: &str, a: Type, a_name: &str, b: Type, b_name: &str) -> 
     let comparable = cast::without_modifier(a) == cast::without_modifier(b)
         || (text(a) && text(b))
         || cast::context(a, b) == Some(cast::CastContext::Implicit)
-        || (is_number(a) && is_number(b));
+        || (cast::is_integer(a) && cast::is_integer(b))
+        || (cast::is_float(a) && cast::is_float(b));
     if comparable {
         return Ok(());
     }
@@ -353,8 +382,24 @@ fn check_comparable(key: &str, a: Type, a_name: &str, b: Type, b_name: &str) -> 
     )))
 }
 
-fn is_number(ty: Type) -> bool {
-    cast::is_integer(ty) || cast::is_numeric(ty)
+/// 42804 where a foreign key of either side would compare what cannot be compared.
+pub(super) fn check_foreign_types(schema: &Schema, table: &Table, at: u16, ty: Type) -> Result<(), SqlError> {
+    for (child, constraint, key) in schema.foreign_keys() {
+        let Some(parent) = schema.table_by_id(key.parent) else { continue };
+        for (&own, &there) in key.columns.iter().zip(&key.parent_columns) {
+            let changes = |other: &Table, column: u16| other.id == table.id && column == at;
+            if !changes(child, own) && !changes(parent, there) {
+                continue;
+            }
+            let type_of = |other: &Table, column: u16| match changes(other, column) {
+                true => ty,
+                false => other.def.columns[usize::from(column)].ty,
+            };
+            let (a, b) = (&child.def.columns[usize::from(own)], &parent.def.columns[usize::from(there)]);
+            check_comparable(&constraint.name, type_of(child, own), &a.name, type_of(parent, there), &b.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Generated columns are over plain ones, and give the same whenever they are computed.

@@ -7,6 +7,7 @@
 //! which is null where the predicate does not hold, because nulls are never equal; any other partial index has all rows.
 
 use super::constraint::{NewConstraint, deferral};
+use super::like::LikeIndexes;
 use super::sequence::NewSequence;
 use super::{Definer, Done, on_commit_drops, unused};
 use crate::bind::change::is_select;
@@ -16,7 +17,7 @@ use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, Refusal};
 use crate::compiled::Halt;
 use crate::error::SqlError;
-use crate::parse::{Parsed, span_position};
+use crate::parse::{Parsed, like_of, span_position};
 use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
@@ -24,8 +25,8 @@ use freshet_engine::catalog::{
 use freshet_engine::schema::{KeyColumn, Type};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
-    self, ColumnOption, CreateTableLikeDefaults, CreateTableLikeKind, CreateTableOptions, GeneratedAs, Ident,
-    IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay, NullsDistinctOption, Spanned, SqlOption, TableConstraint,
+    self, ColumnOption, CreateTableOptions, GeneratedAs, Ident, IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay,
+    NullsDistinctOption, Spanned, SqlOption, TableConstraint,
 };
 use std::sync::Arc;
 
@@ -50,6 +51,10 @@ pub struct NewTable {
     pub sequences: Vec<NewSequence>,
     pub constraints: Vec<NewConstraint>,
     pub keys: Vec<Key>,
+    /// Tables whose indexes it gets too.
+    pub likes: Vec<LikeIndexes>,
+    /// Of its columns, by their numbers from 1.
+    pub comments: Vec<(u16, String)>,
 }
 
 impl NewTable {
@@ -59,7 +64,15 @@ impl NewTable {
 
     /// A table with these columns, to which more comes.
     pub(super) fn of(def: TableDef) -> NewTable {
-        NewTable { def, indexes: Vec::new(), sequences: Vec::new(), constraints: Vec::new(), keys: Vec::new() }
+        NewTable {
+            def,
+            indexes: Vec::new(),
+            sequences: Vec::new(),
+            constraints: Vec::new(),
+            keys: Vec::new(),
+            likes: Vec::new(),
+            comments: Vec::new(),
+        }
     }
 }
 
@@ -81,14 +94,14 @@ impl Definer<'_> {
             return Err(already_exists(&name).into());
         }
         let mut new = NewTable::new(namespace, name);
-        if let Some(CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) = &create.like {
-            self.columns_like(like, &mut new)?;
-        }
         if let Some(query) = &create.query {
             self.columns_of_query(query, &create.columns, &mut new)?;
         } else {
             for column in &create.columns {
-                self.add_column(column, &mut new)?;
+                match like_of(&column.name) {
+                    Some(like) => self.columns_like(column, &like, &mut new)?,
+                    None => self.add_column(column, &mut new)?,
+                }
             }
         }
         check_width(&new.def)?;
@@ -97,8 +110,13 @@ impl Definer<'_> {
         }
         let primary_kind = primary_key_kind(&create.table_options)?;
         self.key_indexes(&mut new, primary_kind)?;
+        self.indexes_like(&mut new)?;
         self.bind_constraints(&mut new)?;
+        let comments = std::mem::take(&mut new.comments);
         let id = self.make_table(new)?;
+        for (column, comment) in comments {
+            self.engine.set_comment(id.0, column, Some(&comment))?;
+        }
         if let Some(drops) = on_commit_drops(create.on_commit) {
             self.temporary.on_commit.push((id, drops));
         }
@@ -118,21 +136,6 @@ impl Definer<'_> {
             self.engine.redefine_sequence(sequence, def, None)?;
         }
         Ok(id)
-    }
-
-    fn columns_like(&mut self, like: &ast::CreateTableLike, new: &mut NewTable) -> Done<()> {
-        let table = self.table(&like.name)?;
-        self.check_table(table.id.0, crate::role::acl::Privileges::SELECT)?;
-        let with_defaults = like.defaults == Some(CreateTableLikeDefaults::Including);
-        for column in table.def.columns.iter().filter(|c| c.is_visible()) {
-            let is_plain = column.role == ColumnRole::Plain;
-            new.def.columns.push(ColumnDef {
-                default: column.default.clone().filter(|_| with_defaults && is_plain),
-                role: ColumnRole::Plain,
-                ..column.clone()
-            });
-        }
-        Ok(())
     }
 
     /// The columns that a query gives, and the INSERT that follows.
@@ -580,7 +583,7 @@ fn bare(expr: &ast::Expr) -> &ast::Expr {
     }
 }
 
-fn expression_name(expr: &ast::Expr) -> String {
+pub(super) fn expression_name(expr: &ast::Expr) -> String {
     match expr {
         ast::Expr::Function(function) => function.name.to_string().to_lowercase(),
         _ => "expr".to_owned(),

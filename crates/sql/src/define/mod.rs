@@ -3,10 +3,12 @@
 //! | module | question |
 //! |---|---|
 //! | `create` | what do CREATE TABLE and CREATE INDEX define |
+//! | `like` | what does LIKE take from another table |
 //! | `constraint` | what do checks and foreign keys demand, and do the rows keep it |
 //! | `alter` | what does ALTER TABLE change |
 //! | `remove` | what goes with what is dropped, and what forbids it |
 //! | `sequence` | what are sequences, serial and identity columns |
+//! | `schema` | what names a schema |
 //! | `view` | what does a view stand for |
 //! | `role` | what are roles, and who is a member of whom |
 //! | `grant` | whose is what, and who may do what with it |
@@ -18,16 +20,18 @@ mod alter;
 mod constraint;
 mod create;
 mod grant;
+mod like;
 mod removal;
 mod remove;
 mod role;
+mod schema;
 mod sequence;
 pub mod view;
 
 pub use create::shown_key;
 
 use crate::bind::Refusal;
-use crate::bind::names::{RelationName, TEMPORARY};
+use crate::bind::names::{OWN_TEMPORARY, RelationName, TEMPORARY};
 use crate::compiled::rules::Constraints;
 use crate::compiled::{Halt, Interrupt};
 use crate::error::SqlError;
@@ -240,6 +244,7 @@ impl Definer<'_> {
 
     /// Where a new relation goes; a temporary one to the session's own schema.
     fn home(&mut self, name: &RelationName, temporary: bool) -> Done<NamespaceId> {
+        let temporary = temporary || name.namespace.as_deref() == Some(OWN_TEMPORARY);
         if !temporary {
             let home = name.home(&self.schema())?;
             self.check_create_in(home)?;
@@ -312,12 +317,12 @@ impl Definer<'_> {
         if self.engine.schema().namespace(&new).is_some() {
             return Err(SqlError::new("42P06", format!("schema \"{new}\" already exists")).into());
         }
-        let has_views = self.engine.schema().views().next().is_some();
-        if has_views || self.engine.schema().sequences().any(|s| s.def.namespace == id) {
-            // Their texts name relations with their schemas.
-            return Err(SqlError::unsupported("renaming a schema with views or sequences about").into());
+        if new.starts_with("pg_") {
+            return Err(SqlError::new("42939", format!("unacceptable schema name \"{new}\""))
+                .with_detail("The prefix \"pg_\" is reserved for system schemas.")
+                .into());
         }
-        Ok(self.engine.rename_namespace(id, &new)?)
+        self.rename_schema(id, &name, &new)
     }
 }
 

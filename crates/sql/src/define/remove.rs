@@ -2,7 +2,7 @@
 
 use super::removal::Removal;
 use super::{Definer, Done};
-use crate::bind::names::{RelationName, TEMPORARY};
+use crate::bind::names::{RelationName, TEMPORARY, namespace_named};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::role::acl::Privileges;
@@ -74,7 +74,7 @@ impl Definer<'_> {
             let article = if word == "index" { "an" } else { "a" };
             return Err(SqlError::new("42809", format!("\"{}\" is not {article} {word}", name.name)).into());
         }
-        let known = name.namespace.as_ref().is_none_or(|n| schema.namespace(n).is_some());
+        let known = name.namespace.as_ref().is_none_or(|n| namespace_named(schema, n).is_some());
         if !if_exists {
             return Err(match (&name.namespace, known) {
                 (Some(namespace), false) => SqlError::new("3F000", format!("schema \"{namespace}\" does not exist")),

@@ -212,6 +212,13 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
                 None => Ok(Scalar::NULL),
             }
         }
+        Expr::Let { id, value, body } => {
+            let value = evaluate(value, frame)?.into_datum();
+            let is_it = |e: &Expr| matches!(e, Expr::Given(given) if given == id);
+            let body = body.as_ref().clone().rewrite(&mut |e| is_it(e).then(|| Expr::Const(value.clone())));
+            Ok(Scalar::Own(evaluate(&body, frame)?.into_datum()))
+        }
+        Expr::Given(_) => unreachable!("invariant: a given value stands in its Let's body, where it is replaced"),
         Expr::Call { function, args } => call(function, args, frame),
         Expr::Coalesce(list) => {
             for item in list {

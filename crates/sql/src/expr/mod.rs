@@ -152,6 +152,13 @@ pub enum Expr {
         branches: Vec<(Expr, Expr)>,
         otherwise: Option<Box<Expr>>,
     },
+    /// A value that is computed once for all of the [`Expr::Given`]s of its number in the body.
+    Let {
+        id: u16,
+        value: Box<Expr>,
+        body: Box<Expr>,
+    },
+    Given(u16),
     /// The arguments have the function's types.
     Call {
         function: Box<Function>,
@@ -244,6 +251,7 @@ impl Expr {
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
             | Expr::LastValue
+            | Expr::Given(_)
             | Expr::Env(_) => {}
             Expr::Cast { expr, .. }
             | Expr::Negate { expr, .. }
@@ -255,6 +263,7 @@ impl Expr {
             | Expr::Compare { left, right, .. }
             | Expr::NullIf { left, right, .. }
             | Expr::Distinct { left, right, .. }
+            | Expr::Let { value: left, body: right, .. }
             | Expr::Quantified { left, array: right, .. } => {
                 f(left);
                 f(right);
@@ -298,6 +307,7 @@ impl Expr {
             | Expr::Cell { .. }
             | Expr::Aggregate(_)
             | Expr::LastValue
+            | Expr::Given(_)
             | Expr::Env(_)) => leaf,
             Expr::Cast { expr, from, to, explicit } => Expr::Cast { expr: boxed(expr), from, to, explicit },
             Expr::Binary { operator, left, right } => Expr::Binary { operator, left: boxed(left), right: boxed(right) },
@@ -326,6 +336,7 @@ impl Expr {
                 branches: branches.into_iter().map(|(c, r)| (c.rewrite(before), r.rewrite(before))).collect(),
                 otherwise: otherwise.map(|e| Box::new(e.rewrite(before))),
             },
+            Expr::Let { id, value, body } => Expr::Let { id, value: boxed(value), body: boxed(body) },
             Expr::Call { function, args } => Expr::Call { function, args: rewrite_all(args, before) },
             Expr::Key { call, args } => Expr::Key { call, args: rewrite_all(args, before) },
             Expr::Sequence { call, sequence, args } => {

@@ -61,6 +61,8 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
             let otherwise = otherwise.as_ref().map_or_else(String::new, |e| format!(" ELSE {}", show(e, name)));
             format!("CASE{branches}{otherwise} END")
         }
+        Expr::Let { id, value, body } => show(body, name).replacen(&format!("${{{id}}}"), &show(value, name), 1),
+        Expr::Given(id) => format!("${{{id}}}"),
         Expr::Quantified { operator, left, array, all } => {
             let which = if *all { "ALL" } else { "ANY" };
             format!("({} {} {which} ({}))", show(left, name), operator.op.symbol(), show(array, name))

@@ -7,7 +7,7 @@
 //!
 //! `a BETWEEN SYMMETRIC b AND c` is no part of it: it is `a BETWEEN b AND c OR a BETWEEN c AND b`.
 
-use sqlparser::ast::{BinaryOperator, Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
+use sqlparser::ast::{self, BinaryOperator, Expr, Function, FunctionArguments, ObjectName, UnaryOperator};
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -72,6 +72,9 @@ impl Dialect for Grammar {
             parser.advance_token();
             let operand = parser.parse_subexpr(self.prec_value(level));
             return Some(operand.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }));
+        }
+        if let Some(parsed) = values_query(parser).or_else(|| typed_string(parser)) {
+            return Some(parsed);
         }
         // The parser has current_user and session_user, but takes this one for a column.
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
@@ -175,6 +178,29 @@ impl Dialect for Grammar {
         supports_xml_expressions() -> bool;
         supports_comment_optimizer_hint() -> bool;
     }
+}
+
+/// `VALUES (1), (2)` in parentheses is a subquery; the caller has taken the first of these.
+fn values_query(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+    let is_values = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::VALUES)
+        && parser.peek_nth_token_ref(1).token == Token::LParen;
+    is_values.then(|| parser.parse_query().map(Expr::Subquery))
+}
+
+/// `pg_catalog.int4 '5'`, `"int4" '5'`: a type's name before a literal.
+fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+    let is_name = |at: usize| matches!(&parser.peek_nth_token_ref(at).token, Token::Word(_));
+    let is_literal = |at: usize| matches!(parser.peek_nth_token_ref(at).token, Token::SingleQuotedString(_));
+    let is_quoted = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
+    let of_catalog =
+        matches!(&parser.peek_token_ref().token, Token::Word(word) if word.value.eq_ignore_ascii_case("pg_catalog"));
+    let is_typed = is_quoted && is_literal(1)
+        || of_catalog && parser.peek_nth_token_ref(1).token == Token::Period && is_name(2) && is_literal(3);
+    is_typed.then(|| {
+        let data_type = ast::DataType::Custom(parser.parse_object_name(false)?, Vec::new());
+        let value = parser.parse_value()?;
+        Ok(Expr::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }))
+    })
 }
 
 /// The parser has no such keyword.

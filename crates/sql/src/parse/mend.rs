@@ -13,6 +13,7 @@
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
 //! | `CREATE UNLOGGED TABLE` | `CREATE TABLE` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
+//! | `CREATE TABLE t (CHECK (...) NOT VALID)` | without NOT VALID |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
 //!
 //! What stays keeps its place in the text, so errors point where they should.
@@ -80,7 +81,7 @@ pub(super) fn keyword(token: Option<&TokenWithSpan>) -> Keyword {
     }
 }
 
-fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
+pub(super) fn is_word(token: Option<&TokenWithSpan>, text: &str) -> bool {
     token.is_some_and(|t| super::is_word(&t.token, text))
 }
 
@@ -91,6 +92,8 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if matches!(keyword(first), Keyword::BEGIN | Keyword::START | Keyword::SET) {
         return without_deferrable(tokens);
     }
+    let tokens = super::forms::with_plain_forms(tokens);
+    let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
     let tokens = if keyword(first) == Keyword::CREATE { created(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::TABLE) { without_table_queries(words_of(tokens)) } else { tokens };
@@ -175,7 +178,7 @@ fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// CREATE TABLE without UNLOGGED, and with types for the columns that are named before AS.
+/// CREATE TABLE without UNLOGGED and NOT VALID (all of its rows are), and with types for the columns that are named before AS.
 fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens = words_of(tokens);
     if is_word(tokens.get(1), "unlogged") && keyword(tokens.get(2)) == Keyword::TABLE {
@@ -183,6 +186,12 @@ fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     }
     let Some(table) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::TABLE) else { return tokens };
     let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return tokens };
+    super::forms::like_columns(&mut tokens, open);
+    for at in (1..tokens.len()).rev() {
+        if is_word(tokens.get(at), "valid") && keyword(tokens.get(at - 1)) == Keyword::NOT {
+            tokens.drain(at - 1..=at);
+        }
+    }
     let Some(close) = closing(&tokens, open) else { return tokens };
     let names = &tokens[open + 1..close];
     let is_list = !names.len().is_multiple_of(2)
@@ -310,7 +319,7 @@ fn with_queries_in_lists(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 }
 
 /// Where the parenthesis that opens at `open` closes.
-fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+pub(super) fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
         match token.token {
@@ -369,7 +378,7 @@ fn nothing() -> Token {
     Token::Word(Word { value: MARKER.to_string(), quote_style: Some('"'), keyword: Keyword::NoKeyword })
 }
 
-fn words_of(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+pub(super) fn words_of(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
 }
 

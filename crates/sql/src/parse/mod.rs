@@ -6,9 +6,11 @@
 pub mod analyze;
 pub mod copy;
 mod element;
+mod forms;
 mod grammar;
 mod mend;
 pub mod named;
+mod refused;
 mod words;
 mod role;
 mod utility;
@@ -21,6 +23,9 @@ pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, 
 pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
 
 pub use element::{Part, part_of};
+#[cfg(feature = "query")]
+pub use forms::rows_from;
+pub use forms::{Like, conflict_key, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
 #[cfg(feature = "query")]
@@ -106,18 +111,20 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     if let Some(utility) = utility::utility(sql, &words)? {
         return Ok(Parsed::Utility(Box::new(utility)));
     }
+    let doubts = refused::check_tokens(sql, &tokens)?;
     let notes = utility::take_insert_notes(sql, &mut tokens)?;
     utility::order_identity_options(sql, &mut tokens)?;
     let with_data = mend::take_with_data(&mut tokens);
     let check_option = mend::take_check_option(&mut tokens);
     let dialect = Grammar::default();
-    let tokens = mend::mend(tokens);
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let mended = mend::mend(tokens);
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(mended);
     let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
         return Err(near(sql, &next));
     }
+    refused::check_statement(&statement, &doubts)?;
     leave_notes(&mut statement, notes)?;
     if let Some(option) = check_option {
         leave_check_option(&mut statement, option)?;

@@ -310,6 +310,7 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     }
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
+    let tokens = super::forms::with_plain_forms(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();

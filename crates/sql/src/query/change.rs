@@ -137,6 +137,7 @@ impl Planner<'_> {
                     binder.output_types = targets.iter().map(|&c| table.def.columns[usize::from(c)].ty).collect();
                     let rel = self.query(binder, query)?;
                     crate::bind::change::check_width(rel.columns.len(), targets, explicit)?;
+                    binder.check_once(table, targets)?;
                     let mut given = Vec::with_capacity(targets.len());
                     for (at, (&target, column)) in targets.iter().zip(&rel.columns).enumerate() {
                         let def = &table.def.columns[usize::from(target)];

@@ -1,19 +1,17 @@
 //! What do FROM, WITH and the set operations that compare rows read?
 
 use super::apply::Kind;
+use super::called::Called;
 use super::cells::{Writer, data_type};
 use super::convert::{Leaf, key};
 use super::plan::{
     FromRel, Output, Pending, PerRow, Planner, Rel, as_unsupported, df, numbered_name, output, refuse, subquery_of,
 };
-use super::series::Series;
-use super::sets::{is_set, set_name};
 use crate::bind::change::is_change;
 use crate::bind::expr::Bound;
-use crate::bind::from::{alias_parts, is_series, left_of_using, rename};
+use crate::bind::from::{alias_parts, left_of_using, rename};
 use crate::bind::names::RelationName;
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource, fold, hidden_of_view, relation_name};
-use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder, locks_for};
 use crate::define::view::tables_of;
 use crate::error::SqlError;
@@ -36,32 +34,6 @@ use sqlparser::ast::{
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A call in FROM.
-struct Called<'a> {
-    name: &'a ObjectName,
-    args: &'a [FunctionArg],
-    ordinality: bool,
-    alias: Option<&'a TableAlias>,
-}
-
-/// Whether the argument is a whole number as it stands: a series of such streams.
-fn is_whole_number(arg: &FunctionArg) -> bool {
-    use ast::{Expr as A, FunctionArgExpr, UnaryOperator, Value as V};
-    let FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) = arg else { return false };
-    let number = |e: &A| matches!(e, A::Value(v) if matches!(&v.value, V::Number(n, _) if n.bytes().all(|b| b.is_ascii_digit())) || matches!(v.value, V::Placeholder(_)));
-    match arg {
-        A::UnaryOp { op: UnaryOperator::Minus, expr } => number(expr),
-        A::Cast { expr, data_type, .. } => {
-            number(expr)
-                && matches!(
-                    data_type,
-                    ast::DataType::BigInt(None) | ast::DataType::Int(None) | ast::DataType::Integer(None)
-                )
-        }
-        other => number(other),
-    }
-}
-
 fn is_true(condition: &Expr) -> bool {
     match condition {
         Expr::Const(Datum::Bool(true)) => true,
@@ -71,7 +43,7 @@ fn is_true(condition: &Expr) -> bool {
 }
 
 /// One entry of FROM before it is joined.
-struct Entry {
+pub(super) struct Entry {
     plan: LogicalPlan,
     /// One, or those of a join in parentheses.
     sources: Vec<(ScopeSource, Vec<Leaf>)>,
@@ -90,8 +62,12 @@ struct EachRow {
 }
 
 impl Entry {
-    fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
+    pub(super) fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
         Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), after: After::Beside, per_row: None }
+    }
+
+    pub(super) fn placed(self, after: After) -> Entry {
+        Entry { after, ..self }
     }
 
     /// Adds its sources to those before it.
@@ -109,7 +85,7 @@ impl Entry {
 
 /// How an entry stands to what is before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+pub(super) enum After {
     /// By itself: it is joined.
     Beside,
     /// A subquery for each row before it.
@@ -398,54 +374,6 @@ impl Planner<'_> {
         Ok(Entry { after, ..Entry::of(plan, source, leaves) })
     }
 
-    /// A function in FROM.
-    fn called(&self, binder: &mut Binder<'_>, call: &Called<'_>, before: &FromRel, nulls: NullHandling) -> Bind<Entry> {
-        let Called { name, args, ordinality, alias } = *call;
-        if !is_set(name) {
-            return refuse(format!("the function {name} in FROM"));
-        }
-        if !ordinality && is_series(name) && args.iter().all(is_whole_number) {
-            return self.series(binder, name, args, alias);
-        }
-        let defined = defined_columns(alias)?;
-        let plain = alias.map(without_types);
-        let (alias, names) = alias_parts(plain.as_ref()).map_err(as_unsupported)?;
-        let name = set_name(name).expect("it was asked above");
-        let call =
-            self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &defined, &before.scope))?;
-        let mut source = self.set_source(&call, &name, alias);
-        rename(&mut source, names)?;
-        let (start, after, nulls) = match call.mentions_columns() {
-            true => (before.plan.clone(), After::Expanded, nulls),
-            false => (df(LogicalPlanBuilder::empty(true).build())?, After::Beside, NullHandling::Drop),
-        };
-        let (plan, leaves) = self.expand(start, &before.sources, std::slice::from_ref(&call), nulls)?;
-        let leaves = leaves.into_iter().flatten().collect();
-        Ok(Entry { after, ..Entry::of(plan, source, leaves) })
-    }
-
-    /// A series of constants, which streams.
-    fn series(
-        &self,
-        binder: &mut Binder<'_>,
-        name: &ObjectName,
-        args: &[FunctionArg],
-        alias: Option<&TableAlias>,
-    ) -> Bind<Entry> {
-        let (bounds, source) = binder.series(name, args, alias).map_err(as_unsupported)?;
-        let ty = source.columns[0].ty;
-        let mut numbers = [Some(0); 3];
-        for (number, bound) in numbers.iter_mut().zip(bounds) {
-            *number = super::plan::int_of(&self.constant(&bound, "generate_series")?);
-        }
-        let relation = TableReference::bare(self.unique(&source.name));
-        let provider = Series::provider(ty, numbers)?;
-        let plan = df(LogicalPlanBuilder::scan(relation.clone(), provider_as_source(provider), None))?;
-        let column = DfColumn::new(Some(relation), super::series::COLUMN);
-        let leaves = vec![Leaf::new(DfExpr::Column(column), ty)];
-        Ok(Entry::of(df(plan.build())?, source, leaves))
-    }
-
     // ---- joins
 
     fn join(&self, binder: &mut Binder<'_>, item: &mut FromRel, join: &Join, first: usize) -> Bind<()> {
@@ -726,7 +654,7 @@ impl Planner<'_> {
         let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
         self.state.borrow_mut().ctes.push((name.to_owned(), itself));
-        let term = self.set_operand(binder, right);
+        let term = check_term(right, name).and_then(|()| self.set_operand(binder, right));
         self.state.borrow_mut().ctes.pop();
         let term = term?;
         let types: Vec<Type> = anchor.columns.iter().map(|c| c.ty).collect();
@@ -785,26 +713,6 @@ impl Planner<'_> {
         let keys = columns[width..].iter().map(|c| c.column.clone()).collect();
         Ok((Rel { plan, columns, at_most_one: false }, keys))
     }
-}
-
-/// The columns of a definition list, `AS t(a int, b text)`.
-fn defined_columns(alias: Option<&TableAlias>) -> Bind<Vec<(String, Type)>> {
-    let columns = alias.iter().flat_map(|alias| &alias.columns);
-    let typed = columns.filter_map(|column| column.data_type.as_ref().map(|ty| (fold(&column.name), ty)));
-    let defined: Vec<(String, Type)> =
-        typed.map(|(name, ty)| Ok((name, type_of(ty)?))).collect::<Result<_, SqlError>>()?;
-    match alias {
-        Some(alias) if !defined.is_empty() && defined.len() < alias.columns.len() => {
-            Err(SqlError::new("42601", "every column of a definition list has a type").into())
-        }
-        _ => Ok(defined),
-    }
-}
-
-fn without_types(alias: &TableAlias) -> TableAlias {
-    let mut plain = alias.clone();
-    plain.columns.iter_mut().for_each(|column| column.data_type = None);
-    plain
 }
 
 /// A system relation's rows in columns.
@@ -870,6 +778,23 @@ fn check_references(with: &ast::With) -> Bind<()> {
         }
     }
     Ok(())
+}
+
+/// 42P19 for aggregates over the recursion itself.
+fn check_term(term: &SetExpr, name: &str) -> Bind<()> {
+    let SetExpr::Select(select) = term else { return Ok(()) };
+    let has_aggregate = select.projection.iter().any(crate::bind::through::has_aggregate) || select.having.is_some();
+    if has_aggregate && select.from.iter().any(|from| is_read(from, name)) {
+        let message = "aggregate functions are not allowed in a recursive query's recursive term";
+        return Err(SqlError::new("42P19", message).into());
+    }
+    Ok(())
+}
+
+/// Whether the name stands in FROM itself, not in a subquery there.
+fn is_read(from: &TableWithJoins, name: &str) -> bool {
+    let is_it = |factor: &TableFactor| matches!(factor, TableFactor::Table { name: table, args: None, .. } if relation_name(table).is_ok_and(|table| table == name));
+    is_it(&from.relation) || from.joins.iter().any(|join| is_it(&join.relation))
 }
 
 fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {

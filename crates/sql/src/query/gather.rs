@@ -26,6 +26,8 @@ pub struct Gather {
     orders: Vec<KeyOrder>,
     distinct: bool,
     clock: Clock,
+    /// Its own for each kind: DataFusion takes window functions of one name for one.
+    name: String,
     signature: Signature,
 }
 
@@ -47,7 +49,8 @@ impl Hash for Gather {
 impl Gather {
     pub fn new(gathers: Gathers, orders: Vec<KeyOrder>, distinct: bool, clock: Clock) -> Gather {
         let arguments = gathers.arguments.len() + orders.len();
-        Gather { gathers, orders, distinct, clock, signature: Signature::any(arguments, Volatility::Immutable) }
+        let name = format!("gather {:?}", gathers.what).to_lowercase();
+        Gather { gathers, orders, distinct, clock, name, signature: Signature::any(arguments, Volatility::Immutable) }
     }
 
     fn start(&self) -> Rows {
@@ -57,7 +60,7 @@ impl Gather {
 
 impl AggregateUDFImpl for Gather {
     fn name(&self) -> &str {
-        "gather"
+        &self.name
     }
 
     fn signature(&self) -> &Signature {

@@ -15,7 +15,9 @@
 //! | `convert` | how a bound expression becomes one of DataFusion's |
 //! | `grouping` | which groups ROLLUP and its like ask for |
 //! | `window` | what window functions see |
+//! | `shift` | `lag` and `lead` by a column |
 //! | `plan` | what a query reads |
+//! | `called` | which functions stand in FROM |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
 //! | `change` | how rows are changed by what a query finds |
 //! | `lock` | how rows are locked that a query finds |
@@ -37,6 +39,7 @@
 //! still find their indexes by a run's values.
 
 mod apply;
+mod called;
 mod cells;
 mod change;
 mod compute;
@@ -62,6 +65,7 @@ mod run;
 mod scan;
 mod series;
 mod sets;
+mod shift;
 mod sums;
 mod template;
 mod window;

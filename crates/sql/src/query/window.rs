@@ -12,6 +12,7 @@ use super::cells::data_type;
 use super::convert::{Leaf, Leaves, key};
 use super::fault::sql_error;
 use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
+use super::shift::shift_udwf;
 use crate::bind::expr::Bound;
 use crate::bind::record::must_compare;
 use crate::bind::scope::{Scope, fold};
@@ -307,9 +308,15 @@ impl Planner<'_> {
         if known == "nth_value" && number(1).is_some_and(|n| n <= 0) {
             return Err(SqlError::new("22016", "argument of nth_value must be greater than zero").into());
         }
-        if matches!(known, "lag" | "lead") && matches!(bound.get(1), Some((Expr::Const(crate::value::Datum::Null), _)))
-        {
-            return refuse(format!("{known} by NULL rows"));
+        let is_null = matches!(bound.get(1), Some((Expr::Const(crate::value::Datum::Null), _)));
+        let is_same =
+            |from: usize| bound.iter().skip(from).all(|(arg, _)| !arg.mentions(|_| true) && !arg.is_volatile());
+        if matches!(known, "lag" | "lead") && (is_null || !is_same(1)) {
+            bound.resize(3, (Expr::NULL, ty));
+            return Ok((Over::Function(if known == "lag" { "lag_by" } else { "lead_by" }, bound), ty));
+        }
+        if known == "nth_value" && !is_same(1) || known == "ntile" && !is_same(0) {
+            return refuse(format!("{known} by what is not constant"));
         }
         if known == "nth_value" && bound.len() != 2 {
             return Err(no_function(name).into());
@@ -364,6 +371,7 @@ impl Planner<'_> {
             let expr = key(leaves.convert(expr, order.ty)?, order.ty);
             Ok(Sort { expr, asc: !order.descending, nulls_first: order.nulls_first })
         });
+        check_frame(window)?;
         let frame = match &window.frame {
             Some(frame) => WindowFrame::try_from(frame.clone()).map_err(sql_error)?,
             None => WindowFrame::new((!window.order.is_empty()).then_some(false)),
@@ -469,6 +477,31 @@ fn extended(named: &[(String, WindowSpec)], spec: WindowSpec) -> Result<WindowSp
     Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame: spec.window_frame })
 }
 
+/// 42P20 for a frame that asks for an order that is not there.
+fn check_frame(window: &Window) -> Result<(), SqlError> {
+    use ast::WindowFrameBound as Bound;
+    let Some(frame) = &window.frame else { return Ok(()) };
+    let is_offset = |bound: &Bound| matches!(bound, Bound::Preceding(Some(_)) | Bound::Following(Some(_)));
+    let has_offset = is_offset(&frame.start_bound) || frame.end_bound.as_ref().is_some_and(is_offset);
+    match frame.units {
+        ast::WindowFrameUnits::Range if has_offset && window.order.len() != 1 => {
+            let message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column";
+            Err(SqlError::new("42P20", message))
+        }
+        ast::WindowFrameUnits::Groups if window.order.is_empty() => {
+            Err(SqlError::new("42P20", "GROUPS mode requires an ORDER BY clause"))
+        }
+        ast::WindowFrameUnits::Range if has_offset => {
+            let ty = window.order[0].1.ty;
+            match crate::value::cast::is_numeric(ty) || !has_ranges(&data_type(ty)) {
+                true => Err(SqlError::unsupported("RANGE with an offset over this type")),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A range between the ends and the current row's peers is one of groups of peers, which needs no arithmetic on the key.
 fn by_groups(frame: WindowFrame) -> WindowFrame {
     let plain = |bound: &WindowFrameBound| match bound {
@@ -494,6 +527,8 @@ fn named_function(name: &str) -> Arc<WindowUDF> {
         "percent_rank" => percent_rank_udwf(),
         "cume_dist" => cume_dist_udwf(),
         "ntile" => ntile_udwf(),
+        "lag_by" => shift_udwf(false),
+        "lead_by" => shift_udwf(true),
         "lag" => lag_udwf(),
         "lead" => lead_udwf(),
         "first_value" => first_value_udwf(),

@@ -286,6 +286,11 @@ impl Signature {
                 return Err(SqlError::new("22023", "field name must not be null"));
             }
             let mut out = Vec::new();
+            // Moments are written as in documents.
+            if matches!(self.arguments[0], Type::Date | Type::Timestamp | Type::Timestamptz) {
+                documents::write_json(self.arguments[0], &row[0].as_value(), clock, &mut out);
+                return Ok(String::from_utf8_lossy(&out).trim_matches('"').to_owned());
+            }
             text::write(self.arguments[0], &row[0].as_value(), clock, &mut out);
             Ok(String::from_utf8_lossy(&out).into_owned())
         };

@@ -107,7 +107,7 @@ impl Reader<'_> {
         self.skip_space();
         if self.rest.first() == Some(&b'}') {
             self.rest = &self.rest[1..];
-            return if depth == 0 { Ok(()) } else { self.complete(depth, 0) };
+            return if depth == 0 { Ok(()) } else { Err("Unexpected \"}\" character.") };
         }
         loop {
             self.skip_space();

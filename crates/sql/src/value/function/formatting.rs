@@ -177,7 +177,8 @@ impl Shown {
             (self.us / HOUR_US, self.us % HOUR_US / MINUTE_US, self.us % MINUTE_US / SECOND_US);
         let fraction = self.us % SECOND_US;
         let days = self.days.unwrap_or(0);
-        let shown_year = if self.days.is_some() && self.year <= 0 { 1 - self.year } else { self.year };
+        let shown = |year: i64| if self.days.is_some() && year <= 0 { 1 - year } else { year };
+        let (shown_year, week_year) = (shown(self.year), shown(iso_week(days).0));
         match name {
             "HH24" => number(hour, 2),
             "HH" | "HH12" => number(if hour % 12 == 0 { 12 } else { hour % 12 }, 2),
@@ -190,10 +191,10 @@ impl Shown {
             "YYY" => number(shown_year % 1000, 3),
             "YY" => number(shown_year % 100, 2),
             "Y" => number(shown_year % 10, 1),
-            "IYYY" => number(iso_week(days).0, 4),
-            "IYY" => number(iso_week(days).0 % 1000, 3),
-            "IY" => number(iso_week(days).0 % 100, 2),
-            "I" => number(iso_week(days).0 % 10, 1),
+            "IYYY" => number(week_year, 4),
+            "IYY" => number(week_year % 1000, 3),
+            "IY" => number(week_year % 100, 2),
+            "I" => number(week_year % 10, 1),
             "MM" => number(self.month, 2),
             "DDD" => number(days - first_of_year(self.year) + 1, 3),
             "IDDD" => {

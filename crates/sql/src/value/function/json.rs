@@ -51,7 +51,11 @@ pub(super) fn element(a: &Arguments<'_>) -> Result {
     if a.types[0] == Type::Json {
         return given_node(a, parse(a.bytes(0), false)?.element(a.int(1)));
     }
-    Ok(given(a, a.json(0)?.element(a.int(1))))
+    let json = a.json(0)?;
+    // A scalar is stored as an array of one.
+    let is_scalar = !matches!(json, Json::Array(_) | Json::Object(_));
+    let found = if is_scalar && matches!(a.int(1), 0 | -1) { Some(&json) } else { json.element(a.int(1)) };
+    Ok(given(a, found))
 }
 
 /// A path of texts; `None` if one of them is null.

@@ -161,6 +161,7 @@ pub static SOURCES: &[Source] = &[
             "connoinherit",
             "conkey",
             "confkey",
+            "confdelsetcols",
             "conbin",
         ],
         constraints,
@@ -477,11 +478,19 @@ struct Referenced {
     delete: &'static str,
     matching: &'static str,
     columns: Datum,
+    set_columns: Datum,
 }
 
 impl Referenced {
-    const NOTHING: Referenced =
-        Referenced { index: 0, table: 0, update: " ", delete: " ", matching: " ", columns: Datum::Null };
+    const NOTHING: Referenced = Referenced {
+        index: 0,
+        table: 0,
+        update: " ",
+        delete: " ",
+        matching: " ",
+        columns: Datum::Null,
+        set_columns: Datum::Null,
+    };
 
     fn of(key: &ForeignKey) -> Referenced {
         Referenced {
@@ -491,6 +500,10 @@ impl Referenced {
             delete: action(key.on_delete),
             matching: if key.full { "f" } else { "s" },
             columns: numbers(&key.parent_columns),
+            set_columns: match key.delete_columns.as_slice() {
+                [] => Datum::Null,
+                some => numbers(some),
+            },
         }
     }
 }
@@ -525,6 +538,7 @@ fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 kind == 'f',
                 numbers(columns),
                 referenced.columns,
+                referenced.set_columns,
                 text
             ]);
         }
@@ -550,6 +564,7 @@ fn constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
                 true,
                 numbers(&columns),
                 none.columns,
+                none.set_columns,
                 Datum::Null
             ]);
         }

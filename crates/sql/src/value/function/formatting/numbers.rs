@@ -129,7 +129,9 @@ fn digits(number: &Numeric, t: &Template) -> Result<Digits> {
         shown.trim_start_matches('-').split_once('.').map_or((shown.trim_start_matches('-'), ""), |p| p);
     let positions = t.before + t.shifted;
     let before = if before == "0" && (t.after > 0) { "" } else { before };
-    Ok(Digits { negative, before: before.to_owned(), after: after.to_owned(), fits: before.len() <= positions })
+    // Without a place before the point not even its zero fits.
+    let fits = before.len() <= positions && (positions > 0 || t.after == 0);
+    Ok(Digits { negative, before: before.to_owned(), after: after.to_owned(), fits })
 }
 
 fn shown(number: &Numeric, source: &str) -> Result<String> {

@@ -1,0 +1,470 @@
+//! Expressions and clauses in PostgreSQL's own words, told in those that sqlparser takes.
+//!
+//! | PostgreSQL | becomes |
+//! |---|---|
+//! | `trim(LEADING FROM x)`, `trim(FROM x)` | `trim(LEADING ' ' FROM x)`, `trim(x)` |
+//! | `trim(LEADING x, y)` | `ltrim(x, y)` |
+//! | `substring(x SIMILAR p ESCAPE e)` | `substring(x, p, e)` |
+//! | `substring(x FOR n FROM m)` | `substring(x FROM m FOR n)` |
+//! | `FETCH FIRST (1 + 1) ROWS ONLY` | `LIMIT (1 + 1)` |
+//! | `ORDER BY x USING >` | `ORDER BY x DESC` |
+//! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
+//! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
+//! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
+//! | `a <>-1` | `a <> -1`: an operator does not end in a sign |
+//! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
+//! | `FOREIGN KEY (a, b) ... ON DELETE SET NULL (b)` | `FOREIGN KEY "<marker>b" (a, b) ... ON DELETE SET NULL`, which [`set_columns`] reads |
+
+use super::mend::{MARKER, closing, is_word, keyword, spanned};
+use sqlparser::ast::Ident;
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+/// What there is to mend, found in one pass.
+#[derive(Default)]
+struct Met {
+    trim: bool,
+    substring: bool,
+    fetch: bool,
+    using: bool,
+    array: bool,
+    rows: bool,
+    signs: bool,
+    conflict: bool,
+    set_columns: bool,
+    table: bool,
+}
+
+impl Met {
+    fn of(tokens: &[TokenWithSpan]) -> Met {
+        let mut met = Met::default();
+        for token in tokens {
+            match &token.token {
+                Token::CustomBinaryOperator(_) => met.signs = true,
+                Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+                    Keyword::TRIM => met.trim = true,
+                    Keyword::SUBSTRING => met.substring = true,
+                    Keyword::FETCH => met.fetch = true,
+                    Keyword::USING => met.using = true,
+                    Keyword::ARRAY => met.array = true,
+                    Keyword::ROWS => met.rows = true,
+                    Keyword::CONFLICT => met.conflict = true,
+                    Keyword::FOREIGN => met.set_columns = true,
+                    Keyword::TABLE => met.table = true,
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        met
+    }
+
+    fn is_any(&self) -> bool {
+        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table } = *self;
+        trim || substring || fetch || using || array || rows || signs || conflict || set_columns || table
+    }
+}
+
+/// The statement's tokens, without blanks where anything was mended.
+pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let met = Met::of(&tokens);
+    if !met.is_any() {
+        return tokens;
+    }
+    let mut tokens = super::mend::words_of(tokens);
+    let mends: [(bool, fn(&mut Vec<TokenWithSpan>, usize)); 10] = [
+        (met.signs, part_sign),
+        (met.trim, trim),
+        (met.substring, substring),
+        (met.fetch, fetch),
+        (met.using, using),
+        (met.array, array_type),
+        (met.rows, rows),
+        (met.conflict, conflict),
+        (met.set_columns, delete_columns),
+        (met.table, table),
+    ];
+    for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
+        // From the end, so that places before it stay.
+        for at in (0..tokens.len()).rev() {
+            mend(&mut tokens, at);
+        }
+    }
+    tokens
+}
+
+fn is(tokens: &[TokenWithSpan], at: usize, token: &Token) -> bool {
+    tokens.get(at).is_some_and(|t| t.token == *token)
+}
+
+fn word(tokens: &[TokenWithSpan], at: usize) -> Keyword {
+    keyword(tokens.get(at))
+}
+
+fn is_function(tokens: &[TokenWithSpan], at: usize, name: Keyword) -> bool {
+    word(tokens, at) == name && is(tokens, at + 1, &Token::LParen)
+}
+
+/// The places between `open` and `close` that are in no parenthesis or bracket within.
+fn outer(tokens: &[TokenWithSpan], open: usize, close: usize) -> Vec<usize> {
+    let mut depth = 0isize;
+    let mut places = Vec::new();
+    for (at, token) in tokens.iter().enumerate().take(close).skip(open + 1) {
+        depth -= isize::from(matches!(token.token, Token::RParen | Token::RBracket));
+        if depth == 0 {
+            places.push(at);
+        }
+        depth += isize::from(matches!(token.token, Token::LParen | Token::LBracket));
+    }
+    places
+}
+
+/// Characters that let an operator end in a sign.
+const SIGNED: &str = "~!@#%^&|`?";
+
+fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let Token::CustomBinaryOperator(text) = &tokens[at].token else { return };
+    let operator = text.trim_end_matches(['+', '-']);
+    let (operator, signs) = match operator.is_empty() {
+        true => text.split_at(1),
+        false => text.split_at(operator.len()),
+    };
+    if signs.is_empty() || text.contains(|c| SIGNED.contains(c)) {
+        return;
+    }
+    let operator = match operator {
+        "<" => Token::Lt,
+        ">" => Token::Gt,
+        "=" => Token::Eq,
+        "<=" => Token::LtEq,
+        ">=" => Token::GtEq,
+        "<>" => Token::Neq,
+        "<<" => Token::ShiftLeft,
+        ">>" => Token::ShiftRight,
+        "*" => Token::Mul,
+        "/" => Token::Div,
+        "+" => Token::Plus,
+        "-" => Token::Minus,
+        _ => return,
+    };
+    let sign = |c| if c == '+' { Token::Plus } else { Token::Minus };
+    let parts: Vec<Token> = std::iter::once(operator).chain(signs.chars().map(sign)).collect();
+    let place = tokens[at].clone();
+    tokens.splice(at..=at, parts.into_iter().map(|token| spanned(&place, token)));
+}
+
+fn trim(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    if !is_function(tokens, at, Keyword::TRIM) {
+        return;
+    }
+    let side = word(tokens, at + 2);
+    let is_side = matches!(side, Keyword::LEADING | Keyword::TRAILING | Keyword::BOTH);
+    let first = at + 2 + usize::from(is_side);
+    if word(tokens, first) == Keyword::FROM {
+        match is_side {
+            true => {
+                let place = tokens[first].clone();
+                tokens.insert(first, spanned(&place, Token::SingleQuotedString(" ".to_owned())));
+            }
+            false => drop(tokens.remove(first)),
+        }
+        return;
+    }
+    let Some(close) = closing(tokens, at + 1) else { return };
+    let commas = outer(tokens, at + 1, close).into_iter().filter(|&i| tokens[i].token == Token::Comma).count();
+    if is_side && commas > 0 {
+        let name = match side {
+            Keyword::LEADING => "ltrim",
+            Keyword::TRAILING => "rtrim",
+            _ => "btrim",
+        };
+        tokens[at].token = Token::make_word(name, None);
+        tokens.remove(at + 2);
+    }
+}
+
+fn substring(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    if !is_function(tokens, at, Keyword::SUBSTRING) {
+        return;
+    }
+    let Some(close) = closing(tokens, at + 1) else { return };
+    let places = outer(tokens, at + 1, close);
+    let find = |wanted: Keyword| places.iter().copied().find(|&i| word(tokens, i) == wanted);
+    let similar = find(Keyword::SIMILAR).filter(|&i| word(tokens, i + 1) != Keyword::TO);
+    if let (Some(similar), Some(escape)) = (similar, find(Keyword::ESCAPE)) {
+        tokens[similar].token = Token::Comma;
+        tokens[escape].token = Token::Comma;
+        return;
+    }
+    if let (Some(length), Some(from)) = (find(Keyword::FOR), find(Keyword::FROM))
+        && length < from
+    {
+        tokens[length..close].rotate_left(from - length);
+    }
+}
+
+fn fetch(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_fetch = word(tokens, at) == Keyword::FETCH
+        && matches!(word(tokens, at + 1), Keyword::FIRST | Keyword::NEXT)
+        && is(tokens, at + 2, &Token::LParen);
+    if !is_fetch {
+        return;
+    }
+    let Some(close) = closing(tokens, at + 2) else { return };
+    let is_plain =
+        matches!(word(tokens, close + 1), Keyword::ROW | Keyword::ROWS) && word(tokens, close + 2) == Keyword::ONLY;
+    if is_plain {
+        tokens.drain(close + 1..close + 3);
+        tokens[at].token = Token::make_keyword("LIMIT");
+        tokens.remove(at + 1);
+    }
+}
+
+fn using(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    if word(tokens, at) != Keyword::USING {
+        return;
+    }
+    let direction = match tokens.get(at + 1).map(|t| &t.token) {
+        Some(Token::Lt) => "ASC",
+        Some(Token::Gt) => "DESC",
+        _ => return,
+    };
+    tokens[at].token = Token::make_keyword(direction);
+    tokens.remove(at + 1);
+}
+
+/// Behind a type's name; a constructor stands behind none.
+fn array_type(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    if word(tokens, at) != Keyword::ARRAY || at == 0 || is(tokens, at + 1, &Token::LParen) {
+        return;
+    }
+    let of_type = match &tokens[at - 1].token {
+        Token::Word(word) => word.quote_style.is_some() || is_type(word) || word.keyword == Keyword::NoKeyword,
+        _ => false,
+    };
+    if !of_type {
+        return;
+    }
+    if is(tokens, at + 1, &Token::LBracket) {
+        let has_length = matches!(tokens.get(at + 2).map(|t| &t.token), Some(Token::Number(..)))
+            && is(tokens, at + 3, &Token::RBracket);
+        if has_length {
+            tokens.remove(at);
+        }
+        return;
+    }
+    let place = tokens[at].clone();
+    tokens.splice(at..=at, [Token::LBracket, Token::RBracket].map(|token| spanned(&place, token)));
+}
+
+fn is_type(word: &Word) -> bool {
+    use Keyword as K;
+    matches!(
+        word.keyword,
+        K::INT
+            | K::INTEGER
+            | K::SMALLINT
+            | K::BIGINT
+            | K::INT2
+            | K::INT4
+            | K::INT8
+            | K::TEXT
+            | K::VARCHAR
+            | K::CHAR
+            | K::BOOLEAN
+            | K::BOOL
+            | K::NUMERIC
+            | K::DECIMAL
+            | K::REAL
+            | K::FLOAT4
+            | K::FLOAT8
+            | K::PRECISION
+            | K::VARYING
+            | K::DATE
+            | K::TIMESTAMP
+            | K::TIMESTAMPTZ
+            | K::UUID
+            | K::BYTEA
+            | K::JSON
+            | K::JSONB
+    )
+}
+
+const ROWS: &str = "rows";
+
+fn rows(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_rows = word(tokens, at) == Keyword::ROWS
+        && word(tokens, at + 1) == Keyword::FROM
+        && is(tokens, at + 2, &Token::LParen);
+    if is_rows {
+        tokens[at].token = marked(ROWS);
+        tokens.remove(at + 1);
+    }
+}
+
+#[cfg(feature = "query")]
+/// Whether the function stands for the functions that are its arguments, side by side.
+pub fn rows_from(name: &sqlparser::ast::ObjectName) -> bool {
+    name.0.first().and_then(|part| part.as_ident()).and_then(|ident| ident.value.strip_prefix(MARKER)) == Some(ROWS)
+}
+
+fn marked(text: &str) -> Token {
+    Token::Word(Word { value: format!("{MARKER}{text}"), quote_style: Some('"'), keyword: Keyword::NoKeyword })
+}
+
+fn conflict(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_conflict = word(tokens, at) == Keyword::CONFLICT
+        && at > 0
+        && word(tokens, at - 1) == Keyword::ON
+        && is(tokens, at + 1, &Token::LParen);
+    if !is_conflict {
+        return;
+    }
+    let Some(close) = closing(tokens, at + 1) else { return };
+    let commas = outer(tokens, at + 1, close).into_iter().filter(|&i| tokens[i].token == Token::Comma);
+    let mut ends: Vec<usize> = commas.chain([close]).collect();
+    ends.reverse();
+    for (i, &end) in ends.iter().enumerate() {
+        let start = ends.get(i + 1).map_or(at + 2, |before| before + 1);
+        // A column alone is one already.
+        if end <= start + 1 {
+            continue;
+        }
+        let text: Vec<String> = tokens[start..end].iter().map(|t| text_of(&t.token)).collect();
+        let place = tokens[start].clone();
+        tokens.splice(start..end, [spanned(&place, marked(&text.join(" ")))]);
+    }
+}
+
+fn text_of(token: &Token) -> String {
+    match token {
+        Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => {
+            format!("'{}'", text.replace('\'', "''"))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn table(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    use Keyword::{ALL, EXCEPT, INTERSECT, UNION};
+    let stands = at == 0
+        || is(tokens, at - 1, &Token::LParen)
+        || matches!(word(tokens, at - 1), UNION | EXCEPT | INTERSECT)
+        || word(tokens, at - 1) == ALL && at > 1 && matches!(word(tokens, at - 2), UNION | EXCEPT | INTERSECT);
+    let is_named = matches!(tokens.get(at + 1).map(|t| &t.token), Some(Token::Word(_)));
+    if word(tokens, at) == Keyword::TABLE && stands && is_named {
+        let place = tokens[at].clone();
+        let all = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+        tokens.splice(at..=at, all.map(|token| spanned(&place, token)));
+    }
+}
+
+/// What ON CONFLICT names that is more than a column, as it was written.
+pub fn conflict_key(name: &Ident) -> Option<&str> {
+    name.value.strip_prefix(MARKER)
+}
+
+fn delete_columns(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let sets = word(tokens, at) == Keyword::SET
+        && matches!(word(tokens, at + 1), Keyword::NULL | Keyword::DEFAULT)
+        && is(tokens, at + 2, &Token::LParen)
+        && at > 1
+        && word(tokens, at - 1) == Keyword::DELETE
+        && word(tokens, at - 2) == Keyword::ON;
+    if !sets {
+        return;
+    }
+    let Some(close) = closing(tokens, at + 2) else { return };
+    let names: Vec<String> = tokens[at + 3..close].iter().map(|t| t.token.to_string()).collect();
+    let key = (0..at).rev().find(|&i| word(tokens, i) == Keyword::FOREIGN && word(tokens, i + 1) == Keyword::KEY);
+    let Some(key) = key.filter(|key| is(tokens, key + 2, &Token::LParen)) else { return };
+    tokens.drain(at + 2..=close);
+    let place = tokens[key].clone();
+    tokens.insert(key + 2, spanned(&place, marked(&names.concat())));
+}
+
+/// The columns that ON DELETE SET NULL or SET DEFAULT names, as they were written.
+pub fn set_columns(name: &Ident) -> Option<&str> {
+    name.value.strip_prefix(MARKER)
+}
+
+/// A part of CREATE TABLE: the columns of another table.
+pub struct Like<'a> {
+    /// What is included beyond names, types and NOT NULL, in small letters.
+    pub included: Vec<&'a str>,
+}
+
+/// The parts of a table that LIKE can take along, as INCLUDING calls them.
+pub const LIKE_PARTS: [&str; 6] = ["defaults", "constraints", "generated", "identity", "indexes", "comments"];
+const LIKE_NOTHING: [&str; 3] = ["storage", "statistics", "compression"];
+
+/// `LIKE t INCLUDING ...` among the columns of CREATE TABLE becomes a column called `"<marker>like defaults ..."` of a type called `t`.
+pub(super) fn like_columns(tokens: &mut Vec<TokenWithSpan>, open: usize) {
+    let Some(close) = closing(tokens, open) else { return };
+    let commas = outer(tokens, open, close).into_iter().filter(|&i| tokens[i].token == Token::Comma);
+    let mut ends: Vec<usize> = commas.chain([close]).collect();
+    ends.reverse();
+    for (i, &end) in ends.iter().enumerate() {
+        let start = ends.get(i + 1).map_or(open + 1, |before| before + 1);
+        if word(tokens, start) != Keyword::LIKE {
+            continue;
+        }
+        let mut at = start + 1;
+        let mut name = Vec::new();
+        while at < end && matches!(tokens[at].token, Token::Word(_) | Token::Period) {
+            let is_option = matches!(word(tokens, at), Keyword::INCLUDING | Keyword::EXCLUDING);
+            if is_option {
+                break;
+            }
+            name.push(as_name(&tokens[at]));
+            at += 1;
+        }
+        let Some(included) = like_options(&tokens[at..end]) else { continue };
+        let place = tokens[start].clone();
+        let column = spanned(&place, marked(&format!("like {}", included.join(" "))));
+        tokens.splice(start..end, std::iter::once(column).chain(name));
+    }
+}
+
+/// A name's part in quotes: `date` is no type here.
+fn as_name(token: &TokenWithSpan) -> TokenWithSpan {
+    match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => {
+            let word = Word { value: word.value.to_lowercase(), quote_style: Some('"'), keyword: Keyword::NoKeyword };
+            spanned(token, Token::Word(word))
+        }
+        _ => token.clone(),
+    }
+}
+
+/// What INCLUDING and EXCLUDING leave of the parts; `None`: they are written otherwise.
+fn like_options(tokens: &[TokenWithSpan]) -> Option<Vec<&'static str>> {
+    let mut included: Vec<&'static str> = Vec::new();
+    if !tokens.len().is_multiple_of(2) {
+        return None;
+    }
+    for option in tokens.chunks(2) {
+        let includes = match keyword(option.first()) {
+            Keyword::INCLUDING => true,
+            Keyword::EXCLUDING => false,
+            _ => return None,
+        };
+        let named = |part: &&str| is_word(option.get(1), part) || is_word(option.get(1), "all");
+        let parts = LIKE_PARTS.into_iter().filter(named);
+        let parts: Vec<&str> = parts.collect();
+        if parts.is_empty() && !LIKE_NOTHING.iter().any(|part| is_word(option.get(1), part)) {
+            return None;
+        }
+        included.retain(|part| !parts.contains(part));
+        if includes {
+            included.extend(parts);
+        }
+    }
+    Some(included)
+}
+
+/// What a column of CREATE TABLE stands for, if it is LIKE.
+pub fn like_of(name: &Ident) -> Option<Like<'_>> {
+    let text = name.value.strip_prefix(MARKER)?.strip_prefix("like")?;
+    Some(Like { included: text.split_whitespace().collect() })
+}
