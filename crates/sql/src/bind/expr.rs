@@ -686,6 +686,9 @@ impl Binder<'_> {
     // ---- functions
 
     fn function(&mut self, function: &ast::Function, scope: &Scope) -> Bind<Bound> {
+        if let Some(plain) = with_whole_rows(function, scope)? {
+            return self.function(&plain, scope);
+        }
         let ast::Function { name, uses_odbc_syntax, parameters, args, filter, null_treatment, over, within_group } =
             function;
         let whole = || ast::Expr::Function(function.clone());
@@ -1149,6 +1152,29 @@ pub fn text(s: &str) -> Expr {
 
 fn shown(ty: Option<Type>) -> &'static str {
     ty.map_or("unknown", type_name)
+}
+
+/// The call with `t` for the argument `t.*`, which is the whole row; `None`: there is none.
+fn with_whole_rows(function: &ast::Function, scope: &Scope) -> Result<Option<ast::Function>, SqlError> {
+    let FunctionArguments::List(list) = &function.args else { return Ok(None) };
+    let row_of = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(name)) => name.0.last()?.as_ident().cloned(),
+        _ => None,
+    };
+    if !list.args.iter().any(|arg| row_of(arg).is_some()) {
+        return Ok(None);
+    }
+    let mut list = list.clone();
+    for arg in &mut list.args {
+        let Some(name) = row_of(arg) else { continue };
+        scope.source(&fold(&name))?;
+        if scope.column(&fold(&name)).is_ok() {
+            let message = format!("the row of {name}, which is a column's name too");
+            return Err(SqlError::unsupported(message));
+        }
+        *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::Identifier(name)));
+    }
+    Ok(Some(ast::Function { args: FunctionArguments::List(list), ..function.clone() }))
 }
 
 /// The type of what is asked for with digits of a second.

@@ -178,7 +178,7 @@ fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// CREATE TABLE without UNLOGGED and NOT VALID (all of its rows are), and with types for the columns that are named before AS.
+/// CREATE TABLE without UNLOGGED, NOT VALID (all of its rows are) and NULLS DISTINCT, and with types for the columns that are named before AS.
 fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens = words_of(tokens);
     if is_word(tokens.get(1), "unlogged") && keyword(tokens.get(2)) == Keyword::TABLE {
@@ -188,7 +188,10 @@ fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return tokens };
     super::forms::like_columns(&mut tokens, open);
     for at in (1..tokens.len()).rev() {
-        if is_word(tokens.get(at), "valid") && keyword(tokens.get(at - 1)) == Keyword::NOT {
+        let is_valid = is_word(tokens.get(at), "valid") && keyword(tokens.get(at - 1)) == Keyword::NOT;
+        // As it is anyway.
+        let is_distinct = keyword(tokens.get(at)) == Keyword::DISTINCT && is_word(tokens.get(at - 1), "nulls");
+        if is_valid || is_distinct {
             tokens.drain(at - 1..=at);
         }
     }
