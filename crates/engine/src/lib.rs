@@ -25,6 +25,9 @@
 //!
 //! Under `--cfg loom` and `--cfg shuttle` only what the model checkers run is compiled.
 
+/// Where this file is: the engine's own code is what is beside and below it.
+pub const SOURCE: &str = file!();
+
 pub mod ids;
 pub mod sync;
 #[cfg(not(any(loom, shuttle)))]

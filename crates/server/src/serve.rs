@@ -209,12 +209,15 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly.
+/// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly. Where only something was read, it ends its
+/// statement.
 fn stop_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
-        std::process::abort();
+        if !freshet_db::sql::unwind::ends_statement(panic) {
+            std::process::abort();
+        }
     }));
 }
 

@@ -10,6 +10,7 @@ pub mod error;
 
 mod charge;
 pub mod notice;
+pub mod unwind;
 
 pub mod catalog;
 

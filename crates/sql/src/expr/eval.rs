@@ -2,6 +2,7 @@
 
 use super::{Env, EnvValue, Expr};
 use crate::error::SqlError;
+use crate::unwind::changing;
 use crate::value::function::Function;
 use crate::value::operator::BinaryOperator;
 use crate::value::{self, Datum};
@@ -239,9 +240,9 @@ pub fn evaluate<'a>(expr: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, Sql
         Expr::Extreme { greatest, list, ty } => extreme(*greatest, list, *ty, frame),
         Expr::Env(what) => Ok(environment(*what, frame.env)),
         Expr::Setting { name, missing_ok } => setting(name, *missing_ok, frame),
-        Expr::Sequence { call, sequence, args } => super::sequence::call(*call, sequence, args, frame),
+        Expr::Sequence { call, sequence, args } => changing(|| super::sequence::call(*call, sequence, args, frame)),
         Expr::LastValue => super::sequence::last_value(frame),
-        Expr::Key { call, args } => super::advisory::call(*call, args, frame),
+        Expr::Key { call, args } => changing(|| super::advisory::call(*call, args, frame)),
         Expr::Compare { .. }
         | Expr::And(_)
         | Expr::Or(_)

@@ -14,7 +14,9 @@
 //! 3. A channel that closes without [`Message::End`] is an error: a part that dies never looks like one that is done.
 //! 4. When the last reader goes, the parts are aborted.
 
+use super::fault::carried;
 use super::run::spawn_on;
+use crate::unwind::error_of;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
@@ -30,8 +32,9 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
     SendableRecordBatchStream,
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -288,7 +291,7 @@ impl Run {
                 part,
                 queues: self.queues.clone(),
             };
-            parts.tasks.push(spawn_on(part, work.run()).map_err(super::fault::carried)?);
+            parts.tasks.push(spawn_on(part, work.run()).map_err(carried)?);
         }
         Ok(())
     }
@@ -312,8 +315,8 @@ impl Work {
 
     async fn run(mut self) {
         let readers = self.readers();
-        let ended = self.pass_on().await;
-        match ended {
+        let ended = AssertUnwindSafe(self.pass_on()).catch_unwind().await;
+        match ended.unwrap_or_else(|panic| Err(carried(error_of(panic.as_ref())))) {
             Ok(()) => {
                 for queue in &self.queues.queues[readers] {
                     let _ = queue.sender.send(Message::End);

@@ -80,6 +80,7 @@ use crate::explain::Options;
 use crate::expr::Env;
 use crate::road::{Planned, Progress, Request, Road, RoadContext, Running};
 use crate::rows::{Column, RowSet};
+use crate::unwind::reading;
 use crate::value::{Clock, Datum};
 use change::Action;
 use datafusion::arrow::array::RecordBatch;
@@ -104,6 +105,12 @@ pub struct DataFusion;
 
 impl Road for DataFusion {
     fn plan(&self, request: &Request<'_>) -> Result<Arc<dyn Planned>, SqlError> {
+        reading(|| self.planned(request))
+    }
+}
+
+impl DataFusion {
+    fn planned(&self, request: &Request<'_>) -> Result<Arc<dyn Planned>, SqlError> {
         let env = Env::default();
         let ways = Ways::default();
         let mut parameters = request.declared.to_vec();
@@ -129,7 +136,8 @@ impl Road for DataFusion {
             change: bound.parts.iter().map(|part| part.action.command()).find(|command| *command != "SELECT"),
             locks: bound.parts.iter().map(|part| &part.action).chain([&bound.action]).any(Action::locks),
             uses_sequences: bound.uses_sequences,
-            per_row: ways.per_row.get(),
+            per_row: AtomicBool::new(ways.per_row.get()),
+            is_correlated: ways.is_correlated.get(),
             is_wide: AtomicBool::new(false),
             templates: Templates::default(),
             parameters,
@@ -154,6 +162,8 @@ struct Bound {
 struct Ways {
     /// Correlated subqueries run for each row around them.
     per_row: Cell<bool>,
+    /// Some of them are left to DataFusion: found by binding.
+    is_correlated: Cell<bool>,
     /// Sums are taken of numbers of any size (`fixed`).
     is_wide: bool,
     /// Parameters stay open: the plan is kept.
@@ -195,6 +205,7 @@ fn bind(
         other => planner.change(&mut binder, other),
     };
     let parts = planner.parts.take();
+    ways.is_correlated.set(planner.is_correlated.get());
     if !ways.per_row.get() && planner.reader.is_none() && planner.is_correlated.get() {
         // What DataFusion cannot join runs for each row.
         let is_joined = parts.iter().all(|part| part.plan.as_ref().is_none_or(run::can_run));
@@ -245,8 +256,11 @@ struct DataFusionStatement {
     change: Option<&'static str>,
     /// Rows are locked.
     locks: bool,
-    /// Correlated subqueries run for each row around them.
-    per_row: bool,
+    /// Correlated subqueries run for each row around them. They do too once DataFusion could not join them in a run: whether it can may depend on
+    /// the parameters' values, for a condition that no row meets leaves nothing to join.
+    per_row: AtomicBool,
+    /// There are some that were left to DataFusion.
+    is_correlated: bool,
     uses_sequences: bool,
     /// A run found that its sums do not fit at a fixed scale.
     is_wide: AtomicBool,
@@ -256,17 +270,32 @@ struct DataFusionStatement {
 impl DataFusionStatement {
     fn bind(&self, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let is_wide = self.is_wide.load(Ordering::Relaxed);
-        let ways = Ways { per_row: Cell::new(self.per_row), is_wide, is_kept: false };
+        let ways = Ways { per_row: Cell::new(self.is_per_row()), is_wide, ..Ways::default() };
         self.bind_in(&ways, parameters, env, reader)
     }
 
     fn bind_in(&self, ways: &Ways, parameters: &[Datum], env: &Env, reader: Option<Reader>) -> Result<Bound, SqlError> {
         let declared: Vec<Option<Type>> = self.parameters.iter().copied().map(Some).collect();
-        match bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, ways) {
+        let bind = || bind(&self.sql, &self.statement, &self.schema, &declared, parameters, env, reader, ways);
+        reading(|| match bind() {
             Ok((bound, _)) => Ok(bound),
             Err(Unbound::Error(error)) => Err(error),
             Err(Unbound::Parameters(_)) => Err(SqlError::new("08P01", "a parameter has no value")),
+        })
+    }
+
+    fn is_per_row(&self) -> bool {
+        self.per_row.load(Ordering::Relaxed)
+    }
+
+    /// Whether what failed may end well with its subqueries run for each row, if that is not how it was planned; from now on they are.
+    fn leaves_joining(&self, error: &SqlError, was_per_row: bool) -> bool {
+        let may_help = error.sqlstate == "0A000" && self.is_correlated && !was_per_row;
+        if may_help {
+            self.per_row.store(true, Ordering::Relaxed);
+            self.templates.give_up();
         }
+        may_help
     }
 
     /// Says what will be read, where somebody wants to know; gives what to wait for while a table is barred.
@@ -391,10 +420,11 @@ impl DataFusionStatement {
         {
             return Ok(running);
         }
-        let mut parts = self.parts(context)?;
-        let first = parts.pop_front().expect("invariant: the statement itself is a part");
-        let mut explaining = explaining.map(|options| Explaining::new(options, started));
-        let query = start_query(&first, context, explaining.as_mut())?;
+        let was_per_row = self.is_per_row();
+        let (first, parts, query, explaining) = match self.started(context, explaining, started) {
+            Err(error) if self.leaves_joining(&error, was_per_row) => self.started(context, explaining, started)?,
+            run => run?,
+        };
         let statement = self.clone();
         Ok(InProgress {
             query,
@@ -404,8 +434,24 @@ impl DataFusionStatement {
             changed: change::Changed::new(),
             statement,
             is_wide,
+            was_per_row,
             explaining,
         })
+    }
+
+    /// The first part of a run, those that follow, and the first one's query.
+    #[expect(clippy::type_complexity, reason = "what a run is made of")]
+    fn started(
+        &self,
+        context: &mut RoadContext<'_>,
+        explaining: Option<Options>,
+        started: Instant,
+    ) -> Result<(Part, VecDeque<Part>, Option<run::Query>, Option<Explaining>), SqlError> {
+        let mut parts = self.parts(context)?;
+        let first = parts.pop_front().expect("invariant: the statement itself is a part");
+        let mut explaining = explaining.map(|options| Explaining::new(options, started));
+        let query = start_query(&first, context, explaining.as_mut())?;
+        Ok((first, parts, query, explaining))
     }
 
     /// A run by a plan that is kept; `None`: it is planned for its values.
@@ -416,6 +462,7 @@ impl DataFusionStatement {
     ) -> Result<Option<InProgress>, SqlError> {
         let facts = Facts::of(context.env, context.parameters, is_wide);
         let template = match self.templates.choose(&facts) {
+            _ if self.is_per_row() => return Ok(None),
             Choice::Plan => return Ok(None),
             Choice::Use(template) => template,
             Choice::Make => match self.template(context, &facts)? {
@@ -439,13 +486,14 @@ impl DataFusionStatement {
             changed: change::Changed::new(),
             statement: self.clone(),
             is_wide,
+            was_per_row: false,
             explaining: None,
         }))
     }
 
     /// A plan that is kept from now on; `None`: there can be none.
     fn template(&self, context: &mut RoadContext<'_>, facts: &Facts<'_>) -> Result<Option<Arc<Template>>, SqlError> {
-        let ways = Ways { per_row: Cell::new(self.per_row), is_wide: facts.is_wide, is_kept: true };
+        let ways = Ways { is_wide: facts.is_wide, is_kept: true, ..Ways::default() };
         // What is kept knows no session's catalog.
         let clock = Clock { catalog: Known::default(), ..context.env.clock.clone() };
         let env = Env { clock, ..context.env.clone() };
@@ -453,7 +501,7 @@ impl DataFusionStatement {
         let bound = self.bind_in(&ways, context.parameters, &env, Some(reader));
         let made = match bound {
             Ok(Bound { parts, plan, action, uses_sequences: false, uses_clock: false, holes: Some(holes) })
-                if parts.is_empty() && !self.per_row && !action.locks() =>
+                if parts.is_empty() && !action.locks() =>
             {
                 // Tables may have been sampled just now.
                 let facts = Facts::of(context.env, context.parameters, facts.is_wide);
@@ -474,6 +522,14 @@ impl DataFusionStatement {
 
     /// What EXPLAIN tells of a statement that does not run.
     fn shown(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Shown, SqlError> {
+        let was_per_row = self.is_per_row();
+        match self.lines(context, options) {
+            Err(error) if self.leaves_joining(&error, was_per_row) => self.lines(context, options).map(Shown),
+            lines => lines.map(Shown),
+        }
+    }
+
+    fn lines(&self, context: &mut RoadContext<'_>, options: &Options) -> Result<Vec<String>, SqlError> {
         let mut explaining = Explaining::new(*options, Instant::now());
         for part in self.parts(context)? {
             if let Some(plan) = &part.plan {
@@ -481,7 +537,7 @@ impl DataFusionStatement {
             }
             explaining.finish_part(&part, context.env);
         }
-        Ok(Shown(explaining.lines()))
+        Ok(explaining.lines())
     }
 }
 
@@ -548,6 +604,8 @@ struct InProgress {
     statement: Arc<DataFusionStatement>,
     /// The run was planned for sums of any size.
     is_wide: bool,
+    /// It was planned with its correlated subqueries run for each row.
+    was_per_row: bool,
     /// Of EXPLAIN ANALYZE.
     explaining: Option<Explaining>,
 }
@@ -570,6 +628,15 @@ impl InProgress {
             give_lines(&explaining.lines(), rows)?;
         }
         Ok(count)
+    }
+
+    /// Whether the statement, planned in another way, may not meet the error; it is from now on.
+    fn is_to_run_again(&self, error: &SqlError) -> bool {
+        if error.sqlstate == fixed::TOO_WIDE && !self.is_wide {
+            self.statement.is_wide.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.statement.leaves_joining(error, self.was_per_row)
     }
 
     /// Applies what the part's query gave; `None`: another part follows.
@@ -611,8 +678,7 @@ impl Running for InProgress {
             // Its reads ended when the snapshot was: the client hears why.
             context.session.check_snapshot()?;
             let collected = match result {
-                Some(Err(error)) if error.sqlstate == fixed::TOO_WIDE && !self.is_wide => {
-                    self.statement.is_wide.store(true, Ordering::Relaxed);
+                Some(Err(error)) if self.is_to_run_again(&error) => {
                     if self.follows {
                         // What came before is undone.
                         return Ok(Progress::Restart(WaitToken::ready()));

@@ -4,7 +4,8 @@
 //! 2. A query that nobody waits for any more is aborted; its reads ended before, with the lease of its session's statement.
 //! 3. A query of large tables runs on all of them at once (`exchange`), one of small tables on one.
 //! 4. A query whose snapshot was ended (72000) is over within [`SNAPSHOT_LOOK`], whether it still reads or not.
-//! 5. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
+//! 5. A panic on these threads ends its query (see `unwind`).
+//! 6. Nothing spills: what exceeds the query's limit, or what the database's memory limit leaves, is 53200.
 
 use super::apply::plans_within;
 use super::constants::HideConstants;
@@ -19,6 +20,7 @@ use super::order;
 use super::rules::mended;
 use super::template::Filled;
 use crate::error::SqlError;
+use crate::unwind::{error_of, reading};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
@@ -41,6 +43,7 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -65,6 +68,7 @@ impl Worker {
             // Plans are deep trees.
             .stack_size(8 << 20);
         thread.spawn(move || {
+            crate::unwind::reading_thread();
             let runtime = Builder::new_current_thread().enable_time().build();
             let made = runtime.as_ref().map(|r| r.handle().clone()).map_err(|e| std::io::Error::from(e.kind()));
             if tell.send(made).is_ok()
@@ -362,9 +366,11 @@ impl Query {
         let task = worker.runtime.spawn(async move {
             let collecting = std::pin::pin!(collect(work, memory_mb, account, told));
             let lost = std::pin::pin!(snapshot_lost(&reader));
-            let result = match select(collecting, lost).await {
-                Either::Left((collected, _)) => collected.map_err(sql_error),
-                Either::Right(((), _)) => Err(SqlError::new("57014", "the snapshot was ended")),
+            let ended = AssertUnwindSafe(select(collecting, lost)).catch_unwind().await;
+            let result = match ended {
+                Ok(Either::Left((collected, _))) => collected.map_err(sql_error),
+                Ok(Either::Right(((), _))) => Err(SqlError::new("57014", "the snapshot was ended")),
+                Err(panic) => Err(error_of(panic.as_ref())),
             };
             ending.0.finish(result);
         });
@@ -405,5 +411,5 @@ fn on_parts(plan: Arc<dyn ExecutionPlan>, parts: Parts) -> Result<Arc<dyn Execut
 
 /// A plan as it would run.
 pub fn planned(plan: &LogicalPlan, parts: Parts) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
-    at_once(physical_plan(plan, parts)).and_then(|plan| on_parts(plan, parts)).map_err(sql_error)
+    reading(|| at_once(physical_plan(plan, parts)).and_then(|plan| on_parts(plan, parts)).map_err(sql_error))
 }
