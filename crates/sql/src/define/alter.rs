@@ -20,7 +20,8 @@ use crate::parse::{AlterAction, AlterKind, SequenceClauses};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, ViewDef,
+    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, View,
+    ViewDef,
 };
 use freshet_engine::schema::{Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
@@ -210,8 +211,7 @@ impl Definer<'_> {
             }
             return Err(SqlError::new("42701", message).into());
         }
-        let visible = table.def.columns.iter().filter(|c| c.is_visible());
-        let before: Vec<String> = visible.map(|c| c.name.clone()).collect();
+        let before = visible_names(table);
         self.keep_meaning(table.id.0, (table.def.namespace, &table.def.name), &before, &name)?;
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
@@ -415,8 +415,9 @@ impl Definer<'_> {
         let mut views: Vec<u32> = Vec::new();
         let relation = self.full_name(table.def.namespace, &table.def.name);
         let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
-        for view in schema.readers(table.id.0).filter(|v| super::view::may_name(&v.def.query, &relation, &name, place))
-        {
+        let columns = visible_names(table);
+        let uses = |v: &&Arc<View>| super::view::uses_column(&v.def.query, &relation, &columns, place, &schema);
+        for view in schema.readers(table.id.0).filter(uses) {
             lines.push(format!("view {} depends on column {name} of table {}", view.def.name, table.def.name));
             views.push(view.id);
         }
@@ -556,9 +557,9 @@ impl Definer<'_> {
         let schema = self.schema();
         let relation = self.full_name(table.def.namespace, &table.def.name);
         let place = table.def.columns[..at].iter().filter(|c| c.is_visible()).count();
-        if let Some(view) =
-            schema.readers(table.id.0).find(|v| super::view::may_name(&v.def.query, &relation, name, place))
-        {
+        let columns = visible_names(table);
+        let uses = |v: &&Arc<View>| super::view::uses_column(&v.def.query, &relation, &columns, place, &schema);
+        if let Some(view) = schema.readers(table.id.0).find(uses) {
             return Err(SqlError::new("0A000", "cannot alter type of a column used by a view or rule")
                 .with_detail(format!("view {} depends on column \"{name}\"", view.def.name))
                 .into());
@@ -981,6 +982,10 @@ impl Definer<'_> {
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", index.def.name)).into()),
         }
     }
+}
+
+fn visible_names(table: &Table) -> Vec<String> {
+    table.def.columns.iter().filter(|c| c.is_visible()).map(|c| c.name.clone()).collect()
 }
 
 fn no_constraint(name: &str, table: &Table) -> SqlError {

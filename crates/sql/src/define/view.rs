@@ -441,9 +441,20 @@ fn may_mention(text: &str, name: &str) -> bool {
     mentions(&text.to_lowercase(), &name.to_lowercase())
 }
 
+/// Whether a view's query uses the column of a relation that is its visible one at `place`; `columns`: the names of all of these.
+pub fn uses_column(
+    query: &str,
+    relation: &RelationName,
+    columns: &[String],
+    place: usize,
+    schema: &Arc<Schema>,
+) -> bool {
+    may_name(query, relation, &columns[place], place) && !stands_without(query, relation, columns, place, schema)
+}
+
 /// Whether a view's query may name the column of a relation: by its name, or, as its visible column at `place`, by one that it has had
 /// (see [`with_columns_named`]).
-pub fn may_name(query: &str, relation: &RelationName, column: &str, place: usize) -> bool {
+fn may_name(query: &str, relation: &RelationName, column: &str, place: usize) -> bool {
     let mut names = Vec::new();
     let bare = each_source(query, relation, |_, alias| {
         names.push(alias.columns.get(place).map_or_else(|| column.to_owned(), |had| had.name.value.clone()));
@@ -453,6 +464,51 @@ pub fn may_name(query: &str, relation: &RelationName, column: &str, place: usize
         Ok(bare) => names.iter().any(|name| may_mention(&bare, name)) || reads_all(&bare, relation),
         Err(_) => true,
     }
+}
+
+/// Whether a view's query gives the same where the column cannot be named: there are two of its name then, of a type without operators, so that
+/// its name is ambiguous and no join is by it.
+fn stands_without(
+    query: &str,
+    relation: &RelationName,
+    columns: &[String],
+    place: usize,
+    schema: &Arc<Schema>,
+) -> bool {
+    if has_star_of(query, relation) {
+        return false;
+    }
+    let list = |_: &str, names: &[String]| {
+        let shown = names.iter().enumerate().flat_map(|(at, name)| match at == place {
+            true => vec![absent(name); 2],
+            false => vec![quoted(name)],
+        });
+        Some(shown.collect())
+    };
+    let wrapped = parsed(query).map(|mut statement| {
+        let mut wrap = Wrap { relation, columns, list: &list, sources: 0 };
+        let _ = VisitMut::visit(statement.as_mut(), &mut wrap);
+        statement.to_string()
+    });
+    wrapped.is_ok_and(|wrapped| gives_same(query, &wrapped, schema))
+}
+
+/// An output that stands for a column and compares with nothing.
+fn absent(name: &str) -> String {
+    format!("NULL::json AS {}", quoted(name))
+}
+
+fn quoted(name: &str) -> String {
+    Ident::with_quote('"', name).to_string()
+}
+
+/// Whether both are queries with columns of the same names and types.
+fn gives_same(query: &str, other: &str, schema: &Arc<Schema>) -> bool {
+    let columns = |query: &str| {
+        let routed = crate::route::route(query, schema, &[], None, None).ok()?;
+        Some(routed.columns.iter().map(|column| (column.name.clone(), column.ty)).collect::<Vec<_>>())
+    };
+    columns(query).is_some_and(|own| columns(other) == Some(own))
 }
 
 /// A view's query without the name that it has for the visible column at `place`, which goes, and which it does not read.
@@ -465,7 +521,7 @@ pub fn with_column_gone(query: &str, relation: &RelationName, place: usize) -> R
 }
 
 /// A view's query that goes on to mean what it means when a relation, whose columns are these, gets another one: where a name could be the new
-/// column's, the relation is read as a query that does not have it.
+/// column's, the relation is read as a query that does not have it. Whose row is used as a whole has it, if no name becomes its.
 pub fn with_column_come(
     query: &str,
     relation: &RelationName,
@@ -477,24 +533,44 @@ pub fn with_column_come(
     if !takes_all && !may_mention(query, new) {
         return Ok(query.to_owned());
     }
-    let is_read = |name: &String| takes_all || may_mention(query, name);
-    let mut wrapped = parsed(query)?;
-    let mut wrap = Wrap { relation, columns, is_read: &is_read, sources: 0 };
-    let _ = VisitMut::visit(wrapped.as_mut(), &mut wrap);
-    if wrap.sources == 1 && !is_grouped(&wrapped) {
+    let statement = parsed(query)?;
+    let read = |source: &str, names: &[String]| {
+        let is_read = |name: &&String| takes_all || may_mention(query, name) || is_whole(&statement, source);
+        let read: Vec<String> = names.iter().filter(is_read).map(|name| quoted(name)).collect();
+        Some(if read.is_empty() { names.iter().take(1).map(|name| quoted(name)).collect() } else { read })
+    };
+    let with_new = |source: &str, names: &[String]| match is_whole(&statement, source) {
+        true => Some(names.iter().map(|name| quoted(name)).chain([absent(new)]).collect()),
+        false => read(source, names),
+    };
+    let open = |source: &str, names: &[String]| if is_whole(&statement, source) { None } else { read(source, names) };
+    let wrapped = |list: &List<'_>| {
+        let mut wrapped = statement.clone();
+        let mut wrap = Wrap { relation, columns, list, sources: 0 };
+        let _ = VisitMut::visit(wrapped.as_mut(), &mut wrap);
+        (wrapped.to_string(), wrap.sources)
+    };
+    let (closed, sources) = wrapped(&read);
+    if sources == 1 && !is_grouped(&statement) {
         // Whatever is named is this relation's already.
         return Ok(query.to_owned());
     }
-    let wrapped = wrapped.to_string();
+    if gives_same(query, &wrapped(&with_new).0, schema) {
+        return Ok(wrapped(&open).0);
+    }
     // What follows from the relation's keys does not follow from a query's.
-    let stands = crate::route::route(&wrapped, schema, &[], None, None).is_ok();
-    Ok(if stands { wrapped } else { query.to_owned() })
+    let stands = crate::route::route(&closed, schema, &[], None, None).is_ok();
+    Ok(if stands { closed } else { query.to_owned() })
 }
 
+/// What is read of a source of this name with these columns; `None`: it stays as it is.
+type List<'a> = dyn Fn(&str, &[String]) -> Option<Vec<String>> + 'a;
+
+/// Puts queries in the place of a relation.
 struct Wrap<'a> {
     relation: &'a RelationName,
     columns: &'a [String],
-    is_read: &'a dyn Fn(&String) -> bool,
+    list: &'a List<'a>,
     sources: usize,
 }
 
@@ -508,18 +584,73 @@ impl VisitorMut for Wrap<'_> {
             let named = alias.iter().flat_map(|alias| alias.columns.iter().map(|column| column.name.value.clone()));
             let mut names: Vec<String> = named.collect();
             names.extend(self.columns.iter().skip(names.len()).cloned());
-            let read: Vec<&String> = names.iter().filter(|name| (self.is_read)(name)).collect();
-            let read = if read.is_empty() { names.iter().take(1).collect() } else { read };
-            let list: Vec<String> = read.iter().map(|name| Ident::with_quote('"', name.as_str()).to_string()).collect();
             let own = || Ident::with_quote('"', self.relation.name.clone());
             let outer = alias_of(alias.as_ref().map_or_else(own, |alias| alias.name.clone()));
-            if let Ok(Statement::Query(subquery)) =
-                parsed(&format!("SELECT {} FROM {factor}", list.join(", "))).map(|statement| *statement)
+            if let Some(list) = (self.list)(&fold(&outer.name), &names)
+                && let Ok(Statement::Query(subquery)) =
+                    parsed(&format!("SELECT {} FROM {factor}", list.join(", "))).map(|statement| *statement)
             {
                 *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(outer), sample: None };
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Whether a source's row may be used as a whole.
+fn is_whole(statement: &Statement, source: &str) -> bool {
+    struct Whole<'a>(&'a str, bool);
+    impl Visitor for Whole<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            self.1 |= matches!(expr, Expr::Identifier(ident) if fold(ident) == self.0);
+            ControlFlow::Continue(())
+        }
+    }
+    let mut whole = Whole(source, false);
+    let _ = statement.visit(&mut whole);
+    whole.1
+}
+
+/// Whether a query reads the relation where a `*` means all of its columns.
+fn has_star_of(query: &str, relation: &RelationName) -> bool {
+    struct Stars<'a>(&'a RelationName, bool);
+    impl Visitor for Stars<'_> {
+        type Break = ();
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            each_select(&query.body, &mut |select| {
+                let mut names = Vec::new();
+                select.from.iter().for_each(|from| add_names(from, self.0, &mut names));
+                let means = |item: &SelectItem| match item {
+                    SelectItem::Wildcard(_) => true,
+                    SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
+                        of.0.last().and_then(|part| part.as_ident()).is_none_or(|ident| names.contains(&fold(ident)))
+                    }
+                    _ => false,
+                };
+                self.1 |= !names.is_empty() && select.projection.iter().any(means);
+            });
+            ControlFlow::Continue(())
+        }
+    }
+    let mut stars = Stars(relation, false);
+    match parsed(query) {
+        Ok(statement) => drop(statement.visit(&mut stars)),
+        Err(_) => return true,
+    }
+    stars.1
+}
+
+/// What the relation is called in an entry of FROM.
+fn add_names(from: &ast::TableWithJoins, relation: &RelationName, names: &mut Vec<String>) {
+    for factor in std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)) {
+        match factor {
+            TableFactor::Table { name, alias, .. } if RelationName::of(name).is_ok_and(|found| found == *relation) => {
+                names.push(alias.as_ref().map_or_else(|| relation.name.clone(), |alias| fold(&alias.name)));
+            }
+            TableFactor::NestedJoin { table_with_joins, .. } => add_names(table_with_joins, relation, names),
+            _ => {}
+        }
     }
 }
 
