@@ -150,7 +150,7 @@ impl Lister<'_> {
         match group_by {
             GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => {
                 if !list.is_empty() {
-                    let keys = list.iter().map(|key| self.key(key, projection, &scope, names));
+                    let keys = list.iter().map(|key| self.key(key, projection, &scope, names, false));
                     out += &line(base + 1, " GROUP BY ");
                     out += &keys.collect::<Option<Vec<_>>>()?.join(", ");
                 }
@@ -182,16 +182,32 @@ impl Lister<'_> {
         projection.iter().zip(names).map(item).collect()
     }
 
-    /// A key of GROUP BY or ORDER BY: an output by its number or name, or an expression.
-    fn key(&self, key: &Expr, projection: &[SelectItem], scope: &Scope, names: &[String]) -> Option<String> {
+    /// A key of GROUP BY or ORDER BY: an output by its number or name, or an expression. A name alone is a column for the one before it is an
+    /// output, and an output for the other before it is a column (`by_output`).
+    fn key(
+        &self,
+        key: &Expr,
+        projection: &[SelectItem],
+        scope: &Scope,
+        names: &[String],
+        by_output: bool,
+    ) -> Option<String> {
         let place = match key {
             Expr::Value(value) => match &value.value {
                 Value::Number(digits, _) => digits.parse::<usize>().ok()?.checked_sub(1),
                 _ => return None,
             },
-            Expr::Identifier(ident) if scope.column(&fold(ident)).is_err() => {
+            Expr::Identifier(ident) if by_output || scope.column(&fold(ident)).is_err() => {
                 let name = fold(ident);
-                names.iter().position(|own| *own == name)
+                let is_own = |(item, shown): (&SelectItem, &String)| match item {
+                    SelectItem::ExprWithAlias { alias, .. } => fold(alias) == name,
+                    SelectItem::UnnamedExpr(Expr::Identifier(own)) => fold(own) == name,
+                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
+                        parts.last().map(fold) == Some(name.clone())
+                    }
+                    _ => *shown == name,
+                };
+                projection.iter().zip(names).position(is_own)
             }
             _ => None,
         };
@@ -216,7 +232,7 @@ impl Lister<'_> {
         let ast::OrderByKind::Expressions(list) = &order_by.kind else { return None };
         let mut keys = Vec::with_capacity(list.len());
         for by in list {
-            let key = self.key(&by.expr, &select.projection, scope, names)?;
+            let key = self.key(&by.expr, &select.projection, scope, names, true)?;
             let descending = by.options.asc == Some(false);
             let nulls = match by.options.nulls_first {
                 Some(first) if first != descending => {
