@@ -359,7 +359,7 @@ impl Binder<'_> {
             return not_compiled("UPDATE ... FROM");
         }
         let (table, scope) = self.target_table(table, "update")?;
-        let sets = self.sets(&table, assignments, &scope)?;
+        let sets = self.sets((&table, 0), assignments, &scope)?;
         let mut search = self.search(&table, &scope, selection.as_ref())?;
         for (_, expr) in &sets {
             add_long_columns(&table, expr, &mut search.long_columns[0]);
@@ -372,10 +372,10 @@ impl Binder<'_> {
         Ok(Update { search, sets, not_null, rules, returning })
     }
 
-    /// SET's columns and their values.
+    /// SET's columns and their values; `target`: which source of the scope the table is that they are of.
     pub fn sets(
         &mut self,
-        table: &Arc<Table>,
+        (table, target): (&Arc<Table>, u16),
         assignments: &[ast::Assignment],
         scope: &Scope,
     ) -> Bind<Vec<(u16, Expr)>> {
@@ -392,7 +392,7 @@ impl Binder<'_> {
                 let is_part = |at: usize| parts.contains(&sets[at].0);
                 if before.is_none_or(is_part) {
                     let given = before.map(|at| sets.remove(at).1);
-                    let value = self.with_part(table, column, &part, given, scope)?;
+                    let value = self.with_part(table, (target, column), &part, given, scope)?;
                     sets.push((column, value));
                     parts.push(column);
                     continue;

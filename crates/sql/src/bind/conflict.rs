@@ -113,7 +113,7 @@ impl Binder<'_> {
     fn conflict_update(&mut self, table: &Arc<Table>, scope: &Scope, update: &ast::DoUpdate) -> Bind<ConflictUpdate> {
         let mut both = scope.clone();
         both.add(ScopeSource { name: "excluded".to_owned(), ..scope.sources[0].clone() })?;
-        let sets = self.sets(table, &update.assignments, &both)?;
+        let sets = self.sets((table, 0), &update.assignments, &both)?;
         let condition = match &update.selection {
             None => Vec::new(),
             Some(selection) => conjuncts(self.condition(selection, "WHERE", &both)?),

@@ -16,11 +16,12 @@ use sqlparser::ast;
 use std::sync::Arc;
 
 impl Binder<'_> {
-    /// The column with one of its parts changed; `before`: by an assignment that stands before this one.
+    /// The column of the table, which is the source `target`, with one of its parts changed; `before`: by an assignment that stands before this
+    /// one.
     pub(super) fn with_part(
         &mut self,
         table: &Arc<Table>,
-        column: u16,
+        (target, column): (u16, u16),
         part: &Part<'_>,
         before: Option<Expr>,
         scope: &Scope,
@@ -30,9 +31,7 @@ impl Binder<'_> {
             let message = format!("column \"{}\" can only be updated to DEFAULT", def.name);
             return Err(SqlError::new("428C9", message).into());
         }
-        let source = scope.sources.iter().position(|s| s.table.as_ref().is_some_and(|of| Arc::ptr_eq(of, table)));
-        let source = source.expect("invariant: an assignment sees the table that it is to") as u16;
-        let itself = before.unwrap_or_else(|| scope.expr(Found { source, column, ty: def.ty }));
+        let itself = before.unwrap_or_else(|| scope.expr(Found { source: target, column, ty: def.ty }));
         let value = self.bind(part.value, scope)?;
         match def.ty {
             Type::Array(element) => {

@@ -824,7 +824,14 @@ impl Binder<'_> {
             left = Bound::new(self.coerce(left, ty, CastContext::Implicit)?, ty);
         }
         let given = left.ty;
+        let uncast = left.clone();
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        if let Some(ty) = given.filter(|ty| !cast::same_base(*ty, operator.left)) {
+            // It is compared as another type, and given as its own.
+            let is_equal = Expr::Compare { operator, left: Box::new(left), right: Box::new(right) };
+            let value = Expr::Case { branches: vec![(is_equal, Expr::NULL)], otherwise: Some(Box::new(uncast.expr)) };
+            return Ok(Bound::new(value, ty));
+        }
         // A literal without a type takes the one that it is compared as.
         let ty = given.unwrap_or(operator.left);
         Ok(Bound::new(Expr::NullIf { operator, left: Box::new(left), right: Box::new(right) }, ty))
@@ -965,6 +972,9 @@ impl Binder<'_> {
             if let Some(what) = what {
                 return self.gathered_over(what, name, vec![arg.clone()], Vec::new(), distinct, filter);
             }
+        }
+        if let (AggregateFunction::Min | AggregateFunction::Max, Some(ty)) = (function, ty) {
+            must_compare(ty, "ordering")?;
         }
         let Some((input, result)) = function.types(ty) else {
             return Err(SqlError::new("42883", format!("function {name}({}) does not exist", shown(ty))).into());

@@ -85,7 +85,9 @@ pub(super) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Opti
     let either = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
     if op == BinaryOp::Concat {
         let text = |ty: Option<Type>| ty.is_some_and(value::cast::is_text);
-        return either(|ty| matches!(ty, Type::Array(_) | Type::Jsonb)) && !text(left) && !text(right);
+        // A document beside a text is written as one; to an array a text is an element.
+        return either(|ty| matches!(ty, Type::Array(_)))
+            || either(|ty| ty == Type::Jsonb) && !text(left) && !text(right);
     }
     let arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
     let moment =
@@ -505,6 +507,10 @@ impl Binder<'_> {
             // An array of what stands on the left.
             None => match left.ty {
                 Some(Type::Varchar(_)) | None => Type::Text,
+                Some(ty @ (Type::Array(_) | Type::Vector(_))) => {
+                    let message = format!("could not find array type for data type {}", type_name(ty));
+                    return Err(SqlError::new("42704", message).into());
+                }
                 Some(ty) => value::cast::without_modifier(ty),
             },
             Some(_) => return Err(SqlError::new("42809", "op ANY/ALL (array) requires array on right side").into()),

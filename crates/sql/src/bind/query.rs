@@ -422,7 +422,7 @@ impl Binder<'_> {
         }
         let Bound { expr, ty, .. } = self.known(bound)?;
         let ty = ty.unwrap_or(Type::Text);
-        let is_computed = is_computed(ast) || is_computed_column(&expr, scope);
+        let is_computed = is_computed(ast) || is_computed_column(&expr, scope) || self.is_computed_elsewhere(&expr);
         Ok(Item { expr, ty, name, is_computed })
     }
 
@@ -720,6 +720,17 @@ fn is_computed(ast: &ast::Expr) -> bool {
         A::Value(_) | A::BinaryOp { .. } | A::UnaryOp { .. } => true,
         A::Function(function) => !function.name.to_string().eq_ignore_ascii_case("nullif"),
         _ => false,
+    }
+}
+
+impl Binder<'_> {
+    /// Whether it is a subquery's only value, and computed there.
+    fn is_computed_elsewhere(&self, expr: &Expr) -> bool {
+        if let (Expr::Param(number), Some(init)) = (expr, &self.init) {
+            let plan = number.checked_sub(init.first).and_then(|at| init.plans.get(usize::from(at)));
+            return plan.is_some_and(|plan| plan.query.columns.first().is_some_and(|column| column.is_computed));
+        }
+        self.beyond.is_some_and(|beyond| beyond.is_computed(expr))
     }
 }
 

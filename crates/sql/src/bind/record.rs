@@ -25,6 +25,7 @@ pub fn must_compare(ty: Type, operator: &str) -> Result<(), SqlError> {
     let name = match ty {
         Type::Json => "json",
         RECORD => "record",
+        Type::Array(&Type::Json) => "json[]",
         Type::Array(&RECORD) => "record[]",
         _ => return Ok(()),
     };
@@ -49,7 +50,7 @@ impl Binder<'_> {
     /// The row of the source that is called so; `None`: there is none.
     pub(super) fn whole_row(&mut self, name: &str, scope: &Scope) -> Bind<Option<Bound>> {
         let Ok(source) = scope.source(name) else { return Ok(None) };
-        let columns = row_columns(source, scope);
+        let columns = row_columns(source, scope, self.through.is_some());
         let fields = columns.iter().map(|&(ref name, found)| (name.clone(), Bound::new(scope.expr(found), found.ty)));
         let record = self.record(fields.collect())?;
         let of = &scope.sources[usize::from(source)];
@@ -71,7 +72,7 @@ impl Binder<'_> {
     pub(super) fn whole_row_is_null(&mut self, ast: &ast::Expr, negated: bool, scope: &Scope) -> Option<Bound> {
         let name = row_name(ast, scope)?;
         let source = scope.source(&name).ok()?;
-        let parts = row_columns(source, scope).into_iter().map(|(_, found)| {
+        let parts = row_columns(source, scope, self.through.is_some()).into_iter().map(|(_, found)| {
             let expr = Box::new(scope.expr(found));
             Expr::IsNull { expr, negated }
         });
@@ -115,12 +116,17 @@ fn row_name(ast: &ast::Expr, scope: &Scope) -> Option<String> {
     }
 }
 
-/// The columns of a source's row, whether joins merged them or not.
-fn row_columns(source: u16, scope: &Scope) -> Vec<(String, Found)> {
+/// The columns of a source's row, whether joins merged them or not; `through`: of a change through a view, which has an order of its own.
+fn row_columns(source: u16, scope: &Scope, through: bool) -> Vec<(String, Found)> {
     let of = &scope.sources[usize::from(source)];
     let is_shown = |name: &str| !name.is_empty() && (of.table.is_some() || name != TABLEOID);
-    let columns = of.columns.iter().enumerate().filter(|(_, column)| is_shown(&column.name));
-    columns.map(|(at, column)| (column.name.clone(), Found { source, column: at as u16, ty: column.ty })).collect()
+    let order: Vec<u16> = match through && scope.is_first(source) {
+        true => scope.first.iter().filter(|found| found.source == source).map(|found| found.column).collect(),
+        false => (0..of.columns.len() as u16).collect(),
+    };
+    let columns = order.into_iter().map(|at| (at, &of.columns[usize::from(at)]));
+    let shown = columns.filter(|(_, column)| is_shown(&column.name));
+    shown.map(|(at, column)| (column.name.clone(), Found { source, column: at, ty: column.ty })).collect()
 }
 
 /// A column of a table that is null in no row.

@@ -479,7 +479,7 @@ impl Definer<'_> {
     fn predicate(&self, expr: &ast::Expr, table: &Arc<Table>) -> Done<String> {
         let text = expr.to_string();
         let (bound, uses_clock) = crate::bind::rules::table_expr(&text, Type::Bool, table, &self.schema())?;
-        if uses_clock || bound.is_volatile() {
+        if uses_clock || !bound.is_immutable() {
             let message = "functions in index predicate must be marked IMMUTABLE";
             return Err(SqlError::new("42P17", message).into());
         }
@@ -548,7 +548,7 @@ impl Definer<'_> {
         let bound = binder.bind(&ast, &Scope::of_table(table, None))?;
         let ty = bound.ty.unwrap_or(Type::Text);
         let expr = binder.coerce(bound, ty, CastContext::Implicit)?;
-        if binder.uses_clock || expr.is_volatile() {
+        if binder.uses_clock || !expr.is_immutable() {
             return Err(SqlError::new("42P17", "functions in index expression must be marked IMMUTABLE").into());
         }
         let at = def.columns.len() as u16;
@@ -615,7 +615,7 @@ pub fn bind_over(
         }
         true
     });
-    let is_mutable = binder.uses_clock || expr.is_volatile();
+    let is_mutable = binder.uses_clock || !expr.is_immutable();
     Ok((expr, columns, is_mutable))
 }
 

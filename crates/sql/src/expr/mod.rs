@@ -222,6 +222,17 @@ impl Expr {
         found
     }
 
+    /// Whether it gives the same whenever it is computed, whatever becomes of its table. A row does not: what shows it shows columns that come
+    /// later too, and values as the session's settings have it.
+    pub fn is_immutable(&self) -> bool {
+        let mut makes_row = false;
+        self.walk(&mut |e| {
+            makes_row |= matches!(e, Expr::Call { function, .. } if function.makes_row());
+            !makes_row
+        });
+        !makes_row && !self.is_volatile()
+    }
+
     /// Whether it takes or looks at a sequence's value.
     pub fn asks_sequence(&self) -> bool {
         let mut found = false;

@@ -5,6 +5,7 @@ use super::words::Words;
 use super::{parse_expressions, parse_types};
 use crate::bind::types::type_of;
 use crate::error::SqlError;
+use crate::value::cast::without_modifier;
 use freshet_engine::schema::Type;
 use sqlparser::ast::Expr;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -96,7 +97,8 @@ fn prepare(words: &mut Words<'_>) -> Result<NamedStatement, SqlError> {
         let (from, to) = words.parenthesized()?;
         for data_type in parse_types(words.text_between(from, to))? {
             let is_unknown = data_type.to_string().eq_ignore_ascii_case("unknown");
-            types.push(if is_unknown { None } else { Some(type_of(&data_type)?) });
+            // A parameter has a type and no length.
+            types.push(if is_unknown { None } else { Some(without_modifier(type_of(&data_type)?)) });
         }
     }
     words.expect("as")?;

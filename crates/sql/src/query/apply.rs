@@ -23,6 +23,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::TaskContext;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl, Signature, TableType, Volatility,
 };
@@ -485,13 +486,17 @@ fn with_values(plan: LogicalPlan, level: u32, literals: &[ScalarValue]) -> Resul
             scan.source = provider_as_source(Arc::new(inner));
             return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
         }
+        // Other nodes know an output by the name that it has with the reference.
+        let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
-            expr.transform_up(|e| match outer_value(&e) {
+            let name = names.save(&expr);
+            let replaced = expr.transform_up(|e| match outer_value(&e) {
                 Some(outer) if outer.level == level => {
                     Ok(Transformed::yes(DfExpr::Literal(literals[outer.slot].clone(), None)))
                 }
                 _ => Ok(Transformed::no(e)),
-            })
+            })?;
+            Ok(if replaced.transformed { replaced.update_data(|expr| name.restore(expr)) } else { replaced })
         })
     })?;
     Ok(replaced.data)

@@ -19,7 +19,7 @@ use super::template::Holes;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::value::Datum;
-use crate::value::cast::{is_float, is_integer, is_numeric};
+use crate::value::cast::{is_float, is_integer, is_numeric, same_base};
 use crate::value::numeric::POWERS;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::NUMERIC;
@@ -290,7 +290,12 @@ impl Leaves<'_> {
     /// The expression of type `from` cast to `to`.
     pub fn as_type(&self, expr: &Expr, from: Type, to: Type) -> Result<DfExpr, SqlError> {
         let loses_blanks = matches!(to, Type::Char(_)) && !matches!(from, Type::Char(_));
-        if (data_type(from) == data_type(to) && !loses_blanks) || (is_integer(from) && is_integer(to)) {
+        // Arrays of every type travel as bytes, and so do texts of types with a length of their own.
+        let (own, other) = (from.as_array(), to.as_array());
+        let is_array = matches!(own, Type::Array(_)) || matches!(other, Type::Array(_));
+        let is_cut = matches!(to, Type::Name | Type::CharByte);
+        let is_other = (is_array || is_cut) && !same_base(own, other);
+        if (data_type(from) == data_type(to) && !loses_blanks && !is_other) || (is_integer(from) && is_integer(to)) {
             return self.convert(expr, to);
         }
         let cast = Expr::Cast { expr: Box::new(expr.clone()), from, to, explicit: false };

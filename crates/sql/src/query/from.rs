@@ -638,7 +638,14 @@ impl Planner<'_> {
             return refuse("WITH, ORDER BY or LIMIT in a recursive query");
         }
         let all = *set_quantifier == ast::SetQuantifier::All;
-        let mut anchor = self.set_operand(binder, left)?;
+        super::recursion::check_term(name, right)?;
+        let anchor = self.set_operand(binder, left)?;
+        // A computed number's scale is that of one row: the rows that follow have their own.
+        let types: Vec<Type> = anchor.columns.iter().map(Output::declared).collect();
+        let mut anchor = self.cast_columns(anchor, &types)?;
+        if !all {
+            types.iter().try_for_each(|ty| super::recursion::check_told_apart(*ty))?;
+        }
         rename_outputs(&mut anchor, name, names)?;
         let fields = anchor.columns.iter().map(|c| Field::new(&c.column.name, data_type(c.ty), true));
         let schema = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
@@ -654,11 +661,10 @@ impl Planner<'_> {
         let outputs = columns.map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         let itself = self.project(df(df(scan)?.build())?, outputs, false)?;
         self.state.borrow_mut().ctes.push((name.to_owned(), itself));
-        let term = check_term(right, name).and_then(|()| self.set_operand(binder, right));
+        let term = self.set_operand(binder, right);
         self.state.borrow_mut().ctes.pop();
         let term = term?;
-        let types: Vec<Type> = anchor.columns.iter().map(|c| c.ty).collect();
-        check_recursive(name, &anchor, &term)?;
+        super::recursion::check_types(name, &anchor, &term)?;
         let term = self.cast_columns(term, &types)?;
         let plan = df(LogicalPlanBuilder::from(anchor.plan).to_recursive_query(table, term.plan, !all))?;
         let plan = df(plan.build())?;
@@ -780,47 +786,8 @@ fn check_references(with: &ast::With) -> Bind<()> {
     Ok(())
 }
 
-/// 42P19 for aggregates over the recursion itself.
-fn check_term(term: &SetExpr, name: &str) -> Bind<()> {
-    let SetExpr::Select(select) = term else { return Ok(()) };
-    let has_aggregate = select.projection.iter().any(crate::bind::through::has_aggregate) || select.having.is_some();
-    if has_aggregate && select.from.iter().any(|from| is_read(from, name)) {
-        let message = "aggregate functions are not allowed in a recursive query's recursive term";
-        return Err(SqlError::new("42P19", message).into());
-    }
-    Ok(())
-}
-
-/// Whether the name stands in FROM itself, not in a subquery there.
-fn is_read(from: &TableWithJoins, name: &str) -> bool {
-    let is_it = |factor: &TableFactor| matches!(factor, TableFactor::Table { name: table, args: None, .. } if relation_name(table).is_ok_and(|table| table == name));
-    is_it(&from.relation) || from.joins.iter().any(|join| is_it(&join.relation))
-}
-
-fn check_recursive(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
-    if anchor.columns.len() != term.columns.len() {
-        return Err(SqlError::new("42601", "each UNION query must have the same number of columns").into());
-    }
-    for (i, (a, t)) in anchor.columns.iter().zip(&term.columns).enumerate() {
-        let common = crate::value::cast::common_type("UNION", &[Some(a.ty), (!t.untyped).then_some(t.ty)])?;
-        let same = crate::value::cast::same_base(a.ty, common);
-        if !same {
-            let message = format!(
-                "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
-                i + 1,
-                crate::value::pgtype::format_type(a.ty),
-                crate::value::pgtype::format_type(common)
-            );
-            return Err(SqlError::new("42804", message)
-                .with_hint("Cast the output of the non-recursive term to the correct type.")
-                .into());
-        }
-    }
-    Ok(())
-}
-
 /// Whether a query reads a relation of this name anywhere.
-fn mentions(node: &impl ast::Visit, name: &str) -> bool {
+pub fn mentions(node: &impl ast::Visit, name: &str) -> bool {
     readings(node, name) > 0
 }
 
@@ -844,6 +811,6 @@ pub fn readings(node: &impl ast::Visit, name: &str) -> usize {
 }
 
 /// Whether a relation's name could mean a query of WITH.
-fn is_named(relation: &RelationName, name: &str) -> bool {
+pub fn is_named(relation: &RelationName, name: &str) -> bool {
     relation.namespace.is_none() && relation.name == name
 }

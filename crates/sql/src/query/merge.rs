@@ -209,7 +209,7 @@ impl Planner<'_> {
                 if update.update_predicate.is_some() || update.delete_predicate.is_some() {
                     return refuse("a MERGE clause of another dialect");
                 }
-                self.merge_update(binder, target, &update.assignments, scope)?
+                self.merge_update(binder, (target, at), &update.assignments, scope)?
             }
             MergeAction::Delete { .. } => {
                 let search = binder.search(target, &Scope::of_table(target, None), None)?;
@@ -226,11 +226,11 @@ impl Planner<'_> {
     fn merge_update(
         &self,
         binder: &mut Binder<'_>,
-        target: &Arc<Table>,
+        (target, at): (&Arc<Table>, u16),
         assignments: &[ast::Assignment],
         scope: &Scope,
     ) -> Bind<(What, Vec<(Expr, Type)>)> {
-        let sets = binder.sets(target, assignments, scope)?;
+        let sets = binder.sets((target, at), assignments, scope)?;
         let columns: Vec<u16> = sets.iter().map(|(column, _)| *column).collect();
         let rules = binder.rules(target, Event::Update, &columns)?;
         let search = binder.search(target, &Scope::of_table(target, None), None)?;

@@ -19,6 +19,7 @@
 //! | `plan` | what a query reads |
 //! | `called` | which functions stand in FROM |
 //! | `from` | what FROM, WITH, INTERSECT and EXCEPT read |
+//! | `recursion` | what the terms of WITH RECURSIVE may be |
 //! | `change` | how rows are changed by what a query finds |
 //! | `lock` | how rows are locked that a query finds |
 //! | `merge` | what MERGE does with each row |
@@ -60,6 +61,7 @@ mod lookup;
 mod merge;
 mod order;
 mod plan;
+mod recursion;
 mod rules;
 mod run;
 mod scan;

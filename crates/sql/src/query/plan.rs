@@ -38,6 +38,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction, Gathers};
 use crate::define::view::query_of_table;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
+use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
 use crate::value::cast::{CastContext, common_type, is_float};
@@ -83,6 +84,11 @@ pub struct Output {
 }
 
 impl Output {
+    /// The type that it has for what is made of it: a computed number keeps no precision.
+    pub fn declared(&self) -> Type {
+        Column { is_computed: self.is_computed, ..Column::new("", self.ty) }.declared()
+    }
+
     /// The column as those see it who read the relation.
     pub fn scope_column(&self) -> ScopeColumn {
         ScopeColumn { is_computed: self.is_computed, ..ScopeColumn::new(self.name.clone(), self.ty) }
@@ -135,6 +141,10 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct State {
     given: Vec<Leaf>,
+    /// Those of `given` that are computed values of subqueries and of queries around.
+    computed: HashSet<u16>,
+    /// Those that are columns of queries around.
+    outer: HashSet<u16>,
     pub(super) levels: Vec<Level>,
     /// Columns of the scope that expressions are bound in now; the innermost last.
     blocks: Vec<Vec<Vec<Leaf>>>,
@@ -303,6 +313,21 @@ impl<'a> Planner<'a> {
         state.given.push(Leaf::new(expr, ty));
         let column = (state.given.len() - 1) as u16;
         Bound::new(Expr::Cell { source: GIVEN, column }, ty)
+    }
+
+    /// Says of what stands for a value whether that is computed.
+    fn noted(&self, value: Bound, is_computed: bool) -> Bound {
+        if let (Expr::Cell { source: GIVEN, column }, true) = (&value.expr, is_computed) {
+            self.state.borrow_mut().computed.insert(*column);
+        }
+        value
+    }
+
+    fn noted_outer(&self, value: Bound, is_computed: bool) -> Bound {
+        if let Expr::Cell { source: GIVEN, column } = &value.expr {
+            self.state.borrow_mut().outer.insert(*column);
+        }
+        self.noted(value, is_computed)
     }
 
     /// Binds within a scope: subqueries can refer to its columns.
@@ -539,10 +564,11 @@ impl<'a> Planner<'a> {
         let aggregates = binder.aggregates.take();
         let stored = std::mem::take(&mut binder.output_types);
         let in_aggregate = std::mem::take(&mut binder.in_aggregate);
-        let (windows, sets, in_filter, conjuncts) = {
+        let (windows, named_windows, sets, in_filter, conjuncts) = {
             let mut state = self.state.borrow_mut();
             (
                 state.windows.take(),
+                std::mem::take(&mut state.named_windows),
                 state.sets.take(),
                 std::mem::take(&mut state.in_filter),
                 std::mem::take(&mut state.conjuncts),
@@ -561,6 +587,7 @@ impl<'a> Planner<'a> {
         let mut state = self.state.borrow_mut();
         state.ctes.truncate(ctes);
         state.windows = windows;
+        state.named_windows = named_windows;
         state.sets = sets;
         (state.in_filter, state.conjuncts) = (in_filter, conjuncts);
         state.done_locking = std::mem::replace(&mut state.locking, around);
@@ -1382,8 +1409,12 @@ impl<'a> Planner<'a> {
     /// `ARRAY(SELECT ...)`.
     fn array_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
         let (rel, per_row) = self.maybe_per_row(binder, query, scope, true)?;
-        let of = only_column(&rel)?.ty;
-        let of = if matches!(of, Type::Array(_)) { of } else { crate::value::cast::without_modifier(of) };
+        let of = only_column(&rel)?.ty.as_array();
+        // A char's length says which blanks it is shown with.
+        let is_as_it_is = matches!(of, Type::Array(_) | Type::Char(_));
+        let of = if is_as_it_is { of } else { crate::value::cast::without_modifier(of) };
+        // An element has the form of its type, which a number of a fixed scale has not.
+        let rel = self.cast_columns(rel, &[of])?;
         let per_row = per_row.expect("it was asked for");
         self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Array(of), Type::array_of(of))
     }
@@ -1416,20 +1447,21 @@ impl<'a> Planner<'a> {
     fn scalar_subquery(&self, binder: &mut Binder<'_>, query: &ast::Query, scope: &Scope) -> Bind<Bound> {
         if self.per_row {
             let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
-            let ty = only_column(&rel)?.ty;
-            return match per_row {
-                Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty),
-                None => Ok(self.given(DfExpr::ScalarSubquery(subquery_of(self.nullable(rel)?.plan)), ty)),
+            let &Output { ty, is_computed, .. } = only_column(&rel)?;
+            let value = match per_row {
+                Some(per_row) => self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Scalar, ty)?,
+                None => self.given(DfExpr::ScalarSubquery(subquery_of(self.nullable(rel)?.plan)), ty),
             };
+            return Ok(self.noted(value, is_computed));
         }
         let rel = self.subquery(binder, query, scope)?;
-        let ty = only_column(&rel)?.ty;
+        let &Output { ty, is_computed, .. } = only_column(&rel)?;
         let column = DfExpr::Column(rel.columns[0].column.clone());
         let is_alone = rel.plan.all_out_ref_exprs().is_empty();
         if rel.at_most_one || is_alone {
             let rel = if is_alone { self.nullable(rel)? } else { rel };
             // DataFusion itself refuses a second row of a subquery that it runs once.
-            return Ok(self.given(DfExpr::ScalarSubquery(subquery_of(rel.plan)), ty));
+            return Ok(self.noted(self.given(DfExpr::ScalarSubquery(subquery_of(rel.plan)), ty), is_computed));
         }
         // Decorrelated it is a join, which would give the outer row twice: first value and count, checked per outer row.
         let value = plain_aggregate(first_value_udaf(), vec![column], false, None);
@@ -1442,12 +1474,14 @@ impl<'a> Planner<'a> {
             Ok(DfExpr::ScalarSubquery(subquery_of(plan)))
         };
         let only = call(OnlyRow::new(ty), vec![folded(value)?, folded(count)?]);
-        Ok(self.given(only, ty))
+        Ok(self.noted(self.given(only, ty), is_computed))
     }
 
     fn exists(&self, binder: &mut Binder<'_>, query: &ast::Query, negated: bool, scope: &Scope) -> Bind<Bound> {
         let in_filter = self.state.borrow().in_filter;
-        let (rel, per_row) = self.maybe_per_row(binder, query, scope, false)?;
+        // No join gives what an aggregate folds.
+        let always = binder.in_aggregate;
+        let (rel, per_row) = self.maybe_per_row(binder, query, scope, always)?;
         if let Some(per_row) = per_row {
             return self.ask(binder, per_row, Vec::new(), rel.plan, apply::Kind::Exists { negated }, Type::Bool);
         }
@@ -1636,7 +1670,16 @@ impl Beyond for Planner<'_> {
         }))
     }
 
+    fn is_outer(&self, expr: &Expr) -> bool {
+        matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().outer.contains(column))
+    }
+
+    fn is_computed(&self, expr: &Expr) -> bool {
+        matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().computed.contains(column))
+    }
+
     fn outer_column(&self, names: &[String]) -> Bind<Option<Bound>> {
+        let mut is_computed = false;
         let found = {
             let mut state = self.state.borrow_mut();
             let mut found = None;
@@ -1648,6 +1691,8 @@ impl Beyond for Planner<'_> {
                 };
                 match looked {
                     Ok(column) => {
+                        let of = &level.scope.sources[usize::from(column.source)];
+                        is_computed = of.columns[usize::from(column.column)].is_computed;
                         let leaf = level.sources.get(usize::from(column.source));
                         found = leaf.and_then(|s| s.get(usize::from(column.column))).cloned();
                         if let (Some(leaf), Some(per_row)) = (&found, &mut level.per_row) {
@@ -1659,7 +1704,7 @@ impl Beyond for Planner<'_> {
                             let value = call(OuterValue::new(per_row.id, slot, leaf.ty), Vec::new());
                             let ty = leaf.ty;
                             drop(state);
-                            return Ok(Some(self.given(value, ty)));
+                            return Ok(Some(self.noted_outer(self.given(value, ty), is_computed)));
                         }
                         self.is_deep.set(self.is_deep.get() || depth > 0);
                         break;
@@ -1677,10 +1722,11 @@ impl Beyond for Planner<'_> {
         self.is_correlated.set(true);
         let DfExpr::Column(column) = leaf.expr else {
             self.is_deep.set(true);
-            return Ok(Some(self.given(lit(leaf.ty, &Datum::Null)?, leaf.ty)));
+            return Ok(Some(self.noted_outer(self.given(lit(leaf.ty, &Datum::Null)?, leaf.ty), is_computed)));
         };
         let field = datafusion::arrow::datatypes::Field::new(column.name.clone(), data_type(leaf.ty), true);
-        Ok(Some(self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty)))
+        let value = self.given(DfExpr::OuterReferenceColumn(Arc::new(field), column), leaf.ty);
+        Ok(Some(self.noted_outer(value, is_computed)))
     }
 }
 

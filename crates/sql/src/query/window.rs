@@ -210,6 +210,9 @@ impl Planner<'_> {
                     return Ok((Over::Aggregate(aggregate), ty));
                 }
             }
+            if let (AggregateFunction::Min | AggregateFunction::Max, Some(ty)) = (function, ty) {
+                must_compare(ty, "ordering")?;
+            }
             let Some((input, result)) = function.types(ty) else {
                 return Err(no_function(&name).into());
             };

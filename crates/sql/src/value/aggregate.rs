@@ -109,7 +109,7 @@ impl Gathered {
             (Gathered::StringAgg, 2) if given.contains(&Some(Type::Bytea)) => (vec![Type::Bytea; 2], Type::Bytea),
             (Gathered::StringAgg, 2) if text(0) && text(1) => (vec![Type::Text; 2], Type::Text),
             (Gathered::ArrayAgg, 1) => {
-                let of = cast::without_modifier(known(0)?);
+                let of = cast::without_modifier(known(0)?.as_array());
                 let of = if matches!(of, Type::Varchar(_)) && given[0].is_none() { Type::Text } else { of };
                 (vec![of], Type::array_of(of))
             }
@@ -120,6 +120,10 @@ impl Gathered {
             (Gathered::Statistic(statistic), count) => return statistic.resolve(given, count),
             (Gathered::PercentileCont | Gathered::PercentileDisc, 2) => {
                 let many = matches!(given[0], Some(Type::Array(_)));
+                // An array of arrays is no type.
+                if many && matches!(known(1)?.as_array(), Type::Array(_)) {
+                    return None;
+                }
                 let fraction = if many { Type::array_of(Type::Float8) } else { Type::Float8 };
                 let value = match (self, known(1)?) {
                     (Gathered::PercentileDisc, ty) => cast::without_modifier(ty),
@@ -143,8 +147,8 @@ impl Gathered {
                 };
                 (rows.iter().chain(&rows).map(|ty| cast::without_modifier(*ty)).collect(), result)
             }
-            (Gathered::JsonAgg, 1) => (vec![known(0)?], Type::Json),
-            (Gathered::JsonbAgg, 1) => (vec![known(0)?], Type::Jsonb),
+            (Gathered::JsonAgg, 1) => (vec![known(0)?.as_array()], Type::Json),
+            (Gathered::JsonbAgg, 1) => (vec![known(0)?.as_array()], Type::Jsonb),
             (Gathered::JsonObjectAgg, 2) => (vec![known(0)?, known(1)?], Type::Json),
             (Gathered::JsonbObjectAgg, 2) => (vec![known(0)?, known(1)?], Type::Jsonb),
             _ => return None,

@@ -252,6 +252,10 @@ impl Function {
         self.arguments.iter().any(zoned) || zoned(&self.result) || is_age || self.is_volatile() || self.asks_catalog()
     }
 
+    pub fn makes_row(&self) -> bool {
+        matches!(self.id, FunctionId::Variadic(Variadic::Row))
+    }
+
     /// Whether two calls with the same arguments may differ.
     pub fn is_volatile(&self) -> bool {
         matches!(self.id, FunctionId::More(at) if more::entry(at).volatile)

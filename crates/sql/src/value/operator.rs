@@ -15,6 +15,7 @@ use super::numeric::{Numeric, POWERS};
 use super::pgtype::{self, DECIMAL_DIGITS_MAX, NUMERIC};
 use super::zone::Clock;
 use super::{Datum, datetime, fault, pattern, text};
+use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use freshet_engine::schema::{OidKind, Type, Value};
 use std::cmp::Ordering;
@@ -557,6 +558,10 @@ fn resolve_comparison(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> 
         Some(pair) => pair,
     };
     if a == Type::Json || b == Type::Json || matches!(a, Type::System(_)) || matches!(b, Type::System(_)) {
+        return Err(Refusal::DoesNotExist);
+    }
+    // Nor have arrays of what has none: equal rows may be stored in different bytes.
+    if must_compare(a, "equality").and(must_compare(b, "equality")).is_err() {
         return Err(Refusal::DoesNotExist);
     }
     if matches!(a, Type::Oid(_)) || matches!(b, Type::Oid(_)) {

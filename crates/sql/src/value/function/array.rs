@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, text};
 use super::{Function, FunctionId};
+use crate::bind::record::must_compare;
 use crate::error::SqlError;
 use crate::value::array::{Array, Dimension};
 use crate::value::{Datum, cast, text as texts};
@@ -57,6 +58,14 @@ enum Gives {
     Ints,
     Text,
     Bool,
+}
+
+impl ArrayFunction {
+    /// Whether it asks which elements are equal.
+    fn compares(self) -> bool {
+        use ArrayFunction::{Contains, IsContained, Overlaps, Position, Positions, Remove, Replace};
+        matches!(self, Contains | IsContained | Overlaps | Position | Positions | Remove | Replace)
+    }
 }
 
 fn forms(name: &str) -> &'static [(ArrayFunction, &'static [Is], Gives)] {
@@ -141,6 +150,10 @@ fn takes_text(name: &str) -> bool {
 
 fn fit(which: ArrayFunction, places: &[Is], gives: Gives, arguments: &[Option<Type>]) -> Option<Function> {
     if places.len() != arguments.len() {
+        return None;
+    }
+    let array = arguments.iter().flatten().find(|ty| matches!(ty, Type::Array(_)));
+    if which.compares() && array.is_some_and(|ty| must_compare(*ty, "equality").is_err()) {
         return None;
     }
     // Arrays decide on the element's type; without one, the elements do.
