@@ -23,12 +23,17 @@ fn who_may_end_a_session_is_told_by_its_role_and_not_by_its_name() {
     admin.query("alter role boss rename to owner; alter role second rename to boss; grant boss to foreman");
     admin.query("alter role worker rename to workman");
     let mut foreman = come(&fixture, "foreman");
-    let seen = |client: &mut Client, of: &str| {
-        client.rows(&format!("select usename, usesysid = (select oid from pg_roles where rolname = usename), state from pg_stat_activity where pid = {of}"))
+    let seen = |client: &mut Client, of: &str, role: &str| {
+        let id = client.value(&format!("select oid from pg_roles where rolname = '{role}'"));
+        client.rows(&format!("select usename, usesysid = {id}, state from pg_stat_activity where pid = {of}"))
     };
     let cell = |text: &str| Some(text.to_owned());
-    assert_eq!(seen(&mut foreman, &of_worker), [[cell("workman"), cell("t"), cell("idle")]]);
-    assert_eq!(seen(&mut foreman, &of_boss), [[cell("owner"), cell("t"), None]], "what a superuser does is his");
+    assert_eq!(seen(&mut foreman, &of_worker, "workman"), [[cell("workman"), cell("t"), cell("idle")]]);
+    assert_eq!(
+        seen(&mut foreman, &of_boss, "owner"),
+        [[cell("owner"), cell("t"), None]],
+        "what a superuser does is his"
+    );
     for what in ["cancel", "terminate"] {
         let refused = foreman.query(&format!("select pg_{what}_backend({of_boss})"));
         let is_refusal = |reply: &Reply| matches!(reply, Reply::Error(_, state, message) if state == "42501" && message.starts_with("must be a superuser to"));
