@@ -65,6 +65,9 @@ impl Met {
     }
 }
 
+/// Mends what begins at a place.
+type Mend = fn(&mut Vec<TokenWithSpan>, usize);
+
 /// The statement's tokens, without blanks where anything was mended.
 pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let met = Met::of(&tokens);
@@ -72,10 +75,10 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, fn(&mut Vec<TokenWithSpan>, usize)); 10] = [
+    let mends: [(bool, Mend); 10] = [
         (met.signs, part_sign),
         (met.trim, trim),
-        (met.substring, substring),
+        (met.substring, |tokens, at| substring(tokens, at)),
         (met.fetch, fetch),
         (met.using, using),
         (met.array, array_type),
@@ -183,7 +186,7 @@ fn trim(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     }
 }
 
-fn substring(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+fn substring(tokens: &mut [TokenWithSpan], at: usize) {
     if !is_function(tokens, at, Keyword::SUBSTRING) {
         return;
     }
