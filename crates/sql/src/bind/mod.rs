@@ -73,8 +73,6 @@ pub trait Beyond {
     fn outer_column(&self, names: &[String]) -> Bind<Option<expr::Bound>>;
     /// Whether it is a value of a subquery, or of a query around, that is computed (see `rows::Column`).
     fn is_computed(&self, expr: &crate::expr::Expr) -> bool;
-    /// Whether it is a column of a query around.
-    fn is_outer(&self, expr: &crate::expr::Expr) -> bool;
 }
 
 /// The state of binding one statement.

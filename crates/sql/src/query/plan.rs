@@ -1670,10 +1670,6 @@ impl Beyond for Planner<'_> {
         }))
     }
 
-    fn is_outer(&self, expr: &Expr) -> bool {
-        matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().outer.contains(column))
-    }
-
     fn is_computed(&self, expr: &Expr) -> bool {
         matches!(expr, Expr::Cell { source: GIVEN, column } if self.state.borrow().computed.contains(column))
     }
