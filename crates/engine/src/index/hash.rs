@@ -294,11 +294,16 @@ impl HashIndex {
         self.lookup_chain(hash, found)
     }
 
-    /// The row of the one entry of this hash, if it is quickly found and there is one: a guess.
+    /// The row of the one entry of this hash, if there is one, in the bucket or in an overflow node: a guess. Of what lies in the posting tree it tells
+    /// nothing.
     #[inline]
     pub fn guess(&self, hash: u64) -> Option<RowId> {
         let hash = hash & self.known;
-        self.segment(hash).only_hit(hash, self.fragment(hash)).map(|(row, _)| row)
+        let (segment, fragment) = (self.segment(hash), self.fragment(hash));
+        match segment.only_hit(hash, fragment) {
+            Some((row, _)) => Some(row),
+            None => segment.only_hit_of_chain(hash, fragment),
+        }
     }
 
     #[cold]

@@ -415,6 +415,16 @@ impl Segment {
         (is_one && is_entry && !self.retired.load(Relaxed)).then(|| (row_of(word), is_all))
     }
 
+    /// The row of the one entry of this fragment in the bucket and its chain, for where its own line has none; nothing if there are several.
+    #[cold]
+    #[inline(never)]
+    pub fn only_hit_of_chain(&self, hash: u64, fragment: u64) -> Option<RowId> {
+        let mut hits = Hits::new();
+        let is_whole = self.bucket(hash).header().load(Relaxed) & (LINK_MASK << LINK_SHIFT) != 0
+            && self.read(hash, fragment, &mut hits);
+        (is_whole && hits.count == 1).then(|| row_of(hits.words[0]))
+    }
+
     /// The inserts that the bucket of `hash` has seen, its predecessors' included.
     pub fn inserts(&self, hash: u64) -> Option<u64> {
         let header = self.bucket(hash).header().load(Acquire);

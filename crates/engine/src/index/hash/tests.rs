@@ -97,6 +97,13 @@ mod model {
         rows.sort_unstable();
         let expected: Vec<u64> = model.range((hash, 0)..=(hash, u64::MAX)).map(|entry| entry.1).collect();
         assert_eq!(rows, expected, "hash {hash:x}");
+        let guess = index.guess(hash).map(|row| row.0);
+        assert!(guess.is_none_or(|row| expected.contains(&row)), "hash {hash:x}: {guess:?}");
+        let mut hits = Hits::new();
+        index.read(hash, &mut hits);
+        // Empty words look as if they were of fragment 0.
+        let is_plain = index.fragment(hash) != 0 && !hits.posted;
+        assert!(guess.is_some() || expected.len() != 1 || !is_plain, "hash {hash:x}: a lone entry, and no guess");
     }
 
     proptest! {
@@ -531,6 +538,29 @@ mod loom_models {
             rows.dedup();
             assert!(rows[7..].iter().all(|row| [7, 8].contains(row)), "{rows:?}");
             writer.join().expect("the writer does not panic");
+        });
+    }
+
+    /// A guess that meets the overflow node while it is freed and taken by another hash is the row of its own hash, or none.
+    #[test]
+    fn loom_a_guess_in_an_overflow_node_is_of_its_hash() {
+        const OURS: u64 = 1 << 63;
+        const OTHERS: u64 = 1 << 62;
+        model(|| {
+            let index = index();
+            (0..7).for_each(|row| assert!(index.insert(0, RowId(row))));
+            assert!(index.insert(OURS, RowId(7)));
+            let writer = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || {
+                    assert!(index.remove(OURS, RowId(7), || false));
+                    assert!(index.insert(OTHERS, RowId(8)));
+                })
+            };
+            assert!(matches!(index.guess(OURS), None | Some(RowId(7))));
+            assert!(matches!(index.guess(OTHERS), None | Some(RowId(8))));
+            writer.join().expect("the writer does not panic");
+            assert_eq!((index.guess(OURS), index.guess(OTHERS)), (None, Some(RowId(8))));
         });
     }
 
