@@ -349,7 +349,8 @@ impl Binder<'_> {
                 .with_hint("Explicitly cast to the desired type, for example ARRAY[]::integer[].")
                 .into());
         }
-        let ty = self.common_of("ARRAY", &bound)?;
+        // A vector among others is a row of them.
+        let ty = self.common_of("ARRAY", &bound)?.as_array();
         let ty = match value::cast::without_modifier(ty) {
             number if is_numeric(number) => number,
             _ => ty,

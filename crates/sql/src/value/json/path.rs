@@ -86,7 +86,7 @@ pub(crate) fn delete_key(json: Json, keys: &[String]) -> Result<Json, SqlError> 
 
 /// A subscript in a path; 22P02 if it is none.
 fn subscript(step: &str, at: usize) -> Result<i64, SqlError> {
-    step.trim().parse::<i32>().map(i64::from).map_err(|_| {
+    step.trim_start().parse::<i32>().map(i64::from).map_err(|_| {
         SqlError::new("22P02", format!("path element at position {} is not an integer: \"{step}\"", at + 1))
     })
 }
@@ -245,7 +245,7 @@ fn made(path: &[String], depth: usize, value: &Json) -> Result<Json, SqlError> {
         return Ok(value.clone());
     };
     let inner = made(path, depth + 1, value)?;
-    match step.trim().parse::<i32>() {
+    match step.trim_start().parse::<i32>() {
         Ok(at) => {
             let mut items = vec![Json::Null; check_length(usize::try_from(at).unwrap_or(0))?];
             items.push(inner);
