@@ -49,7 +49,8 @@ fn connections_are_limited_and_places_come_back() {
     for _ in 0..200 {
         let mut third = Client::open(address);
         third.start(&[("user", "u")]);
-        assert!(matches!(third.read(), Reply::Error(_, state, _) if state == "53300"));
+        let told = third.read();
+        assert!(matches!(&told, Reply::Error(_, state, _) if state == "53300"), "{told:?}");
         assert_eq!(third.read(), Reply::Closed);
     }
     drop(first);
