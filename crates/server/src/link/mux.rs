@@ -7,10 +7,13 @@
 //! 1. `may_send` of one end is never more than `expected` of the other and what is under way.
 //! 2. A number names the next session only when both ends have said that the last one ended. The server's `E` is its last word on a session,
 //!    and the ship's next words may cross it: that a client is gone, or has taken something.
+//!    The server may have said so, and heard it, while its session still holds its end: that one *lingers* apart, with nothing to say or to hear, and the
+//!    number's next session is another's.
 //! 3. Of groups one is under way: a ship sends what has gathered when the server has given the last one its turn.
 
 use super::frame::{Frame, OPENING_BYTES, Violation, WINDOW_BYTES, violation};
 use bytes::{Buf, BytesMut};
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +37,8 @@ pub enum End {
 }
 
 struct Slot {
+    /// No two of a link have the same.
+    serial: u64,
     /// What has come and was not taken.
     input: BytesMut,
     /// The peer's last byte has come.
@@ -62,6 +67,9 @@ struct State {
     /// By number.
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// By serial (invariant 2).
+    lingering: HashMap<u64, Slot>,
+    last_serial: u64,
     held: usize,
     /// Frames that wait to leave.
     out: Vec<u8>,
@@ -87,6 +95,7 @@ pub struct Mux(Arc<Mutex<State>>);
 pub struct Pipe {
     mux: Mux,
     session: u32,
+    serial: u64,
 }
 
 fn gone() -> io::Error {
@@ -94,12 +103,13 @@ fn gone() -> io::Error {
 }
 
 impl Slot {
-    fn new(end: End) -> Slot {
+    fn new(end: End, serial: u64) -> Slot {
         let (may_send, window) = match end {
             End::Ship => (OPENING_BYTES, WINDOW_BYTES),
             End::Server => (WINDOW_BYTES, OPENING_BYTES),
         };
         Slot {
+            serial,
             input: BytesMut::new(),
             input_ended: false,
             is_cut: false,
@@ -119,6 +129,25 @@ impl Slot {
 impl State {
     fn slot(&mut self, session: u32) -> &mut Slot {
         self.slots[session as usize].as_mut().expect("invariant 2: a session that has a pipe has a slot")
+    }
+
+    fn begin(&mut self, session: u32) -> u64 {
+        self.last_serial += 1;
+        self.slots[session as usize] = Some(Slot::new(self.end, self.last_serial));
+        self.held += 1;
+        self.last_serial
+    }
+
+    /// Works on the session of a pipe, which may have given its number away.
+    fn of<T>(&mut self, session: u32, serial: u64, work: impl FnOnce(&mut State, u32) -> T) -> T {
+        let Some(lingering) = self.lingering.remove(&serial) else {
+            return work(self, session);
+        };
+        let next = self.slots[session as usize].replace(lingering);
+        let done = work(self, session);
+        let left = std::mem::replace(&mut self.slots[session as usize], next);
+        self.lingering.extend(left.map(|slot| (serial, slot)));
+        done
     }
 
     fn say(&mut self, session: u32, frame: Frame<'_>) {
@@ -178,7 +207,7 @@ impl State {
         }
     }
 
-    fn receive(&mut self, frame: Frame<'_>, session: u32, woken: &mut Vec<Waker>) -> Result<Option<u32>, Violation> {
+    fn receive(&mut self, frame: Frame<'_>, session: u32, woken: &mut Vec<Waker>) -> Result<Option<u64>, Violation> {
         match (frame, self.end) {
             (Frame::Open, End::Server) => return self.opened(session).map(Some),
             (Frame::Data(bytes), _) => self.data(bytes, session, woken)?,
@@ -224,7 +253,8 @@ impl State {
         self.slots.get(session as usize).is_some_and(Option::is_none)
     }
 
-    fn opened(&mut self, session: u32) -> Result<u32, Violation> {
+    /// The serial of a session that the peer begins.
+    fn opened(&mut self, session: u32) -> Result<u64, Violation> {
         let place = session as usize;
         if place >= self.sessions_max {
             return violation(format!("session {session} is beyond {}", self.sessions_max));
@@ -232,12 +262,14 @@ impl State {
         if self.slots.len() <= place {
             self.slots.resize_with(place + 1, || None);
         }
+        // Both ends have said that it is over; somebody has not let go of it yet.
+        if let Some(last) = self.slots[place].take_if(|slot| slot.input_ended && slot.output_ended) {
+            self.lingering.insert(last.serial, last);
+        }
         if self.slots[place].is_some() {
             return violation(format!("session {session} is there already"));
         }
-        self.slots[place] = Some(Slot::new(End::Server));
-        self.held += 1;
-        Ok(session)
+        Ok(self.begin(session))
     }
 
     fn data(&mut self, bytes: &[u8], session: u32, woken: &mut Vec<Waker>) -> Result<(), Violation> {
@@ -283,6 +315,8 @@ impl Mux {
             sessions_max,
             slots: Vec::new(),
             free: Vec::new(),
+            lingering: HashMap::new(),
+            last_serial: 0,
             held: 0,
             out: Vec::new(),
             driver: None,
@@ -318,13 +352,12 @@ impl Mux {
             }
             None => return None,
         };
-        state.slots[session as usize] = Some(Slot::new(End::Ship));
-        state.held += 1;
+        let serial = state.begin(session);
         state.say(session, Frame::Open);
         let driver = state.driver.take();
         drop(state);
         driver.into_iter().for_each(Waker::wake);
-        Some(Pipe { mux: self.clone(), session })
+        Some(Pipe { mux: self.clone(), session, serial })
     }
 
     pub fn is_over(&self) -> bool {
@@ -347,7 +380,9 @@ impl Mux {
             match super::frame::next(&input[taken..]) {
                 Ok(Some((frame, session, length))) => {
                     match state.receive(frame, session, &mut woken) {
-                        Ok(session) => opened.extend(session.map(|session| Pipe { mux: self.clone(), session })),
+                        Ok(serial) => {
+                            opened.extend(serial.map(|serial| Pipe { mux: self.clone(), session, serial }));
+                        }
                         Err(violation) => break Err(violation),
                     }
                     taken += length;
@@ -418,7 +453,8 @@ impl Mux {
         state.is_over = true;
         state.out = Vec::new();
         let mut woken = Vec::new();
-        for slot in state.slots.iter_mut().flatten() {
+        let State { slots, lingering, .. } = &mut *state;
+        for slot in slots.iter_mut().flatten().chain(lingering.values_mut()) {
             woken.extend(slot.reader.take());
             woken.extend(slot.writer.take());
         }
@@ -432,7 +468,7 @@ impl Pipe {
     fn with<T>(&self, work: impl FnOnce(&mut State, u32) -> T) -> T {
         let mut state = self.mux.lock();
         let before = state.out.len();
-        let done = work(&mut state, self.session);
+        let done = state.of(self.session, self.serial, work);
         let driver = if state.out.len() > before { state.driver.take() } else { None };
         drop(state);
         driver.into_iter().for_each(Waker::wake);

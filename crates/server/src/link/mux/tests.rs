@@ -56,6 +56,34 @@ fn fill(pipe: &mut Pipe) -> usize {
     total
 }
 
+/// A number may name its next session before who had the last one there has let go of it: neither meets the other's bytes.
+#[test]
+fn a_session_that_lingers_keeps_out_of_the_next_ones_way() {
+    let (ship, server) = ends();
+    let (near, mut last) = session(&ship, &server);
+    last.finish();
+    pump(&server, &ship);
+    drop(near);
+    pump(&ship, &server);
+    assert!(last.has_ended());
+    pump(&server, &ship);
+    let (mut near, mut far) = session(&ship, &server);
+    assert_eq!((last.session, far.session), (0, 0));
+    assert_eq!(write(&mut near, b"next"), Some(4));
+    pump(&ship, &server);
+    assert_eq!(read(&mut last, 10), Some(Vec::new()), "its end, and no byte of the next one's");
+    let refused = Pin::new(&mut last).poll_write(&mut Context::from_waker(&noop_waker()), b"late");
+    assert!(matches!(refused, Poll::Ready(Err(_))));
+    assert_eq!(server.held(), 2);
+    drop(last);
+    assert_eq!(server.held(), 1);
+    assert_eq!(read(&mut far, 10), Some(b"next".to_vec()));
+    assert_eq!(write(&mut far, b"answer"), Some(6));
+    pump(&server, &ship);
+    assert_eq!(read(&mut near, 10), Some(b"answer".to_vec()));
+    assert!(server.lock().lingering.is_empty());
+}
+
 /// Eight sessions, both directions, pieces of all sizes: each gives what was put in, whoever reads when.
 #[test]
 fn bytes_come_out_as_they_went_in() {
