@@ -701,8 +701,7 @@ impl Session {
         }
         // Another schema may have another table of that name, another constraint, another child. If DDL commits from here on, the engine, which knows
         // as of which schema this session has last written the table, says no.
-        let is_current = self.inner.has_newest_schema() && Arc::ptr_eq(self.inner.schema(), &statement.schema);
-        if !is_current || self.names_otherwise(statement) {
+        if !self.inner.has_newest_schema() || !self.is_planned_for_now(statement) {
             return None;
         }
         let started = self.timer();
@@ -753,8 +752,7 @@ impl Session {
         point.prefetch(parameters);
         self.begin_rows(statement, rows);
         self.inner.begin_statement();
-        let is_current = Arc::ptr_eq(self.inner.schema(), &statement.schema);
-        if !is_current || self.names_otherwise(statement) || self.inner.may_be_renewed() {
+        if !self.is_planned_for_now(statement) || self.inner.may_be_renewed() {
             return None;
         }
         let started = self.timer();
@@ -834,9 +832,9 @@ impl Session {
     /// Gives the row of an integer key where it takes no transaction to speak of, as mostly. False: nothing has happened, and `start_look_up` comes next.
     #[inline]
     fn look_up_newest(&mut self, statement: &Prepared, point: &Point, parameters: &[Datum], rows: &mut RowSet) -> bool {
-        let is_planned_so = Arc::ptr_eq(self.inner.schema(), &statement.schema) && !self.names_otherwise(statement);
         let started = self.timer();
-        if !is_planned_so || !point.look_up_newest(&mut self.inner, parameters, &mut self.looking) {
+        if !self.is_planned_for_now(statement) || !point.look_up_newest(&mut self.inner, parameters, &mut self.looking)
+        {
             return false;
         }
         self.begin_rows(statement, rows);
@@ -861,7 +859,7 @@ impl Session {
     fn start_look_up(&mut self, statement: &Prepared, rows: &mut RowSet) -> Option<()> {
         self.begin_rows(statement, rows);
         self.inner.begin_read();
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || self.names_otherwise(statement) {
+        if !self.is_planned_for_now(statement) {
             self.inner.rollback();
             return None;
         }
@@ -1101,11 +1099,11 @@ impl Session {
             let schema = self.inner.schema().clone();
             self.refresh_access(&schema);
         }
-        let is_along = !self.names_otherwise(statement);
+        let is_planned = self.is_planned_for_now(statement) && !self.cache.is_outdated(statement);
         if self.temporary.namespace.is_some() || self.env.settings.fast.has_search_path || self.env.schema.is_some() {
             self.env.schema = self.current_schema();
         }
-        if !Arc::ptr_eq(self.inner.schema(), &statement.schema) || !is_along || self.cache.is_outdated(statement) {
+        if !is_planned {
             let statement = match self.replan(statement) {
                 Ok(statement) => statement,
                 Err(error) => return Err(self.statement_failed(error)),
@@ -1157,6 +1155,12 @@ impl Session {
         let first = self.path(schema).iter().copied().find(|&id| Some(id) != self.temporary.namespace);
         let first = first.and_then(|id| schema.namespace_by_id(id)).map(|n| n.name.clone());
         Some(first.unwrap_or_default()).filter(|name| name != "public")
+    }
+
+    /// Whether the statement was planned for the schema that this session sees, by what names mean to it now.
+    #[inline]
+    fn is_planned_for_now(&self, statement: &Prepared) -> bool {
+        Arc::ptr_eq(self.inner.schema(), &statement.schema) && !self.names_otherwise(statement)
     }
 
     /// Whether names mean something else now than when the statement was planned.

@@ -282,30 +282,20 @@ fn name_unused(
     let number_of = |segment: &SegmentScan, next| if planted::is(Bug::TrustNames) { segment.number } else { next };
     let numbered = last.into_iter().rev().zip((owner.first.0..).map(SegmentNo));
     let named: Vec<_> = numbered.map(|(segment, next)| (segment, number_of(segment, next))).collect();
+    let path = |number| dir.join(segment::file_name(number));
+    // Before the names: whatever a power cut keeps of both is a file that recovery reads and finds without groups.
     for (segment, number) in named.iter().rev() {
-        mark(dir, owner, segment, *number)?;
+        let marked = segment::mark_unused(&*segment.file, owner, *number);
+        marked.map_err(|error| LogError::io("mark", &path(segment.number), error))?;
     }
-    for (segment, number) in &named {
-        rename(io, dir, segment, *number)?;
+    for (segment, number) in named.iter().filter(|(segment, number)| segment.number != *number) {
+        let (from, to) = (path(segment.number), path(*number));
+        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
     }
     if !named.is_empty() {
         io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
     }
     Ok(named.iter().map(|(segment, number)| Spare { number: *number, file: segment.file.clone() }).collect())
-}
-
-/// Before the name: whatever a power cut keeps of both is a file that recovery reads and finds without groups.
-fn mark(dir: &Path, owner: Owner, segment: &SegmentScan, number: SegmentNo) -> Result<(), LogError> {
-    let marked = segment::mark_unused(&*segment.file, owner, number);
-    marked.map_err(|error| LogError::io("mark", &dir.join(segment::file_name(segment.number)), error))
-}
-
-fn rename(io: &dyn Io, dir: &Path, segment: &SegmentScan, number: SegmentNo) -> Result<(), LogError> {
-    let (from, to) = (dir.join(segment::file_name(segment.number)), dir.join(segment::file_name(number)));
-    match from == to {
-        true => Ok(()),
-        false => io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error)),
-    }
 }
 
 /// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers, behind the `spares` that
@@ -321,7 +311,6 @@ fn adopt(
     let mut in_use = Vec::new();
     let last = spares.last().map_or(found.last_segment, |spare| spare.number.max(found.last_segment));
     let mut next = above(last);
-    let sync = || io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error));
     let prepare = dir.join(segment::PREPARE_NAME);
     if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
         io.remove(&prepare).map_err(|error| LogError::io("remove", &prepare, error))?;
@@ -353,10 +342,8 @@ fn adopt(
         }
     }
     for segment in used {
-        mark(dir, owner, segment, next)?;
-        rename(io, dir, segment, next)?;
         // One by one: this incarnation's numbers have no gap.
-        sync()?;
+        segment::renumber(io, dir, owner, &*segment.file, (segment.number, next))?;
         spares.push(Spare { number: next, file: segment.file.clone() });
         next = above(next);
     }
@@ -371,6 +358,6 @@ fn adopt(
     for (path, _) in odd {
         io.remove(&path).map_err(|error| LogError::io("remove", &path, error))?;
     }
-    sync()?;
+    io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
     Ok(Segments::new(owner.segment_bytes, files_max, in_use, spares, next))
 }

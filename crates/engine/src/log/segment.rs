@@ -380,14 +380,6 @@ impl Preparer {
         }
         Ok(file)
     }
-
-    /// Marks a used file and gives it a new number, durable when this returns.
-    fn renumber(&self, io: &dyn Io, segment: &InUse, number: SegmentNo) -> Result<(), FileError> {
-        let (from, to) = (self.dir.join(file_name(segment.number)), self.dir.join(file_name(number)));
-        mark_unused(&*segment.file, self.owner, number).map_err(|error| FileError::new("mark", &from, error))?;
-        io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
-        io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))
-    }
 }
 
 /// What the two locks guard together: `segments` briefly, `preparer` during file operations.
@@ -419,6 +411,20 @@ pub fn prepare(
     made
 }
 
+/// Marks a used file and gives it a new number, durable when this returns.
+pub fn renumber(
+    io: &dyn Io,
+    dir: &Path,
+    owner: Owner,
+    file: &dyn File,
+    (from, to): (SegmentNo, SegmentNo),
+) -> Result<(), FileError> {
+    let path = dir.join(file_name(from));
+    mark_unused(file, owner, to).map_err(|error| FileError::new("mark", &path, error))?;
+    io.rename(&path, &dir.join(file_name(to))).map_err(|error| FileError::new("rename", &path, error))?;
+    io.sync_dir(dir).map_err(|error| FileError::new("sync", dir, error))
+}
+
 /// Turns the segments below `epoch` into spares; says how many.
 pub fn recycle(
     io: &dyn Io,
@@ -441,7 +447,7 @@ pub fn recycle(
     for segment in keep {
         // One by one: a power cut that kept a later name and lost an earlier one would look like a segment taken away (5).
         let number = segments.lock().next_number;
-        preparer.renumber(io, &segment, number)?;
+        renumber(io, &preparer.dir, preparer.owner, &*segment.file, (segment.number, number))?;
         segments.lock().add_spare(segment.file);
     }
     Ok(count)

@@ -157,12 +157,12 @@ mod tests {
         world.freed_to.store(horizon.min(counted) - 1, SeqCst);
     }
 
-    #[test]
-    fn loom_nobody_reads_below_the_floor() {
+    /// A reader, while the horizon moves and what lies below it is collected.
+    fn beside_a_collection(read: fn(&World)) {
         let mut model = loom::model::Builder::new();
         // Without a bound it does not end in minutes; that the light fence is missed is found with this one.
         model.preemption_bound = Some(3);
-        model.check(|| {
+        model.check(move || {
             let world = world();
             let reader = {
                 let world = Arc::clone(&world);
@@ -175,19 +175,13 @@ mod tests {
     }
 
     #[test]
+    fn loom_nobody_reads_below_the_floor() {
+        beside_a_collection(read);
+    }
+
+    #[test]
     fn loom_a_registration_that_follows_the_horizon_holds_what_is_read() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let world = world();
-            let reader = {
-                let world = Arc::clone(&world);
-                thread::spawn(move || read_newest(&world))
-            };
-            world.horizon.store(2, Release);
-            collect(&world);
-            reader.join().expect("the reader does not panic");
-        });
+        beside_a_collection(read_newest);
     }
 
     #[test]

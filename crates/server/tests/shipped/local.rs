@@ -1,5 +1,6 @@
 //! Clients of a ship's own host, through its socket file.
 
+use crate::client::read_message;
 use crate::{Fixture, loopback};
 use freshet_server::ship::multiplexer;
 use std::io::{Read, Write};
@@ -10,13 +11,8 @@ use std::time::Duration;
 fn until_ready(socket: &mut UnixStream) -> Vec<(u8, Vec<u8>)> {
     let mut messages = Vec::new();
     loop {
-        let mut head = [0; 5];
-        socket.read_exact(&mut head).expect("a message");
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let mut body = vec![0; length - 4];
-        socket.read_exact(&mut body).expect("its body");
-        messages.push((head[0], body));
-        if head[0] == b'Z' {
+        messages.push(read_message(socket));
+        if matches!(messages.last(), Some((b'Z', _))) {
             return messages;
         }
     }

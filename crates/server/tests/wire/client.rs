@@ -231,6 +231,16 @@ impl Client {
     }
 }
 
+/// A message of a server over whatever it came: its kind and body.
+pub fn read_message(socket: &mut impl Read) -> (u8, Vec<u8>) {
+    let mut head = [0; 5];
+    socket.read_exact(&mut head).expect("a message");
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    let mut body = vec![0; length - 4];
+    socket.read_exact(&mut body).expect("its body");
+    (head[0], body)
+}
+
 pub fn sqlstate(replies: &[Reply]) -> String {
     let states: Vec<&String> = replies
         .iter()

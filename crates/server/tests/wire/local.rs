@@ -1,6 +1,7 @@
 //! Clients of the same machine, through the socket file.
 
 use crate::Fixture;
+use crate::client::read_message;
 use freshet_server::admission::{Method, Names, Rule, Rules, Transport};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -39,13 +40,9 @@ fn startup(socket: &mut UnixStream) {
 fn until(socket: &mut UnixStream, last: u8) -> (Vec<u8>, Vec<u8>) {
     let mut kinds = Vec::new();
     loop {
-        let mut head = [0; 5];
-        socket.read_exact(&mut head).expect("a message");
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let mut body = vec![0; length - 4];
-        socket.read_exact(&mut body).expect("its body");
-        kinds.push(head[0]);
-        if head[0] == last {
+        let (kind, body) = read_message(socket);
+        kinds.push(kind);
+        if kind == last {
             return (kinds, body);
         }
     }

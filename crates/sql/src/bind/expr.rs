@@ -13,7 +13,7 @@ use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
-use crate::parse::{DEPTH_MAX, span_position};
+use crate::parse::{DEPTH_MAX, call_of, span_position};
 use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::function::Function;
@@ -797,16 +797,7 @@ impl Binder<'_> {
         let ast::Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(number, false), .. }) = digits else {
             return Err(SqlError::new("42601", format!("syntax error at or near \"{digits}\"")).into());
         };
-        let plain = ast::Expr::Function(ast::Function {
-            name: ast::ObjectName::from(vec![Ident::new(name)]),
-            uses_odbc_syntax: false,
-            parameters: FunctionArguments::None,
-            args: FunctionArguments::None,
-            null_treatment: None,
-            filter: None,
-            over: None,
-            within_group: Vec::new(),
-        });
+        let plain = call_of(ast::ObjectName::from(vec![Ident::new(name)]), FunctionArguments::None);
         let digits = number.parse().unwrap_or(u64::MAX).min(6);
         self.cast_to_digits(&plain, &data_type, digits, &Scope::default())
     }

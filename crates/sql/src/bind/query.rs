@@ -6,21 +6,23 @@ use super::record::must_compare;
 use super::scope::{Scope, ScopeColumn, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
-use crate::compiled::aggregate::{Aggregate, Grouping};
+use crate::compiled::aggregate::{Aggregate, AggregateFunction, Grouping};
 use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::parse::{RowLock, locking, span_position};
 use crate::rows::Column;
+use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
 use crate::value::pgtype;
 use freshet_engine::schema::Type;
 use freshet_engine::txn::Strength;
 use sqlparser::ast::{
     self, Distinct, GroupByExpr, LimitClause, LockClause, NonBlock, OrderByKind, Select, SelectFlavor, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, WildcardAdditionalOptions,
+    SelectItemQualifiedWildcardKind, SetExpr, Spanned, Top, TopQuantity, Visit, Visitor, WildcardAdditionalOptions,
 };
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A column of the result before it is planned.
@@ -983,4 +985,40 @@ fn note_long(
     if variable && !noted.contains(&column) {
         noted.push(column);
     }
+}
+
+/// Whether an expression calls such a function, and not only a query within it does.
+pub fn has_own_call(node: &impl Visit, is_it: impl Fn(&ast::Function) -> bool) -> bool {
+    struct Calls<F> {
+        is_it: F,
+        depth: usize,
+    }
+    impl<F: Fn(&ast::Function) -> bool> Visitor for Calls<F> {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+            match expr {
+                ast::Expr::Function(function) if self.depth == 0 && (self.is_it)(function) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    node.visit(&mut Calls { is_it, depth: 0 }).is_break()
+}
+
+/// Whether the function called is an aggregate, as a window function or not.
+pub fn is_aggregate(function: &ast::Function) -> bool {
+    let name = function.name.to_string().to_lowercase();
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    AggregateFunction::named(name).is_some() || Gathered::named(name).is_some()
 }

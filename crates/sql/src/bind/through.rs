@@ -5,16 +5,13 @@
 //! 2. UPDATE and DELETE find rows that the view shows. INSERT may add one that it does not, unless the view has a check option.
 
 use super::names::RelationName;
-use super::query::has_group_by;
+use super::query::{has_group_by, has_own_call, is_aggregate};
 use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder, Refusal};
-use crate::compiled::aggregate::AggregateFunction;
 use crate::error::SqlError;
 use crate::parse::parse;
-use crate::value::aggregate::Gathered;
 use freshet_engine::catalog::{CheckOption, Table, View};
-use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor, Visit, Visitor};
-use std::ops::ControlFlow;
+use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor};
 use std::sync::Arc;
 
 /// The table behind a view.
@@ -140,35 +137,8 @@ pub fn check_changeable(query: &ast::Query) -> Result<(), SqlError> {
 }
 
 /// An aggregate or a window function, but for those of subqueries.
-pub(crate) fn has_aggregate(item: &SelectItem) -> bool {
-    struct Seek {
-        depth: usize,
-    }
-    impl Visitor for Seek {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
-            let ast::Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
-            let name = function.name.to_string().to_lowercase();
-            let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-            let folds = AggregateFunction::named(name).is_some() || Gathered::named(name).is_some();
-            match self.depth == 0 && (folds || function.over.is_some()) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }
-    }
-    item.visit(&mut Seek { depth: 0 }).is_break()
+fn has_aggregate(item: &SelectItem) -> bool {
+    has_own_call(item, |function| is_aggregate(function) || function.over.is_some())
 }
 
 fn may_be_column(item: &SelectItem) -> bool {

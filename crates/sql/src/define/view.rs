@@ -614,31 +614,19 @@ fn is_whole(statement: &Statement, source: &str) -> bool {
 
 /// Whether a query reads the relation where a `*` means all of its columns.
 fn has_star_of(query: &str, relation: &RelationName) -> bool {
-    struct Stars<'a>(&'a RelationName, bool);
-    impl Visitor for Stars<'_> {
-        type Break = ();
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            each_select(&query.body, &mut |select| {
-                let mut names = Vec::new();
-                select.from.iter().for_each(|from| add_names(from, self.0, &mut names));
-                let means = |item: &SelectItem| match item {
-                    SelectItem::Wildcard(_) => true,
-                    SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
-                        of.0.last().and_then(|part| part.as_ident()).is_none_or(|ident| names.contains(&fold(ident)))
-                    }
-                    _ => false,
-                };
-                self.1 |= !names.is_empty() && select.projection.iter().any(means);
-            });
-            ControlFlow::Continue(())
-        }
-    }
-    let mut stars = Stars(relation, false);
-    match parsed(query) {
-        Ok(statement) => drop(statement.visit(&mut stars)),
-        Err(_) => return true,
-    }
-    stars.1
+    let Ok(statement) = parsed(query) else { return true };
+    any_select(&statement, |select| {
+        let mut names = Vec::new();
+        select.from.iter().for_each(|from| add_names(from, relation, &mut names));
+        let means = |item: &SelectItem| match item {
+            SelectItem::Wildcard(_) => true,
+            SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
+                of.0.last().and_then(|part| part.as_ident()).is_none_or(|ident| names.contains(&fold(ident)))
+            }
+            _ => false,
+        };
+        !names.is_empty() && select.projection.iter().any(means)
+    })
 }
 
 /// What the relation is called in an entry of FROM.
@@ -662,43 +650,34 @@ fn parsed(query: &str) -> Result<Box<Statement>, SqlError> {
 }
 
 fn is_grouped(statement: &Statement) -> bool {
-    struct Grouped(bool);
-    impl Visitor for Grouped {
-        type Break = ();
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            each_select(&query.body, &mut |select| {
-                self.0 |= has_group_by(select);
-            });
-            ControlFlow::Continue(())
-        }
-    }
-    let mut grouped = Grouped(false);
-    let _ = statement.visit(&mut grouped);
-    grouped.0
+    any_select(statement, has_group_by)
 }
 
 /// Whether a query reads the relation where a `*` or a NATURAL JOIN means all of its columns.
 fn reads_all(query: &str, relation: &RelationName) -> bool {
-    struct Open<'a>(&'a RelationName, bool);
-    impl Visitor for Open<'_> {
+    let Ok(statement) = parsed(query) else { return true };
+    any_select(&statement, |select| {
+        let (mut is_there, mut is_open) = (false, has_star(select));
+        for from in &select.from {
+            look_at(from, relation, &mut is_there, &mut is_open);
+        }
+        is_there && is_open
+    })
+}
+
+/// Whether it holds for any SELECT, those of subqueries included.
+fn any_select(statement: &Statement, holds: impl FnMut(&ast::Select) -> bool) -> bool {
+    struct Selects<F>(F, bool);
+    impl<F: FnMut(&ast::Select) -> bool> Visitor for Selects<F> {
         type Break = ();
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            each_select(&query.body, &mut |select| {
-                let (mut is_there, mut is_open) = (false, has_star(select));
-                for from in &select.from {
-                    look_at(from, self.0, &mut is_there, &mut is_open);
-                }
-                self.1 |= is_there && is_open;
-            });
+            each_select(&query.body, &mut |select| self.1 |= (self.0)(select));
             ControlFlow::Continue(())
         }
     }
-    let mut open = Open(relation, false);
-    match parsed(query) {
-        Ok(statement) => drop(statement.visit(&mut open)),
-        Err(_) => return true,
-    }
-    open.1
+    let mut selects = Selects(holds, false);
+    let _ = statement.visit(&mut selects);
+    selects.1
 }
 
 fn look_at(from: &ast::TableWithJoins, relation: &RelationName, is_there: &mut bool, is_open: &mut bool) {

@@ -82,18 +82,7 @@ impl Dialect for Grammar {
             return None;
         }
         let name = parser.parse_identifier();
-        Some(name.map(|name| {
-            Expr::Function(Function {
-                name: ObjectName::from(vec![name]),
-                uses_odbc_syntax: false,
-                parameters: FunctionArguments::None,
-                args: FunctionArguments::None,
-                null_treatment: None,
-                filter: None,
-                over: None,
-                within_group: Vec::new(),
-            })
-        }))
+        Some(name.map(|name| call_of(ObjectName::from(vec![name]), FunctionArguments::None)))
     }
 
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
@@ -206,4 +195,18 @@ fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
 /// The parser has no such keyword.
 fn is_isnull(token: &Token) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull"))
+}
+
+/// A call of a function with nothing but arguments.
+pub fn call_of(name: ObjectName, args: FunctionArguments) -> Expr {
+    Expr::Function(Function {
+        name,
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args,
+        null_treatment: None,
+        filter: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }

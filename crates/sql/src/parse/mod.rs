@@ -28,6 +28,7 @@ pub use forms::rows_from;
 pub use forms::{Like, conflict_key, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
+pub use grammar::call_of;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
 pub use mend::{RowLock, locking, locking_all};

@@ -4,14 +4,14 @@ use super::convert::Leaf;
 use super::from::{After, Entry};
 use super::plan::{FromRel, Planner, as_unsupported, df, int_of, refuse};
 use super::series::Series;
-use super::sets::{is_set, set_name};
+use super::sets::{SetCall, is_set, set_name};
 use crate::bind::from::{alias_parts, is_series, rename};
 use crate::bind::scope::{ScopeColumn, ScopeSource, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::rows_from;
+use crate::parse::{call_of, rows_from};
 use crate::value::Datum;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::{Column as DfColumn, NullHandling, TableReference};
@@ -72,13 +72,17 @@ impl Planner<'_> {
             self.within(&before.sources, || self.set_call(binder, &name, args, ordinality, &defined, &before.scope))?;
         let mut source = self.set_source(&call, &name, alias);
         rename(&mut source, names)?;
-        let (start, after, nulls) = match call.mentions_columns() {
+        self.expanded(source, std::slice::from_ref(&call), before, nulls)
+    }
+
+    /// The rows of such calls as a source.
+    fn expanded(&self, source: ScopeSource, calls: &[SetCall], before: &FromRel, nulls: NullHandling) -> Bind<Entry> {
+        let (start, after, nulls) = match calls.iter().any(SetCall::mentions_columns) {
             true => (before.plan.clone(), After::Expanded, nulls),
             false => (df(LogicalPlanBuilder::empty(true).build())?, After::Beside, NullHandling::Drop),
         };
-        let (plan, leaves) = self.expand(start, &before.sources, std::slice::from_ref(&call), nulls)?;
-        let leaves = leaves.into_iter().flatten().collect();
-        Ok(Entry::of(plan, source, leaves).placed(after))
+        let (plan, leaves) = self.expand(start, &before.sources, calls, nulls)?;
+        Ok(Entry::of(plan, source, leaves.into_iter().flatten().collect()).placed(after))
     }
 
     /// A function that gives one value: a row of it.
@@ -90,16 +94,7 @@ impl Planner<'_> {
         }
         let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
         let list = ast::FunctionArgumentList { duplicate_treatment: None, args: args.to_vec(), clauses: Vec::new() };
-        let function = ast::Expr::Function(ast::Function {
-            name: name.clone(),
-            uses_odbc_syntax: false,
-            parameters: ast::FunctionArguments::None,
-            args: ast::FunctionArguments::List(list),
-            null_treatment: None,
-            filter: None,
-            over: None,
-            within_group: Vec::new(),
-        });
+        let function = call_of(name.clone(), ast::FunctionArguments::List(list));
         let bound = self.within(&before.sources, || binder.bind(&function, &before.scope))?;
         let bound = binder.known(bound)?;
         let ty = bound.ty.unwrap_or(Type::Text);
@@ -169,12 +164,7 @@ impl Planner<'_> {
         }
         let mut source = ScopeSource::of_columns(alias.or(first).unwrap_or_default(), columns);
         rename(&mut source, names)?;
-        let (start, after, nulls) = match calls.iter().any(|call| call.mentions_columns()) {
-            true => (before.plan.clone(), After::Expanded, nulls),
-            false => (df(LogicalPlanBuilder::empty(true).build())?, After::Beside, NullHandling::Drop),
-        };
-        let (plan, leaves) = self.expand(start, &before.sources, &calls, nulls)?;
-        Ok(Entry::of(plan, source, leaves.into_iter().flatten().collect()).placed(after))
+        self.expanded(source, &calls, before, nulls)
     }
 
     /// A series of constants, which streams.

@@ -4,17 +4,13 @@ use super::from::{is_named, mentions};
 use super::plan::{Rel, refuse};
 use crate::bind::Bind;
 use crate::bind::names::RelationName;
+use crate::bind::query::{has_own_call, is_aggregate};
 use crate::bind::record::must_compare;
-use crate::compiled::aggregate::AggregateFunction;
 use crate::error::SqlError;
-use crate::value::aggregate::Gathered;
 use crate::value::cast::{common_type, same_base, without_modifier};
 use crate::value::pgtype::format_type;
 use freshet_engine::schema::Type;
-use sqlparser::ast::{
-    self, Expr, JoinOperator, Select, SetExpr, SetOperator, TableFactor, TableWithJoins, Visit, Visitor,
-};
-use std::ops::ControlFlow;
+use sqlparser::ast::{self, JoinOperator, Select, SetExpr, SetOperator, TableFactor, TableWithJoins};
 
 /// Each column of the recursive term has the type of the other term's, precision and length included.
 pub fn check_types(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
@@ -106,7 +102,8 @@ fn check_select(name: &str, select: &Select, found: &mut usize) -> Bind<()> {
     for from in &select.from {
         check_joined(name, from, &mut direct, found)?;
     }
-    if direct > 0 && has_aggregate(select) {
+    let is_grouping = |function: &ast::Function| function.over.is_none() && is_aggregate(function);
+    if direct > 0 && has_own_call(select, is_grouping) {
         return invalid("aggregate functions are not allowed in a recursive query's recursive term".to_owned());
     }
     *found += direct;
@@ -151,36 +148,4 @@ fn check_factor(name: &str, factor: &TableFactor, direct: &mut usize, found: &mu
         TableFactor::NestedJoin { table_with_joins, .. } => check_joined(name, table_with_joins, direct, found),
         _ => Ok(()),
     }
-}
-
-/// Whether the SELECT itself has an aggregate, and not a query within it.
-fn has_aggregate(select: &Select) -> bool {
-    struct Calls {
-        depth: usize,
-        found: bool,
-    }
-    impl Visitor for Calls {
-        type Break = ();
-        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.depth += 1;
-            ControlFlow::Continue(())
-        }
-        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<()> {
-            self.depth -= 1;
-            ControlFlow::Continue(())
-        }
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            if let (0, Expr::Function(function)) = (self.depth, expr)
-                && function.over.is_none()
-            {
-                let called = function.name.to_string().to_lowercase();
-                let called = called.strip_prefix("pg_catalog.").unwrap_or(&called);
-                self.found |= AggregateFunction::named(called).is_some() || Gathered::named(called).is_some();
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut calls = Calls { depth: 0, found: false };
-    let _ = select.visit(&mut calls);
-    calls.found
 }

@@ -222,10 +222,10 @@ impl Session {
 
     /// The plan for the schema that is current now.
     fn current(&mut self, statement: &Arc<Prepared>, plan: &Arc<CopyPlan>) -> Result<Arc<CopyPlan>, SqlError> {
-        let schema = self.inner.schema().clone();
-        if Arc::ptr_eq(&schema, &statement.schema) && !self.names_otherwise(statement) {
+        if self.is_planned_for_now(statement) {
             return Ok(plan.clone());
         }
+        let schema = self.inner.schema().clone();
         match &self.plan(&statement.sql, &[], &schema)?.plan {
             Plan::Copy(plan) => Ok(plan.clone()),
             _ => unreachable!("invariant: a COPY stays one"),

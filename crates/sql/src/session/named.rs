@@ -97,7 +97,7 @@ impl Session {
     /// takes and gives is the same: an older one goes the longer way each time.
     #[inline]
     pub fn renewed(&mut self, name: &[u8], statement: Arc<Prepared>) -> Arc<Prepared> {
-        match Arc::ptr_eq(self.inner.schema(), &statement.schema) && !self.names_otherwise(&statement) {
+        match self.is_planned_for_now(&statement) {
             true => statement,
             false => self.renew(name, statement),
         }
