@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Keys of a batched search.
 const KEYS: usize = 64;
+/// Sessions of a thread of which an event loop finds some readable at a time.
+const READABLE: usize = 64;
 /// Of the table, inserted and deleted in one turn at most; the first turn is small, so that a slow system is done with it soon.
 const TURN: u64 = 4;
 const TURN_ROWS_FIRST: u64 = 10_000;
@@ -202,8 +204,9 @@ impl<'a> Ptime<'a> {
         self.suite.limits.of(threads).copied()
     }
 
-    /// By every number of threads where scaling is due, and every number of sessions that was asked for. Searches wait for nobody: one session a
-    /// thread is their headline, and many sessions only have more state to find in the cache.
+    /// By every number of threads where scaling is due, and every number of sessions that was asked for. Searches wait for nobody: their headline is
+    /// an event loop that finds some of its sessions readable at a time; one session a thread is told beside it, and thousands only have more state
+    /// to find in the cache.
     fn sustained(
         &mut self,
         case: &str,
@@ -219,6 +222,9 @@ impl<'a> Ptime<'a> {
             let mut sessions = self.suite.session_counts();
             if searches && self.suite.args.sessions.is_empty() {
                 sessions.insert(0, threads);
+                if self.is_ours() && matches!(draw, Draw::Search(_)) {
+                    sessions.insert(0, READABLE * threads);
+                }
             }
             // Those of the connections stand for themselves.
             let headline = if searches { sessions.first().copied() } else { sessions.last().copied() };
@@ -424,21 +430,25 @@ fn scale(suite: &mut Suite) {
         for adapter in ["freshet", "freshet-native"] {
             let of = |adapter: &str, threads: usize| {
                 let told = suite.told(case, adapter).filter(|f| f.threads == threads && f.figure == "operations");
-                // Of searches the one with a session a thread, which comes first.
+                // Of searches the headline, which comes first.
                 if case == "search" { told.take(1).last().cloned() } else { told.last().cloned() }
             };
+            let alone = |adapter: &str| {
+                let mut told = suite.told(case, adapter).filter(|f| f.figure == "operations");
+                told.find(|f| f.threads == 1 && f.sessions == 1).cloned()
+            };
             let (one, many) = (of(adapter, 1), of(adapter, all));
-            let sqlite = of("sqlite", 1);
+            let (lone, sqlite) = (alone(adapter), alone("sqlite"));
             if let (Some(one), Some(many)) = (&one, many.filter(|_| all == 2)) {
                 let ratio = many.rate_per_s / one.rate_per_s;
                 let figure =
                     Figure { figure: "two threads to one".into(), rate_per_s: 0.0, slices: Vec::new(), ..many };
                 suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(due)));
             }
-            if let (Some(one), Some(sqlite), "search", "freshet") = (one, sqlite, case, adapter) {
-                let ratio = one.rate_per_s / sqlite.rate_per_s;
+            if let (Some(lone), Some(sqlite), "search", "freshet") = (lone, sqlite, case, adapter) {
+                let ratio = lone.rate_per_s / sqlite.rate_per_s;
                 let figure =
-                    Figure { figure: "one thread to SQLite's".into(), rate_per_s: 0.0, slices: Vec::new(), ..one };
+                    Figure { figure: "one thread to SQLite's".into(), rate_per_s: 0.0, slices: Vec::new(), ..lone };
                 suite.tell(figure.ratio(ratio), Some(Due::RatioAtLeast(6.0)));
             }
         }

@@ -6,7 +6,8 @@
 use super::native::{LOAD_BATCH, facts, next_batch, options};
 use super::sql::{Dialect, Say, Statements, definition, index_definition};
 use super::{
-    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
+    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, KNOWN, Kind, Loading, NEAR, Op, Setup, Submitted,
+    on_threads,
 };
 use crate::error::BenchError;
 use crate::shape::{IndexShape, TableShape, Ty, text_of};
@@ -22,9 +23,6 @@ pub const KIND: Kind = Kind {
     start: |setup| Ok(Box::new(Embedded::open(setup)?)),
 };
 
-/// Changes that are known before the oldest of them runs, and those of them whose row is on its way: what an event loop finds readable at a time.
-const KNOWN: usize = 16;
-const NEAR: usize = 8;
 const NEVER: Ticket = Ticket(Cts::ZERO);
 
 pub struct Embedded {
@@ -140,6 +138,7 @@ impl Adapter for Embedded {
             flying: VecDeque::new(),
             known: VecDeque::new(),
             spare: Vec::new(),
+            answered: Vec::new(),
         }))
     }
 
@@ -186,7 +185,7 @@ struct Flying {
     answer: Answer,
 }
 
-/// A change that was submitted and has not run.
+/// A statement of one row that was submitted and has not run.
 struct Known {
     session: usize,
     say: Say,
@@ -204,12 +203,15 @@ struct EmbeddedDriver<'a> {
     /// What many sessions ask for at a time runs in turn, its cache misses overlapped.
     known: VecDeque<Known>,
     spare: Vec<Vec<Datum>>,
+    /// Of those that were known: waiting for no device.
+    answered: Vec<Completion>,
 }
 
 impl EmbeddedDriver<'_> {
     /// Whether the operation may wait for others to be known. A driver of few sessions runs each at once.
     fn may_wait(&self, op: &Op<'_>) -> bool {
-        self.sessions.len() > 2 * KNOWN && matches!(op, Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. })
+        self.sessions.len() > 2 * KNOWN
+            && matches!(op, Op::Search { .. } | Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. })
     }
 
     fn learn(&mut self, session: usize, op: &Op<'_>, say: Say) -> Result<(), BenchError> {
@@ -234,8 +236,14 @@ impl EmbeddedDriver<'_> {
     fn run_oldest(&mut self) -> Result<(), BenchError> {
         let Some(Known { session, say, parameters }) = self.known.pop_front() else { return Ok(()) };
         let statement = self.statements.get(say, || Err(not_prepared()))?;
-        let (rows, ticket) = self.sessions[session].execute_ticket(statement, &parameters)?;
-        self.flying.push_back(Flying { ticket, session, answer: Answer { rows, sum: 0 } });
+        if let Say::Search { table, fetch, .. } = say {
+            let rows = self.sessions[session].query(statement, &parameters)?;
+            let answer = found(rows, counter_at(fetch, &self.tables[table]));
+            self.answered.push(Completion { session, answer });
+        } else {
+            let (rows, ticket) = self.sessions[session].execute_ticket(statement, &parameters)?;
+            self.flying.push_back(Flying { ticket, session, answer: Answer { rows, sum: 0 } });
+        }
         self.spare.push(parameters);
         Ok(())
     }
@@ -328,13 +336,23 @@ fn bind(op: &Op<'_>, tables: &[TableShape], parameters: &mut Vec<Datum>) {
 }
 
 fn read(op: &Op<'_>, tables: &[TableShape], rows: &RowSet) -> Result<Answer, BenchError> {
-    let column = match *op {
-        Op::Sum { .. } => return totals(rows),
-        Op::Search { table, fetch: Fetch::Row, .. } => tables[table].counter,
-        _ => 0,
-    };
+    Ok(match *op {
+        Op::Sum { .. } => totals(rows)?,
+        Op::Search { table, fetch, .. } => found(rows, counter_at(fetch, &tables[table])),
+        _ => found(rows, 0),
+    })
+}
+
+fn counter_at(fetch: Fetch, table: &TableShape) -> usize {
+    match fetch {
+        Fetch::Row => table.counter,
+        Fetch::Counter => 0,
+    }
+}
+
+fn found(rows: &RowSet, column: usize) -> Answer {
     let sum = (0..rows.len()).map(|row| rows.i64(row, column).unwrap_or(0)).fold(0, i64::wrapping_add);
-    Ok(Answer { rows: rows.len() as u64, sum })
+    Answer { rows: rows.len() as u64, sum }
 }
 
 impl Driver for EmbeddedDriver<'_> {
@@ -356,8 +374,9 @@ impl Driver for EmbeddedDriver<'_> {
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        self.run_known()?;
         let before = done.len();
+        self.run_known()?;
+        done.append(&mut self.answered);
         self.take_durable(done);
         if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
             self.db.wait(oldest.ticket)?;

@@ -162,6 +162,11 @@ pub struct Completion {
     pub answer: Answer,
 }
 
+/// Operations that an embedded driver of many sessions knows before the oldest of them runs, and those of them whose row is on its way: what an
+/// event loop finds readable at a time. A driver of no more than twice as many sessions runs each at once.
+const KNOWN: usize = 16;
+const NEAR: usize = 8;
+
 /// The sessions of one thread, `0..n`. Made on the thread that uses it.
 pub trait Driver {
     /// Starts an operation on an idle session. It may block where the system gives a client no other way.

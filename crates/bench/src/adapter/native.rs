@@ -1,19 +1,18 @@
 //! `freshet-native`: the engine's row API, without SQL. What SQL costs is the difference to `freshet`.
 
+mod driver;
 mod rows;
 
-use super::{
-    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
-};
+use super::{Adapter, Content, Driver, Facts, Kind, Loading, Setup, on_threads};
 use crate::error::BenchError;
 use crate::shape::{IndexShape, Order, TableShape, Ty};
+use driver::NativeDriver;
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::Cts;
 use freshet_engine::schema::{KeyColumn, Row, Type};
 use freshet_engine::txn::{Isolation, Session, Stop, TableCursor};
-use rows::{Scratch, Tables, fill, int};
-use std::collections::VecDeque;
+use rows::{Tables, fill, int};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,16 +103,6 @@ fn transact<T>(
     Ok((value, commit(session)?))
 }
 
-/// The same for a change that looks at no snapshot.
-fn transact_at_newest<T>(
-    session: &mut Session,
-    work: impl FnMut(&mut Session) -> Result<T, Stop>,
-) -> Result<(T, Cts), BenchError> {
-    session.begin(Isolation::ReadCommitted, false);
-    let value = run(session, Session::begin_statement_at_newest, work)?;
-    Ok((value, commit(session)?))
-}
-
 /// One statement of a transaction; after an error the transaction is over.
 fn statement<T>(session: &mut Session, work: impl FnMut(&mut Session) -> Result<T, Stop>) -> Result<T, BenchError> {
     run(session, Session::begin_statement, work)
@@ -147,14 +136,6 @@ fn commit(session: &mut Session) -> Result<Cts, BenchError> {
             Err(Stop::Wait(mut token)) => drop(token.block(None)),
             Err(Stop::Error(error)) => return Err(error.into()),
         }
-    }
-}
-
-/// A read waits for nothing.
-fn stopped(stop: Stop) -> BenchError {
-    match stop {
-        Stop::Error(error) => error.into(),
-        Stop::Wait(_) => BenchError::WrongData("a read by key had to wait".into()),
     }
 }
 
@@ -261,14 +242,7 @@ impl Adapter for Native {
 
     fn driver<'a>(&'a self, sessions: usize, durable: bool) -> Result<Box<dyn Driver + 'a>, BenchError> {
         let all: Result<Vec<Session>, _> = (0..sessions).map(|_| self.engine.connect()).collect();
-        Ok(Box::new(NativeDriver {
-            engine: &self.engine,
-            tables: self.tables()?,
-            sessions: all?,
-            durable,
-            flying: VecDeque::new(),
-            scratch: Scratch::default(),
-        }))
+        Ok(Box::new(NativeDriver::new(&self.engine, self.tables()?, all?, durable)))
     }
 
     fn content(&self, table: usize) -> Result<Content, BenchError> {
@@ -310,94 +284,5 @@ impl Adapter for Native {
 
     fn note(&self) -> String {
         self.engine.runs_without().join("; ")
-    }
-}
-
-/// A commit on its way to the devices.
-struct Flying {
-    cts: Cts,
-    session: usize,
-    answer: Answer,
-}
-
-struct NativeDriver<'a> {
-    engine: &'a Engine,
-    tables: Tables,
-    sessions: Vec<Session>,
-    durable: bool,
-    /// In order of commit: oldest first.
-    flying: VecDeque<Flying>,
-    scratch: Scratch,
-}
-
-impl NativeDriver<'_> {
-    /// Whether the answer may be given, or waits for the devices.
-    #[inline]
-    fn submitted(&mut self, session: usize, answer: Answer, cts: Cts) -> Submitted {
-        if !self.durable {
-            self.sessions[session].acknowledged_deferred(cts);
-            return Submitted::Done(answer);
-        }
-        if cts == Cts::ZERO || self.engine.is_durable(cts) {
-            return Submitted::Done(answer);
-        }
-        self.flying.push_back(Flying { cts, session, answer });
-        Submitted::InFlight
-    }
-
-    fn take_durable(&mut self, done: &mut Vec<Completion>) {
-        while let Some(oldest) = self.flying.front()
-            && self.engine.is_durable(oldest.cts)
-        {
-            done.push(Completion { session: oldest.session, answer: oldest.answer });
-            self.flying.pop_front();
-        }
-    }
-}
-
-impl Driver for NativeDriver<'_> {
-    fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
-        let (tables, scratch) = (&self.tables, &mut self.scratch);
-        let engine_session = &mut self.sessions[session];
-        if let Op::Search { table, index, key, fetch: Fetch::Counter } = *op
-            && let Some(counter) = tables.counter_by(table, index)
-        {
-            let (found, cts) = engine_session.read_integer(counter, key).map_err(stopped)?;
-            let answer = found.map_or(Answer::default(), |sum| Answer { rows: 1, sum: sum.unwrap_or(0) });
-            return Ok(self.submitted(session, answer, cts));
-        }
-        let (answer, cts) = match op {
-            Op::Search { .. } | Op::SearchMany { .. } | Op::Traverse { .. } | Op::Sum { .. } => {
-                engine_session.begin_read();
-                let answer = tables.read(engine_session, op, scratch);
-                let cts = if engine_session.end_plain_read() { Cts::ZERO } else { commit(engine_session)? };
-                (answer, cts)
-            }
-            Op::Transaction(ops) => transact(engine_session, |s| {
-                let mut answer = Answer::default();
-                for op in *ops {
-                    answer.add(tables.statement(s, op, scratch)?);
-                }
-                Ok(answer)
-            })?,
-            op => match tables.once(engine_session, op, scratch) {
-                Some(done) => done,
-                None if tables.is_at_newest(op) => {
-                    transact_at_newest(engine_session, |s| tables.statement(s, op, scratch))?
-                }
-                None => transact(engine_session, |s| tables.statement(s, op, scratch))?,
-            },
-        };
-        Ok(self.submitted(session, answer, cts))
-    }
-
-    fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        let before = done.len();
-        self.take_durable(done);
-        if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
-            self.engine.wait_durable(oldest.cts).wait()?;
-            self.take_durable(done);
-        }
-        Ok(())
     }
 }

@@ -535,6 +535,7 @@ impl Session {
         self.put_new(&table.store.primary, held, &row.words[1..table.layout.words()])?;
         for index in &table.indexes {
             self.add_entry(number, table, index, id, row, Claim::Growth)?;
+            self.check_one_of_snapshot(table, index, id, row)?;
         }
         Ok(id)
     }
@@ -795,6 +796,40 @@ impl Session {
         }
     }
 
+    /// A unique key has at most one row, and who looks for it stops at the first that is seen. A transaction that keeps its snapshot could see two: the
+    /// one that it writes, and the one that has been another's since. It is told to begin anew, as if it had wanted to write that other one.
+    /// To be called when the row is entered: later nobody else gets the key.
+    fn check_one_of_snapshot(&mut self, table: &Table, index: &Index, id: RowId, row: &Row) -> Result<(), Stop> {
+        if !self.isolation().keeps_snapshot() || !index.def.unique {
+            return Ok(());
+        }
+        let columns: Vec<usize> = index.spec.columns().map(|key| usize::from(key.column)).collect();
+        if columns.iter().any(|&column| row.is_null(&table.layout, column)) {
+            return Ok(());
+        }
+        let value = |i: usize| row.get(&table.layout, columns[i]);
+        let (core, me, snapshot, primary) = (&*self.core, self.no, self.snapshot, &table.store.primary);
+        let mut seen = std::mem::take(&mut self.row_a);
+        let other = index.find_first(value, &mut self.key, |other| {
+            if other == id || !read_version(core, me, snapshot, primary, other, &mut seen) {
+                return ControlFlow::Continue(());
+            }
+            core.fetch_key_columns(table, index, &mut seen);
+            match index.spec.row_matches(&table.layout, &seen, value) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        self.row_a = seen;
+        match other {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => {
+                self.note_newer();
+                Err(Error::Serialization.into())
+            }
+        }
+    }
+
     /// Enters an updated row under its new keys. Old entries stay for older snapshots.
     fn move_entries(
         &mut self,
@@ -817,18 +852,21 @@ impl Session {
             let room = self.room_for_key_change();
             let entered = room.map_err(Stop::from);
             match entered.and_then(|()| self.add_entry(number, table, index, id, new, Claim::Finish)) {
-                Ok(new_key) => self.key_changes.push(KeyChange {
-                    table: table.clone(),
-                    index: index.clone(),
-                    row: id,
-                    old: old_key,
-                    new: new_key,
-                    command: self.command,
-                }),
-                Err(stop) => {
-                    moved = Err(stop);
-                    break;
+                Ok(new_key) => {
+                    self.key_changes.push(KeyChange {
+                        table: table.clone(),
+                        index: index.clone(),
+                        row: id,
+                        old: old_key,
+                        new: new_key,
+                        command: self.command,
+                    });
+                    moved = self.check_one_of_snapshot(table, index, id, new);
                 }
+                Err(stop) => moved = Err(stop),
+            }
+            if moved.is_err() {
+                break;
             }
         }
         self.row_b = before;

@@ -5,7 +5,7 @@ use freshet_engine::catalog::IndexKind;
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{Row, Value};
-use freshet_engine::txn::{Isolation, Stop};
+use freshet_engine::txn::{Error, Isolation, Stop};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const MIB: u64 = 1 << 20;
@@ -21,6 +21,15 @@ fn set_note(session: &mut Session, id: RowId, note: &str) {
     let mut new = old.clone();
     new.set(&table.layout, 2, &Value::Bytes(note.as_bytes()));
     session.update(&table, id, &old, &mut new).expect("updates");
+}
+
+fn set_id(session: &mut Session, row: RowId, id: i64) {
+    let table = table(session);
+    let mut old = Row::default();
+    session.lock(&table, row, &mut old).expect("nobody else writes");
+    let mut new = old.clone();
+    new.set(&table.layout, 0, &Value::Int(id));
+    session.update(&table, row, &old, &mut new).expect("updates");
 }
 
 fn held(world: &World) -> Session {
@@ -248,4 +257,42 @@ fn memory_stays_flat_beside_a_held_snapshot_and_readers_see_one_moment() {
         .sum();
     assert_eq!(total, 2 * UPDATES as i64);
     block(|| session.commit());
+}
+
+/// Another's row of the key is gone for all but the snapshot: a second row of that key would be seen beside it, and a search by key ends at the first.
+#[test]
+fn a_key_has_one_row_in_a_snapshot_too() {
+    for kind in [IndexKind::Hash, IndexKind::BTree] {
+        for moves in [false, true] {
+            let world = World::new();
+            let (mut a, mut b) = (world.session(), world.session());
+            create(&mut a, kind);
+            let gone = commit_insert(&mut a, 1, 5, "gone");
+            let own = commit_insert(&mut a, 2, 6, "own");
+            begin(&mut a, Isolation::RepeatableRead);
+            assert_eq!(get(&mut a, 1).expect("there").0, 5);
+            begin(&mut b, Isolation::ReadCommitted);
+            if moves {
+                set_id(&mut b, gone, 3);
+            } else {
+                delete(&mut b, gone).expect("nobody else writes");
+            }
+            b.commit().expect("commits");
+            a.begin_statement();
+            let entered = insert(&mut a, 1, 7, "new");
+            assert!(matches!(entered, Err(Stop::Error(Error::Serialization))), "{kind:?} {moves}: {entered:?}");
+            a.rollback_statement();
+            assert_eq!(get(&mut a, 1).expect("as it was").0, 5);
+            // What it deleted itself is gone for it.
+            a.begin_statement();
+            delete(&mut a, own).expect("nobody else writes");
+            a.begin_statement();
+            insert(&mut a, 2, 8, "again").expect("its own");
+            assert_eq!(get(&mut a, 2).expect("there").0, 8);
+            a.commit().expect("commits");
+            begin(&mut a, Isolation::RepeatableRead);
+            insert(&mut a, 1, 7, "new").expect("a new snapshot sees no other");
+            a.commit().expect("commits");
+        }
+    }
 }

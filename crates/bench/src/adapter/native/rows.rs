@@ -3,6 +3,7 @@
 use crate::adapter::{Answer, Fetch, Op};
 use crate::error::BenchError;
 use crate::shape::{TableShape, Ty, text_of};
+use freshet_db::Ahead;
 use freshet_engine::catalog::{Schema, Table};
 use freshet_engine::ids::Cts;
 use freshet_engine::ids::RowId;
@@ -123,6 +124,29 @@ pub fn int(value: Value<'_>) -> i64 {
 }
 
 impl Tables {
+    /// Starts loading what a statement of one row will want; an insert's cells are given by themselves.
+    pub fn load_ahead(&self, session: &Session, op: &Op<'_>, cells: &[i64], what: Ahead) {
+        let (table, index, key) = match *op {
+            Op::Search { table, index, key, .. }
+            | Op::Update { table, index, key, .. }
+            | Op::Delete { table, index, key } => (table, index, key),
+            // A new row's slot is at hand.
+            Op::Insert { table, .. } if what == Ahead::Entry => (table, 0, cells[self.shapes[table].indexes[0].column]),
+            _ => return,
+        };
+        if what == Ahead::Entry {
+            session.load_ahead();
+        }
+        let Some(lookups) = &self.lookups[table][index] else { return };
+        match (op, what) {
+            (_, Ahead::Entry) => lookups.key.prefetch_integer(key),
+            (Op::Search { fetch: Fetch::Row, .. }, Ahead::Row) => lookups.row.prefetch_row_of_integer(key),
+            (Op::Search { .. }, Ahead::Row) => lookups.counter.prefetch_row_of_integer(key),
+            (Op::Update { .. }, Ahead::Row) => _ = lookups.change.iter().for_each(|c| session.load_row_ahead(c, key)),
+            (_, Ahead::Row) => _ = lookups.deletion.iter().for_each(|d| session.load_row_ahead(d, key)),
+        }
+    }
+
     /// A statement that is a transaction of its own, in one go where that is possible.
     pub fn once(&self, session: &mut Session, op: &Op<'_>, scratch: &mut Scratch) -> Option<(Answer, Cts)> {
         let done = match *op {
