@@ -58,6 +58,37 @@ fn whoever_keeps_its_snapshot_is_told_of_a_rewritten_table() {
     }
 }
 
+/// A unique index ends a search at the first row of a key, and a column without nulls is counted by rows: what holds of the rows of now was once
+/// believed of the snapshot's, too.
+#[test]
+fn whoever_keeps_its_snapshot_is_told_of_what_was_promised_since() {
+    for (mend, promise, read) in [
+        ("DELETE FROM t WHERE id = 4", "CREATE UNIQUE INDEX ON t (a)", "SELECT count(*) FROM t WHERE a = 1"),
+        ("DELETE FROM t WHERE id = 4", "ALTER TABLE t ADD UNIQUE (a)", "UPDATE t SET b = 77 WHERE a = 1"),
+        ("UPDATE t SET b = 0 WHERE b IS NULL", "ALTER TABLE t ALTER b SET NOT NULL", "SELECT count(b) FROM t"),
+    ] {
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            let world = World::new(
+                "CREATE TABLE t (id int PRIMARY KEY, a int, b int);
+                 INSERT INTO t VALUES (1, 1, 1), (2, 2, NULL), (4, 1, 9); CREATE TABLE other (id int)",
+            );
+            let (mut a, mut b) = (world.client(), world.client());
+            a.ok(&format!("BEGIN ISOLATION LEVEL {level}"));
+            a.ok("SELECT count(*) FROM other");
+            b.ok(mend);
+            assert_eq!(a.number("SELECT count(*) FROM t"), Some(3), "rows may change");
+            b.ok(promise);
+            assert_eq!(a.fails(read), "40001", "{level}: {promise}, {read}");
+            a.ok("ROLLBACK");
+            // What it promises itself is no reason.
+            a.ok(&format!("BEGIN ISOLATION LEVEL {level}"));
+            a.ok("ALTER TABLE t ADD UNIQUE (b)");
+            assert_eq!(a.number("SELECT count(*) FROM t WHERE b = 1"), Some(1));
+            a.ok("ROLLBACK");
+        }
+    }
+}
+
 /// A new column was once not there for the first statement that named it.
 #[test]
 fn a_transaction_plans_by_what_others_have_committed() {

@@ -312,6 +312,14 @@ impl Table {
         self.layout.is_extended() && self.indexes.iter().any(|i| (i.def.unique || !unique) && in_extension(i))
     }
 
+    /// Whether what plans rely on holds of this definition of the table and did not of one `before`: a key is unique, a column has no nulls.
+    pub(crate) fn promises_more_than(&self, before: &Table) -> bool {
+        let had = |index: &Index| before.indexes.iter().any(|i| i.id == index.id && i.def.unique);
+        let mut columns = before.def.columns.iter().zip(&self.def.columns);
+        self.indexes.iter().any(|index| index.def.unique && !had(index))
+            || columns.any(|(was, is)| is.not_null && !was.not_null)
+    }
+
     /// Whether a column of a unique index has another value in the one copy than in the other.
     pub(crate) fn differs_in_unique(&self, old: &Row, new: &Row) -> bool {
         self.unique_bits.iter().any(|&(word, bits)| (old.words[word] ^ new.words[word]) & bits != 0)

@@ -555,12 +555,19 @@ impl Session {
         first.is_some_and(|first| !Arc::ptr_eq(first, self.schema()))
     }
 
-    /// Whether others emptied a table or wrote it anew since the snapshot that this whole transaction reads at, which sees no row of it then.
+    /// Whether the snapshot that this whole transaction reads at cannot be read by the table's definition of now: others emptied the table or wrote it
+    /// anew, so that the snapshot sees no row of it, or promised of its rows what need not hold of the snapshot's.
     pub fn is_renewed(&self, table: &Table) -> bool {
-        let before = self.first_schema.as_ref().and_then(|first| first.table_by_id(table.id));
-        let is_other =
-            |before: &Arc<Table>| before.store.id != table.store.id && !self.ddl.dropped.contains(&before.store.id);
-        self.may_be_renewed() && before.is_some_and(is_other)
+        if !self.may_be_renewed() {
+            return false;
+        }
+        let Some(before) = self.first_schema.as_ref().and_then(|first| first.table_by_id(table.id)) else {
+            return false;
+        };
+        let is_other = before.store.id != table.store.id && !self.ddl.dropped.contains(&before.store.id);
+        // As others left it: what this transaction promised it has seen to.
+        let is_stricter = || self.schema.table_by_id(table.id).is_some_and(|now| now.promises_more_than(before));
+        is_other || is_stricter()
     }
 
     /// The schema as this transaction has changed it.

@@ -1,4 +1,5 @@
-//! What does a transaction read of a table that was emptied or written anew after its snapshot? Nothing: it is told so.
+//! What does a transaction read of a table that was emptied or written anew after its snapshot, or whose keys became unique or columns without nulls?
+//! Nothing: it is told so.
 //!
 //! TRUNCATE and an ALTER TABLE that writes every row again wait for nobody who reads. The rows that a snapshot saw before lie in the storage that the
 //! table had then; in the one that it has now it would find none.
@@ -58,6 +59,6 @@ impl Session {
 
 #[cold]
 fn is_renewed(table: &str) -> SqlError {
-    let message = "could not serialize access due to concurrent truncation or rewrite";
+    let message = "could not serialize access due to concurrent truncation, rewrite or constraint";
     SqlError::new("40001", message).with_detail(format!("It is of the table \"{table}\"."))
 }
