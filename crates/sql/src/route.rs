@@ -19,7 +19,7 @@ use crate::parse::named::NamedStatement;
 use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::role::Access;
-use crate::rows::Column;
+use crate::rows::{Column, is_same_row};
 use crate::settings::Forced;
 use crate::statistics::Statistics;
 use crate::value::Datum;
@@ -405,6 +405,8 @@ fn route_expanded(
         if forced.is_none()
             && is_heavy
             && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query), known)
+            && is_same_row(&other.columns, &explained.columns)
+            && other.parameters == explained.parameters
         {
             explained = other;
         }

@@ -32,6 +32,11 @@ impl Column {
     }
 }
 
+/// Whether rows of the one may be given as rows of the other: what they are called, and how their cells are kept.
+pub fn is_same_row(a: &[Column], b: &[Column]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Null,

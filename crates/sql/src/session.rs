@@ -47,7 +47,7 @@ use crate::notice::Notice;
 use crate::parse;
 use crate::road::{Planned, Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route, route_by};
-use crate::rows::{Column, RowSet};
+use crate::rows::{Column, RowSet, is_same_row};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
 use crate::shape::{self, Shape, Taken};
@@ -1210,6 +1210,8 @@ impl Session {
             _ => None,
         };
         if let Some(planned) = other {
+            // A statement that is compiled may have had no use for it.
+            self.read_clock();
             self.interrupt.limit_inline(None);
             return match planned.start(&mut self.road_context(parameters)) {
                 Ok(running) => self.drive(statement.clone(), parameters.to_vec(), running, rows),
@@ -1265,9 +1267,7 @@ impl Session {
         let made = statement.heavy.get_or_init(|| {
             let schema = self.named(&statement.schema);
             let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query), None).ok()?;
-            let is_same = routed.parameters == statement.parameters
-                && routed.columns == statement.columns
-                && routed.uses_clock <= statement.uses_clock;
+            let is_same = routed.parameters == statement.parameters && is_same_row(&routed.columns, &statement.columns);
             match routed.plan {
                 Plan::Other(planned) if is_same => Some(planned),
                 _ => None,
@@ -2148,10 +2148,6 @@ fn have_form(statement: &Prepared, parameters: &[Datum]) -> bool {
 }
 
 /// Whether clients are told the same of both.
-fn is_same_row(a: &[Column], b: &[Column]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.name == b.name && a.ty == b.ty)
-}
-
 fn done(command: &'static str) -> Step {
     Step::Done(Outcome { tag: CommandTag { command, rows: None }, durable: None, notices: Vec::new() })
 }

@@ -21,11 +21,12 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::default_table_source::{DefaultTableSource, provider_as_source};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr as DfExpr, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl, Signature, TableType, Volatility,
+    ColumnarValue, Expr as DfExpr, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDFImpl, Signature,
+    TableProviderFilterPushDown, TableType, Volatility,
 };
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -129,6 +130,42 @@ impl Applied {
         let new = types.iter().enumerate().map(|(i, ty)| Field::new(format!("n{i}"), data_type(*ty), true));
         Arc::new(Schema::new(kept.chain(new).collect::<Vec<_>>()))
     }
+
+    /// Which of the columns passed on a column of the schema is.
+    fn passed_on(&self, column: &Column) -> Option<usize> {
+        self.schema.index_of(&column.name).ok().filter(|&at| at < self.width)
+    }
+
+    /// Whether a condition is about the columns passed on alone, so that the subquery need not run for rows that do not meet it.
+    fn is_of_input(&self, filter: &DfExpr) -> bool {
+        let is_subquery = |e: &DfExpr| {
+            matches!(
+                e,
+                DfExpr::ScalarSubquery(_) | DfExpr::Exists(_) | DfExpr::InSubquery(_) | DfExpr::SetComparison(_)
+            )
+        };
+        let within = filter.exists(|e| Ok(is_subquery(e)));
+        let columns = filter.column_refs();
+        !columns.is_empty()
+            && columns.into_iter().all(|column| self.passed_on(column).is_some())
+            && !within.expect("invariant: looking at an expression does not fail")
+    }
+
+    /// The same of the rows that meet these conditions, each of which `is_of_input`.
+    fn of_those(&self, filters: &[DfExpr]) -> Result<Applied> {
+        let mut applied = self.clone();
+        for filter in filters {
+            let own = filter.clone().transform(|e| match &e {
+                DfExpr::Column(column) => {
+                    let at = self.passed_on(column).expect("invariant: only such conditions are taken");
+                    Ok(Transformed::yes(DfExpr::Column(self.input.schema().qualified_field(at).into())))
+                }
+                _ => Ok(Transformed::no(e)),
+            })?;
+            applied.input = LogicalPlanBuilder::from(applied.input).filter(own.data)?.build()?;
+        }
+        Ok(applied)
+    }
 }
 
 impl TableProvider for Applied {
@@ -140,12 +177,20 @@ impl TableProvider for Applied {
         TableType::Temporary
     }
 
+    fn supports_filters_pushdown(&self, filters: &[&DfExpr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let taken = |filter: &&DfExpr| match self.is_of_input(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(taken).collect())
+    }
+
     // What `async_trait` would write: the trait asks for a boxed future.
     fn scan<'s, 'a, 'b, 'c, 'f>(
         &'s self,
         _: &'a dyn Session,
         projection: Option<&'b Vec<usize>>,
-        _: &'c [DfExpr],
+        filters: &'c [DfExpr],
         _: Option<usize>,
     ) -> Pin<Box<dyn Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'f>>
     where
@@ -156,7 +201,7 @@ impl TableProvider for Applied {
         Self: 'f,
     {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        let made = ApplyExec::new(Arc::new(self.clone()), columns);
+        let made = self.of_those(filters).and_then(|applied| ApplyExec::new(Arc::new(applied), columns));
         Box::pin(async move { Ok(Arc::new(made?) as Arc<dyn ExecutionPlan>) })
     }
 }
@@ -516,7 +561,7 @@ pub fn plans_within(plan: &LogicalPlan) -> Vec<LogicalPlan> {
         if let LogicalPlan::TableScan(scan) = node
             && let Some(applied) = applied_of(scan)
         {
-            within.push(applied.input.clone());
+            within.push(applied.of_those(&scan.filters).map_or_else(|_| applied.input.clone(), |those| those.input));
             within.extend(applied.subplan.clone());
         }
         Ok(TreeNodeRecursion::Continue)
