@@ -47,7 +47,7 @@ use crate::notice::Notice;
 use crate::parse;
 use crate::road::{Planned, Progress, RoadContext, Running};
 use crate::route::{Level, Modes, Plan, route, route_by};
-use crate::rows::{Column, RowSet, is_same_row};
+use crate::rows::{RowSet, is_same_row};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
 use crate::shape::{self, Shape, Taken};
