@@ -142,8 +142,8 @@ impl Tables {
             (_, Ahead::Entry) => lookups.key.prefetch_integer(key),
             (Op::Search { fetch: Fetch::Row, .. }, Ahead::Row) => lookups.row.prefetch_row_of_integer(key),
             (Op::Search { .. }, Ahead::Row) => lookups.counter.prefetch_row_of_integer(key),
-            (Op::Update { .. }, Ahead::Row) => _ = lookups.change.iter().for_each(|c| session.load_row_ahead(c, key)),
-            (_, Ahead::Row) => _ = lookups.deletion.iter().for_each(|d| session.load_row_ahead(d, key)),
+            (Op::Update { .. }, Ahead::Row) => lookups.change.iter().for_each(|c| session.load_row_ahead(c, key)),
+            (_, Ahead::Row) => lookups.deletion.iter().for_each(|d| session.load_row_ahead(d, key)),
         }
     }
 
