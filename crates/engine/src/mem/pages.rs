@@ -120,10 +120,11 @@ impl Pages {
         self.meta[page.0 as usize].identity.load(Ordering::Acquire) as u32
     }
 
-    /// Where the page's metadata begins, for who wants to start loading it.
+    /// Where the page's metadata begins, for who wants to start loading it. None of a page that this database cannot have: who loads ahead was
+    /// not checked yet.
     #[inline]
-    pub fn meta_word(&self, page: PageNo) -> &AtomicU64 {
-        &self.meta[page.0 as usize].identity
+    pub fn meta_word(&self, page: PageNo) -> Option<&AtomicU64> {
+        self.meta.get(page.0 as usize).map(|meta| &meta.identity)
     }
 
     /// The page's metadata; `None` if it is free.

@@ -188,7 +188,7 @@ impl Session {
         let Lookup { table, picks, .. } = &change.lookup;
         if let Some(row) = change.lookup.guess_integer(key) {
             table.store.primary.prefetch_write(row, &change.words, picks);
-            prefetch_write(self.core.pages.meta_word(row.page()));
+            self.core.pages.meta_word(row.page()).into_iter().for_each(prefetch_write);
         }
     }
 
@@ -242,7 +242,7 @@ impl Session {
         let id = change.find(key)?;
         let target = Target { core, change, key, id, slot: table.store.primary.slot(id) };
         table.store.primary.prefetch_write(id, &change.words, &change.lookup.picks);
-        prefetch_write(core.pages.meta_word(id.page()));
+        core.pages.meta_word(id.page()).into_iter().for_each(prefetch_write);
         // While the row is on its way.
         let mut reserved = Some(worker.reserve(RECORD_HEADER_BYTES + change.operation_bytes_max()).ok()?);
         for _ in 0..TRIES {

@@ -52,6 +52,7 @@ impl Writer {
         }
         let mut is_first = true;
         let alone = values.len() == 1;
+        let has_bare_numbers = !format.force_quote.contains(&true) && !has_digits(format);
         for (column, (ty, value)) in values.enumerate() {
             if !std::mem::take(&mut is_first) {
                 out.push(format.delimiter);
@@ -62,14 +63,8 @@ impl Writer {
             }
             match (ty, value) {
                 // Their text needs no look at its characters.
-                (Type::Int2 | Type::Int4 | Type::Int8, Value::Int(v)) if !has_digits(format) => {
-                    if is_forced(format, column) {
-                        out.push(format.quote);
-                    }
+                (Type::Int2 | Type::Int4 | Type::Int8, Value::Int(v)) if has_bare_numbers => {
                     out.extend_from_slice(itoa::Buffer::new().format(v).as_bytes());
-                    if is_forced(format, column) {
-                        out.push(format.quote);
-                    }
                 }
                 (Type::Text | Type::Varchar(_), Value::Bytes(text)) => write_text(format, column, text, alone, out),
                 (ty, value) => {

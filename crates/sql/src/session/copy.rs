@@ -775,6 +775,12 @@ impl CopyOut {
         let format = plan.format();
         let limit = out.len() + PIECE_BYTES;
         let start = out.len();
+        let long: Vec<usize> = match plan.as_ref() {
+            CopyPlan::Table { table, columns, .. } => {
+                columns.iter().map(|&c| usize::from(c)).filter(|&c| table.layout.lies_elsewhere(c)).collect()
+            }
+            _ => Vec::new(),
+        };
         if !std::mem::replace(&mut self.has_head, true) && self.writer.head(format, out) && !format.is_binary() {
             frame(out, start);
         }
@@ -799,8 +805,8 @@ impl CopyOut {
                     match session.scan_next(table, cursor, row) {
                         None => false,
                         Some(_) => {
-                            for &column in columns {
-                                session.fetch_long(table, row, usize::from(column));
+                            for &column in &long {
+                                session.fetch_long(table, row, column);
                             }
                             let value = |&c: &u16| {
                                 let column = usize::from(c);
