@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "freshet: {reason}");
         ExitCode::from(code)
     };
-    let io: Arc<dyn Io> = Arc::new(OsIo);
+    let io: Arc<dyn Io> = Arc::new(OsIo::new());
     if let Err(reason) = is_free(&io, &args.to) {
         return tell(WRONG_USAGE, &reason);
     }
