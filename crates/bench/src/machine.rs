@@ -176,12 +176,12 @@ impl Disk {
     fn measure(path: &PathBuf, bytes: u64) -> std::io::Result<Disk> {
         let blocks = (bytes / BLOCK as u64).max(READERS);
         let bytes = (blocks * BLOCK as u64) as f64;
-        let file = OsIo.open(path, OpenOptions { create: true, direct: true })?;
+        let file = OsIo::new().open(path, OpenOptions { create: true, direct: true })?;
         let write = bytes / timed(|| write_all(&file, blocks))?;
         let read = bytes / timed(|| read_blocks(&file, &AtomicU64::new(0), blocks))?;
         let read_parallel = bytes / timed(|| read_by_many(&file, blocks))?;
         cold::drop_file(&std::fs::File::open(path)?)?;
-        let buffered = OsIo.open(path, OpenOptions::default())?;
+        let buffered = OsIo::new().open(path, OpenOptions::default())?;
         let read_cached = bytes / timed(|| read_blocks(&buffered, &AtomicU64::new(0), blocks))?;
         let sizes = FLUSH_SIZES.into_iter().map(|size| Ok((size, flush_us(&file, size)?)));
         let flush_us = sizes.collect::<std::io::Result<_>>()?;

@@ -3,6 +3,7 @@
 //! Everything that goes on in the background is a `step`: the log (`Log::step`), garbage collection, the checkpoint. [`Engine::open`]
 //! starts threads that call them; [`Engine::open_with`] leaves that to the caller, who may be a simulator with one thread and one seed.
 
+mod directories;
 mod restart;
 
 use crate::catalog::{Counters, Object, Schema, Sequence, SequenceValue, Table, system_table};
@@ -13,7 +14,7 @@ use crate::ids::{Cts, DeviceId};
 use crate::inspect::{self, Subject};
 pub use crate::io::device::DeviceFacts;
 use crate::io::os::{OsClock, OsIo};
-use crate::io::{Clock, Io, Lock, device};
+use crate::io::{Clock, Io, device};
 use crate::log::{self, DatabaseId, Log, LogDamage, LogOptions, Look};
 pub use crate::mem::HugeUse;
 pub use crate::mem::{Account, Claim, Kind};
@@ -28,6 +29,7 @@ use crate::table::ContainerMemory;
 pub use crate::txn::TakenValue;
 use crate::txn::core::Core;
 use crate::txn::{self, Error, Isolation, LockFact, Session, Stop, WaitToken, block_on};
+use directories::Directories;
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -70,6 +72,8 @@ pub struct Options {
     pub direct_io: bool,
     /// Create the database where there is none.
     pub create: bool,
+    /// What is made is none yet: it opens for nobody else until [`Engine::note_made`].
+    pub in_making: bool,
     /// Threads of a recovery. 0: one per core.
     pub recovery_threads: usize,
     /// How long a restart may take: checkpoints are paced to hold it, and a target that none can hold is told. Zero: off.
@@ -102,6 +106,7 @@ impl Options {
             huge_pages: true,
             direct_io: true,
             create: true,
+            in_making: false,
             recovery_threads: 0,
             recovery_target: RECOVERY_TARGET,
             recovery_seed: 0,
@@ -289,7 +294,7 @@ struct Inner {
     has_threads: bool,
     /// What was found out about the log's devices; nothing where the caller drives the engine.
     log_devices: Vec<DeviceFacts>,
-    _locks: Vec<Box<dyn Lock>>,
+    directories: Directories,
 }
 
 /// An open database. Clones share it; the last one to go, sessions included, closes it.
@@ -328,7 +333,7 @@ impl DurableWait {
 impl Engine {
     /// Opens or creates a database on real files, with its background threads.
     pub fn open(options: Options) -> Result<Engine, OpenError> {
-        Engine::start(Arc::new(OsIo), Arc::new(OsClock::new()), options, true)
+        Engine::start(Arc::new(OsIo::new()), Arc::new(OsClock::new()), options, true)
     }
 
     /// The same on files from outside: log devices that this machine does not have.
@@ -424,12 +429,19 @@ impl Engine {
         self.core().failure()
     }
 
+    /// What was opened [in making](Options::in_making) is a database like any other from now on, durably.
+    pub fn note_made(&self) -> Result<(), OpenError> {
+        let inner = &self.inner.0;
+        inner.directories.note_made(&inner.options)
+    }
+
     /// One step of everything in the background; false if there was nothing to do.
     pub fn step(&self) -> bool {
         let logged = self.core().log.step() == log::Progress::Worked;
         let collected = self.core().collect_all(256);
         self.inner.0.look_at_promise();
         self.inner.0.note_sorted_together();
+        self.inner.0.look_at_directories();
         self.inner.0.checkpointer.step() || logged || collected
     }
 
@@ -441,7 +453,10 @@ impl Engine {
             Part::Device(_) => false,
             Part::Prepare => log.prepare_step() == log::Progress::Worked,
             Part::Garbage => self.core().collect_all(16),
-            Part::Checkpoint => self.inner.0.checkpointer.step(),
+            Part::Checkpoint => {
+                self.inner.0.look_at_directories();
+                self.inner.0.checkpointer.step()
+            }
         }
     }
 
@@ -725,7 +740,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     if !options.create && !Manifest::exists(&io, &dir).map_err(in_dir)? {
         return Err(refuse(format!("{} holds no database", dir.display())));
     }
-    let locks = lock_dirs(&io, &options)?;
+    let directories = Directories::lock(&io, clock.clone(), &options)?;
     // Under the lock: whoever had it may just have replaced the manifest.
     let manifest = Manifest::load(&io, &dir).map_err(|e| match e {
         ManifestError::Io(e) => in_dir(e),
@@ -794,7 +809,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
         threads: Mutex::default(),
         has_threads,
         log_devices: Vec::new(),
-        _locks: locks,
+        directories,
     })
 }
 
@@ -841,22 +856,6 @@ fn take_fixed(core: &Core, options: &Options) {
     core.budget.take(Kind::LogBuffers, log_buffer_bytes(options), Claim::Forced);
 }
 
-/// One process per directory that it writes to.
-fn lock_dirs(io: &Arc<dyn Io>, options: &Options) -> Result<Vec<Box<dyn Lock>>, OpenError> {
-    let mut locks = Vec::new();
-    for dir in options.fence_dirs() {
-        let kind = if dir == options.data_dir { "data" } else { "backup" };
-        let in_dir = |e: io::Error| refuse(format!("cannot use {kind} directory {}: {e}", dir.display()));
-        io.create_dir_all(&dir).map_err(in_dir)?;
-        let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
-            _ => in_dir(e),
-        })?;
-        locks.push(lock);
-    }
-    Ok(locks)
-}
-
 struct OpenedLog {
     log: Arc<Log>,
     /// The durable horizon that was replayed.
@@ -893,7 +892,10 @@ fn open_log(
     let (scan, digests) = match log::scan_with(io, &log_options, &manifest.log_start, manifest.relied_on, &look) {
         Ok(scanned) => scanned,
         // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
-        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !manifest.created => {
+        // Two that ended so leave copies of the fence that contradict each other.
+        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. } | LogDamage::FenceConflict { .. })
+            if !manifest.created =>
+        {
             save(io, options, manifest)?;
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });
@@ -1038,12 +1040,15 @@ impl Inner {
         }
     }
 
-    /// One lane of the checkpoint; the first one also looks whether one is due.
+    /// One lane of the checkpoint; the first one also looks whether one is due, and whether the directories are in their places.
     fn drive_checkpoint(&self, lane: usize) {
         let (rest_min, rest_max) = if lane == 0 { (REST_MIN, REST_MAX) } else { (REST_LANE, REST_LANE) };
         let mut rest = rest_min;
         while !self.is_closing() {
             let seen = self.checkpointer.turns();
+            if lane == 0 {
+                self.look_at_directories();
+            }
             match self.checkpointer.turn(lane) {
                 Turn::Worked => rest = rest_min,
                 Turn::Wait { us } => self.checkpointer.park(seen, Duration::from_micros(us).min(rest_min)),

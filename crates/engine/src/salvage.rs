@@ -1,17 +1,24 @@
 //! What can be saved of a damaged database? Everything that can be proven whole, in a new one, and a list of the rest.
 //!
 //! 1. The source is only read.
-//! 2. The new database is an ordinary one: its tables are created, its rows inserted and committed, so that every constraint that the
-//!    engine knows is checked again. A row that breaks one is a loss.
+//! 2. The new database is an ordinary one: its objects are created, its rows inserted and committed, so that every unique key and every foreign key
+//!    is checked again. A row that breaks a key is a loss; a foreign key whose rows are missing is NOT VALID.
 //! 3. Rows are saved each in the last version that can be proven, not as of one moment: commits of which only a part could be saved are told.
+//! 4. Definitions keep their ids, by which others refer to them. One that cannot be carried over as it was is a loss (`definitions`). What temporary
+//!    name spaces hold is left out: its sessions are gone.
+//! 5. One table that the new database refuses is a loss, and the others go on. What ends everything (no memory, no room, a failed log) leaves a new
+//!    database that does not open ([`crate::engine::Options::in_making`]).
 
-use crate::catalog::{ColumnDef, ColumnRole, Constraint, ConstraintKind, NamespaceId, TableDef};
+mod definitions;
+
+use crate::catalog::TableId;
 use crate::engine::Engine;
 use crate::ids::{Cts, RowId};
 use crate::inspect::{self, Defined, Fate, Finding, InspectError, Loss, Remains, Subject, Watch};
 use crate::io::Io;
 use crate::schema::{Layout, Row, Value};
 use crate::txn::{Error, Isolation, Session, Stop};
+use definitions::Definitions;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +29,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// One table of the new database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Saved {
+    /// With its schema, where that is not `public`.
     pub table: String,
     pub rows: u64,
     /// Of them in a version that is not the last.
@@ -33,6 +41,8 @@ pub struct Saved {
 #[derive(Clone, Debug, Default)]
 pub struct Salvaged {
     pub tables: Vec<Saved>,
+    /// Other definitions that were carried over: schemas, sequences, views, roles, comments, rights.
+    pub definitions: u64,
     pub losses: Vec<Loss>,
     /// Commits of which only a part could be saved.
     pub halves: Vec<Cts>,
@@ -93,12 +103,24 @@ pub fn salvage(
         ..Salvaged::default()
     };
     let mut writer = Writer { target, session: target.connect()?, last: Cts::ZERO };
-    for table in remains.tables() {
+    let mut definitions = Definitions::of(&remains);
+    definitions.make(&mut writer, &mut salvaged.losses)?;
+    for table in definitions.tables() {
         let saved = writer.save(table, &remains, &mut salvaged.losses)?;
         salvaged.tables.push(saved);
     }
+    if !salvaged.is_complete() {
+        definitions.look_at_foreign_keys(&mut writer, &mut salvaged.losses)?;
+    }
+    salvaged.definitions = definitions.made();
     target.wait_durable(writer.last).wait()?;
+    target.note_made().map_err(|error| Error::LogFailed(error.0))?;
     Ok(salvaged)
+}
+
+/// Whether this is about what was to be made, not about the new database.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::UniqueViolation { .. } | Error::DuplicateRelation(_) | Error::LimitExceeded(_))
 }
 
 /// Writes into the new database.
@@ -110,9 +132,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn save(&mut self, table: &Defined, remains: &Remains, losses: &mut Vec<Loss>) -> Result<Saved, SalvageError> {
-        let def = kept_alone(&table.def);
-        self.transaction(|s| s.create_table(def.clone(), table.indexes.clone()))?;
-        let mut saved = Saved { table: table.def.name.clone(), rows: 0, older: 0, lost: 0 };
+        let mut saved = Saved { table: table.label.clone(), rows: 0, older: 0, lost: 0 };
         let before = losses.len();
         let mut batch: Vec<(RowId, Row)> = Vec::new();
         let mut bytes = 0;
@@ -147,22 +167,12 @@ impl Writer<'_> {
         self.session.begin(Isolation::ReadCommitted, false);
         let mut rows = 0;
         for (id, row) in batch.drain(..) {
-            let (name, from) = (&table.def.name, table);
-            let inserted = self.statement(|session| {
-                let table = session.schema().table(name).expect("this session created it").clone();
-                session.insert(&table, &mut copy_of(&from.layout, &row, &table.layout)).map(drop)
-            });
-            match inserted {
+            match self.statement(|session| insert_row(session, table.id, &table.layout, &row)) {
                 Ok(()) => rows += 1,
-                Err(error @ Error::UniqueViolation { .. }) => {
-                    let (fate, key) = (Fate::Lost, inspect::key_of(table, &row));
-                    refused.push(Loss {
-                        fate,
-                        table: Some(name.clone()),
-                        row: Some(id),
-                        key,
-                        reason: error.to_string(),
-                    });
+                Err(error) if is_refusal(&error) => {
+                    let key = inspect::key_of(table, &row);
+                    let loss = Loss::of(Some(table.label.clone()), error.to_string());
+                    refused.push(Loss { row: Some(id), key, ..loss });
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -208,6 +218,18 @@ impl Writer<'_> {
     }
 }
 
+/// Inserts a row of the source, and looks at once at keys that a commit would look at.
+fn insert_row(session: &mut Session, table: TableId, layout: &Layout, row: &Row) -> Result<(), Stop> {
+    let table = session.schema().table_by_id(table).expect("this session created it").clone();
+    let id = session.insert(&table, &mut copy_of(layout, row, &table.layout))?;
+    let mut inserted = Row::default();
+    for index in table.indexes.iter().filter(|index| index.def.deferrable) {
+        session.newest(&table, id, &mut inserted);
+        session.demand_unique(&table, index, id, &mut inserted)?;
+    }
+    Ok(())
+}
+
 /// The row's values without where they were stored, as a row of another layout of the same columns.
 fn copy_of(layout: &Layout, row: &Row, to: &Layout) -> Row {
     let mut copy = Row::new(to);
@@ -235,23 +257,7 @@ impl fmt::Display for Salvaged {
             let Saved { table, rows, older, lost } = saved;
             writeln!(f, "table {table}: {rows} rows saved, {older} of them in an older version, {lost} losses")?;
         }
+        writeln!(f, "{} other definitions saved", self.definitions)?;
         f.write_str(if self.is_complete() { "everything was saved" } else { "not everything could be saved" })
-    }
-}
-
-/// A table's definition without what it needs others for: its foreign keys, its name space, its sequences' columns as plain ones.
-fn kept_alone(def: &TableDef) -> TableDef {
-    let is_check = |c: &&Constraint| matches!(c.kind, ConstraintKind::Check { .. });
-    let check = |c: &Constraint| Constraint { id: 0, ..c.clone() };
-    let plain = |c: &ColumnDef| match c.is_identity() {
-        true => ColumnDef { default: None, role: ColumnRole::Plain, ..c.clone() },
-        false => c.clone(),
-    };
-    TableDef {
-        name: def.name.clone(),
-        namespace: NamespaceId::PUBLIC,
-        columns: def.columns.iter().map(plain).collect(),
-        constraints: def.constraints.iter().filter(is_check).map(check).collect(),
-        ..TableDef::default()
     }
 }

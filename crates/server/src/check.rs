@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | whole |
 //! | 1 | damaged: each finding is a line, or an object with `--json` |
-//! | 2 | wrong usage: no database there, or a server has it open |
+//! | 2 | wrong usage: no database there, a server has it open, or its files may not be read |
 
 use freshet_engine::inspect::{self, Finding, Progress, Report, Subject};
 use freshet_engine::io::Io;
@@ -59,7 +59,7 @@ const DAMAGED: u8 = 1;
 const WRONG_USAGE: u8 = 2;
 
 pub fn run(args: &Args) -> ExitCode {
-    let io: Arc<dyn Io> = Arc::new(OsIo);
+    let io: Arc<dyn Io> = Arc::new(OsIo::new());
     let mut bar = Bar::new();
     let report = inspect::check(&io, &args.directories.subject(), &mut |progress| bar.show(progress));
     bar.clear();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | everything was saved |
 //! | 1 | something was lost, and is listed; or the new database refused, which is said |
-//! | 2 | wrong usage: no database there, a server has it open, or the new directory holds something |
+//! | 2 | wrong usage: no database there, a server has it open, its files may not be read, or the new directory holds something |
 
 use crate::check::{Bar, Directories, finding_json};
 use freshet_engine::engine::{Engine, Options};
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "freshet: {reason}");
         ExitCode::from(code)
     };
-    let io: Arc<dyn Io> = Arc::new(OsIo);
+    let io: Arc<dyn Io> = Arc::new(OsIo::new());
     if let Err(reason) = is_free(&io, &args.to) {
         return tell(WRONG_USAGE, &reason);
     }
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> ExitCode {
     if let Err(error) = freshet_engine::inspect::is_there(&io, &subject) {
         return tell(WRONG_USAGE, &error);
     }
-    let target = match Engine::open(Options::new(&args.to)) {
+    let target = match Engine::open(Options { in_making: true, ..Options::new(&args.to) }) {
         Ok(target) => target,
         Err(error) => return tell(INCOMPLETE, &error),
     };
@@ -80,6 +80,7 @@ fn as_json(salvaged: &Salvaged) -> Value {
     json!({
         "complete": salvaged.is_complete(),
         "tables": salvaged.tables.iter().map(table).collect::<Vec<_>>(),
+        "other_definitions": salvaged.definitions,
         "losses": salvaged.losses.iter().map(loss_json).collect::<Vec<_>>(),
         "half_saved_commits": salvaged.halves.iter().map(|cts| format!("{cts:?}")).collect::<Vec<_>>(),
         "findings": salvaged.findings.iter().map(finding_json).collect::<Vec<_>>(),

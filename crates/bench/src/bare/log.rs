@@ -135,7 +135,7 @@ pub struct Flushed {
 
 impl Log {
     pub fn create(path: &Path, threads: usize) -> io::Result<Log> {
-        let file = OsIo.open(path, OpenOptions { create: true, direct: true })?;
+        let file = OsIo::new().open(path, OpenOptions { create: true, direct: true })?;
         let zeroes = AlignedBuf::zeroed(1 << 20);
         if file.len()? < FILE_BYTES {
             (0..FILE_BYTES >> 20).try_for_each(|mib| file.write_at(&zeroes, mib << 20))?;

@@ -71,6 +71,7 @@ impl Device {
 /// The operating system's files, some directories of which are modelled devices.
 #[derive(Debug)]
 pub struct ModelledIo {
+    os: OsIo,
     devices: Vec<Arc<Device>>,
     files: AtomicU64,
 }
@@ -98,7 +99,7 @@ impl ModelledIo {
             })
         };
         let devices = devices.iter().map(device).collect();
-        Arc::new(ModelledIo { devices, files: AtomicU64::new(0) })
+        Arc::new(ModelledIo { os: OsIo::new(), devices, files: AtomicU64::new(0) })
     }
 
     pub fn waited(&self) -> Waited {
@@ -127,19 +128,19 @@ impl ModelledIo {
 
 impl Io for ModelledIo {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        OsIo.create_dir_all(dir)
+        self.os.create_dir_all(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        OsIo.list(dir)
+        self.os.list(dir)
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        OsIo.exists(path)
+        self.os.exists(path)
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let file = OsIo.open(path, options)?;
+        let file = self.os.open(path, options)?;
         Ok(match self.device_of(path) {
             None => file,
             Some(device) => Arc::new(ModelledFile {
@@ -152,31 +153,31 @@ impl Io for ModelledIo {
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        OsIo.open_to_read(path)
+        self.os.open_to_read(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsIo.rename(from, to)
+        self.os.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        OsIo.remove(path)
+        self.os.remove(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let Some(device) = self.device_of(dir) else { return OsIo.sync_dir(dir) };
+        let Some(device) = self.device_of(dir) else { return self.os.sync_dir(dir) };
         let begun_us = device.now_us();
-        OsIo.sync_dir(dir)?;
+        self.os.sync_dir(dir)?;
         device.sync(begun_us);
         Ok(())
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        OsIo.lock(path)
+        self.os.lock(path)
     }
 
     fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        OsIo.lock_existing(path)
+        self.os.lock_existing(path)
     }
 }
 

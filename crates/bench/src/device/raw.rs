@@ -119,7 +119,7 @@ impl Directory {
 impl RawDevice {
     /// Takes the device under the name `dir`. `bytes` is its length; a new one gets large slots of `large_bytes`.
     pub fn open(path: &Path, dir: &Path, bytes: u64, large_bytes: u64) -> io::Result<Arc<RawDevice>> {
-        let file = OsIo.open(path, OpenOptions { create: false, direct: true })?;
+        let file = OsIo::new().open(path, OpenOptions { create: false, direct: true })?;
         let mut copies = AlignedBuf::zeroed(2 * COPY_BYTES);
         file.read_at(&mut copies, 0)?;
         let found = copies.chunks_exact(COPY_BYTES).filter_map(Directory::decode);
@@ -185,7 +185,7 @@ impl RawDevice {
 
 /// Makes a device blank whose directory is ours: the next run finds nothing.
 pub fn clear(path: &Path) -> io::Result<()> {
-    let file = OsIo.open(path, OpenOptions { create: false, direct: true })?;
+    let file = OsIo::new().open(path, OpenOptions { create: false, direct: true })?;
     let mut copies = AlignedBuf::zeroed(2 * COPY_BYTES);
     file.read_at(&mut copies, 0)?;
     if copies.chunks_exact(COPY_BYTES).any(|copy| copy[..8] == MAGIC) {
@@ -203,12 +203,13 @@ pub fn length(path: &Path) -> io::Result<u64> {
 /// The operating system's files, some directories of which are raw devices.
 #[derive(Debug)]
 pub struct RawIo {
+    os: OsIo,
     devices: Vec<Arc<RawDevice>>,
 }
 
 impl RawIo {
     pub fn new(devices: Vec<Arc<RawDevice>>) -> Arc<RawIo> {
-        Arc::new(RawIo { devices })
+        Arc::new(RawIo { os: OsIo::new(), devices })
     }
 
     fn device_of(&self, path: &Path) -> Option<&Arc<RawDevice>> {
@@ -218,26 +219,26 @@ impl RawIo {
 
 impl Io for RawIo {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        if self.device_of(dir).is_some() { Ok(()) } else { OsIo.create_dir_all(dir) }
+        if self.device_of(dir).is_some() { Ok(()) } else { self.os.create_dir_all(dir) }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         match self.device_of(dir) {
-            None => OsIo.list(dir),
+            None => self.os.list(dir),
             Some(device) => Ok(device.state().now.files.keys().cloned().collect()),
         }
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         match self.device_of(path) {
-            None => OsIo.exists(path),
+            None => self.os.exists(path),
             Some(device) if path == device.dir => Ok(true),
             Some(device) => Ok(device.state().now.files.contains_key(&RawDevice::name_of(path)?)),
         }
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let Some(device) = self.device_of(path) else { return OsIo.open(path, options) };
+        let Some(device) = self.device_of(path) else { return self.os.open(path, options) };
         let name = RawDevice::name_of(path)?;
         let mut state = device.state();
         let slot = match state.now.files.get(&name) {
@@ -254,7 +255,7 @@ impl Io for RawIo {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let Some(device) = self.device_of(from) else { return OsIo.rename(from, to) };
+        let Some(device) = self.device_of(from) else { return self.os.rename(from, to) };
         let mut state = device.state();
         let entry = state.now.files.remove(&RawDevice::name_of(from)?).ok_or(io::ErrorKind::NotFound)?;
         state.now.files.insert(RawDevice::name_of(to)?, entry);
@@ -262,24 +263,24 @@ impl Io for RawIo {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let Some(device) = self.device_of(path) else { return OsIo.remove(path) };
+        let Some(device) = self.device_of(path) else { return self.os.remove(path) };
         let removed = device.state().now.files.remove(&RawDevice::name_of(path)?);
         removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         match self.device_of(dir) {
-            None => OsIo.sync_dir(dir),
+            None => self.os.sync_dir(dir),
             Some(device) => device.write_directory(&mut device.state()),
         }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
-        OsIo.lock(self.device_of(path).map_or(path, |device| &device.path))
+        self.os.lock(self.device_of(path).map_or(path, |device| &device.path))
     }
 
     fn lock_existing(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        OsIo.lock_existing(self.device_of(path).map_or(path, |device| &device.path))
+        self.os.lock_existing(self.device_of(path).map_or(path, |device| &device.path))
     }
 }
 
@@ -440,7 +441,7 @@ mod tests {
             ["log-1.seg"],
             "what was not synced is not there"
         );
-        let raw = OsIo.open(&path, OpenOptions::default()).expect("opens");
+        let raw = OsIo::new().open(&path, OpenOptions::default()).expect("opens");
         // The second directory was written to copy 0.
         raw.write_at(&[0xff; 100], 40).expect("tears");
         let io = io(&path);

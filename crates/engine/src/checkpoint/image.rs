@@ -175,11 +175,7 @@ impl Images {
         for entry in &manifest.segments {
             let recorded = manifest.dir_of(entry, data_dir);
             let (path, file) = find(io, &recorded, dirs, direct, entry.number)?;
-            let length = file.len().map_err(|e| bad(&path, 0, e))?;
-            if length < entry.bytes {
-                let reason = format!("{length} bytes where the manifest says {}", entry.bytes);
-                return Err(bad(&path, length, reason));
-            }
+            check_length(&path, &*file, entry.bytes)?;
             files.insert(entry.number, (path, file));
         }
         let mut images = manifest.images.clone();
@@ -209,7 +205,10 @@ impl Images {
         images.images.sort_unstable_by_key(|i| (i.segment, i.offset));
         for entry in &manifest.segments {
             match find(io, &manifest.dir_of(entry, data_dir), dirs, false, entry.number) {
-                Ok(found) => drop(images.files.insert(entry.number, found)),
+                Ok((path, file)) => {
+                    wrong.extend(check_length(&path, &*file, entry.bytes).err());
+                    images.files.insert(entry.number, (path, file));
+                }
                 Err(bad) => wrong.push(bad),
             }
         }
@@ -299,6 +298,15 @@ fn bad(path: &Path, offset: u64, reason: impl ToString) -> BadImages {
     BadImages { path: path.to_path_buf(), offset, reason: reason.to_string() }
 }
 
+/// Whether a segment is as long as it was when the manifest named it.
+fn check_length(path: &Path, file: &dyn File, due_bytes: u64) -> Result<(), BadImages> {
+    let length = file.len().map_err(|e| bad(path, 0, e))?;
+    if length < due_bytes {
+        return Err(bad(path, length, format!("{length} bytes where the manifest says {due_bytes}")));
+    }
+    Ok(())
+}
+
 type Found = (PathBuf, Arc<dyn File>);
 
 /// The segment where it was written, or in another of the directories: one that was moved, or mounted elsewhere.
@@ -332,10 +340,7 @@ const GENERATIONS_MAGIC: &[u8; 4] = b"FGEN";
 fn open_whole(io: &Arc<dyn Io>, data_dir: &Path, whole: &WholeImages) -> Result<Images, BadImages> {
     let path = data_dir.join(segment::file_name(whole.number));
     let file = io.open(&path, OpenOptions::default()).map_err(|e| bad(&path, 0, e))?;
-    let length = file.len().map_err(|e| bad(&path, 0, e))?;
-    if length < whole.bytes {
-        return Err(bad(&path, length, format!("{length} bytes where the manifest says {}", whole.bytes)));
-    }
+    check_length(&path, &*file, whole.bytes)?;
     let (mut images, mut generations) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < whole.bytes {

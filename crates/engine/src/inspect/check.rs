@@ -57,15 +57,22 @@ pub(crate) struct Evidence {
     pub start: LogStart,
     /// None of the directories given holds one of the log's devices: what is told of that.
     pub lacking: Option<Finding>,
+    /// Why a recovery refuses the log.
+    pub refusal: Option<LogDamage>,
 }
 
 /// Reads all of a database that nobody has open, and lists what is wrong. Nothing is written.
 pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Report, InspectError> {
     is_there(io, subject)?;
-    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let world = Arc::new(ReadOnly::new(io.clone()));
+    let report = check_in(&(world.clone() as Arc<dyn Io>), subject, watch)?;
+    world.unreadable().map_or(Ok(report), |(path, why)| Err(InspectError::Unreadable(path, why)))
+}
+
+fn check_in(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Report, InspectError> {
     let mut findings = Findings::default();
-    lock(&io, subject)?;
-    let evidence = gather(&io, subject, &mut findings, watch);
+    lock(io, subject)?;
+    let evidence = gather(io, subject, &mut findings, watch);
     let mut report = Report {
         database: evidence.manifest.as_ref().map(|m| m.database),
         incarnation: evidence.survey.fence().map(|fence| fence.newest().incarnation),
@@ -81,7 +88,7 @@ pub fn check(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Re
         return Ok(report.with(Contents::default(), findings));
     }
     let mut set = match &evidence.manifest {
-        Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
+        Some(manifest) => pages::load_images(io, subject, manifest, None, &mut findings),
         None => pages::PageSet::default(),
     };
     (report.images, report.image_bytes) = (set.images, set.image_bytes);
@@ -124,11 +131,16 @@ impl Report {
 
 /// Whether there is something to look at, and nobody has it open.
 pub fn is_there(io: &Arc<dyn Io>, subject: &Subject) -> Result<(), InspectError> {
-    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let world = Arc::new(ReadOnly::new(io.clone()));
+    let io: Arc<dyn Io> = world.clone();
     lock(&io, subject)?;
     let fences = subject.log_dirs().into_iter().map(|dir| dir.join("fence"));
     let mut files = std::iter::once(subject.data_dir.join("manifest")).chain(fences);
-    match files.any(|path| io.exists(&path).unwrap_or(true)) {
+    let is_there = files.any(|path| io.exists(&path).unwrap_or(true));
+    if let Some((path, why)) = world.unreadable() {
+        return Err(InspectError::Unreadable(path, why));
+    }
+    match is_there {
         true => Ok(()),
         false => Err(InspectError::NoDatabase(subject.data_dir.clone())),
     }
@@ -189,8 +201,8 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     let relied_on = manifest.as_ref().map_or(Epoch(0), |m| m.relied_on);
     let is_created = manifest.as_ref().is_none_or(|m| m.created);
     let verdict = scan(io, &options, &start, relied_on);
-    let mut evidence = Evidence { manifest, survey, durable: None, acknowledged: Epoch(0), start, lacking: None };
-    evidence.acknowledged = evidence.survey.witnessed().max(relied_on);
+    let acknowledged = survey.witnessed().max(relied_on);
+    let mut evidence = Evidence { manifest, survey, durable: None, acknowledged, start, lacking: None, refusal: None };
     match verdict {
         Ok(scan) => {
             if evidence.manifest.as_ref().is_some_and(|m| m.database != scan.database()) {
@@ -206,16 +218,27 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
                 findings.push(Finding::note(reason));
             }
         }
-        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !is_created => {
+        Err(damage) if !is_created && is_unfinished(&damage) => {
             findings.push(Finding::note("the database was being created and holds nothing"));
+            evidence.survey.problems.retain(|problem| !is_unfinished(problem));
         }
         Err(damage) => {
             evidence.judge(&damage, findings);
             evidence.lacking = matches!(damage, LogDamage::MissingDevice { .. }).then(|| Finding::of_log(&damage));
+            evidence.refusal = Some(damage);
         }
     }
     evidence.tell_problems(findings);
     evidence
+}
+
+/// What a creation leaves that did not end.
+fn is_unfinished(damage: &LogDamage) -> bool {
+    match damage {
+        LogDamage::Absent { .. } | LogDamage::MissingDevice { .. } | LogDamage::FenceConflict { .. } => true,
+        LogDamage::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 /// An estimate for who watches: directories that cannot be read are told by the survey.

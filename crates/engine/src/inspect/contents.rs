@@ -8,7 +8,7 @@
 
 use super::finding::{Finding, Findings};
 use super::pages::{Base, PageSet};
-use crate::catalog::{IndexDef, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableDef, TableId};
+use crate::catalog::{IndexDef, IndexId, NamespaceId, Object, SYSTEM_STORAGE, SYSTEM_TYPES, TableDef, TableId};
 use crate::ids::{Cts, PageNo, RowId, StorageId};
 use crate::mem::bytes_of;
 use crate::schema::{KeySpec, LIVE, Layout, Row, Type, Value};
@@ -21,17 +21,23 @@ pub(crate) struct Defined {
     pub id: TableId,
     pub storage: StorageId,
     pub def: TableDef,
+    /// Its name, with that of its name space where that is not `public`.
+    pub label: String,
     pub layout: Layout,
     pub indexes: Vec<IndexDef>,
+    /// Their ids, in the same order.
+    pub index_ids: Vec<IndexId>,
 }
 
 /// The catalog, and what was counted on the way.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub tables: Vec<Defined>,
+    /// Everything that is defined, tables and indexes too, with its id.
+    pub objects: Vec<(u32, Object)>,
     /// The system table's first row, which every database has from its creation on.
     pub has_counters: bool,
-    /// Definitions that are there and cannot be read.
+    /// Definitions that are there and cannot be read or used.
     pub unreadable: u64,
     pub rows: u64,
     pub long_values: u64,
@@ -225,6 +231,7 @@ impl Contents {
             let Object::Table(table) = object else { continue };
             self.define(TableId(*id), table.storage, &table.def, &objects, findings);
         }
+        self.objects = objects;
     }
 
     fn define(
@@ -236,6 +243,7 @@ impl Contents {
         findings: &mut Findings,
     ) {
         let Ok(layout) = def.layout() else {
+            self.unreadable += 1;
             let finding = Finding::damage("the table is wider than a page");
             return findings.push(Finding { table: Some(def.name.clone()), ..finding });
         };
@@ -247,14 +255,17 @@ impl Contents {
             })
             .collect();
         indexes.sort_by_key(|(secondary, number, _)| (*secondary, *number));
+        let index_ids = indexes.iter().map(|(_, number, _)| IndexId(*number)).collect();
         let indexes: Vec<IndexDef> = indexes.into_iter().map(|(_, _, def)| def).collect();
         if let Some(bad) = indexes.iter().find(|i| i.columns.iter().any(|c| usize::from(c.column) >= def.columns.len()))
         {
+            self.unreadable += 1;
             let finding = Finding::damage(format!("index {} is on a column that is not there", bad.name));
             return findings.push(Finding { table: Some(def.name.clone()), ..finding });
         }
         self.indexes += indexes.len() as u64;
-        self.tables.push(Defined { id, storage, def: def.clone(), layout, indexes });
+        let label = label(objects, def.namespace, &def.name);
+        self.tables.push(Defined { id, storage, def: def.clone(), label, layout, indexes, index_ids });
     }
 
     fn examine_table(&mut self, table: &Defined, set: &PageSet, containers: &ByContainer, findings: &mut Findings) {
@@ -304,7 +315,20 @@ impl Contents {
         if storage == SYSTEM_STORAGE {
             return Some("freshet_objects".into());
         }
-        self.tables.iter().find(|t| t.storage == storage).map(|t| t.def.name.clone())
+        self.tables.iter().find(|t| t.storage == storage).map(|t| t.label.clone())
+    }
+}
+
+/// What a relation is called in reports.
+pub(crate) fn label(objects: &[(u32, Object)], namespace: NamespaceId, name: &str) -> String {
+    let named = objects.iter().find_map(|(id, object)| match object {
+        Object::Namespace(own) if *id == namespace.0 => Some(own.as_str()),
+        _ => None,
+    });
+    match named {
+        _ if namespace == NamespaceId::PUBLIC => name.to_owned(),
+        Some(own) => format!("{own}.{name}"),
+        None => format!("{}.{name}", namespace.0),
     }
 }
 

@@ -29,7 +29,7 @@ mod remains;
 
 pub use check::{Report, check, is_there};
 pub(crate) use check::{affected, affected_by};
-pub(crate) use contents::Defined;
+pub(crate) use contents::{Defined, label};
 pub use finding::{Finding, Severity};
 pub use remains::{Fate, Loss};
 pub(crate) use remains::{Remains, key_of, remains};
@@ -92,6 +92,8 @@ pub enum InspectError {
     NoDatabase(PathBuf),
     /// A server has it open.
     InUse(PathBuf),
+    /// The process may not read it, or has no descriptor left: that says nothing about the database.
+    Unreadable(PathBuf, String),
 }
 
 impl fmt::Display for InspectError {
@@ -99,6 +101,7 @@ impl fmt::Display for InspectError {
         match self {
             InspectError::NoDatabase(dir) => write!(f, "{} holds no database", dir.display()),
             InspectError::InUse(dir) => write!(f, "{} is in use by another process", dir.display()),
+            InspectError::Unreadable(path, why) => write!(f, "cannot read {}: {why}", path.display()),
         }
     }
 }

@@ -11,9 +11,10 @@ use super::finding::{Finding, Findings};
 use super::history::{self, History};
 use super::pages::{self, Base, Page, PageSet};
 use super::{InspectError, Subject, Watch};
-use crate::catalog::SYSTEM_STORAGE;
+use crate::catalog::{Object, SYSTEM_STORAGE};
 use crate::ids::{Cts, Epoch, PageNo, RowId, StorageId};
 use crate::io::{Io, ReadOnly};
+use crate::log::LogDamage;
 use crate::schema::{Row, Value};
 use crate::table::PRIMARY;
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    fn of(table: Option<String>, reason: impl Into<String>) -> Loss {
+    pub(crate) fn of(table: Option<String>, reason: impl Into<String>) -> Loss {
         Loss { fate: Fate::Lost, table, row: None, key: None, reason: reason.into() }
     }
 }
@@ -88,7 +89,8 @@ pub(crate) struct Remains {
 /// Looks at all of a database that nobody has open.
 pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> Result<Remains, InspectError> {
     is_there(io, subject)?;
-    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io.clone()));
+    let world = Arc::new(ReadOnly::new(io.clone()));
+    let io: Arc<dyn Io> = world.clone();
     let mut findings = Findings::default();
     lock(&io, subject)?;
     let evidence = gather(&io, subject, &mut findings, watch);
@@ -114,17 +116,25 @@ pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> 
     let (pages, definitions) = (remains.lost_pages(), remains.lost_definitions());
     remains.losses.extend(pages.into_iter().chain(definitions));
     remains.findings = findings.list;
-    Ok(remains)
+    world.unreadable().map_or(Ok(remains), |(path, why)| Err(InspectError::Unreadable(path, why)))
 }
 
 impl Evidence {
-    /// Epochs that were acknowledged and are gone: nobody knows what was in them.
+    /// Epochs that were acknowledged and are gone: nobody knows what was in them. Where a recovery refuses the log for another reason, nobody knows
+    /// whether any are: a segment that was taken away from its end leaves no gap.
     fn lost_epochs(&self) -> Vec<Loss> {
         if self.durable.is_some_and(|durable| durable >= self.acknowledged) {
             return Vec::new();
         }
         let gaps = self.survey.gaps(self.start.epoch, self.start.prev, self.acknowledged);
-        gaps.into_iter().map(|gap| Loss::of(None, format!("{}: {}", gap.place, gap.reason))).collect()
+        let mut losses: Vec<_> =
+            gaps.into_iter().map(|gap| Loss::of(None, format!("{}: {}", gap.place, gap.reason))).collect();
+        match &self.refusal {
+            Some(LogDamage::Lost { .. }) if !losses.is_empty() => {}
+            Some(damage) => losses.push(Loss::of(None, format!("perhaps commits at the end of the log: {damage}"))),
+            None => {}
+        }
+        losses
     }
 }
 
@@ -134,6 +144,11 @@ impl Remains {
         let mut tables: Vec<&Defined> = self.contents.tables.iter().collect();
         tables.sort_by_key(|table| table.id);
         tables
+    }
+
+    /// Everything that is defined, with its id.
+    pub fn objects(&self) -> &[(u32, Object)] {
+        &self.contents.objects
     }
 
     /// Pages whose image is lost, and those for which an older one serves.
@@ -207,7 +222,7 @@ impl Remains {
         });
         for (number, _) in odd {
             let reason = format!("page {}: its slots are not of the table's width", number.0);
-            lose(Loss::of(Some(table.def.name.clone()), reason));
+            lose(Loss::of(Some(table.label.clone()), reason));
         }
         for older in [false, true] {
             for &(&number, page) in &fitting {
@@ -225,7 +240,7 @@ impl Remains {
         for (id, broken) in self.history.broken.iter().filter(|(id, _)| self.storage_of(**id) == Some(table.storage)) {
             let page = &self.set.pages[&id.page()];
             if page.meta.container == PRIMARY && !page.is_live(usize::from(id.slot())) {
-                lose(Loss { row: Some(*id), ..Loss::of(Some(table.def.name.clone()), broken.reason.as_str()) });
+                lose(Loss { row: Some(*id), ..Loss::of(Some(table.label.clone()), broken.reason.as_str()) });
             }
         }
         Ok(())
@@ -233,7 +248,7 @@ impl Remains {
 
     /// A live row, if it is whole.
     fn row(&self, table: &Defined, page: &Page, id: RowId, lose: &mut impl FnMut(Loss)) -> Option<Row> {
-        let name = || Some(table.def.name.clone());
+        let name = || Some(table.label.clone());
         let record = page.record(usize::from(id.slot())).expect("a slot of the page");
         let read = row_of(&self.set, table.storage, &table.layout, record, |_| {});
         match read.and_then(|row| contents::fits_columns(table, &row).map(|()| row)) {

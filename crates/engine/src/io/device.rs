@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_directory_is_tried_out_and_left_as_it_was() {
         let dir = tempfile::tempdir().expect("a directory");
-        let facts = probe(&OsIo, dir.path(), true);
+        let facts = probe(&OsIo::new(), dir.path(), true);
         assert!(facts.flush_us > 0, "{facts}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 0);
         assert!(facts.to_string().starts_with(&dir.path().display().to_string()), "{facts}");
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_promises_nothing() {
-        let facts = probe(&OsIo, Path::new("/nowhere/at/all"), true);
+        let facts = probe(&OsIo::new(), Path::new("/nowhere/at/all"), true);
         assert_eq!((facts.flush_us, facts.write_cache), (0, None));
     }
 

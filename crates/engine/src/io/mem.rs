@@ -67,7 +67,9 @@ struct World {
     /// What a failed sync of a directory has let go.
     abandoned_names: Vec<NameChange>,
     dirs: BTreeSet<PathBuf>,
-    locks: BTreeSet<PathBuf>,
+    /// Who holds what, by a number that none gets twice.
+    locks: BTreeMap<PathBuf, u64>,
+    locks_taken: u64,
     operations: u64,
     faults: Vec<Planned>,
     power_cut_after: Option<u64>,
@@ -147,7 +149,7 @@ impl MemIo {
 
     /// Another world that is now as this one is.
     pub fn fork(&self) -> MemIo {
-        let world = World { locks: BTreeSet::new(), ..self.world.lock().clone() };
+        let world = World { locks: BTreeMap::new(), ..self.world.lock().clone() };
         MemIo::with_world(world)
     }
 
@@ -276,6 +278,11 @@ impl MemIo {
         Ok(world.inodes[*inode].durable.to_vec())
     }
 
+    /// Takes the file of a lock away: another may take the lock of that name. Directories do not move in this world, so names stay where they are.
+    pub fn lose_lock(&self, path: &Path) {
+        self.world.lock().locks.remove(path);
+    }
+
     /// Replaces a file, durably and outside all counting: the operator with a copy command.
     pub fn replace(&self, path: &Path, bytes: &[u8]) {
         let mut world = self.world.lock();
@@ -317,7 +324,8 @@ impl World {
             name_changes: Vec::new(),
             abandoned_names: Vec::new(),
             dirs: BTreeSet::new(),
-            locks: BTreeSet::new(),
+            locks: BTreeMap::new(),
+            locks_taken: 0,
             operations: 0,
             faults: Vec::new(),
             power_cut_after: None,
@@ -675,6 +683,15 @@ impl Io for MemIo {
         world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf(), inode })
     }
 
+    fn rename_to_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let inode = world.lookup(from)?;
+        if world.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        world.change_name(NameChange::Rename { from: from.to_path_buf(), to: to.to_path_buf(), inode })
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
         world.lookup(path)?;
@@ -703,10 +720,13 @@ impl Io for MemIo {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
         let mut world = self.world.lock();
         world.look()?;
-        if !world.locks.insert(path.to_path_buf()) {
+        if world.locks.contains_key(path) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(MemLock { world: self.world.clone(), path: path.to_path_buf() }))
+        world.locks_taken += 1;
+        let number = world.locks_taken;
+        world.locks.insert(path.to_path_buf(), number);
+        Ok(Box::new(MemLock { world: self.world.clone(), path: path.to_path_buf(), number }))
     }
 
     fn random(&self) -> u64 {
@@ -811,13 +831,21 @@ impl File for MemFile {
 struct MemLock {
     world: Arc<Mutex<World>>,
     path: PathBuf,
+    number: u64,
 }
 
-impl Lock for MemLock {}
+impl Lock for MemLock {
+    fn lost_at(&self) -> Option<&Path> {
+        (self.world.lock().locks.get(&self.path) != Some(&self.number)).then_some(&*self.path)
+    }
+}
 
 impl Drop for MemLock {
     fn drop(&mut self) {
-        self.world.lock().locks.remove(&self.path);
+        let locks = &mut self.world.lock().locks;
+        if locks.get(&self.path) == Some(&self.number) {
+            locks.remove(&self.path);
+        }
     }
 }
 
@@ -1015,7 +1043,13 @@ mod tests {
         let io = MemIo::new();
         let held = io.lock(Path::new("d/lock")).unwrap();
         assert_eq!(io.lock(Path::new("d/lock")).err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(held.lost_at(), None);
+        io.lose_lock(Path::new("d/lock"));
+        let other = io.lock(Path::new("d/lock")).unwrap();
+        assert_eq!((held.lost_at(), other.lost_at()), (Some(Path::new("d/lock")), None));
         drop(held);
+        assert_eq!(other.lost_at(), None);
+        drop(other);
         io.lock(Path::new("d/lock")).unwrap();
         io.create_dir_all(Path::new("d")).unwrap();
         let f = io.open(Path::new("d/g"), OpenOptions { create: true, direct: true }).unwrap();

@@ -18,6 +18,7 @@
 //! 3. `write_at` writes everything or returns an error; a short write never passes for a whole one.
 //! 4. After a failed `sync` nothing is known about the writes before it, and a later successful `sync` proves nothing
 //!    about them: the kernel marks the pages clean (Rebello et al., ATC 2020). Callers give up, they do not retry.
+//! 5. While a lock is held, names in its directory are those of the directory that was locked, wherever its path leads by then.
 
 mod aligned;
 pub mod device;
@@ -73,6 +74,11 @@ pub trait Io: Send + Sync {
     /// Gives a file another name, atomically replacing what had it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Gives a file a name that no file has; otherwise [`io::ErrorKind::AlreadyExists`], and nothing is changed.
+    fn rename_to_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.exists(to)? { Err(io::ErrorKind::AlreadyExists.into()) } else { self.rename(from, to) }
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Makes creations, renames and removals in `dir` durable.
@@ -125,7 +131,10 @@ pub trait File: Send + Sync {
 }
 
 /// An exclusive lock; dropping it releases it.
-pub trait Lock: Send + Sync {}
+pub trait Lock: Send + Sync {
+    /// The path at which it was taken, if another file is there by now, or none: whoever takes the lock there does not meet this one.
+    fn lost_at(&self) -> Option<&Path>;
+}
 
 /// Time, from outside.
 pub trait Clock: Send + Sync {

@@ -3,9 +3,11 @@
 //! 1. Every change is refused; a sync has nothing to do and succeeds.
 //! 2. A lock once taken is kept as long as this world, and taking it again succeeds: whoever inspects opens a log several times.
 //! 3. A lock whose file is not there is not made: nobody holds it.
+//! 4. What could not be read for a reason that lies with the reader is noted: it is no damage.
 
 use super::{File, Io, Lock, OpenOptions};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +17,28 @@ use std::sync::Arc;
 pub struct ReadOnly {
     io: Arc<dyn Io>,
     locks: Mutex<BTreeMap<PathBuf, Option<Box<dyn Lock>>>>,
+    unreadable: Mutex<Option<(PathBuf, String)>>,
 }
 
 impl ReadOnly {
     pub fn new(io: Arc<dyn Io>) -> ReadOnly {
-        ReadOnly { io, locks: Mutex::default() }
+        ReadOnly { io, locks: Mutex::default(), unreadable: Mutex::default() }
+    }
+
+    /// The first thing that this process may not read, or had no descriptor or memory for, and why.
+    pub fn unreadable(&self) -> Option<(PathBuf, String)> {
+        self.unreadable.lock().clone()
+    }
+
+    fn noted<T>(&self, path: &Path, read: io::Result<T>) -> io::Result<T> {
+        read.inspect_err(|error| {
+            let no_descriptor = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+            if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
+                || no_descriptor.contains(&error.raw_os_error())
+            {
+                self.unreadable.lock().get_or_insert_with(|| (path.to_path_buf(), error.to_string()));
+            }
+        })
     }
 }
 
@@ -33,18 +52,18 @@ impl Io for ReadOnly {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.io.list(dir)
+        self.noted(dir, self.io.list(dir))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.io.exists(path)
+        self.noted(path, self.io.exists(path))
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        if options.create && !self.io.exists(path)? {
+        if options.create && !self.exists(path)? {
             return refused();
         }
-        Ok(Arc::new(ReadOnlyFile(self.io.open_to_read(path)?)))
+        Ok(Arc::new(ReadOnlyFile(self.noted(path, self.io.open_to_read(path))?)))
     }
 
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -52,6 +71,10 @@ impl Io for ReadOnly {
     }
 
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refused()
+    }
+
+    fn rename_to_new(&self, _: &Path, _: &Path) -> io::Result<()> {
         refused()
     }
 
@@ -66,7 +89,7 @@ impl Io for ReadOnly {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
         let mut locks = self.locks.lock();
         if !locks.contains_key(path) {
-            let taken = self.io.lock_existing(path)?;
+            let taken = self.noted(path, self.io.lock_existing(path))?;
             locks.insert(path.to_path_buf(), taken);
         }
         Ok(Box::new(Kept))
@@ -76,7 +99,12 @@ impl Io for ReadOnly {
 /// The lock itself stays with the world.
 struct Kept;
 
-impl Lock for Kept {}
+impl Lock for Kept {
+    /// Who only reads does no harm elsewhere.
+    fn lost_at(&self) -> Option<&Path> {
+        None
+    }
+}
 
 struct ReadOnlyFile(Arc<dyn File>);
 

@@ -146,7 +146,9 @@ pub(super) fn read(io: &dyn Io, dir: &Path) -> Result<FenceFile, LogDamage> {
         file.read_at(&mut block, (number * BLOCK_BYTES) as u64).map_err(|error| damage("read", error))?;
         match decode(&block) {
             Block::Record(record, device) => {
-                if found.records.len() == number {
+                // Incarnations follow each other: another copy of a record is as bad as none.
+                let follows = found.records.last().is_none_or(|last| record.incarnation.0 == last.incarnation.0 + 1);
+                if found.records.len() == number && follows {
                     found.records.push(record);
                     found.devices.push((device != NO_DEVICE).then_some(DeviceId(device)));
                 }

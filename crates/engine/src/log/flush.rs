@@ -108,7 +108,7 @@ pub struct Log {
     lingering: AtomicUsize,
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
-    _locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
+    locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
 }
 
 /// One device: who may write where.
@@ -248,7 +248,7 @@ impl Log {
             parking: Parking::default(),
             lingering: AtomicUsize::new(0),
             prepare_parking: Parking::default(),
-            _locks: beginning.locks,
+            locks: beginning.locks,
         })
     }
 
@@ -354,6 +354,22 @@ impl Log {
 
     pub fn stats(&self) -> LogStats {
         self.in_flight.lock().stats
+    }
+
+    /// Acknowledges nothing more if the path of a directory that is written to, or one of `others`, leads elsewhere than when its lock was taken:
+    /// another process may serve what is there, and the next open would. What was acknowledged is in the directory that was locked.
+    pub fn poison_if_moved(&self, others: &[Box<dyn Lock>]) {
+        // Retired directories are only kept from others: whoever has read them may remove them.
+        let is_written = |path: &Path| self.options.dirs.iter().any(|dir| path.parent() == Some(dir));
+        let own = self.locks.iter().flat_map(|locks| locks.iter()).filter_map(|lock| lock.lost_at());
+        let lost = own.filter(|path| is_written(path)).chain(others.iter().filter_map(|lock| lock.lost_at())).next();
+        if let Some(path) = lost
+            && !self.is_poisoned()
+        {
+            const REASON: &str = "the path leads to another file now, or to none: the directory was moved or replaced, \
+                                  its lock was removed, or something is mounted over it";
+            self.poison("hold", path, io::Error::other(REASON));
+        }
     }
 
     /// What to save as the log's start before [`Log::recycle_below`], when images replace everything below `horizon`.

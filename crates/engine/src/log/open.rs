@@ -290,7 +290,7 @@ fn name_unused(
     }
     for (segment, number) in named.iter().filter(|(segment, number)| segment.number != *number) {
         let (from, to) = (path(segment.number), path(*number));
-        io.rename(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
+        io.rename_to_new(&from, &to).map_err(|error| LogError::io("rename", &from, error))?;
     }
     if !named.is_empty() {
         io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;

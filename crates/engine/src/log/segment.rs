@@ -374,7 +374,7 @@ impl Preparer {
             return Err(self.give_up(io, FileError::new("sync", &self.dir.join(PREPARE_NAME), error)));
         }
         let (from, to) = (self.dir.join(PREPARE_NAME), self.dir.join(file_name(number)));
-        io.rename(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
+        io.rename_to_new(&from, &to).map_err(|error| FileError::new("rename", &from, error))?;
         if !planted::is(Bug::ForgetDirectorySync) {
             io.sync_dir(&self.dir).map_err(|error| FileError::new("sync", &self.dir, error))?;
         }
@@ -421,7 +421,7 @@ pub fn renumber(
 ) -> Result<(), FileError> {
     let path = dir.join(file_name(from));
     mark_unused(file, owner, to).map_err(|error| FileError::new("mark", &path, error))?;
-    io.rename(&path, &dir.join(file_name(to))).map_err(|error| FileError::new("rename", &path, error))?;
+    io.rename_to_new(&path, &dir.join(file_name(to))).map_err(|error| FileError::new("rename", &path, error))?;
     io.sync_dir(dir).map_err(|error| FileError::new("sync", dir, error))
 }
 

@@ -203,7 +203,7 @@ mod tests {
     fn every_kind_gets_a_cost_from_a_few_steps() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("log-000000000001.seg"), vec![7; 64 << 10]).expect("writes");
-        let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo), Arc::new(OsClock::new()));
+        let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo::new()), Arc::new(OsClock::new()));
         let mut costs = Costs::default();
         let budget = Arc::new(Budget::new(1 << 30));
         let mut calibration = Calibration::new(2, dir.path().into(), memory(&budget));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn memory_is_asked_for_and_a_kind_without_room_is_measured_later() {
-        let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo), Arc::new(OsClock::new()));
+        let (io, clock): (Arc<dyn Io>, Arc<dyn Clock>) = (Arc::new(OsIo::new()), Arc::new(OsClock::new()));
         let (mut costs, budget) = (Costs::default(), Arc::new(Budget::new(64 << 20)));
         let mut calibration = Calibration::new(2, "/nothing".into(), memory(&budget));
         let others = memory(&budget);

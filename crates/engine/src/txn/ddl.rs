@@ -43,25 +43,36 @@ impl Session {
 
     pub fn create_table_with_id(&mut self, mut def: TableDef, indexes: Vec<IndexDef>) -> Result<TableId, Stop> {
         let mut counters = self.begin_ddl()?;
-        self.check_name_in(def.namespace, &def.name)?;
-        def = def.for_new_storage();
-        let layout = layout_of(&def)?;
         let id = TableId(next(&mut counters.next_id));
         let ids: Vec<IndexId> = indexes.iter().map(|_| IndexId(next(&mut counters.next_id))).collect();
         complete_constraints(&mut counters, id, &mut def, &indexes, &ids);
+        self.make_table(counters, id, def, ids.into_iter().zip(indexes))?;
+        self.own_new(id.0)?;
+        Ok(id)
+    }
+
+    /// Makes an empty table whose ids are given.
+    pub(super) fn make_table(
+        &mut self,
+        mut counters: Counters,
+        id: TableId,
+        def: TableDef,
+        indexes: impl Iterator<Item = (IndexId, IndexDef)>,
+    ) -> Result<(), Stop> {
+        self.check_name_in(def.namespace, &def.name)?;
+        let def = def.for_new_storage();
+        let layout = layout_of(&def)?;
         let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &layout);
         self.put_object(id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
         let mut table = Table::new(id, def, layout, Vec::new(), store, Arc::new(Gate::default()));
-        for (index, id) in indexes.into_iter().zip(ids) {
+        for (id, index) in indexes {
             let index = self.put_index(&mut counters, &table, id, index)?;
             let mut list = table.indexes.clone();
             list.push(index);
             table = table.with_indexes(list);
         }
-        self.change_schema(counters, |schema| schema.put(Arc::new(table)))?;
-        self.own_new(id.0)?;
-        Ok(id)
+        self.change_schema(counters, |schema| schema.put(Arc::new(table)))
     }
 
     pub fn drop_table(&mut self, name: &str) -> Result<(), Stop> {

@@ -26,6 +26,7 @@
 //! | `insertion` | one row inserted in one go |
 //! | `ddl` | changing the schema: tables and indexes |
 //! | `objects` | changing the schema: definitions, sequences, views, name spaces |
+//! | `restore` | definitions as another database had them |
 //! | `sequences` | which value comes next |
 //! | `keys` | rows by key as they are now, for foreign keys |
 //! | `load` | filling an empty table with many rows |
@@ -63,6 +64,7 @@ mod insertion;
 mod reader;
 mod ddl;
 mod objects;
+mod restore;
 mod sequences;
 mod keys;
 mod load;

@@ -3,9 +3,13 @@
 //! The workload is `model`'s. Its operations on files are counted once; then it runs again for each of them with the power cut there. What is
 //! recovered must be a committed state no older than what the engine called durable; then work goes on, and crashes again.
 
+use crate::damaged::subject;
 use crate::model::{Model, Named, Plan, seeds};
 use freshet_engine::engine::Engine;
-use freshet_engine::io::mem::MemIo;
+use freshet_engine::inspect::check;
+use freshet_engine::io::Io;
+use freshet_engine::io::mem::{MemClock, MemIo};
+use std::sync::Arc;
 
 /// Opens after a crash; now and then the power fails again while recovering.
 fn reopen(plan: &Plan, io: &mut MemIo, cut: u64, seed: u64) -> Engine {
@@ -64,6 +68,45 @@ fn a_power_cut_while_the_log_goes_round_loses_nothing_acknowledged() {
         cut_everywhere(&plan, 600, 17);
     }
     assert!(checkpoints > 0, "the log went round");
+}
+
+/// A supervisor that restarts a slow first start: what the processes wrote is all there.
+#[test]
+fn two_kills_while_a_database_is_created_leave_one_that_can_be_created() {
+    let plan = Plan { seed: 1, devices: 2, ddl: false, checkpoints: false, note_bytes: 100, eager: false };
+    let clock = MemClock::new();
+    let open = |io: &MemIo| {
+        clock.advance_us(1000);
+        Engine::open_with(Arc::new(io.clone()), clock.clone(), plan.options())
+    };
+    let killed_after = |io: &MemIo, operations: u64| {
+        let io = io.fork();
+        io.keep_power();
+        io.cut_power_after(io.operations() + operations);
+        let is_done = open(&io).is_ok();
+        (io, is_done)
+    };
+    for first in 0.. {
+        let (io, is_done) = killed_after(&MemIo::new(), first);
+        if is_done {
+            assert!(first > 10);
+            break;
+        }
+        for second in (first % 2..).step_by(2) {
+            let (io, is_done) = killed_after(&io, second);
+            if is_done {
+                break;
+            }
+            let third = killed_after(&io, u64::MAX >> 1);
+            assert!(third.1, "after {first} and {second}: {:?}", open(&third.0).err());
+            let dead = io.fork();
+            dead.keep_power();
+            let dead: Arc<dyn Io> = Arc::new(dead);
+            if let Ok(report) = check(&dead, &subject(&plan.options()), &mut |_| {}) {
+                assert!(!report.is_damaged(), "after {first} and {second}: {report}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::damaged::{contents, subject, written};
 use crate::model::{Dice, Model, Plan, seeds};
 use freshet_engine::engine::{Engine, Options};
 use freshet_engine::inspect::{Finding, InspectError, Report, Severity, check};
-use freshet_engine::io::Io;
 use freshet_engine::io::mem::{MemClock, MemIo};
+use freshet_engine::io::{File, Io, Lock, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,6 +120,79 @@ fn a_check_writes_nothing_and_refuses_a_database_in_use() {
     let nothing: Arc<dyn Io> = Arc::new(MemIo::new());
     let none = check(&nothing, &subject(&options), &mut |_| {}).expect_err("there is none");
     assert_eq!(none, InspectError::NoDatabase(PathBuf::from("/db")));
+}
+
+/// A world in which files of some name may not be read.
+struct Forbidding(MemIo, &'static str);
+
+impl Forbidding {
+    fn look(&self, path: &Path) -> io::Result<()> {
+        let is_forbidden = path.to_string_lossy().contains(self.1);
+        if is_forbidden { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+    }
+}
+
+impl Io for Forbidding {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.0.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.look(dir)?;
+        self.0.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.0.exists(path)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        self.look(path)?;
+        self.0.open(path, options)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
+        self.look(path)?;
+        self.0.lock(path)
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_no_damage() {
+    let (io, options, _) = written();
+    for forbidden in ["manifest", "fence", ".seg", "images", "lock", "/db/log"] {
+        let io: Arc<dyn Io> = Arc::new(Forbidding(io.clone(), forbidden));
+        let refused = check(&io, &subject(&options), &mut |_| {}).expect_err("it cannot be read");
+        let InspectError::Unreadable(path, _) = &refused else { panic!("{forbidden}: {refused}") };
+        assert!(path.to_string_lossy().contains(forbidden), "{refused}");
+    }
+}
+
+#[test]
+fn an_image_segment_that_is_cut_is_found() {
+    let (io, options, _) = written();
+    let cut = io.crash(1);
+    let segment =
+        cut.names().into_iter().rfind(|name| name.to_string_lossy().starts_with("/db/images-")).expect("a segment");
+    let file = cut.open(&segment, OpenOptions::default()).expect("the file is there");
+    file.set_len(file.len().expect("measures") - 1).expect("cuts");
+    let report = inspect(&cut, &options);
+    let told =
+        report.findings.iter().any(|f| f.path.as_ref() == Some(&segment) && f.reason.contains("the manifest says"));
+    assert!(report.is_damaged() && told, "{report}");
+    assert!(open(&cut, &options).is_err(), "it is served");
 }
 
 #[test]

@@ -23,6 +23,7 @@
 //! | `inspect` | is damage found, and only damage |
 //! | `salvage` | what is saved of a damaged database |
 //! | `memory` | what does the memory limit refuse, and what goes on |
+//! | `moved` | whose is a directory that is moved or replaced while it is served |
 //! | `races` | do the orders hold that protocols get wrong |
 //! | `promise` | does the engine hold the time that a restart may take |
 //! | `load` | is a bulk load all or nothing |
@@ -46,6 +47,7 @@ mod locks;
 mod load;
 mod memory;
 mod model;
+mod moved;
 mod newest;
 mod once;
 mod promise;

@@ -24,7 +24,7 @@ fn open(dir: &Path, devices: usize) -> Engine {
     Engine::open(options(dir, devices)).expect("opens")
 }
 
-fn create(engine: &Engine, name: &str, kind: IndexKind, note: bool) {
+pub fn create(engine: &Engine, name: &str, kind: IndexKind, note: bool) {
     let mut columns = vec![column("id", Type::Int8), column("n", Type::Int8)];
     if note {
         columns.push(column("note", Type::Text));
@@ -42,7 +42,7 @@ fn table(session: &Session, name: &str) -> Arc<Table> {
 }
 
 /// Runs one statement to its commit, waiting and starting anew as a server would. Errors roll back.
-fn transact<T>(
+pub fn transact<T>(
     session: &mut Session,
     isolation: Isolation,
     mut statement: impl FnMut(&mut Session) -> Result<T, Stop>,
@@ -90,7 +90,7 @@ fn add(session: &mut Session, name: &str, id: i64, amount: i64) -> Result<i64, S
 }
 
 /// Number of rows and sum of their numbers, as one snapshot sees them.
-fn count_and_sum(session: &mut Session, name: &str) -> (u64, i64) {
+pub fn count_and_sum(session: &mut Session, name: &str) -> (u64, i64) {
     let table = table(session, name);
     let (mut cursor, mut row, mut count, mut sum) = (TableCursor::default(), Row::default(), 0, 0);
     while session.scan_next(&table, &mut cursor, &mut row).is_some() {
@@ -101,7 +101,7 @@ fn count_and_sum(session: &mut Session, name: &str) -> (u64, i64) {
     (count, sum)
 }
 
-fn read<T>(session: &mut Session, read: impl FnOnce(&mut Session) -> T) -> T {
+pub fn read<T>(session: &mut Session, read: impl FnOnce(&mut Session) -> T) -> T {
     session.begin_read();
     session.begin_statement();
     let result = read(session);
@@ -110,7 +110,7 @@ fn read<T>(session: &mut Session, read: impl FnOnce(&mut Session) -> T) -> T {
 }
 
 /// Rows that everyone sees: other sessions read at the durable horizon.
-fn fill(engine: &Engine, name: &str, rows: i64, n: i64) {
+pub fn fill(engine: &Engine, name: &str, rows: i64, n: i64) {
     let mut session = engine.connect().expect("a place");
     transact(&mut session, Isolation::ReadCommitted, |s| {
         (0..rows).try_for_each(|id| insert_into(s, name, &[id, n], None).map(drop))

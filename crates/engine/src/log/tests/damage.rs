@@ -287,6 +287,19 @@ fn a_fence_that_lags_is_repaired_and_one_that_contradicts_is_refused() {
     drop(reopen(&io, &options));
     assert_eq!(io.contents(&fence(1)).unwrap()[..3 * BLOCK_BYTES].len(), 3 * BLOCK_BYTES);
     assert!(scan_all(&io, &options).is_ok());
+    // The first record over the last one: as bad as none.
+    let mut doubled = io.contents(&fence(0)).unwrap();
+    let last = doubled.len() - BLOCK_BYTES;
+    doubled.copy_within(..BLOCK_BYTES, last);
+    io.replace(Path::new("backup/fence"), &doubled);
+    let scan = scan_all(&io, &options).unwrap();
+    assert_eq!(scan.fence().newest().incarnation.0 as usize, doubled.len() / BLOCK_BYTES);
+    drop(scan);
+    for path in [fence(0), fence(1)] {
+        io.replace(&path, &doubled);
+    }
+    let damage = refused(&io, &options);
+    assert!(matches!(damage, LogDamage::FenceDamaged { .. }), "{damage}");
 }
 
 #[test]

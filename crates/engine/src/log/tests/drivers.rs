@@ -254,7 +254,7 @@ fn real_files_carry_the_log() {
     options.dirs = vec![dir.path().join("a"), dir.path().join("b/c")];
     options.fence_dirs = vec![dir.path().join("backup")];
     options.scan_threads = 2;
-    let io: Arc<dyn Io> = Arc::new(OsIo);
+    let io: Arc<dyn Io> = Arc::new(OsIo::new());
     let clock = Arc::new(OsClock::new());
     let log = Log::create(io.clone(), clock.clone(), &options, DATABASE).unwrap();
     // One device each way.
