@@ -206,8 +206,10 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
                 findings.push(Finding::note(reason));
             }
         }
-        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. }) if !is_created => {
+        Err(damage) if !is_created && damage.is_of_creation() => {
             findings.push(Finding::note("the database was being created and holds nothing"));
+            // Of the log there is as much as the creation had made.
+            evidence.survey.problems.retain(|problem| !problem.is_of_creation() && !problem.is_not_found());
         }
         Err(damage) => {
             evidence.judge(&damage, findings);
