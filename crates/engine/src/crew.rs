@@ -2,10 +2,28 @@
 //!
 //! 1. No piece depends on another: any order and any number of threads give the same memory. Tests shuffle.
 //! 2. The first error ends the work; pieces under way finish.
-//! 3. With one thread everything happens on the caller's, so that a simulator drives it.
+//! 3. With one thread everything happens on the caller's, so that a simulator drives it. With more the caller's is one of them: where the system
+//!    gives no others, it does all the work.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
+
+/// Runs `work` on the caller's thread and on up to `others` more, as many as the system gives.
+pub(crate) fn with_others(others: usize, work: impl Fn() + Sync) {
+    on_threads(others, Builder::new, &work);
+}
+
+fn on_threads(others: usize, thread: impl Fn() -> Builder, work: &(impl Fn() + Sync)) {
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            if thread().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crew {
@@ -50,10 +68,7 @@ impl Crew {
             }
             finish(state);
         };
-        match self.threads.min(count) {
-            0 | 1 => run(),
-            threads => std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run)))),
-        }
+        with_others(self.threads.min(count).saturating_sub(1), run);
         failed.into_inner().map_or(Ok(()), Err)
     }
 
@@ -100,6 +115,14 @@ mod tests {
             done.sort_unstable();
             assert_eq!(done, (0..37).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn without_other_threads_the_caller_does_the_work() {
+        let done = Mutex::new(Vec::new());
+        // No system gives a stack of that size.
+        on_threads(3, || Builder::new().stack_size(1 << 60), &|| done.lock().push(std::thread::current().id()));
+        assert_eq!(done.into_inner(), [std::thread::current().id()]);
     }
 
     #[test]

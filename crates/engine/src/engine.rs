@@ -359,7 +359,7 @@ impl Engine {
         let inner = Arc::new(inner);
         let engine = Engine { inner: Arc::new(Handle(inner.clone())) };
         if threads {
-            engine.spawn_threads();
+            engine.spawn_threads().map_err(|error| refuse(format!("no thread for the database: {error}")))?;
         }
         engine.create_catalog()?;
         engine.note_program();
@@ -634,27 +634,28 @@ impl Engine {
         lines
     }
 
-    fn spawn_threads(&self) {
+    fn spawn_threads(&self) -> io::Result<()> {
         let inner = &self.inner.0;
         let mut threads = inner.threads.lock();
-        let spawn = |name: String, run: Box<dyn FnOnce(&Inner) + Send>| {
+        let mut spawn = |name: String, run: Box<dyn FnOnce(&Inner) + Send>| {
             let inner = inner.clone();
-            std::thread::Builder::new().name(name).spawn(move || run(&inner)).expect("the process can start a thread")
+            threads.push(std::thread::Builder::new().name(name).spawn(move || run(&inner))?);
+            Ok::<(), io::Error>(())
         };
         let devices = inner.core.log.devices();
         if devices == 1 {
-            threads.push(spawn("freshet-log".into(), Box::new(Inner::drive_log)));
+            spawn("freshet-log".into(), Box::new(Inner::drive_log))?;
         } else {
             for device in (0..devices).map(DeviceId) {
-                threads.push(spawn(format!("freshet-log-{}", device.0), Box::new(move |i| i.drive_device(device))));
+                spawn(format!("freshet-log-{}", device.0), Box::new(move |i| i.drive_device(device)))?;
             }
-            threads.push(spawn("freshet-log-prepare".into(), Box::new(Inner::drive_preparing)));
+            spawn("freshet-log-prepare".into(), Box::new(Inner::drive_preparing))?;
         }
-        threads.push(spawn("freshet-upkeep".into(), Box::new(Inner::drive_upkeep)));
+        spawn("freshet-upkeep".into(), Box::new(Inner::drive_upkeep))?;
         for lane in 0..inner.checkpointer.lanes() {
-            let name = format!("freshet-image-{lane}");
-            threads.push(spawn(name, Box::new(move |i| i.drive_checkpoint(lane))));
+            spawn(format!("freshet-image-{lane}"), Box::new(move |i| i.drive_checkpoint(lane)))?;
         }
+        Ok(())
     }
 
     /// A new database gets its first row: the counters, which are also the lock that serialises DDL.
@@ -891,11 +892,8 @@ fn open_log(
     };
     let (scan, digests) = match log::scan_with(io, &log_options, &manifest.log_start, manifest.relied_on, &look) {
         Ok(scanned) => scanned,
-        // A creation may have ended between two devices: nothing was acknowledged, and a log with content is refused all the same.
-        // Two that ended so leave copies of the fence that contradict each other.
-        Err(LogDamage::Absent { .. } | LogDamage::MissingDevice { .. } | LogDamage::FenceConflict { .. })
-            if !manifest.created =>
-        {
+        // Nothing was acknowledged, and a log with content is refused all the same.
+        Err(damage) if !manifest.created && damage.is_of_creation() => {
             save(io, options, manifest)?;
             let log = Log::create(io.clone(), clock.clone(), &log_options, manifest.database).map_err(refuse)?;
             return Ok(OpenedLog { replayed: log.durable(), log, stats: RecoveryStats::default() });

@@ -21,6 +21,7 @@
 use super::manifest::{Manifest, WholeImages};
 use super::segment;
 use crate::ids::{Cts, Epoch, PageNo, StorageId};
+use crate::io::shut::ShutFile;
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
 use crate::log::Incarnation;
 use crate::mem::{PageMeta, bytes_of};
@@ -321,11 +322,16 @@ fn find(
     let places = std::iter::once(recorded).chain(dirs.iter().map(PathBuf::as_path).filter(|d| *d != recorded));
     for path in places.map(|dir| dir.join(&name)) {
         if io.exists(&path).map_err(|e| bad(&path, 0, e))? {
-            let open = |direct| io.open(&path, OpenOptions { create: false, direct }).map_err(|e| bad(&path, 0, e));
-            let file = open(direct)?;
+            let mut options = OpenOptions { create: false, direct };
+            let open = |options| io.open(&path, options).map_err(|e| bad(&path, 0, e));
+            let mut file = open(options)?;
             // Its last bytes can be read through the page cache only.
             let is_odd = file.len().map_err(|e| bad(&path, 0, e))? % BLOCK_BYTES as u64 != 0;
-            let file = if file.is_direct() && is_odd { open(false)? } else { file };
+            if file.is_direct() && is_odd {
+                options.direct = false;
+                file = open(options)?;
+            }
+            let file = ShutFile::of(io, &path, options, &*file);
             return Ok((path, file));
         }
     }

@@ -59,16 +59,25 @@ pub(super) struct Written {
     pub segments: Vec<SegmentEntry>,
     /// Where a file was created whose name has to be made durable.
     pub new_names_in: Option<PathBuf>,
-    /// Every file written to, with its length before.
-    files: Vec<(PathBuf, Arc<dyn File>, u64)>,
+    files: Vec<Touched>,
+}
+
+/// A file that was written to.
+enum Touched {
+    Created(PathBuf),
+    /// The checkpoint before left it, with that length.
+    Grown(Arc<dyn File>, u64),
 }
 
 impl Written {
     /// Gives back the space of what no manifest names or ever named: a full disk is not kept full by it. What cannot be given back now is
     /// removed by the next checkpoint, or the next open.
     pub fn discard(&mut self, io: &Arc<dyn Io>) {
-        for (path, file, length) in self.files.drain(..) {
-            let _ = if length == 0 { io.remove(&path) } else { file.set_len(length) };
+        for file in self.files.drain(..) {
+            let _ = match file {
+                Touched::Created(path) => io.remove(&path),
+                Touched::Grown(file, length) => file.set_len(length),
+            };
         }
         *self = Written::default();
     }
@@ -111,7 +120,10 @@ impl Appender {
         let offset = open.bytes + self.buffer.len() as u64;
         let payload_crc = image::put(&mut self.buffer, &head, payload);
         if !std::mem::replace(&mut open.is_dirty, true) {
-            self.written.files.push((open.path.clone(), open.file.clone(), open.bytes));
+            self.written.files.push(match open.bytes {
+                0 => Touched::Created(open.path.clone()),
+                length => Touched::Grown(open.file.clone(), length),
+            });
         }
         self.written.images.push(ImagePlace { head, segment: open.number, offset, payload_crc });
     }

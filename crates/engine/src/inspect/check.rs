@@ -218,9 +218,10 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
                 findings.push(Finding::note(reason));
             }
         }
-        Err(damage) if !is_created && is_unfinished(&damage) => {
+        Err(damage) if !is_created && damage.is_of_creation() => {
             findings.push(Finding::note("the database was being created and holds nothing"));
-            evidence.survey.problems.retain(|problem| !is_unfinished(problem));
+            // Of the log there is as much as the creation had made.
+            evidence.survey.problems.retain(|problem| !problem.is_of_creation() && !problem.is_not_found());
         }
         Err(damage) => {
             evidence.judge(&damage, findings);
@@ -230,15 +231,6 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     }
     evidence.tell_problems(findings);
     evidence
-}
-
-/// What a creation leaves that did not end.
-fn is_unfinished(damage: &LogDamage) -> bool {
-    match damage {
-        LogDamage::Absent { .. } | LogDamage::MissingDevice { .. } | LogDamage::FenceConflict { .. } => true,
-        LogDamage::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-        _ => false,
-    }
 }
 
 /// An estimate for who watches: directories that cannot be read are told by the survey.

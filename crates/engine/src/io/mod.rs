@@ -7,6 +7,7 @@
 //! | [`Clock`] | what time it is |
 //! | [`AlignedBuf`] | memory that direct I/O accepts |
 //! | [`os`] | real files |
+//! | [`shut`] | files that are open only while they are needed |
 //! | [`ReadOnly`] | files of another world, to be read only |
 //! | [`mem`] | an in-memory twin that loses, reorders and tears what was not flushed |
 //!
@@ -25,6 +26,7 @@ pub mod device;
 pub mod mem;
 pub mod os;
 mod readonly;
+pub mod shut;
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;

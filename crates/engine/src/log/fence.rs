@@ -196,6 +196,8 @@ impl FenceList {
         let Some(list) = FenceList::of(options, &files, &retired) else {
             return Err(LogDamage::Absent { path: options.dirs[0].clone() });
         };
+        // Whose they are comes first: in a conflict, all are of one database.
+        files.iter().chain(&retired).try_for_each(|file| list.check_database(file))?;
         files.iter().chain(&retired).try_for_each(|file| list.check(file))?;
         list.check_devices(options, start)?;
         Ok(list)
@@ -221,12 +223,18 @@ impl FenceList {
             let offset = (file.records.len() * BLOCK_BYTES) as u64;
             return Err(LogDamage::FenceDamaged { path, offset });
         }
-        if file.records.iter().any(|record| record.database != self.records[0].database) {
-            return Err(LogDamage::OtherDatabase { path });
-        }
+        self.check_database(file)?;
         match self.records.starts_with(&file.records) {
             true => Ok(()),
             false => Err(LogDamage::FenceConflict { path }),
+        }
+    }
+
+    fn check_database(&self, file: &FenceFile) -> Result<(), LogDamage> {
+        let is_own = |record: &FenceRecord| record.database == self.database();
+        match file.records.iter().all(is_own) {
+            true => Ok(()),
+            false => Err(LogDamage::OtherDatabase { path: file.path.clone() }),
         }
     }
 

@@ -465,7 +465,7 @@ impl Log {
         }
         let growing = {
             let segments = device.segments.lock();
-            segments.may_grow() || segments.is_in_work() || segments.spares() > 0
+            segments.has_more()
         };
         if growing { Room::Later } else { Room::Full }
     }
@@ -1071,6 +1071,15 @@ impl Device {
         while self.segments.lock().spares() == 0
             && segment::prepare(io, &self.segments, &mut preparer, PREPARE_BYTES_MAX)?
         {}
+        drop(preparer);
+        self.note_spares();
+        Ok(())
+    }
+
+    /// Opens the first spares of a log that was there, so that the first reservation need not wait for that.
+    pub fn open_spares(&self, io: &dyn Io) -> Result<(), FileError> {
+        let preparer = self.preparer.lock();
+        while segment::open_spare(io, &self.segments, &preparer)? {}
         drop(preparer);
         self.note_spares();
         Ok(())

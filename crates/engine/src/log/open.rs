@@ -20,7 +20,7 @@ use crate::planted::{self, Bug};
 use super::fence::{self, FenceList, FenceRecord};
 use super::flush::{Chain, Device};
 use super::scan::{DeviceScan, LogDamage, Scan, SegmentScan};
-use super::segment::{self, FileError, InUse, Owner, Segments, Spare};
+use super::segment::{self, FileError, InUse, Owner, Segments};
 use super::stage::workers_per_device;
 use super::{DEVICES_MAX, DatabaseId, GroupNo, Incarnation, Log, LogError, LogOptions, SegmentNo};
 
@@ -136,7 +136,9 @@ impl Log {
             let segments = adopt(&*io, dir, owner, files_max, found, std::mem::take(&mut unused[i]))?;
             // Without a spare the first reservation waits for one to be filled with zeros. That is not done here: who only reads,
             // and a log that is full and must be recycled first, need none.
-            Ok::<_, LogError>(Device::new(owner, dir, options, segments))
+            let device = Device::new(owner, dir, options, segments);
+            device.open_spares(&*io)?;
+            Ok::<_, LogError>(device)
         };
         let devices = options.dirs.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>()?;
         let beginning = Beginning {
@@ -275,7 +277,7 @@ fn name_unused(
     owner: Owner,
     files_max: usize,
     found: &DeviceScan,
-) -> Result<Vec<Spare>, LogError> {
+) -> Result<Vec<SegmentNo>, LogError> {
     let needed = found.segments.iter().filter(|segment| segment.needed.is_some()).count();
     let fresh = found.segments.iter().filter(|segment| segment.is_fresh && segment.bytes == owner.segment_bytes);
     let last: Vec<_> = fresh.rev().take(files_max.saturating_sub(needed)).collect();
@@ -295,7 +297,7 @@ fn name_unused(
     if !named.is_empty() {
         io.sync_dir(dir).map_err(|error| LogError::io("sync", dir, error))?;
     }
-    Ok(named.iter().map(|(segment, number)| Spare { number: *number, file: segment.file.clone() }).collect())
+    Ok(named.into_iter().map(|(_, number)| number).collect())
 }
 
 /// Takes over a device's files: those with needed groups as they are, the others as spares under new numbers, behind the `spares` that
@@ -306,10 +308,10 @@ fn adopt(
     owner: Owner,
     files_max: usize,
     found: &DeviceScan,
-    mut spares: Vec<Spare>,
+    mut spares: Vec<SegmentNo>,
 ) -> Result<Segments, LogError> {
     let mut in_use = Vec::new();
-    let last = spares.last().map_or(found.last_segment, |spare| spare.number.max(found.last_segment));
+    let last = spares.last().map_or(found.last_segment, |spare| found.last_segment.max(*spare));
     let mut next = above(last);
     let prepare = dir.join(segment::PREPARE_NAME);
     if io.exists(&prepare).map_err(|error| LogError::io("look for", &prepare, error))? {
@@ -322,13 +324,7 @@ fn adopt(
     let (mut used, mut odd) = (Vec::new(), Vec::new());
     for segment in &found.segments {
         if let Some((first_group, last_epoch)) = segment.needed {
-            in_use.push(InUse {
-                number: segment.number,
-                file: segment.file.clone(),
-                bytes: segment.bytes,
-                first_group,
-                last_epoch,
-            });
+            in_use.push(InUse { number: segment.number, bytes: segment.bytes, first_group, last_epoch });
             continue;
         }
         if is_fresh(segment) && unnamed == 0 {
@@ -344,7 +340,7 @@ fn adopt(
     for segment in used {
         // One by one: this incarnation's numbers have no gap.
         segment::renumber(io, dir, owner, &*segment.file, (segment.number, next))?;
-        spares.push(Spare { number: next, file: segment.file.clone() });
+        spares.push(next);
         next = above(next);
     }
     // Without any segment the next recovery would take the device for a lost one: the last goes when there is another.
@@ -352,8 +348,8 @@ fn adopt(
         && spares.is_empty()
         && let Some((_, kept)) = odd.pop()
     {
-        let (number, bytes, file) = (kept.number, kept.bytes, kept.file.clone());
-        in_use.push(InUse { number, file, bytes, first_group: GroupNo(0), last_epoch: Epoch(0) });
+        let (number, bytes) = (kept.number, kept.bytes);
+        in_use.push(InUse { number, bytes, first_group: GroupNo(0), last_epoch: Epoch(0) });
     }
     for (path, _) in odd {
         io.remove(&path).map_err(|error| LogError::io("remove", &path, error))?;

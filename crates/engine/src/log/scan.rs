@@ -29,7 +29,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::crew::with_others;
 use crate::ids::{DeviceId, Epoch};
+use crate::io::shut::ShutFile;
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
 use crate::planted::{self, Bug};
 
@@ -196,6 +198,17 @@ impl LogDamage {
     pub(super) fn io(action: &'static str, path: &Path, error: io::Error) -> LogDamage {
         LogDamage::Io { action, path: path.to_path_buf(), source: Arc::new(error) }
     }
+
+    /// A file or directory that is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, LogDamage::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// What a creation leaves that did not come to its end: it ended before the first fence, between two devices, or between two fences of
+    /// one that followed it, each with a record of its own.
+    pub fn is_of_creation(&self) -> bool {
+        matches!(self, LogDamage::Absent { .. } | LogDamage::MissingDevice { .. } | LogDamage::FenceConflict { .. })
+    }
 }
 
 impl fmt::Display for LogDamage {
@@ -335,7 +348,7 @@ pub fn scan_with<D: Send>(
 ) -> Result<(Scan, Vec<D>), LogDamage> {
     let locks = take_locks(&**io, options)?;
     let fence = FenceList::load(&**io, options, start)?;
-    let (files, is_taken) = open_segments(&**io, options, start, &fence)?;
+    let (files, is_taken) = open_segments(io, options, start, &fence)?;
     let mut read = read_segments(&files, fence.database(), options.scan_threads, look)?;
     read.sort_by_key(|(found, _)| (found.dir, found.header.segment, found.header.offset));
     let (found, digests): (Vec<Found>, Vec<D>) = read.into_iter().unzip();
@@ -532,10 +545,10 @@ struct SegmentFile {
     is_unused: bool,
 }
 
-/// Opens and syncs every segment. Each device has at least one from its creation on. Says whether one was [`taken`] away, too: what its groups
+/// Looks at every segment and syncs it. Each device has at least one from its creation on. Says whether one was [`taken`] away, too: what its groups
 /// prove tells more, if there is any left that does.
 fn open_segments(
-    io: &dyn Io,
+    io: &Arc<dyn Io>,
     options: &LogOptions,
     start: &LogStart,
     fence: &FenceList,
@@ -574,6 +587,7 @@ fn open_segments(
             markers.extend(marked.filter(|_| is_unused));
             // An earlier attempt to join may have ended between a new marker and the new name.
             is_foreign |= marked.is_none();
+            let file = ShutFile::of(io, &path, open, &*file);
             files.push(SegmentFile { dir, number, path, file, bytes, is_read: is_needed && !is_unused, is_unused });
         }
         if is_foreign && fence.is_joining(dir) {
@@ -644,14 +658,7 @@ fn read_segments<D: Send>(
             }
         }
     };
-    match threads.min(files.len()) {
-        0 | 1 => work(),
-        threads => std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
-        }),
-    }
+    with_others(threads.min(files.len()).saturating_sub(1), work);
     match failed.into_inner() {
         Some(damage) => Err(damage),
         None => Ok(found.into_inner()),

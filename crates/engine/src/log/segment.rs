@@ -7,6 +7,9 @@
 //!                                         +--------------- rename to the next number --------------+
 //! ```
 //!
+//! Of a device's files the current one and the next [`SPARES_WANTED`] spares are open; the others are opened when it is their turn, so that a large log
+//! needs no more descriptors than a small one.
+//!
 //! A spare begins with a *marker*, which the first group placed in it overwrites (little-endian, the rest of the block zero):
 //!
 //! | offset | bytes | field |
@@ -133,15 +136,20 @@ pub fn mark_unused(file: &dyn File, owner: Owner, number: SegmentNo) -> io::Resu
 /// A segment with groups that are or were needed.
 pub struct InUse {
     pub number: SegmentNo,
-    pub file: Arc<dyn File>,
     pub bytes: u64,
     pub first_group: GroupNo,
     pub last_epoch: Epoch,
 }
 
-pub struct Spare {
-    pub number: SegmentNo,
-    pub file: Arc<dyn File>,
+struct Spare {
+    number: SegmentNo,
+    file: Arc<dyn File>,
+}
+
+struct Current {
+    file: Arc<dyn File>,
+    /// Bytes used.
+    filled: u64,
 }
 
 /// Where a group goes.
@@ -155,11 +163,13 @@ pub struct Place {
 pub struct Segments {
     segment_bytes: u64,
     files_max: usize,
-    /// Oldest first. With `filled`, the last one is current.
+    /// Oldest first. With `current`, the last one is.
     in_use: VecDeque<InUse>,
-    /// Bytes used of the current segment; none before the first group of this incarnation.
-    filled: Option<u64>,
+    /// The current segment; none before the first group of this incarnation.
+    current: Option<Current>,
+    /// Open, and used in this order; then those that are not open.
     spares: VecDeque<Spare>,
+    shut_spares: VecDeque<SegmentNo>,
     /// Files taken out of the lists for preparing or recycling.
     in_work: usize,
     next_number: SegmentNo,
@@ -168,34 +178,46 @@ pub struct Segments {
 }
 
 impl Segments {
+    /// `spares` are not open yet.
     pub fn new(
         segment_bytes: u64,
         files_max: usize,
         in_use: Vec<InUse>,
-        spares: Vec<Spare>,
+        spares: Vec<SegmentNo>,
         next_number: SegmentNo,
     ) -> Segments {
-        debug_assert!(in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted_by_key(|s| s.number));
-        let unused_from = spares.first().map_or(next_number, |spare| spare.number);
+        debug_assert!(in_use.is_sorted_by_key(|s| s.number) && spares.is_sorted());
+        let unused_from = spares.first().copied().unwrap_or(next_number);
         Segments {
             segment_bytes,
             files_max,
             in_use: in_use.into(),
-            filled: None,
-            spares: spares.into(),
+            current: None,
+            spares: VecDeque::new(),
+            shut_spares: spares.into(),
             in_work: 0,
             next_number,
             unused_from,
         }
     }
 
+    /// Those that can be used at once.
     pub fn spares(&self) -> usize {
         self.spares.len()
     }
 
+    fn unused(&self) -> usize {
+        self.spares.len() + self.shut_spares.len()
+    }
+
     /// Whether another file may be made.
     pub fn may_grow(&self) -> bool {
-        self.in_use.len() + self.spares.len() + self.in_work < self.files_max
+        self.in_use.len() + self.unused() + self.in_work < self.files_max
+    }
+
+    /// Whether a spare is there or will be, though nothing is recycled.
+    pub fn has_more(&self) -> bool {
+        self.may_grow() || self.is_in_work() || self.unused() > 0
     }
 
     /// Whether a file is being made or renamed.
@@ -206,17 +228,27 @@ impl Segments {
     /// Whether the files bypass the page cache; unknown while there is none.
     pub fn is_direct(&self) -> Option<bool> {
         let spare = self.spares.front().map(|spare| &spare.file);
-        Some(spare.or(self.in_use.front().map(|segment| &segment.file))?.is_direct())
+        Some(spare.or(self.current.as_ref().map(|current| &current.file))?.is_direct())
     }
 
     pub fn wants_spare(&self) -> bool {
-        self.spares.len() < SPARES_WANTED && self.may_grow()
+        self.spares.len() < SPARES_WANTED && (self.may_grow() || !self.shut_spares.is_empty())
+    }
+
+    /// The spare to open next, if there are too few that are open.
+    fn next_to_open(&self) -> Option<SegmentNo> {
+        self.shut_spares.front().copied().filter(|_| self.spares.len() < SPARES_WANTED)
+    }
+
+    /// Bytes of the current segment that no further group goes to: all of them while there is none.
+    fn filled(&self) -> u64 {
+        self.current.as_ref().map_or(self.segment_bytes, |current| current.filled)
     }
 
     /// Whether a group of `bytes` that nobody reserved fits without touching what reservations were promised: a spare
     /// segment, or, when the last one has just been taken for them, up to `promised` bytes of the current one.
     pub fn has_room(&self, bytes: u64, promised: u64) -> bool {
-        let current = self.filled.map_or(0, |filled| self.segment_bytes - filled);
+        let current = self.segment_bytes - self.filled();
         match self.spares.len() {
             0 => bytes + promised <= current,
             1 => bytes <= current,
@@ -227,31 +259,29 @@ impl Segments {
     /// Takes the next `bytes` of the stream for `group` of `epoch`.
     pub fn place(&mut self, bytes: u64, group: GroupNo, epoch: Epoch) -> Place {
         assert!(bytes <= self.segment_bytes, "a group fits a segment (the staging limit is below it)");
-        let offset = match self.filled {
-            Some(filled) if filled + bytes <= self.segment_bytes => filled,
-            _ => {
-                let spare = self.spares.pop_front().expect("log invariant 4: a reservation holds a spare segment");
-                assert!(spare.number >= self.unused_from, "log: segments come into use in the order of their numbers");
-                self.unused_from = SegmentNo(spare.number.0 + 1);
-                self.in_use.push_back(InUse {
-                    number: spare.number,
-                    file: spare.file,
-                    bytes: self.segment_bytes,
-                    first_group: group,
-                    last_epoch: epoch,
-                });
-                0
-            }
-        };
-        self.filled = Some(offset + bytes);
-        let current = self.in_use.back_mut().expect("a segment was just made current");
-        current.last_epoch = epoch;
-        Place { segment: current.number, file: current.file.clone(), offset }
+        if self.filled() + bytes > self.segment_bytes {
+            let spare = self.spares.pop_front().expect("log invariant 4: a reservation holds a spare segment");
+            assert!(spare.number >= self.unused_from, "log: segments come into use in the order of their numbers");
+            self.unused_from = SegmentNo(spare.number.0 + 1);
+            self.in_use.push_back(InUse {
+                number: spare.number,
+                bytes: self.segment_bytes,
+                first_group: group,
+                last_epoch: epoch,
+            });
+            self.current = Some(Current { file: spare.file, filled: 0 });
+        }
+        let current = self.current.as_mut().expect("a segment was just made current");
+        let (file, offset) = (current.file.clone(), current.filled);
+        current.filled += bytes;
+        let segment = self.in_use.back_mut().expect("invariant: the current segment is in use");
+        segment.last_epoch = epoch;
+        Place { segment: segment.number, file, offset }
     }
 
     pub fn used_bytes(&self) -> u64 {
         let whole: u64 = self.in_use.iter().map(|segment| segment.bytes).sum();
-        whole - self.filled.map_or(0, |filled| self.segment_bytes - filled)
+        whole - (self.segment_bytes - self.filled())
     }
 
     /// The first segment and group needed when everything below `epoch` is not.
@@ -260,17 +290,17 @@ impl Segments {
             return (needed.number, needed.first_group);
         }
         // Nothing needed so far: the next group goes to the current segment or to one that is unused, perhaps still in work.
-        let current = self.filled.and_then(|_| self.in_use.back()).map(|segment| segment.number);
+        let current = self.current.as_ref().and(self.in_use.back()).map(|segment| segment.number);
         (current.unwrap_or(self.unused_from), next_group)
     }
 
     /// Takes the segments below `epoch` out, except the current one.
     fn take_below(&mut self, epoch: Epoch) -> Vec<InUse> {
-        let current = usize::from(self.filled.is_some());
+        let current = usize::from(self.current.is_some());
         let mut taken = Vec::new();
         while self.in_use.len() > current && self.in_use[0].last_epoch < epoch {
             // One of another size is removed: never the device's last file, without which a recovery would take it for lost.
-            let is_last = self.in_use.len() == 1 && self.spares.is_empty();
+            let is_last = self.in_use.len() == 1 && self.unused() == 0;
             if is_last && self.in_use[0].bytes != self.segment_bytes {
                 break;
             }
@@ -280,12 +310,23 @@ impl Segments {
         taken
     }
 
+    /// Takes segments back that were taken out, as they are.
+    fn put_back(&mut self, segments: impl DoubleEndedIterator<Item = InUse>) {
+        for segment in segments.rev() {
+            self.in_work -= 1;
+            self.in_use.push_front(segment);
+        }
+    }
+
     /// Takes the file that was just given [`Segments::next_number`], durably.
     fn add_spare(&mut self, file: Arc<dyn File>) {
         let number = self.next_number;
         self.next_number = SegmentNo(number.0 + 1);
         self.in_work -= 1;
-        self.spares.push_back(Spare { number, file });
+        match self.shut_spares.is_empty() && self.spares.len() < SPARES_WANTED {
+            true => self.spares.push_back(Spare { number, file }),
+            false => self.shut_spares.push_back(number),
+        }
     }
 }
 
@@ -301,12 +342,14 @@ impl FileError {
         FileError { action, path: path.to_path_buf(), error }
     }
 
-    /// The file system is full, which a checkpoint or the operator can mend, or the process has no descriptor left, which a client that goes can;
-    /// anything else is a failing device.
+    /// The file system is full, or files may not be as long, which a checkpoint or the operator can mend, or the process has no descriptor left,
+    /// which a client that goes can; anything else is a failing device.
     pub fn is_no_space(&self) -> bool {
         let no_descriptor = [Errno::MFILE, Errno::NFILE].map(|e| e.raw_os_error());
-        matches!(self.error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            || self.error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code))
+        matches!(
+            self.error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        ) || self.error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code))
     }
 }
 
@@ -357,6 +400,12 @@ impl Preparer {
         Ok(written == self.segment_bytes)
     }
 
+    fn open(&self, io: &dyn Io, number: SegmentNo) -> Result<Arc<dyn File>, FileError> {
+        let path = self.dir.join(file_name(number));
+        let options = OpenOptions { create: false, direct: self.direct };
+        io.open(&path, options).map_err(|error| FileError::new("open", &path, error))
+    }
+
     /// Frees what a half-made file took, so that a full file system is not kept full by it.
     fn give_up(&mut self, io: &dyn Io, error: FileError) -> FileError {
         if error.is_no_space() {
@@ -389,6 +438,9 @@ pub fn prepare(
     preparer: &mut Preparer,
     bytes: u64,
 ) -> Result<bool, FileError> {
+    if open_spare(io, segments, preparer)? {
+        return Ok(true);
+    }
     if !preparer.is_filling() {
         let mut segments = segments.lock();
         if !segments.wants_spare() {
@@ -409,6 +461,20 @@ pub fn prepare(
         segments.lock().in_work -= 1;
     }
     made
+}
+
+/// Opens the next spare that is not, where too few are; false if there is nothing to do. The preparer's lock keeps its name.
+pub fn open_spare(
+    io: &dyn Io,
+    segments: &parking_lot::Mutex<Segments>,
+    preparer: &Preparer,
+) -> Result<bool, FileError> {
+    let Some(number) = segments.lock().next_to_open() else { return Ok(false) };
+    let file = preparer.open(io, number)?;
+    let mut segments = segments.lock();
+    segments.shut_spares.pop_front();
+    segments.spares.push_back(Spare { number, file });
+    Ok(true)
 }
 
 /// Marks a used file and gives it a new number, durable when this returns.
@@ -443,12 +509,23 @@ pub fn recycle(
         io.sync_dir(&preparer.dir).map_err(|error| FileError::new("sync", &preparer.dir, error))?;
         segments.lock().in_work -= odd.len();
     }
-    let count = keep.len();
-    for segment in keep {
+    let mut count = 0;
+    let mut keep = keep.into_iter();
+    while let Some(segment) = keep.next() {
+        let file = match preparer.open(io, segment.number) {
+            Ok(file) => file,
+            // The next checkpoint finds them where they are.
+            Err(error) if error.is_no_space() => {
+                segments.lock().put_back(std::iter::once(segment).chain(keep));
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         // One by one: a power cut that kept a later name and lost an earlier one would look like a segment taken away (5).
         let number = segments.lock().next_number;
-        renumber(io, &preparer.dir, preparer.owner, &*segment.file, (segment.number, number))?;
-        segments.lock().add_spare(segment.file);
+        renumber(io, &preparer.dir, preparer.owner, &*file, (segment.number, number))?;
+        segments.lock().add_spare(file);
+        count += 1;
     }
     Ok(count)
 }
@@ -503,9 +580,9 @@ mod tests {
         let io = crate::io::mem::MemIo::new();
         let open = |number: u64| {
             let path = Path::new("d").join(file_name(SegmentNo(number)));
-            let file = io.open(&path, OpenOptions { create: true, direct: false }).unwrap();
+            io.open(&path, OpenOptions { create: true, direct: false }).unwrap();
             let (number, bytes) = (SegmentNo(number), BLOCK_BYTES as u64);
-            InUse { number, file, bytes, first_group: GroupNo(number.0), last_epoch: Epoch(number.0) }
+            InUse { number, bytes, first_group: GroupNo(number.0), last_epoch: Epoch(number.0) }
         };
         io.create_dir_all(Path::new("d")).unwrap();
         let odd = vec![open(1), open(2)];

@@ -18,6 +18,7 @@
 //! | `crash` | what does a power cut leave |
 //! | `recovery` | do deltas commute |
 //! | `checkpoint` | which pages are imaged, what happens to the files |
+//! | `descriptors` | how many files are open |
 //! | `format` | can old files be read |
 //! | `damaged` | what do checks and salvages damage |
 //! | `inspect` | is damage found, and only damage |
@@ -36,6 +37,7 @@ mod columns;
 mod crash;
 mod cuts;
 mod damaged;
+mod descriptors;
 mod faults;
 mod format;
 mod held;
