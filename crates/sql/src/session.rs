@@ -140,6 +140,14 @@ impl Wait {
         matches!(&self.0, On::Engine(token) if token.is_lock())
     }
 
+    /// How long the same lock was waited for before: LOCK TABLE waits for one writer after the other.
+    pub fn waited(&self) -> Duration {
+        match &self.0 {
+            On::Engine(token) => token.waited(),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// The statement takes longer than [`Session::limit_inline`] allows: go on with [`Session::resume_elsewhere`] on a thread that
     /// serves nobody else.
     pub fn is_elsewhere(&self) -> bool {
@@ -923,7 +931,10 @@ impl Session {
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         match self.pending.take() {
             None => Err(SqlError::new("55000", "no statement is waiting")),
-            Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
+            Some(Pending::Run { statement, parameters }) => match &statement.plan {
+                Plan::Copy(plan) => self.start_copy(&statement, plan, rows),
+                _ => self.attempt(&statement, &parameters, rows),
+            },
             Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
             Some(Pending::Commit(commit)) => self.commit(commit),
             Some(Pending::Copy) => self.go_on_copying(),
@@ -1085,9 +1096,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        match statement.plan.locks_by_key() {
-            true => self.inner.begin_statement_at_newest(),
-            false => self.inner.begin_statement(),
+        match &statement.plan {
+            Plan::Lock(_) => self.inner.begin_statement_to_lock(),
+            plan if plan.locks_by_key() => self.inner.begin_statement_at_newest(),
+            _ => self.inner.begin_statement(),
         }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
