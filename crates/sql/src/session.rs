@@ -450,6 +450,10 @@ impl Session {
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
         let prepared = self.plan(sql, types, &schema);
+        // Nothing is looked up in a failed block, where what is no SQL is told all the same.
+        if self.block == Block::Failed && prepared.is_err() && parse::parse(sql).is_ok() {
+            return Err(aborted());
+        }
         let prepared = prepared.inspect_err(|_| {
             self.fail();
             self.error_dependency = self.error_dependency.max(self.prepare_dependency);
