@@ -46,7 +46,7 @@ pub use freshet_engine::mem::resident_bytes;
 pub use freshet_sql as sql;
 use freshet_sql::cache::StatementCache;
 pub use freshet_sql::{Ahead, Column, Datum, RowSet, SqlError, Type, Value};
-use freshet_sql::{Outcome, Prepared, Step, TransactionStatus};
+use freshet_sql::{Outcome, Prepared, Step, TransactionStatus, Wait};
 pub use load::{Appender, BulkLoad};
 use std::future::Future;
 use std::ops::Range;
@@ -495,7 +495,7 @@ impl Session {
             match step.map_err(|error| self.told(error))? {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Wait(mut wait) => {
-                    let (limit, error) = self.wait_limit(started, wait.is_lock());
+                    let (limit, error) = self.wait_limit(started, &wait);
                     if !wait.block(limit) {
                         let error = self.inner.cancel(error);
                         return Err(self.told(error));
@@ -507,8 +507,9 @@ impl Session {
     }
 
     /// How long a wait may take, and what is said when it took longer.
-    fn wait_limit(&self, started: Option<(Instant, Duration)>, is_lock: bool) -> (Option<Duration>, SqlError) {
-        let lock = self.inner.lock_timeout().filter(|_| is_lock);
+    fn wait_limit(&self, started: Option<(Instant, Duration)>, wait: &Wait) -> (Option<Duration>, SqlError) {
+        let lock = self.inner.lock_timeout().filter(|_| wait.is_lock());
+        let lock = lock.map(|limit| limit.saturating_sub(wait.waited()));
         let statement = started.map(|(at, limit)| limit.saturating_sub(at.elapsed()));
         match (lock, statement) {
             (lock, Some(statement)) if lock.is_none_or(|lock| statement < lock) => {

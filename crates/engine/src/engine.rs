@@ -767,12 +767,11 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     let restored = replay::restore(&pages, &system, seed, horizon, options.crew(), &meter).map_err(refuse)?;
     stats.restore = restored.stats;
     let (sessions_max, log) = (options.sessions_max, opened.log);
-    let (stores, next_storage) = (restored.stores, restored.next_storage);
+    let (stores, next) = (restored.stores, (restored.next_id, restored.next_storage));
     let settings = options.checkpoint_settings();
     let (crew, lanes, is_stepped) = (options.crew(), settings.lanes(), !has_threads);
-    let core =
-        Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next_storage, crew, lanes, is_stepped)
-            .map_err(refuse)?;
+    let core = Core::new(pages, arena, budget, log, sessions_max, system, seed, stores, next, crew, lanes, is_stepped)
+        .map_err(refuse)?;
     stats.rebuild = replay::rebuild(restored.schema.tables(), options.crew(), &meter);
     core.schema.store(Arc::new(restored.schema));
     stats.threads = options.threads();

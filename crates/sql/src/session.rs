@@ -31,6 +31,7 @@ pub use role::Audited;
 pub use watch::{Slow, SlowLog};
 
 use crate::activity::{Ask, Member};
+use crate::bind::names::is_temporary_of;
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::catalog::{Catalog, Known, SessionFacts};
@@ -137,6 +138,14 @@ impl Wait {
     /// Whether `lock_timeout` bounds it: not the time that a query takes on its own threads.
     pub fn is_lock(&self) -> bool {
         matches!(&self.0, On::Engine(token) if token.is_lock())
+    }
+
+    /// How long the same lock was waited for before: LOCK TABLE waits for one writer after the other.
+    pub fn waited(&self) -> Duration {
+        match &self.0 {
+            On::Engine(token) => token.waited(),
+            _ => Duration::ZERO,
+        }
     }
 
     /// The statement takes longer than [`Session::limit_inline`] allows: go on with [`Session::resume_elsewhere`] on a thread that
@@ -261,6 +270,8 @@ pub struct Session {
     settings_after: Option<Settings>,
     constraints: Constraints,
     temporary: Temporary,
+    /// As it was before the transaction that changed it.
+    temporary_before: Option<Temporary>,
     /// Its place among those who are connected to a server.
     member: Option<Arc<Member>>,
     /// A schema with another search path than its own, and that path, as they were last asked for.
@@ -332,6 +343,7 @@ impl Session {
             settings_after: None,
             constraints: Constraints::default(),
             temporary: Temporary::default(),
+            temporary_before: None,
             member: None,
             named: None,
             clock_read: false,
@@ -438,6 +450,10 @@ impl Session {
         // Read after the schema. What is there, what is not, and its columns may be another session's latest commit.
         self.prepare_dependency = self.depends_on(self.engine.schema_cts());
         let prepared = self.plan(sql, types, &schema);
+        // Nothing is looked up in a failed block, where what is no SQL is told all the same.
+        if self.block == Block::Failed && prepared.is_err() && parse::parse(sql).is_ok() {
+            return Err(aborted());
+        }
         let prepared = prepared.inspect_err(|_| {
             self.fail();
             self.error_dependency = self.error_dependency.max(self.prepare_dependency);
@@ -563,7 +579,7 @@ impl Session {
 
     /// Where this session looks for bare names: its temporary tables, then what `search_path` says.
     fn path(&self, schema: &Arc<Schema>) -> SchemaPath {
-        let own = self.temporary.namespace.filter(|&id| schema.namespace_by_id(id).is_some());
+        let own = self.own_temporary(schema);
         if own.is_none() && !self.env.settings.fast.has_search_path {
             let usual = schema.path();
             return match &self.env.access {
@@ -584,6 +600,11 @@ impl Session {
             path.retain(|&id| access.may_use(id));
         }
         path.into()
+    }
+
+    /// The schema of this session's temporary tables, if it is there.
+    fn own_temporary(&self, schema: &Schema) -> Option<NamespaceId> {
+        self.temporary.namespace.filter(|&id| is_temporary_of(schema, id, self.inner.number()))
     }
 
     /// The schema as this session names what is in it.
@@ -914,7 +935,10 @@ impl Session {
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
         match self.pending.take() {
             None => Err(SqlError::new("55000", "no statement is waiting")),
-            Some(Pending::Run { statement, parameters }) => self.attempt(&statement, &parameters, rows),
+            Some(Pending::Run { statement, parameters }) => match &statement.plan {
+                Plan::Copy(plan) => self.start_copy(&statement, plan, rows),
+                _ => self.attempt(&statement, &parameters, rows),
+            },
             Some(Pending::Road { statement, parameters, running }) => self.drive(statement, parameters, running, rows),
             Some(Pending::Commit(commit)) => self.commit(commit),
             Some(Pending::Copy) => self.go_on_copying(),
@@ -1076,9 +1100,10 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        match statement.plan.locks_by_key() {
-            true => self.inner.begin_statement_at_newest(),
-            false => self.inner.begin_statement(),
+        match &statement.plan {
+            Plan::Lock(_) => self.inner.begin_statement_to_lock(),
+            plan if plan.locks_by_key() => self.inner.begin_statement_at_newest(),
+            _ => self.inner.begin_statement(),
         }
         if let Err(error) = self.inner.check_snapshot() {
             return Err(self.statement_failed(error.into()));
@@ -1379,7 +1404,10 @@ impl Session {
         };
         let result = define::run(definition, definer);
         if result.is_ok() {
-            self.temporary = temporary;
+            if temporary != self.temporary {
+                let before = std::mem::replace(&mut self.temporary, temporary);
+                self.temporary_before.get_or_insert(before);
+            }
             self.tell_auditor(definition.tag(), statement);
         }
         match result {
@@ -1453,8 +1481,10 @@ impl Session {
             return Ok(());
         }
         let schema = self.inner.schema().clone();
+        let own = self.own_temporary(&schema);
         let is_due = |&(id, drops): &(freshet_engine::catalog::TableId, bool)| {
-            schema.table_by_id(id).is_some_and(|table| drops || table.slots() > 0)
+            let table = schema.table_by_id(id).filter(|table| Some(table.def.namespace) == own);
+            table.is_some_and(|table| drops || table.slots() > 0)
         };
         let due: Vec<_> = self.temporary.on_commit.iter().copied().filter(is_due).collect();
         if due.is_empty() {
@@ -1472,8 +1502,9 @@ impl Session {
 
     /// The session's temporary tables are gone, for this session at once.
     fn drop_temporary(&mut self) {
-        let Some(namespace) = self.temporary.namespace.take() else { return };
-        self.temporary.on_commit.clear();
+        let own = self.own_temporary(&self.engine.schema());
+        self.temporary = Temporary::default();
+        let Some(namespace) = own else { return };
         if !self.drop_schema_at_once(namespace) {
             leftover::leave(&self.engine, &self.cache, namespace);
         }
@@ -1678,6 +1709,7 @@ impl Session {
                 let dependency = self.inner.dependency();
                 if !self.undo_to_savepoint() {
                     self.roll_back();
+                    self.settle_temporary(false);
                     self.restore_settings(false);
                 } else if self.inner.in_transaction() {
                     self.error_dependency = self.depends_on(dependency);
@@ -1858,7 +1890,21 @@ impl Session {
         self.clock_read = false;
         self.end_cursors(committed);
         self.constraints.end();
+        self.settle_temporary(committed);
         self.restore_settings(committed);
+    }
+
+    /// A transaction is over: what it did with temporary tables is undone, or they are as it left them.
+    fn settle_temporary(&mut self, committed: bool) {
+        if let Some(before) = self.temporary_before.take()
+            && !committed
+        {
+            self.temporary = before;
+        }
+        if committed && !self.temporary.on_commit.is_empty() {
+            let schema = self.engine.schema();
+            self.temporary.on_commit.retain(|&(id, _)| schema.table_by_id(id).is_some());
+        }
     }
 
     /// Several statements of one simple query run as one transaction unless they control it themselves.

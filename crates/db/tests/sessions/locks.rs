@@ -361,3 +361,98 @@ fn a_row_comes_up_once_though_stale_entries_lead_to_it() {
     );
     assert_eq!(a.ok("UPDATE s SET v = v + 1 WHERE v IN (1, 2, 5, 6)"), "UPDATE 2");
 }
+
+/// Who locks a table so that nobody sees it half done: whoever waited for that once read it as it had been before.
+#[test]
+fn who_waits_for_a_table_reads_what_was_committed_meanwhile() {
+    for read in ["SELECT count(*) FROM t", "SELECT v FROM t WHERE id = 4", "COPY t TO STDOUT"] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b) = (world.client(), world.client());
+        b.ok("SELECT count(*) FROM t");
+        a.ok("BEGIN");
+        a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
+        a.ok("INSERT INTO t VALUES (4, 4)");
+        let wait = b.waits(read);
+        a.ok("COMMIT");
+        b.resume(wait).expect(read);
+        if read.starts_with("COPY") {
+            let mut copied = Vec::new();
+            while b.session.copy_out(&b.rows, &mut copied, &mut |_, _| {}).expect(read).outcome.is_none() {}
+            assert_eq!(copied, b"1\t10\n2\t20\n3\t30\n4\t4\n");
+        } else {
+            assert_eq!(b.rows.i64(0, 0), Some(4), "{read}");
+        }
+    }
+}
+
+/// LOCK TABLE reads nothing, so the transaction's one snapshot comes after it.
+#[test]
+fn who_locks_tables_first_reads_them_as_they_are_then() {
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for mode in ["SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"] {
+            let world = World::new(ACCOUNTS);
+            let (mut a, mut b) = (world.client(), world.client());
+            b.ok("BEGIN");
+            b.ok("UPDATE t SET v = 50 WHERE id = 1");
+            a.ok(&format!("BEGIN ISOLATION LEVEL {level}"));
+            a.ok("LOCK TABLE t IN ACCESS SHARE MODE");
+            let wait = a.waits(&format!("LOCK TABLE t IN {mode} MODE"));
+            b.ok("COMMIT");
+            a.resume(wait).expect("nobody else has it");
+            b.ok("CREATE TABLE other (id int)");
+            b.ok("INSERT INTO other VALUES (7)");
+            assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(50), "{level}, {mode}");
+            assert_eq!(a.number("SELECT id FROM other"), Some(7), "{level}, {mode}");
+            // From here on it is as ever; a SERIALIZABLE one that writes must not have read what changes.
+            if level == "REPEATABLE READ" {
+                b.ok("UPDATE other SET id = 8");
+                a.ok("LOCK TABLE other IN SHARE MODE");
+                assert_eq!(a.number("SELECT id FROM other"), Some(7), "{level}, {mode}");
+            }
+            a.ok("UPDATE t SET v = v + 1 WHERE id = 1");
+            a.ok("COMMIT");
+            assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(51));
+        }
+    }
+}
+
+/// Those who lock rows go together with SHARE: it once waited for them for ever.
+#[test]
+fn who_locks_a_table_waits_for_those_who_were_there_before() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    let mut d = world.client();
+    a.ok("BEGIN");
+    a.ok("UPDATE t SET v = 11 WHERE id = 1");
+    d.ok("BEGIN");
+    d.ok("UPDATE t SET v = 21 WHERE id = 2");
+    b.ok("BEGIN");
+    let wait = b.waits("LOCK TABLE t IN SHARE MODE");
+    assert!(wait.is_lock());
+    c.ok("BEGIN");
+    c.ok("SELECT v FROM t WHERE id = 3 FOR UPDATE");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let ended = [&mut a, &mut d];
+    let mut wait = Some(wait);
+    for client in ended {
+        client.ok("COMMIT");
+        let mut woken = wait.take().expect("it waits for the other one yet");
+        if woken.block(Some(std::time::Duration::from_millis(100))) {
+            match b.session.resume(&mut b.rows).expect("it goes on") {
+                Step::Done(outcome) => assert_eq!(outcome.tag.to_string(), "LOCK TABLE"),
+                Step::Wait(next) => {
+                    // lock_timeout counts from the first wait on.
+                    assert!(next.waited() >= std::time::Duration::from_millis(20));
+                    wait = Some(next);
+                }
+            }
+        } else {
+            wait = Some(woken);
+        }
+    }
+    assert!(wait.is_none(), "only those who were there are waited for");
+    assert_eq!(b.number("SELECT sum(v) FROM t"), Some(62));
+    // What it has locked is not changed.
+    c.waits("UPDATE t SET v = 31 WHERE id = 3");
+    b.ok("COMMIT");
+}

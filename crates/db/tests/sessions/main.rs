@@ -9,4 +9,5 @@ mod plans;
 mod query;
 mod queue;
 mod rights;
+mod temporary;
 mod world;

@@ -1,6 +1,7 @@
 //! The road to DataFusion beside other sessions: snapshots, re-evaluation, cancelling, limits. Driven in steps where order matters.
 
 use crate::world::{ACCOUNTS, World};
+use freshet_db::sql::Step;
 use freshet_db::{IntoDatum, SqlError, Type};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -229,4 +230,53 @@ fn a_schema_that_changes_under_a_statement_is_met_anew() {
     session.run("CREATE INDEX t_v ON t (v); TRUNCATE t; INSERT INTO t VALUES (7, 7)").expect("the schema changes");
     let rows = session.query(&statement, &[]).expect("it runs");
     assert_eq!(rows.i64(0, 0), Some(7));
+}
+
+/// It once had locked the row, and was a deadlock with LOCK TABLE.
+#[test]
+fn a_change_that_waits_for_a_table_has_no_row_of_it() {
+    for change in [
+        "UPDATE t SET v = v + 1 FROM (VALUES (2)) AS x (i) WHERE t.id = x.i",
+        "DELETE FROM t USING (VALUES (2)) AS x (i) WHERE t.id = x.i",
+        "MERGE INTO t USING (VALUES (2)) AS x (i) ON t.id = x.i WHEN MATCHED THEN UPDATE SET v = v + 1",
+    ] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+        a.ok("BEGIN");
+        a.ok("UPDATE t SET v = 11 WHERE id = 1");
+        b.ok("BEGIN");
+        let of_lock = b.waits("LOCK TABLE t IN SHARE MODE");
+        c.ok("BEGIN");
+        let mut step = c.start(change).expect(change);
+        let of_change = loop {
+            match step {
+                Step::Done(_) => panic!("{change} does not wait"),
+                Step::Wait(wait) if wait.is_lock() => break wait,
+                Step::Wait(mut wait) => {
+                    wait.block(None);
+                    step = c.session.resume(&mut c.rows).expect(change);
+                }
+            }
+        };
+        a.ok("SELECT v FROM t WHERE id = 2 FOR UPDATE NOWAIT");
+        a.ok("COMMIT");
+        b.resume(of_lock).expect("it has the table");
+        b.ok("COMMIT");
+        assert_eq!(c.resume(of_change).expect(change).tag.rows, Some(1));
+    }
+}
+
+/// As in `locks`, on this road.
+#[test]
+fn a_query_that_waited_for_a_table_reads_what_was_committed_meanwhile() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("BEGIN");
+    a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
+    a.ok("INSERT INTO t VALUES (4, 40)");
+    let wait = b.waits(TOTAL);
+    assert!(wait.is_lock());
+    a.ok("COMMIT");
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.rows.i64(0, 0), Some(100));
 }

@@ -23,6 +23,7 @@ pub(crate) struct Restored {
     pub schema: Schema,
     pub stores: HashMap<StorageId, Arc<Store>>,
     /// Above every storage that any page was ever allocated for, as far as images and log can tell.
+    pub next_id: u32,
     pub next_storage: u32,
     pub stats: PhaseStats,
 }
@@ -56,19 +57,17 @@ pub(crate) fn restore(
     let objects = read_objects(system)?;
     let tables = Definitions::of(pages, &objects)?;
     let counted = objects.iter().find_map(|(_, object)| match object {
-        Object::Counters(counters) => Some(counters.next_storage),
+        Object::Counters(counters) => Some(*counters),
         _ => None,
     });
-    let next_storage = counted.unwrap_or(Counters::FIRST.next_storage).max(largest + 1);
+    let counters = counted.unwrap_or(Counters::FIRST);
+    let next_storage = counters.next_storage.max(largest + 1);
     let stores: Vec<Arc<Store>> = tables.tables.iter().map(|t| t.store.clone()).collect();
     let rows = surveys.restore(&stores, &mut by_container)?;
     let mut schema = tables.schema(seed, &rows)?;
     put_others(&mut schema, &objects);
-    if let Some(version) = objects.iter().find_map(|(_, object)| match object {
-        Object::Counters(counters) => Some(counters.schema_version),
-        _ => None,
-    }) {
-        schema.version = version;
+    if let Some(counters) = counted {
+        schema.version = counters.schema_version;
     }
     // A page of a storage that was dropped, or created by a transaction that did not commit.
     for page in by_container.into_values().flatten().map(|(_, page)| page) {
@@ -83,7 +82,7 @@ pub(crate) fn restore(
         items: slots.into_inner(),
     };
     let stores = stores.into_iter().chain([system.store.clone()]).map(|store| (store.id, store)).collect();
-    Ok(Restored { schema, stores, next_storage, stats })
+    Ok(Restored { schema, stores, next_id: counters.next_id, next_storage, stats })
 }
 
 /// What looking through containers needs.

@@ -18,13 +18,24 @@ use crate::catalog::{Table, TableId};
 use crate::mem::Claim;
 use crate::planted::{self, Bug};
 use crate::sync::fences;
+use crate::table::SessionNo;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Locks of tables and keys that one transaction may hold.
 const CLAIMS_MAX: usize = 1 << 16;
 
 /// What a row that is shared takes in the lock table and the list: a lock with its place in a map twice as large, and a holder.
 pub(super) const SHARE_BYTES: u64 = 512;
+
+/// Who was writing a table when this transaction closed its gate: only these are in its way. Whoever comes later has a lock that goes together with
+/// this one, or waits for it.
+pub(super) struct Awaited {
+    table: TableId,
+    /// With the number of the transaction in which it was.
+    writers: Vec<(SessionNo, u64)>,
+    since: Instant,
+}
 
 /// A table or key that the transaction has locked.
 #[derive(Clone, Copy)]
@@ -60,18 +71,36 @@ impl Session {
 
     /// The gate is closed, by this session.
     fn wait_for_writers(&mut self, table: &Arc<Table>) -> Result<(), Stop> {
-        // Writers announce with a light fence: see `SessionPlace::announce_table`.
-        fences::heavy();
         let core = self.core.clone();
-        core.wait_for_short_changes(table.id);
-        let mut all = core.sessions.all();
-        match all.find(|(no, place)| *no != self.no && place.writes_table(table.id)) {
-            Some((holder, place)) => {
-                let id = table.id;
-                Err(self.wait_for_session(holder, || place.writes_table(id)))
-            }
+        let is_writing = |(no, serial): (SessionNo, u64)| {
+            let place = core.sessions.place(no);
+            place.serial() == serial && place.writes_table(table.id)
+        };
+        let awaited = self.awaited_of(table.id);
+        awaited.writers.retain(|&writer| is_writing(writer));
+        let (writer, since) = (awaited.writers.first().copied(), awaited.since);
+        match writer {
+            Some(writer) => Err(match self.wait_for_session(writer.0, || is_writing(writer)) {
+                Stop::Wait(token) => Stop::Wait(token.since(since)),
+                refused => refused,
+            }),
             None => Ok(()),
         }
+    }
+
+    /// Looks for writers when the gate has just been closed, and not again.
+    fn awaited_of(&mut self, table: TableId) -> &mut Awaited {
+        let at = self.awaited.iter().position(|awaited| awaited.table == table);
+        let at = at.unwrap_or_else(|| {
+            // Writers announce with a light fence: see `SessionPlace::announce_table`.
+            fences::heavy();
+            self.core.wait_for_short_changes(table);
+            let all = self.core.sessions.all().filter(|(no, place)| *no != self.no && place.writes_table(table));
+            let writers = all.map(|(no, place)| (no, place.serial())).collect();
+            self.awaited.push(Awaited { table, writers, since: Instant::now() });
+            self.awaited.len() - 1
+        });
+        &mut self.awaited[at]
     }
 
     /// Whether readers have to ask before they read a table: somebody has locked one by LOCK TABLE.
@@ -117,7 +146,7 @@ impl Session {
 
     fn take_claim(&mut self, asked: Asked, thing: Thing, mode: Mode) -> Result<(), Stop> {
         match asked {
-            Asked::Newly => self.claims.push(Claimed { thing, mode }),
+            Asked::Newly => self.note_claim(thing, mode),
             Asked::Mine => {}
             Asked::Queued(_) => {
                 self.waiting = true;
@@ -175,8 +204,14 @@ impl Session {
     /// Takes note of a table that was granted while it was waited for.
     pub(super) fn settle_claim(&mut self, thing: Thing, mode: Mode) {
         if self.core.locks.has(self.no, thing, mode, false) && !self.has_claim(thing, mode) {
-            self.claims.push(Claimed { thing, mode });
+            self.note_claim(thing, mode);
         }
+    }
+
+    /// The next snapshot shows what was committed before the table was this transaction's.
+    fn note_claim(&mut self, thing: Thing, mode: Mode) {
+        self.claims.push(Claimed { thing, mode });
+        self.met = self.met.max(self.core.log.now());
     }
 
     /// Lets go of what was shared and claimed since there was so much.
@@ -186,6 +221,7 @@ impl Session {
         }
         while self.claims.len() > claims {
             if let Some(Claimed { thing, mode }) = self.claims.pop() {
+                self.awaited.retain(|awaited| Thing::Table(awaited.table) != thing);
                 self.core.locks.give_up(self.no, thing, mode, false);
             }
         }

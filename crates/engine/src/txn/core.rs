@@ -7,7 +7,7 @@ use super::noted::Serial;
 use super::sessions::Sessions;
 use super::slots::SlotBatches;
 use super::{Error, Stop};
-use crate::catalog::{Schema, Table, TableId};
+use crate::catalog::{Counters, Schema, Table, TableId};
 use crate::crew::Crew;
 use crate::ids::{Cts, DeviceId, Epoch, PageNo, RowId, StorageId};
 use crate::log::{Log, LogError, ReserveError, Worker};
@@ -86,6 +86,7 @@ pub(crate) struct Core {
     pub hash_seed: u64,
     /// The next storage id. Not undone by rollback: pages of a storage that never was are in the log all the same.
     pub(super) next_storage: AtomicU32,
+    next_id: AtomicU32,
     /// The commit that published the current schema: whoever looks a table up depends on it.
     pub(super) schema_cts: AtomicU64,
     /// Grows after each publication of a schema and before its commit leaves: who finds it unchanged has the schema of its snapshot.
@@ -182,7 +183,7 @@ impl Core {
         system: Arc<Table>,
         hash_seed: u64,
         stores: HashMap<StorageId, Arc<Store>>,
-        next_storage: u32,
+        (next_id, next_storage): (u32, u32),
         crew: Crew,
         checkpoint_lanes: u32,
         is_stepped: bool,
@@ -213,6 +214,7 @@ impl Core {
             space: SpaceWaiters::new(),
             hash_seed,
             next_storage: AtomicU32::new(next_storage),
+            next_id: AtomicU32::new(next_id),
             schema_cts: AtomicU64::new(0),
             schema_version: AtomicU64::new(0),
             rights_version: AtomicU64::new(0),
@@ -224,6 +226,20 @@ impl Core {
             seen_by_garbage: AtomicU64::new(0),
             requested_by_garbage: AtomicU64::new(0),
         })
+    }
+
+    /// An id that no object was ever given, committed or not: sessions remember objects by their ids, and so do statistics.
+    pub(super) fn next_id(&self, counters: &mut Counters) -> Result<u32, Error> {
+        let next = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
+        let id = next.map_err(|_| Error::LimitExceeded("no id is left for another object".into()))?;
+        counters.next_id = id + 1;
+        Ok(id)
+    }
+
+    /// From here on ids are this one or above.
+    pub(super) fn begin_ids_at(&self, id: u32, counters: &mut Counters) {
+        let before = self.next_id.fetch_max(id, Ordering::Relaxed);
+        counters.next_id = before.max(id);
     }
 
     /// This thread's worker for the device that `number` chooses: however few the threads, all devices get their share. Held from announce to

@@ -43,9 +43,10 @@ impl Session {
 
     pub fn create_table_with_id(&mut self, mut def: TableDef, indexes: Vec<IndexDef>) -> Result<TableId, Stop> {
         let mut counters = self.begin_ddl()?;
-        let id = TableId(next(&mut counters.next_id));
-        let ids: Vec<IndexId> = indexes.iter().map(|_| IndexId(next(&mut counters.next_id))).collect();
-        complete_constraints(&mut counters, id, &mut def, &indexes, &ids);
+        let id = TableId(self.core.next_id(&mut counters)?);
+        let index_ids = indexes.iter().map(|_| self.core.next_id(&mut counters).map(IndexId));
+        let ids = index_ids.collect::<Result<Vec<IndexId>, _>>()?;
+        self.complete_constraints(&mut counters, id, &mut def, &indexes, &ids)?;
         self.make_table(counters, id, def, ids.into_iter().zip(indexes))?;
         self.own_new(id.0)?;
         Ok(id)
@@ -122,7 +123,7 @@ impl Session {
         let mut counters = self.begin_ddl()?;
         let mut def = def.for_new_storage();
         let layout = layout_of(&def)?;
-        complete_constraints(&mut counters, table.id, &mut def, &[], &[]);
+        self.complete_constraints(&mut counters, table.id, &mut def, &[], &[])?;
         let storage = self.next_storage(&mut counters);
         let store = self.new_store(storage, &layout);
         self.change_object(table.id.0, &Object::Table(TableObject { storage, def: def.clone() }))?;
@@ -150,7 +151,7 @@ impl Session {
         let table = self.own_table_by_id(table)?;
         self.check_name_in(table.def.namespace, &def.name)?;
         self.take_alone(&table)?;
-        let id = IndexId(next(&mut counters.next_id));
+        let id = IndexId(self.core.next_id(&mut counters)?);
         let index = self.put_index(&mut counters, &table, id, def)?;
         self.build(&table, &index)?;
         let mut indexes = table.indexes.clone();
@@ -243,6 +244,39 @@ impl Session {
         StorageId(id)
     }
 
+    /// Gives new constraints their ids, and completes what refers to the table that is being made.
+    pub(super) fn complete_constraints(
+        &self,
+        counters: &mut Counters,
+        id: TableId,
+        def: &mut TableDef,
+        indexes: &[IndexDef],
+        ids: &[IndexId],
+    ) -> Result<(), Error> {
+        for constraint in &mut def.constraints {
+            if constraint.id == 0 {
+                constraint.id = self.core.next_id(counters)?;
+            }
+            if let ConstraintKind::Foreign(key) = &mut constraint.kind
+                && key.parent == TableId(0)
+            {
+                key.parent = id;
+                let columns = |i: &IndexDef| i.columns.iter().map(|c| c.column).collect::<Vec<_>>();
+                let mut sorted = key.parent_columns.clone();
+                sorted.sort_unstable();
+                let same = |i: &&IndexDef| {
+                    let mut own = columns(i);
+                    own.sort_unstable();
+                    i.unique && own == sorted
+                };
+                if let Some(at) = indexes.iter().position(|i| same(&i)) {
+                    key.parent_index = ids[at];
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn new_store(&mut self, storage: StorageId, layout: &Layout) -> Arc<Store> {
         let store = Arc::new(Store::new(&self.core.pages, storage, layout.words()));
         self.core.stores.write().insert(storage, store.clone());
@@ -267,7 +301,7 @@ impl Session {
     ) -> Result<Arc<Index>, Stop> {
         self.check_name_in(table.def.namespace, &def.name)?;
         if def.constraint == IndexDef::CONSTRAINT {
-            def.constraint = next(&mut counters.next_id);
+            def.constraint = self.core.next_id(counters)?;
         }
         if def.columns.len() > KEY_COLUMNS_MAX {
             return Err(Error::LimitExceeded(format!("an index of more than {KEY_COLUMNS_MAX} columns")).into());
@@ -389,42 +423,6 @@ impl Session {
             Err(_) => Err(Error::UniqueViolation { index: index.def.name.clone() }.into()),
         }
     }
-}
-
-/// Gives new constraints their ids, and completes what refers to the table that is being made.
-pub(super) fn complete_constraints(
-    counters: &mut Counters,
-    id: TableId,
-    def: &mut TableDef,
-    indexes: &[IndexDef],
-    ids: &[IndexId],
-) {
-    for constraint in &mut def.constraints {
-        if constraint.id == 0 {
-            constraint.id = next(&mut counters.next_id);
-        }
-        if let ConstraintKind::Foreign(key) = &mut constraint.kind
-            && key.parent == TableId(0)
-        {
-            key.parent = id;
-            let columns = |i: &IndexDef| i.columns.iter().map(|c| c.column).collect::<Vec<_>>();
-            let mut sorted = key.parent_columns.clone();
-            sorted.sort_unstable();
-            let same = |i: &&IndexDef| {
-                let mut own = columns(i);
-                own.sort_unstable();
-                i.unique && own == sorted
-            };
-            if let Some(at) = indexes.iter().position(|i| same(&i)) {
-                key.parent_index = ids[at];
-            }
-        }
-    }
-}
-
-pub(super) fn next(counter: &mut u32) -> u32 {
-    *counter += 1;
-    *counter - 1
 }
 
 pub(super) fn layout_of(def: &TableDef) -> Result<Layout, Error> {

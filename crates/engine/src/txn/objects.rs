@@ -5,7 +5,7 @@
 //! 2. A table whose definition changes is taken alone first: nobody writes it by the old one.
 //! 3. A rewrite inserts every row anew, as this transaction's own: what it did before to the table is in it, and older snapshots keep the old storage.
 
-use super::ddl::{complete_constraints, layout_of, next};
+use super::ddl::layout_of;
 use super::rows::copy_committed;
 use super::session::Session;
 use super::values::fetch_extension;
@@ -48,7 +48,7 @@ impl Session {
         self.take_alone(&table)?;
         let layout = layout_of(&def)?;
         assert!(layout.is_same_record(&table.layout), "invariant: who changes the record rewrites the table");
-        complete_constraints(&mut counters, id, &mut def, &[], &[]);
+        self.complete_constraints(&mut counters, id, &mut def, &[], &[])?;
         self.change_object(id.0, &Object::Table(TableObject { storage: table.store.id, def: def.clone() }))?;
         let loosened = |index: &Index| {
             index.spec.columns().any(|c| {
@@ -80,7 +80,7 @@ impl Session {
         self.take_alone(&table)?;
         let mut def = table.def.clone().with_added(column);
         let Ok(layout) = layout_of(&def) else { return Ok(false) };
-        complete_constraints(&mut counters, id, &mut def, &[], &[]);
+        self.complete_constraints(&mut counters, id, &mut def, &[], &[])?;
         self.change_object(id.0, &Object::Table(TableObject { storage: table.store.id, def: def.clone() }))?;
         let (store, gate) = (table.store.clone(), table.gate.clone());
         let wider = Table::new(id, def, layout, table.indexes.clone(), store, gate);
@@ -142,7 +142,7 @@ impl Session {
         assert!(old.def.columns == def.columns && old.def.kind == def.kind, "invariant: another key is another index");
         self.take_alone(&table)?;
         if def.constraint == IndexDef::CONSTRAINT {
-            def.constraint = next(&mut counters.next_id);
+            def.constraint = self.core.next_id(&mut counters)?;
         }
         self.change_object(id.0, &Object::Index { table: table.id, def: def.clone() })?;
         let rebuilt = Arc::new(self.new_index(id, &def, &table, table.slots())?);
@@ -158,7 +158,7 @@ impl Session {
     pub fn create_sequence(&mut self, def: SequenceDef, value: SequenceValue) -> Result<u32, Stop> {
         let mut counters = self.begin_ddl()?;
         self.check_name_in(def.namespace, &def.name)?;
-        let id = next(&mut counters.next_id);
+        let id = self.core.next_id(&mut counters)?;
         self.put_object(id, &Object::Sequence { def: def.clone(), value })?;
         let state = Arc::new(SequenceState::new(value, true));
         self.ddl.sequences.push((id, state.clone()));
@@ -210,7 +210,7 @@ impl Session {
     pub fn create_view(&mut self, def: ViewDef) -> Result<u32, Stop> {
         let mut counters = self.begin_ddl()?;
         self.check_name_in(def.namespace, &def.name)?;
-        let id = next(&mut counters.next_id);
+        let id = self.core.next_id(&mut counters)?;
         self.put_object(id, &Object::View(def.clone()))?;
         self.change_schema(counters, |schema| schema.put_view(Arc::new(View { id, def })))?;
         self.own_new(id)?;
@@ -242,7 +242,7 @@ impl Session {
 
     pub fn create_namespace(&mut self, name: &str) -> Result<NamespaceId, Stop> {
         let mut counters = self.begin_ddl()?;
-        let id = next(&mut counters.next_id);
+        let id = self.core.next_id(&mut counters)?;
         self.put_object(id, &Object::Namespace(name.into()))?;
         let namespace = Namespace { id: NamespaceId(id), name: name.into() };
         self.change_schema(counters, |schema| schema.put_namespace(namespace))?;
@@ -281,11 +281,17 @@ impl Session {
             }
             (known, Some(text)) => {
                 let comment = Object::Comment { object, column, text: text.into() };
-                let id = known.unwrap_or_else(|| next(&mut counters.next_id));
-                match known {
-                    Some(id) => self.change_object(id, &comment)?,
-                    None => self.put_object(id, &comment)?,
-                }
+                let id = match known {
+                    Some(id) => {
+                        self.change_object(id, &comment)?;
+                        id
+                    }
+                    None => {
+                        let id = self.core.next_id(&mut counters)?;
+                        self.put_object(id, &comment)?;
+                        id
+                    }
+                };
                 self.change_schema(counters, |schema| schema.put_comment(object, column, id, text))
             }
         }
@@ -311,7 +317,7 @@ impl Session {
 
     pub fn create_role(&mut self, def: RoleDef) -> Result<RoleId, Stop> {
         let mut counters = self.begin_ddl()?;
-        let id = next(&mut counters.next_id);
+        let id = self.core.next_id(&mut counters)?;
         self.put_role(counters, RoleId(id), def)?;
         Ok(RoleId(id))
     }
@@ -373,7 +379,7 @@ impl Session {
                 id
             }
             None => {
-                let id = next(&mut counters.next_id);
+                let id = self.core.next_id(&mut counters)?;
                 self.put_object(id, &stored)?;
                 id
             }

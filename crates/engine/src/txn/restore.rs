@@ -57,7 +57,7 @@ impl Session {
     fn begin_restoring(&mut self, id: u32) -> Result<Counters, Stop> {
         let mut counters = self.begin_ddl()?;
         let above = id.checked_add(1).ok_or_else(|| Error::LimitExceeded(format!("the id {id} leaves no other")))?;
-        counters.next_id = counters.next_id.max(above);
+        self.core.begin_ids_at(above, &mut counters);
         Ok(counters)
     }
 

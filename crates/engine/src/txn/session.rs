@@ -9,7 +9,7 @@
 //! | leave | from now on the watermark may pass |
 
 use super::advisory::AdvisoryKeys;
-use super::claims::{Claimed, SHARE_BYTES, stop_of_asked};
+use super::claims::{Awaited, Claimed, SHARE_BYTES, stop_of_asked};
 use super::core::{BODY, CHANGED, Core, stop_of};
 use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
@@ -175,6 +175,10 @@ pub struct Session {
     pub(super) waits_inline: bool,
     /// At the durable horizon: nothing read needs waiting for.
     durable_read: bool,
+    /// An autocommit read: where it had to wait for a table, it reads as of after that.
+    is_single_read: bool,
+    /// Nothing but LOCK TABLE has run: the snapshot that the whole transaction reads at is that of the next statement.
+    locks_only: bool,
     at_newest: bool,
     pub(super) snapshot: Cts,
     pub(super) command: u32,
@@ -203,6 +207,7 @@ pub struct Session {
     /// Rows that this transaction shares, and the tables that it has locked: see `claims`.
     pub(super) shares: Vec<(Held, Strength)>,
     pub(super) claims: Vec<Claimed>,
+    pub(super) awaited: Vec<Awaited>,
     pub(super) keys: Option<Arc<AdvisoryKeys>>,
     pub(super) pending: Option<Pending>,
     /// A queue may have this session in it.
@@ -250,6 +255,8 @@ impl Session {
             nowait: false,
             waits_inline: false,
             durable_read: false,
+            is_single_read: false,
+            locks_only: false,
             at_newest: false,
             snapshot: Cts::ZERO,
             command: 0,
@@ -270,6 +277,7 @@ impl Session {
             ddl: Ddl::default(),
             shares: Vec::new(),
             claims: Vec::new(),
+            awaited: Vec::new(),
             keys: None,
             pending: None,
             waiting: false,
@@ -308,7 +316,8 @@ impl Session {
         (self.resting, self.lost) = (false, false);
         self.isolation = isolation;
         self.read_only = read_only;
-        self.durable_read = false;
+        (self.durable_read, self.is_single_read) = (false, false);
+        self.locks_only = isolation.keeps_snapshot();
         self.at_newest = false;
         self.command = 0;
         self.dependency = Cts::ZERO;
@@ -379,7 +388,7 @@ impl Session {
         self.state = State::Active;
         self.isolation = Isolation::RepeatableRead;
         self.read_only = true;
-        self.durable_read = true;
+        (self.durable_read, self.is_single_read, self.locks_only) = (true, true, false);
         self.command = 0;
         self.snapshot = snapshot;
     }
@@ -390,16 +399,21 @@ impl Session {
         (self.resting, self.lost) = (false, false);
         self.place().set_changes_rows(false);
         let Some(snapshot) = self.core.sessions.place(self.no).keep_durable(&self.core.log, at_least) else {
-            return self.begin(Isolation::RepeatableRead, true);
+            return self.begin_read_at_newest();
         };
         self.kept = snapshot;
         self.dependency = Cts::ZERO;
         self.refresh_schema();
         if self.dependency > snapshot {
             // A schema that is not durable would show in the answer: a table that was just emptied, or is not there.
-            return self.begin(Isolation::RepeatableRead, true);
+            return self.begin_read_at_newest();
         }
         self.enter_read(snapshot);
+    }
+
+    fn begin_read_at_newest(&mut self) {
+        self.begin(Isolation::RepeatableRead, true);
+        (self.is_single_read, self.locks_only) = (true, false);
     }
 
     /// No snapshot of this session's is in use any more.
@@ -439,14 +453,21 @@ impl Session {
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
+        let is_first = std::mem::take(&mut self.locks_only) && self.command > 0;
+        let has_waited = self.is_single_read && self.waiting;
         self.start_statement();
         self.wake();
         self.at_newest = false;
-        if self.isolation == Isolation::ReadCommitted {
+        if self.isolation == Isolation::ReadCommitted || is_first || has_waited {
+            // What is newest need not be durable.
+            self.durable_read = false;
             // Whoever is about to end the last statement's snapshot does not end this one's.
             self.unregister();
             self.place().begin_phase();
             self.take_snapshot();
+            if is_first {
+                self.first_schema = Some(self.schema.clone());
+            }
         } else if !self.durable_read {
             self.refresh_schema();
         }
@@ -461,6 +482,17 @@ impl Session {
         self.start_statement();
         self.at_newest = true;
         self.leave_ended();
+        self.refresh_schema();
+    }
+
+    /// As `begin_statement`, for LOCK TABLE, which reads nothing: who locks tables first sees in them what was committed until then.
+    pub fn begin_statement_to_lock(&mut self) {
+        if !self.locks_only {
+            return self.begin_statement();
+        }
+        self.start_statement();
+        self.unregister();
+        self.place().begin_phase();
         self.refresh_schema();
     }
 
@@ -513,7 +545,7 @@ impl Session {
     /// The statement is over and the transaction goes on: until the next statement its snapshot may be ended, or has none.
     pub fn rest(&mut self) {
         self.close_lease();
-        if self.isolation == Isolation::ReadCommitted {
+        if self.isolation == Isolation::ReadCommitted || self.locks_only {
             self.unregister();
         } else {
             self.place().rest();

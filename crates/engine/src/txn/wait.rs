@@ -54,29 +54,47 @@ enum On {
 
 /// A wait for a lock, for a transaction's end or for room in the log. A future for event loops; `block` for threads.
 #[derive(Debug)]
-pub struct WaitToken(On);
+pub struct WaitToken {
+    on: On,
+    /// What was waited for already for the same lock.
+    since: Option<Instant>,
+}
 
 impl WaitToken {
+    fn on(on: On) -> WaitToken {
+        WaitToken { on, since: None }
+    }
+
+    /// It goes on with a wait for the same lock that began then.
+    pub(super) fn since(self, began: Instant) -> WaitToken {
+        WaitToken { since: Some(began), ..self }
+    }
+
+    /// How long the lock was waited for before.
+    pub fn waited(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// Ready at once: run the statement again.
     pub fn ready() -> WaitToken {
-        WaitToken(On::Nothing)
+        WaitToken::on(On::Nothing)
     }
 
     pub(super) fn signal(signal: Arc<Signal>) -> WaitToken {
-        WaitToken(On::Lock(signal))
+        WaitToken::on(On::Lock(signal))
     }
 
     pub(super) fn space(signal: Arc<Signal>) -> WaitToken {
-        WaitToken(On::Space(signal))
+        WaitToken::on(On::Space(signal))
     }
 
     pub(super) fn stage(wait: StageWait) -> WaitToken {
-        WaitToken(On::Stage(wait))
+        WaitToken::on(On::Stage(wait))
     }
 
     /// Whether it waits for another transaction, not for room in the log.
     pub fn is_lock(&self) -> bool {
-        matches!(self.0, On::Lock(_))
+        matches!(self.on, On::Lock(_))
     }
 
     /// Waits on the calling thread; false if `limit` passed first.
@@ -89,7 +107,7 @@ impl Future for WaitToken {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
+        match &mut self.on {
             On::Nothing => Poll::Ready(()),
             On::Lock(signal) | On::Space(signal) => signal.poll(context),
             On::Stage(wait) => Pin::new(wait).poll(context),

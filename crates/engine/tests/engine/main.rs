@@ -6,6 +6,7 @@
 //! | `transactions` | what do one and two sessions see |
 //! | `locks` | who may hold what beside whom |
 //! | `histories` | do many transactions leave a history that their level allows |
+//! | `ids` | is an id given twice |
 //! | `serial` | does SERIALIZABLE hold beside a transaction's own DDL and after errors |
 //! | `columns` | is a column added without a row being touched |
 //! | `model` | do many sessions agree with a map of versions |
@@ -42,6 +43,7 @@ mod faults;
 mod format;
 mod held;
 mod hotspot;
+mod ids;
 mod inspect;
 mod histories;
 mod layering;

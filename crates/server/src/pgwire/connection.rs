@@ -416,6 +416,7 @@ impl Connection {
     fn blocked(&mut self, wait: Wait) -> Blocked {
         self.limit_statement();
         let limit = self.conversation().session().lock_timeout().filter(|_| wait.is_lock());
+        let limit = limit.map(|limit| limit.saturating_sub(wait.waited()));
         Blocked {
             wait,
             is_over: false,

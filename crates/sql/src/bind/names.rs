@@ -124,6 +124,12 @@ pub fn is_temporary(schema: &Schema, id: NamespaceId) -> bool {
     schema.namespace_by_id(id).is_some_and(|n| n.name.starts_with(TEMPORARY))
 }
 
+/// Whether it is the schema of this session's temporary tables.
+pub fn is_temporary_of(schema: &Schema, id: NamespaceId, session_number: u32) -> bool {
+    let number = schema.namespace_by_id(id).and_then(|n| n.name.strip_prefix(TEMPORARY));
+    number.and_then(|number| number.parse().ok()) == Some(session_number)
+}
+
 /// Any session's own schema of temporary tables is called so.
 pub const OWN_TEMPORARY: &str = "pg_temp";
 

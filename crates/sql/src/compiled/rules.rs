@@ -175,14 +175,32 @@ impl Due {
         }
     }
 
-    fn tables(&self) -> [TableId; 2] {
+    fn rules(&self) -> &Arc<Rules> {
         match self {
-            Due::Key { rules, .. } => [rules.table.id; 2],
-            Due::Parent { rules, at, .. } => [rules.table.id, rules.parents[*at].table.id],
-            Due::Children { rules, at, .. } | Due::Act { rules, at, .. } => {
-                [rules.table.id, rules.children[*at].table.id]
-            }
+            Due::Key { rules, .. } | Due::Parent { rules, .. } => rules,
+            Due::Children { rules, .. } | Due::Act { rules, .. } => rules,
         }
+    }
+
+    /// The same by the schema as it is now, in which the table at the constraint's other end may have been changed; `None`: the constraint is gone.
+    fn renewed(mut self, run: &mut Run<'_>) -> Result<Option<Due>, Halt> {
+        let id = self.constraint().0;
+        let Some(table) = run.engine.schema().table_by_id(self.rules().table.id).cloned() else { return Ok(None) };
+        let found = match &mut self {
+            Due::Key { rules, at, .. } => {
+                *rules = rules_for(&table, Event::Insert, run)?;
+                rules.keys.iter().position(|key| key.id == id).map(|found| *at = found)
+            }
+            Due::Parent { rules, at, .. } => {
+                *rules = rules_for(&table, Event::Insert, run)?;
+                rules.parents.iter().position(|parent| parent.id == id).map(|found| *at = found)
+            }
+            Due::Children { rules, at, .. } | Due::Act { rules, at, .. } => {
+                *rules = rules_for(&table, Event::Delete, run)?;
+                rules.children.iter().position(|child| child.id == id).map(|found| *at = found)
+            }
+        };
+        Ok(found.map(|()| self))
     }
 }
 
@@ -255,9 +273,9 @@ impl Constraints {
         !self.deferred.is_empty()
     }
 
-    /// Whether something of the table is still to be looked at.
+    /// Whether something of the table's rows is still to be looked at.
     pub fn await_table(&self, table: TableId) -> bool {
-        self.deferred.iter().any(|due| due.tables().contains(&table))
+        self.deferred.iter().any(|due| due.rules().table.id == table)
     }
 
     /// SET CONSTRAINTS: all (`None`) or these.
@@ -593,7 +611,11 @@ pub fn settle(run: &mut Run<'_>, ids: Option<&[u32]>) -> Result<(), Halt> {
     let deferred = run.constraints.deferred.clone();
     let (asked, left): (Vec<Due>, Vec<Due>) =
         deferred.into_iter().partition(|due| ids.is_none_or(|ids| ids.contains(&due.constraint().0)));
-    run.constraints.due = asked;
+    let mut due = Vec::with_capacity(asked.len());
+    for asked in asked {
+        due.extend(asked.renewed(run)?);
+    }
+    run.constraints.due = due;
     work_off(run, false)?;
     run.constraints.deferred = left;
     Ok(())
@@ -734,7 +756,7 @@ fn act(rules: &Arc<Rules>, at: usize, key: &[Datum], new: Option<&[Datum]>, run:
     let action = if new.is_some() { child.on_update } else { child.on_delete };
     let deletes = new.is_none() && action == Action::Cascade;
     let event = if deletes { Event::Delete } else { Event::Update };
-    let own = rules_of_child(child, event, run)?;
+    let own = rules_for(&child.table, event, run)?;
     let mut found = Vec::new();
     children(&rules.table, child, key, false, &mut found, run)?;
     let mut old = Row::default();
@@ -791,18 +813,18 @@ fn default_value(table: &Table, column: u16, run: &mut Run<'_>) -> Result<Datum,
     Ok(evaluate(&expr, &frame)?.into_datum())
 }
 
-/// The child's own rules, bound once in a statement.
-fn rules_of_child(child: &Child, event: Event, run: &mut Run<'_>) -> Result<Arc<Rules>, Halt> {
+/// A table's rules by the schema as it is now, bound once in a statement.
+fn rules_for(table: &Arc<Table>, event: Event, run: &mut Run<'_>) -> Result<Arc<Rules>, Halt> {
     let schema = run.engine.schema().clone();
     if !run.constraints.rules_of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &schema)) {
         run.constraints.rules.clear();
         run.constraints.rules_of = Some(schema.clone());
     }
-    let key = (child.table.id, event);
+    let key = (table.id, event);
     if let Some(rules) = run.constraints.rules.get(&key) {
         return Ok(rules.clone());
     }
-    let rules = Arc::new(crate::bind::rules::rules_of(&child.table, &schema, event, None)?);
+    let rules = Arc::new(crate::bind::rules::rules_of(table, &schema, event, None)?);
     run.constraints.rules.insert(key, rules.clone());
     Ok(rules)
 }

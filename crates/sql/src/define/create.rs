@@ -87,6 +87,10 @@ impl Definer<'_> {
         let namespace = self.home(&written, create.temporary)?;
         let name = written.name;
         if self.engine.schema().has_relation_in(namespace, &name) {
+            // As in PostgreSQL, which reads the query first.
+            if let Some(query) = &create.query {
+                super::view::columns_of(query, &self.schema())?;
+            }
             if create.if_not_exists {
                 self.notice("42P07", format!("relation \"{name}\" already exists, skipping"));
                 return Ok(());

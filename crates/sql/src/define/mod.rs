@@ -31,7 +31,7 @@ pub mod view;
 pub use create::shown_key;
 
 use crate::bind::Refusal;
-use crate::bind::names::{OWN_TEMPORARY, RelationName, TEMPORARY};
+use crate::bind::names::{OWN_TEMPORARY, RelationName, TEMPORARY, is_temporary, is_temporary_of};
 use crate::compiled::rules::Constraints;
 use crate::compiled::{Halt, Interrupt};
 use crate::error::SqlError;
@@ -60,7 +60,7 @@ pub struct Defined {
 }
 
 /// What a session knows of its temporary tables.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Temporary {
     pub namespace: Option<NamespaceId>,
     /// ON COMMIT DELETE ROWS and DROP.
@@ -156,7 +156,7 @@ pub fn run(definition: &Definition, mut definer: Definer<'_>) -> Done<Defined> {
 /// Drops a session's temporary schema with all that is in it.
 pub fn drop_temporary(mut definer: Definer<'_>, namespace: NamespaceId) -> Done<()> {
     definer.engine.begin_definition()?;
-    if definer.engine.schema().namespace_by_id(namespace).is_none() {
+    if !is_temporary(definer.engine.schema(), namespace) {
         return Ok(());
     }
     definer.empty_namespace(namespace)?;
@@ -255,11 +255,12 @@ impl Definer<'_> {
             let message = "cannot create temporary relation in non-temporary schema";
             return Err(SqlError::new("42P16", message).into());
         }
-        let known = self.temporary.namespace.filter(|&id| self.engine.schema().namespace_by_id(id).is_some());
+        let number = self.engine.number();
+        let known = self.temporary.namespace.filter(|&id| is_temporary_of(self.engine.schema(), id, number));
         if let Some(id) = known {
             return Ok(id);
         }
-        let own = format!("{TEMPORARY}{}", self.engine.number());
+        let own = format!("{TEMPORARY}{number}");
         // Of a session that ended without its end. Others may be about to drop it, by its id (`session::leftover`).
         if let Some(left) = self.engine.schema().namespace(&own).map(|n| n.id) {
             self.empty_namespace(left)?;

@@ -183,7 +183,6 @@ impl Definer<'_> {
     /// Changes what the table's definition says.
     pub(super) fn change_def(&mut self, id: TableId, change: impl FnOnce(&mut TableDef)) -> Done<()> {
         let table = self.engine.schema().table_by_id(id).cloned().expect("the table was just looked up");
-        self.nothing_awaited(&table, "ALTER TABLE")?;
         let mut def = table.def.clone();
         change(&mut def);
         for constraint in table.def.constraints.iter().filter(|c| def.constraints.iter().all(|kept| kept.id != c.id)) {

@@ -467,16 +467,17 @@ fn target(
     if !changed.insert((table.id, id)) {
         return Ok(None);
     }
-    lock(table, RowId(id as u64), strength, run)
+    lock_to_change(table, RowId(id as u64), strength, run)
 }
 
-/// Locks the row into the scratch's row 0; `None` if it is gone.
-pub(super) fn lock(
+/// Locks the row into the scratch's row 0; `None` if it is gone. Whoever is to wait for the table has no row of it yet.
+pub(super) fn lock_to_change(
     table: &Arc<Table>,
     id: RowId,
     strength: Strength,
     run: &mut Run<'_>,
 ) -> Result<Option<RowId>, Halt> {
+    run.engine.enter_table(table)?;
     match run.engine.lock_as(table, id, strength, &mut run.scratch.rows[0])? {
         Locked::Gone => Ok(None),
         Locked::Newer => Err(Halt::Wait(WaitToken::ready())),

@@ -7,7 +7,7 @@
 //! 2. Without NOT MATCHED clauses the join is an inner one.
 
 use super::cells::Cells;
-use super::change::{Changed, lock, update_target, value_cell};
+use super::change::{Changed, lock_to_change, update_target, value_cell};
 use super::convert::Leaf;
 use super::plan::{FromRel, Planner, Rel, as_unsupported, df, output, refuse};
 use crate::bind::change::is_default;
@@ -101,7 +101,7 @@ impl Merge {
                 .with_hint("Ensure that not more than one source row matches any one target row.")
                 .into());
         }
-        lock(&self.target, RowId(number as u64), Strength::Update, run)
+        lock_to_change(&self.target, RowId(number as u64), Strength::Update, run)
     }
 }
 

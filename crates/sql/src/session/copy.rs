@@ -605,6 +605,15 @@ impl Session {
             unreachable!("invariant: a COPY TO stays one");
         };
         self.check_table_renewed(table)?;
+        match self.inner.read_table(table) {
+            Ok(()) => {}
+            Err(Stop::Error(error)) => return Err(error.into()),
+            Err(Stop::Wait(token)) => {
+                self.inner.rollback_statement();
+                self.pending = Some(Pending::Run { statement: statement.clone(), parameters: Vec::new() });
+                return Ok(Step::Wait(Wait(On::Engine(token))));
+            }
+        }
         let file = create(place)?;
         let source =
             OutSource::Table { cursor: TableCursor::default(), row: Row::default(), statement: statement.clone() };

@@ -2,7 +2,7 @@
 //! it shares its thread with others. What it could not drop is noted here, and a thread tries again until it is done or has tried for [`PATIENCE`];
 //! whoever leaves something behind later starts it anew. What sessions left that a crash ended goes when the database is opened.
 //!
-//! A schema is noted by its id, which none gets twice. The session that has the number next drops what it finds under its own name and makes a
+//! A schema is noted by its id, which no object gets twice (the engine's `Core::next_id`). The session that has the number next drops what it finds under its own name and makes a
 //! schema with an id of its own, so the thread never drops what somebody uses.
 
 use super::Session;

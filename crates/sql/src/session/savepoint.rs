@@ -7,11 +7,12 @@
 //! | failed | 25P02 | makes the block good again | 25P02 |
 //!
 //! An error undoes what came after the newest savepoint at once, and lets go of the locks taken since; the rest of the transaction stands until
-//! the client says what is to become of it. Settings go back with the rest, and what is owed to deferred constraints: rows that are gone owe nothing,
-//! and what was settled by rows that are gone is owed again.
+//! the client says what is to become of it. Settings go back with the rest, and so does what the session knows of its temporary tables, and what is owed to
+//! deferred constraints: rows that are gone owe nothing, and what was settled by rows that are gone is owed again.
 
 use super::{Block, Session, SqlError, Step, aborted, done};
 use crate::compiled::rules::Mark;
+use crate::define::Temporary;
 use crate::route::Modes;
 use crate::settings::Settings;
 use freshet_engine::txn;
@@ -22,6 +23,7 @@ pub(super) struct Savepoint {
     mark: Option<txn::Savepoint>,
     modes: Modes,
     constraints: Mark,
+    temporary: Temporary,
     settings: Settings,
     settings_before: Option<Settings>,
     settings_after: Option<Settings>,
@@ -36,6 +38,7 @@ impl Session {
             mark,
             modes: self.modes,
             constraints: self.constraints.mark(),
+            temporary: self.temporary.clone(),
             settings: self.env.settings.clone(),
             settings_before: self.settings_before.clone(),
             settings_after: self.settings_after.clone(),
@@ -82,6 +85,7 @@ impl Session {
             self.inner.rest();
         }
         self.names.end_cursors_above(above);
+        self.temporary.clone_from(&newest.temporary);
         self.modes = newest.modes;
         self.inner.set_read_only(newest.modes.read_only == Some(true));
         self.settings_before.clone_from(&newest.settings_before);
