@@ -2,7 +2,7 @@
 //!
 //! 1. No piece depends on another: any order and any number of threads give the same memory. Tests shuffle.
 //! 2. The first error ends the work; pieces under way finish.
-//! 3. With one thread everything happens on the caller's, so that a simulator drives it.
+//! 3. With one thread everything happens on the caller's, so that a simulator drives it; and where the system gives no other one.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ impl Crew {
         };
         match self.threads.min(count) {
             0 | 1 => run(),
-            threads => std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run)))),
+            threads => in_threads(threads, &run),
         }
         failed.into_inner().map_or(Ok(()), Err)
     }
@@ -72,6 +72,16 @@ impl Crew {
         }
         Some(order)
     }
+}
+
+/// Runs the same on so many threads, or as many as the system gives: on the caller's if it gives none.
+pub(crate) fn in_threads(threads: usize, run: &(impl Fn() + Sync)) {
+    std::thread::scope(|scope| {
+        let begun = (0..threads).take_while(|_| std::thread::Builder::new().spawn_scoped(scope, run).is_ok());
+        if begun.count() == 0 {
+            run();
+        }
+    });
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::crew::in_threads;
 use crate::ids::{DeviceId, Epoch};
 use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, Lock, OpenOptions};
 use crate::planted::{self, Bug};
@@ -646,11 +647,7 @@ fn read_segments<D: Send>(
     };
     match threads.min(files.len()) {
         0 | 1 => work(),
-        threads => std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
-        }),
+        threads => in_threads(threads, &work),
     }
     match failed.into_inner() {
         Some(damage) => Err(damage),
