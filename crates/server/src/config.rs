@@ -69,6 +69,11 @@ pub struct Size(pub u64);
 const SCRATCH_SHARE: u64 = 10;
 const SCRATCH_BYTES_MAX: u64 = 32 << 20;
 
+/// As in PostgreSQL.
+const CONNECTIONS_MAX: usize = 262_143;
+/// Threads for sessions: each takes three descriptors.
+const WORKERS_MAX: usize = 1024;
+
 /// Open transactions have this long after SIGTERM.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -486,6 +491,10 @@ impl Config {
                 "superuser_reserved_connections ({reserved}) must be less than max_connections ({all})"
             )));
         }
+        let limits = [("max_connections", all, CONNECTIONS_MAX), ("workers", self.workers, WORKERS_MAX)];
+        if let Some((name, given, most)) = limits.into_iter().find(|(_, given, most)| given > most) {
+            return Err(ConfigError(format!("{name} ({given}) can be {most} at most")));
+        }
         Ok(listener::Options {
             listen: self.listen,
             socket: self.socket.clone(),
@@ -500,6 +509,7 @@ impl Config {
             tls,
             allow_plain: self.allow_plain,
             authentication_timeout: self.authentication_timeout.0,
+            log_files: self.log_size.0.div_ceil(self.segment_size.0.max(1)),
             ..listener::Options::new(self.listen)
         })
     }

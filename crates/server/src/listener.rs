@@ -20,7 +20,7 @@ use crate::local::LocalListener;
 use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
-use crate::reception::{Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
+use crate::reception::{self, Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
@@ -69,6 +69,8 @@ pub struct Options {
     /// Clients of other machines may do without TLS.
     pub allow_plain: bool,
     pub authentication_timeout: Duration,
+    /// Descriptors that the database's log may take: clients leave it these, too.
+    pub log_files: u64,
     pub login_delay: LoginDelay,
 }
 
@@ -88,6 +90,7 @@ impl Options {
             tls: None,
             allow_plain: false,
             authentication_timeout: AUTHENTICATION_LIMIT,
+            log_files: 0,
             login_delay: LoginDelay::default(),
         }
     }
@@ -121,6 +124,7 @@ pub struct Starting {
 
 /// Listens, and tells clients how far the recovery is. A port in use is so known before a long one.
 pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, ListenError> {
+    let first_kept_descriptor = reception::first_kept_descriptor(options.log_files).map_err(ListenError)?;
     let socket = bind(&options)?;
     let tls = options.tls.clone().map(Tls::load).transpose().map_err(|error| ListenError(error.to_string()))?;
     let tls = tls.map(Arc::new);
@@ -162,7 +166,8 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
                 by_role: Arc::default(),
                 links: Arc::default(),
             };
-            let reception = Reception { listener, local, opened, door: Rc::new(door), stopped };
+            let door = Rc::new(door);
+            let reception = Reception { listener, local, opened, door, first_kept_descriptor, stopped };
             LocalSet::new().block_on(&runtime, reception.run());
         })
         .map_err(failed)?;
@@ -308,13 +313,9 @@ impl Server {
         Ok(())
     }
 
-    /// Reads the TLS certificate again, though its files may look the same. Connections that are there keep theirs.
-    pub fn reload_certificate(&self) {
-        let Some(tls) = &self.tls else { return };
-        match tls.reload(true) {
-            Ok(_) => tracing::info!("the TLS certificate was read again"),
-            Err(error) => tracing::error!("{error}; the certificate in force stays"),
-        }
+    /// What can be read again, whatever becomes of the server.
+    pub fn certificate(&self) -> Certificate {
+        Certificate(self.tls.clone())
     }
 
     /// Ends all sessions with 57P01 and returns when they have.
@@ -329,6 +330,21 @@ impl Server {
             if thread.join().is_err() {
                 tracing::error!("a thread of the server panicked");
             }
+        }
+    }
+}
+
+/// The server's TLS certificate, if it has one.
+#[derive(Clone)]
+pub struct Certificate(Option<Arc<Tls>>);
+
+impl Certificate {
+    /// Reads it again, though its files may look the same. Connections that are there keep theirs.
+    pub fn reload(&self) {
+        let Some(tls) = &self.0 else { return };
+        match tls.reload(true) {
+            Ok(_) => tracing::info!("the TLS certificate was read again"),
+            Err(error) => tracing::error!("{error}; the certificate in force stays"),
         }
     }
 }

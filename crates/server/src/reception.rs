@@ -146,22 +146,34 @@ pub(crate) struct Reception {
     /// Sessions that links bring.
     pub opened: mpsc::Receiver<Opened>,
     pub door: Rc<Door>,
+    pub first_kept_descriptor: u64,
     pub stopped: watch::Receiver<bool>,
 }
 
-/// Descriptors that clients leave to the database's own files, at most a quarter of all.
+/// Descriptors that clients leave to the database's own files beside the log's segments, at most a quarter of all.
 const DESCRIPTORS_KEPT: u64 = 64;
+/// Descriptors below which a server is none: it has twenty of its own.
+const DESCRIPTORS_MIN: u64 = 48;
 
-/// The first descriptor that is no client's.
-fn first_kept_descriptor() -> u64 {
-    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    all - DESCRIPTORS_KEPT.min(all / 4)
+/// The first descriptor that is no client's, with a log of so many files; an error where that leaves clients hardly any.
+pub(crate) fn first_kept_descriptor(log_files: u64) -> Result<u64, String> {
+    first_kept_of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), log_files)
+}
+
+fn first_kept_of(all: u64, log_files: u64) -> Result<u64, String> {
+    let kept = log_files + DESCRIPTORS_KEPT.min(all / 4);
+    all.checked_sub(kept).filter(|left| *left >= DESCRIPTORS_MIN).ok_or_else(|| {
+        format!(
+            "the limit of {all} open files is too low for a log of {log_files} segments: raise it (ulimit -n, LimitNOFILE), or take \
+             a larger segment_size or a smaller log_size"
+        )
+    })
 }
 
 impl Reception {
     pub async fn run(mut self) {
         let starting = StartingPlaces::new(STARTING_MAX);
-        let (kept, mut closed) = (first_kept_descriptor(), 0u64);
+        let (kept, mut closed) = (self.first_kept_descriptor, 0u64);
         if let Some(tls) = self.door.tls.clone() {
             tokio::task::spawn_local(watch_certificate(tls));
         }
@@ -619,6 +631,15 @@ fn initial_response(body: &mut BytesMut) -> Result<(String, Option<BytesMut>), O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_leave_descriptors_to_the_log() {
+        assert_eq!(first_kept_of(1024, 0), Ok(960));
+        assert_eq!(first_kept_of(1024, 400), Ok(560));
+        assert_eq!(first_kept_of(160, 8), Ok(112));
+        assert!(first_kept_of(100, 400).is_err_and(|why| why.contains("a log of 400 segments")));
+        assert!(first_kept_of(1024, 930).is_err());
+    }
 
     #[test]
     fn first_messages_that_lie_about_their_length_are_refused() {

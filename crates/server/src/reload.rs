@@ -25,7 +25,8 @@ pub struct Change {
 const TAKEN: [&str; 5] = ["rule", "log_level", "drain_timeout", "recovery_target", "checkpoint_rate"];
 
 /// Puts into force what can be of `new`, and says what has changed. `take_rules` may refuse those that would serve others without a proof of who they
-/// are.
+/// are. A file without any rule where there were some is refused, too: one that was cut short looks like that, and without rules whoever is on this
+/// machine is trusted.
 pub fn take(
     running: &mut Config,
     new: &Config,
@@ -33,6 +34,11 @@ pub fn take(
     take_rules: impl FnOnce(Rules) -> Result<(), ListenError>,
 ) -> Result<Vec<Change>, ConfigError> {
     let defaults = new.defaults()?;
+    if new.rule.is_empty() && !running.rule.is_empty() {
+        return Err(ConfigError(
+            "no [[rule]] is left, which trusts everybody on this machine: that takes a restart".into(),
+        ));
+    }
     let changes = changes(&table(running)?, &table(new)?);
     if running.rule != new.rule {
         take_rules(Rules(new.rule.clone())).map_err(|error| ConfigError(error.0))?;
@@ -128,6 +134,10 @@ mod tests {
         assert!(take(&mut running, &config(rule), &database, refuse).is_err());
         assert!(running.rule.is_empty(), "those in force stay");
         assert!(take(&mut running, &config(rule), &database, |_| Ok(())).unwrap()[0].is_taken);
+        let none = "workers = 2\nrecovery_target = '30s'";
+        let refused = take(&mut running, &config(none), &database, |_| Ok(())).unwrap_err();
+        assert!(refused.0.contains("no [[rule]] is left"), "{}", refused.0);
+        assert!(running.rule.len() == 1 && running.recovery_target != config(none).recovery_target);
         running.rule.clear();
         assert!(
             take(&mut running, &config("workers = 2\n[settings]\nlock_timeout = 'soon'"), &database, |_| Ok(()))

@@ -15,12 +15,14 @@ use crate::watch::{Level, Watch};
 use crate::{logging, reload};
 use freshet_db::{Database, Options};
 use freshet_engine::promise::State;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal as SignalNumber, getrlimit, setrlimit};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+const SIGXFSZ: i32 = SignalNumber::XFSZ.as_raw();
 
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
@@ -31,6 +33,9 @@ const BETTER_ROUNDS: u32 = 60;
 
 /// How often checkpoints and the log's space are looked at.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long reading the configuration may take at SIGHUP.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the sessions of a failed log have to end.
 const FAILURE_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,6 +80,10 @@ pub fn run(args: Args) -> ExitCode {
     logging::start(&config.log_level, config.log_format);
     stop_on_panic();
     raise_descriptor_limit();
+    let signals = match Signals::hear() {
+        Ok(signals) => signals,
+        Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
+    };
     let recovery = Recovery::new(true);
     let starting = match listener::start(listening, recovery.clone()) {
         Ok(starting) => starting,
@@ -89,13 +98,13 @@ pub fn run(args: Args) -> ExitCode {
         tracing::info!("metrics and health on http://{}", http.local_addr());
     }
     let options = Options { progress: Some(recovery.clone()), ..options };
-    // Until it is open a signal ends the process at once, which costs nothing: it is what recovery is for.
+    // Until it is open SIGINT and SIGTERM end the process at once, which costs nothing: it is what recovery is for.
     let database = match Database::open(options) {
         Ok(database) => database,
         Err(error) => return exit(CANNOT_START, error),
     };
     database.activity().set_defaults(defaults);
-    let ending = match Ending::watch() {
+    let ending = match signals.watch() {
         Ok(ending) => ending,
         Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
     };
@@ -121,10 +130,14 @@ pub fn run(args: Args) -> ExitCode {
     if let Some(file) = server.socket_file() {
         tracing::info!("listening on {}", file.display());
     }
-    let why = ending.wait(&database, || {
-        reload(&args, &mut config, &database, &server);
-        server.reload_certificate();
-    });
+    let certificate = server.certificate();
+    let (layer, file) = (args.layer.clone(), args.config.clone());
+    let reading = move |take_up: Reader| {
+        // Nobody waits any more if the answer took too long.
+        let _ = take_up.send(effective(layer.clone(), file.as_deref()));
+        certificate.reload();
+    };
+    let why = ending.wait(&database, reading, |new| reload(new, &mut config, &database, &server));
     match why {
         Why::Signal(name, drains) => {
             tracing::info!("{name}: stopping with {} sessions", server.sessions());
@@ -156,8 +169,7 @@ fn drain(server: &Server, limit: Duration) {
 }
 
 /// Takes up a changed configuration, as far as that is possible while the server runs.
-fn reload(args: &Args, running: &mut Config, database: &Database, server: &Server) {
-    let new = effective(args.layer.clone(), args.config.as_deref());
+fn reload(new: Result<Config, ConfigError>, running: &mut Config, database: &Database, server: &Server) {
     match new.and_then(|new| reload::take(running, &new, database, |rules| server.take_rules(rules))) {
         Ok(changes) => {
             tracing::info!("SIGHUP: the configuration was read again, {} changes", changes.len());
@@ -259,6 +271,52 @@ impl Promise {
     }
 }
 
+/// Who waits for a configuration that is being read.
+type Reader = tokio::sync::oneshot::Sender<Result<Config, ConfigError>>;
+
+/// Has the configuration read on a thread of its own, which may hang in a file system or a pipe: signals are served meanwhile.
+async fn read_aside(reading: impl FnOnce(Reader) + Send + 'static) -> Result<Config, ConfigError> {
+    let (reader, read) = tokio::sync::oneshot::channel();
+    let begun = std::thread::Builder::new().name("freshet-reload".to_owned()).spawn(move || reading(reader));
+    if let Err(error) = begun {
+        return Err(ConfigError(format!("no thread to read the configuration: {error}")));
+    }
+    match tokio::time::timeout(RELOAD_PATIENCE, read).await {
+        Ok(Ok(new)) => new,
+        Ok(Err(_)) => Err(ConfigError("whoever read the configuration broke off".into())),
+        Err(_) => Err(ConfigError(format!("the configuration could not be read in {} s", RELOAD_PATIENCE.as_secs()))),
+    }
+}
+
+/// What is heard from the start on.
+struct Signals {
+    runtime: tokio::runtime::Runtime,
+    /// Taken up once the database is open.
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn hear() -> std::io::Result<Signals> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let hang_up = {
+            let _inside = runtime.enter();
+            // A file that may not grow is an error of whoever writes it, once the signal has a handler.
+            drop(signal(SignalKind::from_raw(SIGXFSZ))?);
+            signal(SignalKind::hangup())?
+        };
+        Ok(Signals { runtime, hang_up })
+    }
+
+    fn watch(self) -> std::io::Result<Ending> {
+        let Signals { runtime, hang_up } = self;
+        let (interrupt, terminate) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        Ok(Ending { runtime, interrupt, terminate, hang_up })
+    }
+}
+
 /// What ends the server.
 struct Ending {
     runtime: tokio::runtime::Runtime,
@@ -269,20 +327,16 @@ struct Ending {
 }
 
 impl Ending {
-    fn watch() -> std::io::Result<Ending> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (interrupt, terminate, hang_up) = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
-        };
-        Ok(Ending { runtime, interrupt, terminate, hang_up })
-    }
-
-    fn wait(self, database: &Database, mut reload: impl FnMut()) -> Why {
+    fn wait(
+        self,
+        database: &Database,
+        reading: impl FnOnce(Reader) + Clone + Send + 'static,
+        mut reload: impl FnMut(Result<Config, ConfigError>),
+    ) -> Why {
         let Ending { runtime, mut interrupt, mut terminate, mut hang_up } = self;
         let reloads = async {
             while hang_up.recv().await.is_some() {
-                reload();
+                reload(read_aside(reading.clone()).await);
             }
             std::future::pending::<std::convert::Infallible>().await
         };

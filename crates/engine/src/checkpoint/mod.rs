@@ -36,6 +36,9 @@ mod attempt;
 mod pace;
 mod control;
 
+/// A file in the data directory: somebody makes this database of another one's remains, or gave up doing so. Nobody opens it.
+pub(crate) const IN_MAKING: &str = "unfinished";
+
 pub use control::{CheckpointFailure, CheckpointProgress, CheckpointReport};
 pub(crate) use control::{Checkpointer, Settings, Turn};
 pub(crate) use image::{BadImages, ImagePlace, Images};

@@ -7,13 +7,11 @@
 //! A file in the data directory says that somebody is still making this database of another one's remains, or gave up doing so: nobody opens it.
 
 use super::{Inner, OpenError, Options, refuse};
+use crate::checkpoint::IN_MAKING;
 use crate::io::{Clock, Io, Lock, OpenOptions};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// There while a database is in making.
-const IN_MAKING: &str = "unfinished";
 
 const LOOK_EVERY_US: u64 = 1_000_000;
 

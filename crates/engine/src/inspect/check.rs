@@ -6,7 +6,7 @@ use super::history;
 use super::pages;
 use super::{InspectError, Progress, Subject, Watch};
 use crate::catalog::SYSTEM_STORAGE;
-use crate::checkpoint::{BadImages, ImagePlace, Images, Manifest, ManifestError};
+use crate::checkpoint::{BadImages, IN_MAKING, ImagePlace, Images, Manifest, ManifestError};
 use crate::ids::{Cts, Epoch};
 use crate::io::{Io, ReadOnly};
 use crate::log::survey::{self, Found, Survey};
@@ -59,6 +59,8 @@ pub(crate) struct Evidence {
     pub lacking: Option<Finding>,
     /// Why a recovery refuses the log.
     pub refusal: Option<LogDamage>,
+    /// A salvage did not end.
+    pub is_half_done: bool,
 }
 
 /// Reads all of a database that nobody has open, and lists what is wrong. Nothing is written.
@@ -188,6 +190,10 @@ pub(crate) fn affected(io: &Arc<dyn Io>, subject: &Subject) -> Option<String> {
 /// Manifest, fence and log, and a recovery's verdict on them.
 pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Findings, watch: Watch<'_>) -> Evidence {
     let manifest = read_manifest(io, subject, findings);
+    let is_half_done = io.exists(&subject.data_dir.join(IN_MAKING)).unwrap_or(false);
+    if is_half_done {
+        findings.push(Finding::damage("a salvage left this database half done: nobody knows what it lacks"));
+    }
     let options = subject.log_options(manifest.as_ref());
     let total_bytes = log_bytes(io, &options.dirs);
     let mut done_bytes = 0;
@@ -202,7 +208,8 @@ pub(crate) fn gather(io: &Arc<dyn Io>, subject: &Subject, findings: &mut Finding
     let is_created = manifest.as_ref().is_none_or(|m| m.created);
     let verdict = scan(io, &options, &start, relied_on);
     let acknowledged = survey.witnessed().max(relied_on);
-    let mut evidence = Evidence { manifest, survey, durable: None, acknowledged, start, lacking: None, refusal: None };
+    let (durable, lacking, refusal) = (None, None, None);
+    let mut evidence = Evidence { manifest, survey, durable, acknowledged, start, lacking, refusal, is_half_done };
     match verdict {
         Ok(scan) => {
             if evidence.manifest.as_ref().is_some_and(|m| m.database != scan.database()) {

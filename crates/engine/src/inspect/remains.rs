@@ -96,6 +96,9 @@ pub(crate) fn remains(io: &Arc<dyn Io>, subject: &Subject, watch: Watch<'_>) -> 
     let evidence = gather(&io, subject, &mut findings, watch);
     let needed = evidence.manifest.as_ref().map(|m| m.log_start.epoch);
     let mut losses = evidence.lost_epochs();
+    if evidence.is_half_done {
+        losses.push(Loss::of(None, "what a salvage that did not end had not written yet"));
+    }
     let mut set = match &evidence.manifest {
         Some(manifest) => pages::load_images(&io, subject, manifest, None, &mut findings),
         None => {
@@ -131,6 +134,10 @@ impl Evidence {
             gaps.into_iter().map(|gap| Loss::of(None, format!("{}: {}", gap.place, gap.reason))).collect();
         match &self.refusal {
             Some(LogDamage::Lost { .. }) if !losses.is_empty() => {}
+            Some(damage @ (LogDamage::MissingDevice { .. } | LogDamage::Absent { .. })) => {
+                let hint = "name its directory with --log or --log-retired and salvage again";
+                losses.push(Loss::of(None, format!("what only the log has: {damage}; if it is elsewhere, {hint}")));
+            }
             Some(damage) => losses.push(Loss::of(None, format!("perhaps commits at the end of the log: {damage}"))),
             None => {}
         }

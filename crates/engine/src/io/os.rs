@@ -71,6 +71,12 @@ impl OsIo {
         let place = Place { dir: Some(dir.clone()), name: Path::new(name) };
         let file = place.open(flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // The directory as well, where that can be: another file of this name is another lock. (A device stands in a directory of others.)
+        let is_regular = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+        if is_regular && let Err(Errno::WOULDBLOCK) = rustix::fs::flock(&*dir, FlockOperation::NonBlockingLockExclusive)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let mut locked = self.locked.lock();
         locked.retain(|(_, locked)| locked.strong_count() > 0);
         locked.push((parent.to_path_buf(), Arc::downgrade(&dir)));
@@ -359,5 +365,7 @@ mod tests {
         }
         fs::remove_file(&path).expect("removes");
         assert_eq!(lock.lost_at(), Some(&*path));
+        let other = OsIo::new().lock(&path).err().expect("the directory is held");
+        assert_eq!(other.kind(), io::ErrorKind::WouldBlock);
     }
 }

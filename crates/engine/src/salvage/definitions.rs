@@ -303,7 +303,7 @@ impl<'a> Definitions<'a> {
 
     /// Comments, owners and grants.
     fn make_attached(&mut self, writer: &mut Writer<'_>, losses: &mut Vec<Loss>) -> Result<(), SalvageError> {
-        for (id, object) in self.all(|object| Some(object)) {
+        for (id, object) in self.all(Some) {
             let (on, stored) = match object {
                 Object::Comment { object: on, .. } => (*on, object.clone()),
                 Object::Rights { object: on, rights } => {

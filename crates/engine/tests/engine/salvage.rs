@@ -109,6 +109,16 @@ fn a_segment_that_was_taken_away_is_a_loss() {
     }
 }
 
+/// Who forgets `--log` is told.
+#[test]
+fn a_device_that_is_not_named_is_a_loss() {
+    let (io, options, _) = written();
+    let elsewhere = Options { log_dirs: vec!["/elsewhere".into()], ..options };
+    let (salvaged, rows) = save(&io, &elsewhere);
+    let told = salvaged.losses.iter().any(|loss| loss.reason.contains("name its directory with --log"));
+    assert!(told && !salvaged.is_complete() && rows.is_some(), "{salvaged}");
+}
+
 /// One copy of the fence says otherwise than the others, which are whole.
 #[test]
 fn a_copy_of_the_fence_that_contradicts_loses_nothing() {
@@ -424,6 +434,8 @@ fn what_a_salvage_leaves_half_done_does_not_open() {
     };
     let engine = open(true).expect("opens");
     drop(engine);
+    let (salvaged, _) = saved(&target, &Options::small("/new"));
+    assert!(!salvaged.is_complete() && salvaged.to_string().contains("half done"), "{salvaged}");
     for in_making in [false, true] {
         let refused = open(in_making).expect_err("nobody has finished it").to_string();
         assert!(refused.contains("/new is what a salvage left half done"), "{refused}");

@@ -633,14 +633,14 @@ fn another_certificate_is_taken_up_and_a_broken_one_is_not() {
     let mut old = after_request(&fixture, &files).expect("TLS");
     old.plainly("alice", PASSWORD).expect("alice comes in");
     certificate(directory.path());
-    fixture.server.reload_certificate();
+    fixture.server.certificate().reload();
     let mut new = after_request(&fixture, &files).expect("the new certificate is the one that is shown");
     let binding = bound(&new);
     new.log_in("alice", PASSWORD, "SCRAM-SHA-256-PLUS", binding).expect("and bound");
     assert_eq!(old.query("select 1"), Ok("1".to_owned()), "who is there stays");
     let good = std::fs::read(&files.certificate).expect("the file");
     std::fs::write(&files.certificate, "nothing of the kind").expect("the file");
-    fixture.server.reload_certificate();
+    fixture.server.certificate().reload();
     std::fs::write(&files.certificate, &good).expect("the file");
     after_request(&fixture, &files)
         .expect("what was in force stays")

@@ -285,3 +285,68 @@ fn a_damaged_database_is_checked_refused_and_salvaged() {
     assert_eq!(server.end().0, Some(0));
     assert_eq!(run(&["check", "--data", &saved]).0, Some(0));
 }
+
+#[test]
+fn what_is_salvaged_of_a_whole_database_is_all_of_it() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a readable path").to_string();
+    let (data, saved) = (path("data"), path("saved"));
+    let server = Running::start(Path::new(&data));
+    let mut client = Client::connect(server.address);
+    for statement in [
+        "create table p(id int primary key, v text unique)",
+        "insert into p values (1, 'a'), (2, 'b')",
+        "create schema tenant",
+        "create table tenant.p(id int generated always as identity primary key, p int references public.p on delete cascade)",
+        "insert into tenant.p(p) values (1), (2)",
+        "create table ser(id serial primary key, ck int check (ck > 0))",
+        "insert into ser(ck) values (1), (2)",
+        "create sequence sq start 100",
+        "select nextval('sq')",
+        "create view vw as select v from p",
+        "create role bob login password 'secret'",
+        "grant select on p to bob",
+        "alter view vw owner to bob",
+        "comment on table p is 'a parent'",
+        "create temp table p(a int)",
+        "insert into pg_temp.p values (1)",
+    ] {
+        let told = client.query(statement);
+        assert!(!told.iter().any(|reply| matches!(reply, Reply::Error(..))), "{statement}: {told:?}");
+    }
+    server.signal("-KILL");
+    server.end();
+    let told_by = |arguments: &[&str]| told(&freshet(arguments).output().expect("the binary runs"));
+    let (code, said) = told_by(&["salvage", "--data", &data, "--to", &saved]);
+    assert!(code == Some(0) && said.ends_with("everything was saved\n"), "{said}");
+    assert!(said.contains("table tenant.p: 2 rows saved"), "{said}");
+
+    let server = Running::start(Path::new(&saved));
+    let mut client = Client::connect(server.address);
+    for (query, expected) in [
+        ("insert into tenant.p(p) values (1) returning id > 2", "t"),
+        ("insert into ser(ck) values (3) returning id > 2", "t"),
+        ("select nextval('sq') > 100", "t"),
+        ("select v from vw where v > 'a'", "b"),
+        ("select has_table_privilege('bob', 'p', 'SELECT')", "t"),
+        ("select relowner::regrole::text from pg_class where relname = 'vw'", "bob"),
+        ("select obj_description('public.p'::regclass)", "a parent"),
+        ("select count(*) from pg_class where relname = 'p'", "2"),
+        ("select rolpassword is not null from pg_authid where rolname = 'bob'", "t"),
+    ] {
+        assert_eq!(client.value(query), expected, "{query}");
+    }
+    for (statement, expected) in
+        [("insert into tenant.p(p) values (9)", "23503"), ("insert into ser(ck) values (0)", "23514")]
+    {
+        let told = client.query(statement);
+        assert!(matches!(&told[0], Reply::Error(_, state, _) if state == expected), "{told:?}");
+    }
+    assert_eq!(client.query("delete from p where id = 2")[0], Reply::Complete("DELETE 1".into()));
+    assert_eq!(client.value("select count(*) from tenant.p"), "2");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    std::fs::write(format!("{saved}/unfinished"), "").expect("a file");
+    let refusal = refused(&serve(Path::new(&saved), "127.0.0.1:0").output().expect("the binary runs"));
+    assert!(refusal.contains("is what a salvage left half done"), "{refusal}");
+}

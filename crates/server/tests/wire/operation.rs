@@ -91,8 +91,37 @@ fn sighup_takes_up_what_can_change() {
     server.signal("-HUP");
     wait_for_line(&mut server, "the configuration in force stays");
     assert_eq!(client.value("show lock_timeout"), "7s");
+    let rule = "[[rule]]\ntype = 'host'\ndatabase = 'all'\nuser = 'all'\naddress = '127.0.0.1/32'\nmethod = 'trust'\n";
+    write(&format!("workers = 1\n{rule}"));
+    server.signal("-HUP");
+    wait_for_line(&mut server, "the configuration was read again");
+    write("workers = 1\n");
+    server.signal("-HUP");
+    wait_for_line(&mut server, "no [[rule]] is left");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
+}
+
+/// A pipe that nobody writes to, in the place of the configuration file.
+#[test]
+fn signals_are_served_while_the_configuration_is_read() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let file = directory.path().join("freshet.toml");
+    std::fs::write(&file, "workers = 2\n").expect("a file");
+    let data = directory.path().join("data");
+    let mut server = Running::listening(with(&data, &["--config", file.to_str().expect("a readable path")]));
+    std::fs::remove_file(&file).expect("it is there");
+    let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo runs");
+    assert!(made.success());
+    server.signal("-HUP");
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.value("select 1"), "1");
+    wait_for_line(&mut server, "the configuration could not be read in 10 s; the configuration in force stays");
+    server.signal("-HUP");
+    let began = Instant::now();
+    server.signal("-INT");
+    assert_eq!(server.end().0, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(8), "it waits for the pipe");
 }
 
 #[test]
@@ -266,6 +295,23 @@ fn top_shows_what_a_server_does() {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
     assert_eq!(look("host=127.0.0.1 port=1 user=x").0, Some(1));
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn an_idle_server_ends_when_its_directory_is_moved() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let (data, moved) = (directory.path().join("data"), directory.path().join("moved"));
+    let server = Running::start(&data);
+    let mut client = Client::connect(server.address);
+    client.query("create table kept(id bigint primary key); insert into kept values (1)");
+    std::fs::rename(&data, &moved).expect("renames");
+    assert!(matches!(client.read(), Reply::Error(fatal, ..) if fatal == "FATAL"));
+    let (code, told) = server.end();
+    assert!(code == Some(3) && told.contains("the directory was moved or replaced"), "{told}");
+    let server = Running::start(&moved);
+    assert_eq!(Client::connect(server.address).value("select count(*) from kept"), "1");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Waker};
 
 /// Bytes that are worth a thread's turn.
@@ -82,14 +83,18 @@ impl Loading {
 
     pub fn start(load: Load, target: Target) -> Result<Loading, Error> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = cores.min(THREADS_MAX);
+        let doors = begin_threads(cores.min(THREADS_MAX));
+        let threads = doors.len();
+        if threads == 0 {
+            return Err(Error::OutOfMemory("a thread"));
+        }
         let appenders = (0..threads).map(|_| load.appender()).collect::<Result<Vec<_>, _>>()?;
         let state = Mutex::new(State { threads, ..State::default() });
         let shared = Arc::new(Shared { state, work: Condvar::new(), target, chunks_max: 2 * threads });
         let table = load.table().clone();
-        for appender in appenders {
+        for (appender, door) in appenders.into_iter().zip(doors) {
             let worker = Worker { shared: shared.clone(), table: table.clone(), appender };
-            std::thread::spawn(move || worker.run());
+            door.send(worker).expect("a thread waits for its work");
         }
         Ok(Loading { shared, load })
     }
@@ -131,6 +136,20 @@ impl Loading {
     pub fn take_skipped(&self) -> Skipped {
         std::mem::take(&mut self.shared.state.lock().skipped)
     }
+}
+
+/// So many threads that wait for their work, or as many as the system gives.
+fn begin_threads(threads: usize) -> Vec<Sender<Worker>> {
+    let begin = |_| {
+        let (door, work) = channel::<Worker>();
+        let wait = move || {
+            if let Ok(worker) = work.recv() {
+                worker.run();
+            }
+        };
+        std::thread::Builder::new().name("freshet-copy".to_owned()).spawn(wait).is_ok().then_some(door)
+    };
+    (0..threads).map_while(begin).collect()
 }
 
 /// Waits for threads of a load.

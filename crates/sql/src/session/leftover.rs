@@ -1,6 +1,7 @@
 //! Who drops a session's temporary tables when somebody's open DDL is in the way? A session that ends, or discards them, tries once and waits for nobody:
 //! it shares its thread with others. What it could not drop is noted here, and a thread tries again until it is done or has tried for [`PATIENCE`];
-//! whoever leaves something behind later starts it anew. What sessions left that a crash ended goes when the database is opened.
+//! whoever leaves something behind later starts it anew. What sessions left that a crash ended goes when the database is opened, or by that thread soon
+//! after: the log may have no segment ready at that moment.
 //!
 //! A schema is noted by its id, which no object gets twice (the engine's `Core::next_id`). The session that has the number next drops what it finds under its own name and makes a
 //! schema with an id of its own, so the thread never drops what somebody uses.
@@ -10,7 +11,7 @@ use crate::bind::names::TEMPORARY;
 use crate::cache::StatementCache;
 use freshet_engine::catalog::{Namespace, NamespaceId};
 use freshet_engine::engine::Engine;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +24,7 @@ pub(crate) struct Leftovers {
     is_tried: bool,
 }
 
-/// Drops what the sessions of an earlier life left. What cannot go now (a full log) goes with the session that has its number.
+/// Drops what the sessions of an earlier life left. What cannot go now nor soon (a full log) goes with the session that has its number.
 pub fn drop_all(engine: &Engine, cache: &Arc<StatementCache>) {
     let schema = engine.schema();
     let is_left = |namespace: &&Arc<Namespace>| namespace.name.starts_with(TEMPORARY);
@@ -32,8 +33,9 @@ pub fn drop_all(engine: &Engine, cache: &Arc<StatementCache>) {
         return;
     }
     if let Ok(mut session) = Session::with_cache(engine, cache.clone()) {
-        left.into_iter().for_each(|namespace| _ = session.drop_schema_at_once(namespace));
+        let refused: Vec<_> = left.into_iter().filter(|&namespace| !session.drop_schema_at_once(namespace)).collect();
         session.close();
+        refused.into_iter().for_each(|namespace| leave(engine, cache, namespace));
     }
 }
 
@@ -42,15 +44,16 @@ pub(super) fn leave(engine: &Engine, cache: &Arc<StatementCache>, namespace: Nam
     let mut leftovers = cache.leftovers.lock();
     leftovers.namespaces.push(namespace);
     if !leftovers.is_tried {
-        let (engine, shared) = (engine.clone(), cache.clone());
+        let (engine, shared) = (engine.clone(), Arc::downgrade(cache));
         let thread = std::thread::Builder::new().name("freshet-leftover".to_owned());
         leftovers.is_tried = thread.spawn(move || clear(&engine, &shared)).is_ok();
     }
 }
 
-fn clear(engine: &Engine, cache: &Arc<StatementCache>) {
+fn clear(engine: &Engine, cache: &Weak<StatementCache>) {
     let until = Instant::now() + PATIENCE;
-    loop {
+    // A database that is closed meanwhile takes its cache with it.
+    while let Some(cache) = cache.upgrade() {
         let next = {
             let mut leftovers = cache.leftovers.lock();
             let next = leftovers.namespaces.last().copied().filter(|_| Instant::now() < until);
@@ -67,7 +70,10 @@ fn clear(engine: &Engine, cache: &Arc<StatementCache>) {
         });
         match is_dropped {
             true => cache.leftovers.lock().namespaces.retain(|&left| left != namespace),
-            false => std::thread::sleep(BETWEEN_TRIES),
+            false => {
+                drop(cache);
+                std::thread::sleep(BETWEEN_TRIES);
+            }
         }
     }
 }
