@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 
 /// Bytes that are worth a thread's turn.
@@ -80,16 +80,16 @@ impl Loading {
     /// Chunks that wait for a thread or are in its hands.
     pub const QUEUED_BYTES_MAX: u64 = (3 * THREADS_MAX * CHUNK_BYTES) as u64;
 
-    pub fn start(load: Load, target: Target) -> Result<Loading, Error> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = cores.min(THREADS_MAX);
-        let appenders = (0..threads).map(|_| load.appender()).collect::<Result<Vec<_>, _>>()?;
-        let state = Mutex::new(State { threads, ..State::default() });
-        let shared = Arc::new(Shared { state, work: Condvar::new(), target, chunks_max: 2 * threads });
-        let table = load.table().clone();
-        for appender in appenders {
-            let worker = Worker { shared: shared.clone(), table: table.clone(), appender };
-            std::thread::spawn(move || worker.run());
+    pub fn start(load: Load, target: Target, threads: Threads) -> Result<Loading, Error> {
+        let Threads(threads) = threads;
+        let appenders = threads.iter().map(|_| load.appender()).collect::<Result<Vec<_>, _>>()?;
+        let state = Mutex::new(State { threads: threads.len(), ..State::default() });
+        let chunks_max = 2 * threads.len();
+        let shared = Arc::new(Shared { state, work: Condvar::new(), target, chunks_max });
+        for (thread, appender) in threads.into_iter().zip(appenders) {
+            let worker = Worker { shared: shared.clone(), table: load.table().clone(), appender };
+            // It waits for nothing else.
+            thread.send(worker).expect("invariant: a thread takes its work");
         }
         Ok(Loading { shared, load })
     }
@@ -131,6 +131,24 @@ impl Loading {
     pub fn take_skipped(&self) -> Skipped {
         std::mem::take(&mut self.shared.state.lock().skipped)
     }
+}
+
+/// Threads that wait for their work; dropped, they end. They come before the appenders: a load ends with all that it has.
+pub struct Threads(Vec<mpsc::Sender<Worker>>);
+
+impl Threads {
+    /// One for each core, or as many as the system gives; `None` without any.
+    pub fn start() -> Option<Threads> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads: Vec<_> = (0..cores.min(THREADS_MAX)).map_while(|_| start_thread()).collect();
+        (!threads.is_empty()).then_some(Threads(threads))
+    }
+}
+
+fn start_thread() -> Option<mpsc::Sender<Worker>> {
+    let (give, given) = mpsc::channel::<Worker>();
+    let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
+    thread.spawn(move || given.into_iter().take(1).for_each(Worker::run)).ok().map(|_| give)
 }
 
 /// Waits for threads of a load.
