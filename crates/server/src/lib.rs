@@ -20,6 +20,11 @@
 
 #![forbid(unsafe_code)]
 
+mod lines;
+pub mod logging;
+
+pub mod signals;
+
 pub mod link;
 
 pub mod pgwire;
@@ -42,7 +47,6 @@ mod metrics;
 
 pub mod http;
 
-pub mod logging;
 pub mod ship;
 
 pub mod config;

@@ -17,6 +17,7 @@ use crate::admission::{Rules, RulesInForce};
 use crate::delay::LoginDelay;
 use crate::link::host::Host;
 use crate::local::LocalListener;
+use crate::logging;
 use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
@@ -147,7 +148,9 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let rules = Arc::new(RulesInForce::new(options.rules.clone()));
     let door_rules = rules.clone();
     let (door_registry, door_recovery) = (registry.clone(), recovery.clone());
-    let long = LongStatements::new(options.long_statements_max.max(1), options.long_statements_waiting_max);
+    let (running_max, waiting_max) = (options.long_statements_max.max(1), options.long_statements_waiting_max);
+    let long = LongStatements::start(running_max, waiting_max, WORKER_STACK_BYTES);
+    let long = long.map_err(|error| ListenError(format!("no thread for long statements: {error}")))?;
     let watched = Arc::new(Watched { recovery, registry, long, database: OnceLock::new() });
     let (host, opened) = Host::new(stopped.clone(), options.connections_max, options.workers.max(1));
     let thread = std::thread::Builder::new()
@@ -356,8 +359,7 @@ impl Drop for Server {
 }
 
 fn current_thread() -> std::io::Result<tokio::runtime::Runtime> {
-    // Its pool runs the statements that take long.
-    tokio::runtime::Builder::new_current_thread().enable_all().thread_stack_size(WORKER_STACK_BYTES).build()
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 // ---- workers
@@ -436,6 +438,7 @@ impl Drop for StopOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("a session broke an invariant: the process stops");
+            logging::finish();
             std::process::abort();
         }
     }

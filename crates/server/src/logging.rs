@@ -1,17 +1,18 @@
-//! How does the server's log look? A line for each event, as text or as a JSON object, on stderr.
+//! How does the server's log look? A line for each event, as text or as a JSON object, on stderr ([`lines`](crate::lines)).
 //!
 //! JSON: `{"timestamp":"2026-01-02T03:04:05.678901Z","level":"INFO","target":"..","message":"..", ...fields}`.
 
+use crate::lines::{Lines, Rank};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -34,10 +35,71 @@ fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_from_env("FRESHET_TRACE").unwrap_or_else(|_| EnvFilter::new(level))
 }
 
+static LINES: OnceLock<Lines> = OnceLock::new();
+
+/// From now on nobody who tells something waits for who reads it. For programs that serve others; they [`finish`] at their end.
+pub fn queue() -> io::Result<()> {
+    let lines = Lines::start(io::stderr(), |dropped| {
+        tracing::error!(dropped, "{dropped} lines of this log were dropped: nobody read them in time");
+    })?;
+    LINES.get_or_init(|| lines);
+    Ok(())
+}
+
+/// Lines that were dropped since the start.
+pub fn dropped() -> u64 {
+    LINES.get().map_or(0, Lines::dropped)
+}
+
+/// Says something that is no event, behind the events so far.
+pub fn say(text: &str) {
+    // Without a stderr there is nobody to tell.
+    let _ = Line(Rank::Kept).write_all(text.as_bytes());
+}
+
+/// Writes what is still to be told; a reader who does not read gets two seconds.
+pub fn finish() {
+    if let Some(lines) = LINES.get() {
+        lines.flush();
+    }
+}
+
+struct Stderr;
+
+impl MakeWriter<'_> for Stderr {
+    type Writer = Line;
+
+    fn make_writer(&self) -> Line {
+        Line(Rank::Plain)
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> Line {
+        let is_kept = event.target() == "audit" || *event.level() <= Level::WARN;
+        Line(if is_kept { Rank::Kept } else { Rank::Plain })
+    }
+}
+
+/// Takes whole lines.
+struct Line(Rank);
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match LINES.get() {
+            Some(lines) => lines.push(line, self.0),
+            None => io::stderr().write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Events go to stderr from now on. Only the first call counts.
 pub fn start(level: &str, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(filter(level));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(Stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).boxed(),
         LogFormat::Json => lines.event_format(Json).boxed(),
@@ -118,7 +180,6 @@ impl Visit for Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]

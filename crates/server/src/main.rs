@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use freshet_bench::BenchArgs;
 use freshet_market::{ListenGuard, MarketArgs};
 use freshet_server::logging::{self, LogFormat};
-use freshet_server::{check, listener, salvage, serve, ship, top};
+use freshet_server::{check, listener, salvage, serve, ship, signals, top};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
@@ -51,6 +51,7 @@ fn settle_allocator() {
 
 fn main() -> ExitCode {
     settle_allocator();
+    signals::survive_file_size_limit();
     let cli = Cli::parse();
     match &cli.command {
         // A server's configuration says what its log tells, and how.
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
         // The others report by themselves.
         _ => logging::start("warn", LogFormat::Text),
     }
-    match cli.command {
+    let code = match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Ship(args) => ship::command::run(args),
         Command::Top(args) => top::run(&args),
@@ -70,5 +71,7 @@ fn main() -> ExitCode {
             let server = listener::listen(database, listener::Options::new(address));
             server.map(|server| Box::new(server) as ListenGuard).map_err(|error| error.to_string())
         }),
-    }
+    };
+    logging::finish();
+    code
 }

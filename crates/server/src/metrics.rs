@@ -1,5 +1,6 @@
 //! What does Prometheus get? Everything that the statistics views count, in its text format.
 
+use crate::logging;
 use crate::watched::Watched;
 use freshet_db::Database;
 use freshet_db::sql::activity::Activity;
@@ -40,6 +41,7 @@ pub fn text(watched: &Watched) -> String {
     text.gauge("long_statements_running", "Statements on threads of their own.", long.running as f64);
     text.gauge("long_statements_waiting", "Long statements that wait for a thread.", long.waiting as f64);
     text.counter("long_statements_refused_total", "Long statements refused because too many waited.", long.refused);
+    text.counter("log_lines_dropped_total", "Lines of the server's log that nobody read in time.", logging::dropped());
     if let Some(database) = watched.database.get() {
         work(&mut text, database.activity());
         states(&mut text, database);

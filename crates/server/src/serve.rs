@@ -11,18 +11,17 @@ use crate::config::{Config, ConfigError, Layer};
 use crate::http::Http;
 use crate::listener::{self, Server};
 use crate::recovery::Recovery;
+use crate::signals::{Early, Signals};
 use crate::watch::{Level, Watch};
 use crate::{logging, reload};
 use freshet_db::{Database, Options};
 use freshet_engine::promise::State;
-use rustix::process::{Resource, Rlimit, Signal as SignalNumber, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
-const SIGXFSZ: i32 = SignalNumber::XFSZ.as_raw();
 
 /// How soon a failed log ends the process.
 const FAILURE_CHECK: Duration = Duration::from_millis(100);
@@ -59,12 +58,15 @@ const LOG_FAILED: u8 = 3;
 
 /// Says one line and gives the code to exit with.
 fn exit(code: u8, reason: impl std::fmt::Display) -> ExitCode {
-    // Without a stderr there is nobody to tell; the code still says it.
-    let _ = writeln!(std::io::stderr(), "freshet: {reason}");
+    logging::say(&format!("freshet: {reason}\n"));
     ExitCode::from(code)
 }
 
 pub fn run(args: Args) -> ExitCode {
+    let early = match Early::watch() {
+        Ok(early) => early,
+        Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
+    };
     let mut config = match effective(args.layer.clone(), args.config.as_deref()) {
         Ok(config) => config,
         Err(error) => return exit(WRONG_USAGE, error),
@@ -78,12 +80,11 @@ pub fn run(args: Args) -> ExitCode {
         Err(error) => return exit(WRONG_USAGE, error),
     };
     logging::start(&config.log_level, config.log_format);
+    if let Err(error) = logging::queue() {
+        return exit(CANNOT_START, format_args!("no thread for the log's lines: {error}"));
+    }
     stop_on_panic();
     raise_descriptor_limit();
-    let signals = match Signals::hear() {
-        Ok(signals) => signals,
-        Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
-    };
     let recovery = Recovery::new(true);
     let starting = match listener::start(listening, recovery.clone()) {
         Ok(starting) => starting,
@@ -98,14 +99,13 @@ pub fn run(args: Args) -> ExitCode {
         tracing::info!("metrics and health on http://{}", http.local_addr());
     }
     let options = Options { progress: Some(recovery.clone()), ..options };
-    // Until it is open SIGINT and SIGTERM end the process at once, which costs nothing: it is what recovery is for.
     let database = match Database::open(options) {
         Ok(database) => database,
         Err(error) => return exit(CANNOT_START, error),
     };
     database.activity().set_defaults(defaults);
-    let ending = match signals.watch() {
-        Ok(ending) => ending,
+    let ending = match early.go_on() {
+        Ok(signals) => Ending(signals),
         Err(error) => return exit(CANNOT_START, format_args!("signals: {error}")),
     };
     for device in database.engine().log_devices() {
@@ -204,10 +204,17 @@ fn print(config: &Config) -> ExitCode {
 
 /// A statement that runs for long does not keep a server with a failed log alive.
 fn end_by_force() {
-    std::thread::spawn(|| {
+    let end = || {
+        logging::finish();
+        std::process::exit(i32::from(LOG_FAILED))
+    };
+    let later = move || {
         std::thread::sleep(FAILURE_PATIENCE);
-        std::process::exit(i32::from(LOG_FAILED));
-    });
+        end()
+    };
+    if std::thread::Builder::new().spawn(later).is_err() {
+        end();
+    }
 }
 
 /// As many descriptors as the system allows: each session takes one, and the usual limit is less than a thousand sessions need.
@@ -224,10 +231,15 @@ fn raise_descriptor_limit() {
 /// A broken invariant stops the process: a restart recovers, a half-dead server may answer wrongly. Where only something was read, it ends its
 /// statement.
 fn stop_on_panic() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+    std::panic::set_hook(Box::new(|panic| {
+        // Through the queue: a reader who does not read must not keep a server alive that is to stop.
+        let thread = std::thread::current();
+        let backtrace = Backtrace::capture();
+        let trace =
+            if backtrace.status() == BacktraceStatus::Captured { format!("{backtrace}\n") } else { String::new() };
+        logging::say(&format!("thread '{}' {panic}\n{trace}", thread.name().unwrap_or("<unnamed>")));
         if !freshet_db::sql::unwind::ends_statement(panic) {
+            logging::finish();
             std::process::abort();
         }
     }));
@@ -288,43 +300,8 @@ async fn read_aside(reading: impl FnOnce(Reader) + Send + 'static) -> Result<Con
     }
 }
 
-/// What is heard from the start on.
-struct Signals {
-    runtime: tokio::runtime::Runtime,
-    /// Taken up once the database is open.
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn hear() -> std::io::Result<Signals> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let hang_up = {
-            let _inside = runtime.enter();
-            // A file that may not grow is an error of whoever writes it, once the signal has a handler.
-            drop(signal(SignalKind::from_raw(SIGXFSZ))?);
-            signal(SignalKind::hangup())?
-        };
-        Ok(Signals { runtime, hang_up })
-    }
-
-    fn watch(self) -> std::io::Result<Ending> {
-        let Signals { runtime, hang_up } = self;
-        let (interrupt, terminate) = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-        };
-        Ok(Ending { runtime, interrupt, terminate, hang_up })
-    }
-}
-
 /// What ends the server.
-struct Ending {
-    runtime: tokio::runtime::Runtime,
-    interrupt: Signal,
-    terminate: Signal,
-    /// Not an end: the configuration is read again.
-    hang_up: Signal,
-}
+struct Ending(Signals);
 
 impl Ending {
     fn wait(
@@ -333,7 +310,7 @@ impl Ending {
         reading: impl FnOnce(Reader) + Clone + Send + 'static,
         mut reload: impl FnMut(Result<Config, ConfigError>),
     ) -> Why {
-        let Ending { runtime, mut interrupt, mut terminate, mut hang_up } = self;
+        let Ending(Signals { runtime, mut interrupt, mut terminate, mut hang_up }) = self;
         let reloads = async {
             while hang_up.recv().await.is_some() {
                 reload(read_aside(reading.clone()).await);
@@ -359,14 +336,15 @@ impl Ending {
                 never = tell(database) => match never {},
             }
         });
-        // Who asks twice does not want to wait for long statements to end.
-        std::thread::spawn(move || {
+        // Who asks twice does not want to wait for long statements to end. Without a thread for that there is SIGKILL.
+        let _ = std::thread::Builder::new().spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
             });
+            logging::finish();
             std::process::exit(130);
         });
         why

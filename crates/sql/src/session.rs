@@ -2364,7 +2364,7 @@ impl Background {
     fn start(engine: Engine) -> Arc<Background> {
         let background = Arc::new(Background { state: Mutex::default() });
         let told = background.clone();
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("freshet-checkpoint".to_owned()).spawn(move || {
             let result = engine.checkpoint().map_err(SqlError::from);
             let waker = {
                 let mut state = told.state.lock();
@@ -2375,6 +2375,10 @@ impl Background {
                 waker.wake();
             }
         });
+        if let Err(error) = thread {
+            let refused = SqlError::new("53000", format!("no thread for a checkpoint: {error}"));
+            background.state.lock().result = Some(Err(refused));
+        }
         background
     }
 

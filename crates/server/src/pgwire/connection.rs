@@ -11,7 +11,7 @@
 //! 3. A client that goes away is noticed in every wait; its transaction is rolled back and its locks go.
 //!
 //! 4. A client that does nothing, or only parts of a message, for `idle_session_timeout` or `idle_in_transaction_session_timeout` is ended.
-//! 5. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of the worker's pool, and
+//! 5. A statement holds its worker for [`INLINE_LIMIT`] at most: a longer one is undone and runs anew on a thread of a pool, and
 //!    the session with it, once there is a place there ([`super::long`]). Cancel requests, a client that goes and the end of the server reach it there by its flag.
 
 use super::conversation::{Conversation, OUTPUT_BYTES_MAX, Progress};
@@ -267,7 +267,7 @@ impl Connection {
     async fn elsewhere(&mut self) {
         let mut conversation = self.conversation.take().expect("invariant: one statement at a time");
         let cancelled = conversation.session().cancel_flag();
-        let mut running = tokio::task::spawn_blocking(move || {
+        let mut running = self.shared.long.run(move || {
             let is_over = conversation.run_elsewhere();
             (conversation, is_over)
         });
@@ -275,10 +275,8 @@ impl Connection {
             self.poll_end(&cancelled, cx);
             Pin::new(&mut running).poll(cx)
         });
-        let (conversation, is_over) = match landed.await {
-            Ok(landed) => landed,
-            Err(broken) => std::panic::resume_unwind(broken.into_panic()),
-        };
+        let (conversation, is_over) =
+            landed.await.expect("invariant: a statement that panics ends itself or the process");
         self.conversation = Some(conversation);
         self.place = None;
         if is_over {

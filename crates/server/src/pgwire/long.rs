@@ -4,10 +4,12 @@
 //! 1. A place is held while the statement uses a thread, not while it waits for a lock: so nobody who holds a place waits for one who wants one.
 //! 2. Only a statement that begins a transaction is refused. Who has a transaction open has locks, and the sooner it is over the better.
 
+use super::threads::Threads;
 use freshet_db::SqlError;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub struct LongStatements {
     places: Arc<Semaphore>,
@@ -15,6 +17,7 @@ pub struct LongStatements {
     waiting_max: usize,
     waiting: AtomicUsize,
     refused: AtomicU64,
+    threads: Threads,
 }
 
 /// What is seen from outside.
@@ -40,14 +43,20 @@ impl Drop for Waiting {
 }
 
 impl LongStatements {
-    pub fn new(running_max: usize, waiting_max: usize) -> Arc<LongStatements> {
-        Arc::new(LongStatements {
+    pub fn start(running_max: usize, waiting_max: usize, stack_bytes: usize) -> io::Result<Arc<LongStatements>> {
+        Ok(Arc::new(LongStatements {
             places: Arc::new(Semaphore::new(running_max)),
             running_max,
             waiting_max,
             waiting: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
-        })
+            threads: Threads::start(stack_bytes)?,
+        }))
+    }
+
+    /// Runs a long statement that has a place. What it gives; nothing if it panicked.
+    pub fn run<T: Send + 'static>(&self, statement: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+        self.threads.run(statement)
     }
 
     /// A place, if there is one and nobody came before.
@@ -89,7 +98,7 @@ mod tests {
 
     #[test]
     fn places_are_given_in_order_and_new_work_is_refused_where_too_many_wait() {
-        let long = LongStatements::new(1, 1);
+        let long = LongStatements::start(1, 1, 64 << 10).expect("a thread");
         let first = long.try_place().expect("one is free");
         assert!(long.try_place().is_none());
         let mut second = Box::pin(long.place(true).expect("one may wait"));

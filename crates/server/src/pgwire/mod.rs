@@ -2,7 +2,7 @@
 //! of our own: pgwire's handlers flush after each message, this loop writes once per readable burst.
 //!
 //! Bottom up: [`frame`] reads, [`ahead`] looks ahead, [`reply`] writes, [`startup`] opens, [`scram`] asks for the password, [`stream`] is in clear
-//! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, [`conversation`] is the protocol without a socket, [`connection`] joins
+//! or TLS, [`registry`] knows the sessions, [`long`] bounds long statements, which run on [`threads`], [`conversation`] is the protocol without a socket, [`connection`] joins
 //! it to one, [`keepalive`] sets that up.
 
 pub mod ahead;
@@ -16,3 +16,4 @@ pub mod reply;
 pub mod scram;
 pub mod startup;
 pub mod stream;
+pub mod threads;

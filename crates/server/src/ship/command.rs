@@ -8,7 +8,7 @@
 
 use super::multiplexer::{self, Options};
 use super::tls::{Security, SslMode};
-use std::io::Write;
+use crate::logging;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,12 +38,14 @@ pub struct Args {
 }
 
 fn exit(reason: impl std::fmt::Display) -> ExitCode {
-    // Without a stderr there is nobody to tell; the code still says it.
-    let _ = writeln!(std::io::stderr(), "freshet: {reason}");
+    logging::say(&format!("freshet: {reason}\n"));
     ExitCode::FAILURE
 }
 
 pub fn run(args: Args) -> ExitCode {
+    if let Err(error) = logging::queue() {
+        return exit(format_args!("no thread for the log's lines: {error}"));
+    }
     let security = Security { mode: args.sslmode, roots: args.sslrootcert };
     let (links, socket) = (args.links.map(usize::from), args.socket);
     let options = Options { links, socket, security, ..Options::new(args.listen, args.to.clone()) };

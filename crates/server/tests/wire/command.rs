@@ -39,7 +39,11 @@ impl Running {
     }
 
     pub fn listening(mut command: Command) -> Running {
-        let mut child = command.spawn().expect("the binary runs");
+        Running::of(command.spawn().expect("the binary runs"))
+    }
+
+    /// One that was just started.
+    pub fn of(mut child: Child) -> Running {
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
         let mut told = String::new();
         let address = loop {
@@ -125,15 +129,6 @@ fn a_directory_that_cannot_be_one_is_told() {
     assert!(refused(&far).contains("loopback"));
 }
 
-/// A server whose writes can be made to fail by a limit on file sizes; its signal is ignored from the start.
-fn limitable(data: &Path) -> Command {
-    let plain = serve(data, "127.0.0.1:0");
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
-    limited.stderr(Stdio::piped()).stdout(Stdio::piped());
-    limited
-}
-
 /// The last word of every road is 58030, and then the connection ends.
 fn told_of_failure(client: &mut Client) -> Result<(), Vec<Reply>> {
     let mut replies = Vec::new();
@@ -152,7 +147,7 @@ fn told_of_failure(client: &mut Client) -> Result<(), Vec<Reply>> {
 fn a_failed_log_ends_the_server() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let data = directory.path().join("data");
-    let server = Running::listening(limitable(&data));
+    let server = Running::start(&data);
     let [mut simple, mut extended, mut pipelined, mut idle, mut holder, mut waiting] =
         [(); 6].map(|()| Client::connect(server.address));
     simple.query("create table acknowledged(id int primary key)");

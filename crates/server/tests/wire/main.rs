@@ -15,6 +15,7 @@ mod malformed;
 mod meaning;
 mod operation;
 mod rights;
+mod shortage;
 mod simple;
 mod startup;
 mod values;

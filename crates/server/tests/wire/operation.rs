@@ -13,7 +13,7 @@ fn with(data: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn wait_for_line(server: &mut Running, part: &str) -> String {
+pub fn wait_for_line(server: &mut Running, part: &str) -> String {
     loop {
         let mut line = String::new();
         assert!(server.stderr.read_line(&mut line).expect("text") > 0, "it ended before it said {part}");

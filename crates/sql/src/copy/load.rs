@@ -18,8 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 
 /// Bytes that are worth a thread's turn.
@@ -81,20 +80,16 @@ impl Loading {
     /// Chunks that wait for a thread or are in its hands.
     pub const QUEUED_BYTES_MAX: u64 = (3 * THREADS_MAX * CHUNK_BYTES) as u64;
 
-    pub fn start(load: Load, target: Target) -> Result<Loading, Error> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let doors = begin_threads(cores.min(THREADS_MAX));
-        let threads = doors.len();
-        if threads == 0 {
-            return Err(Error::OutOfMemory("a thread"));
-        }
-        let appenders = (0..threads).map(|_| load.appender()).collect::<Result<Vec<_>, _>>()?;
-        let state = Mutex::new(State { threads, ..State::default() });
-        let shared = Arc::new(Shared { state, work: Condvar::new(), target, chunks_max: 2 * threads });
-        let table = load.table().clone();
-        for (appender, door) in appenders.into_iter().zip(doors) {
-            let worker = Worker { shared: shared.clone(), table: table.clone(), appender };
-            door.send(worker).expect("a thread waits for its work");
+    pub fn start(load: Load, target: Target, threads: Threads) -> Result<Loading, Error> {
+        let Threads(threads) = threads;
+        let appenders = threads.iter().map(|_| load.appender()).collect::<Result<Vec<_>, _>>()?;
+        let state = Mutex::new(State { threads: threads.len(), ..State::default() });
+        let chunks_max = 2 * threads.len();
+        let shared = Arc::new(Shared { state, work: Condvar::new(), target, chunks_max });
+        for (thread, appender) in threads.into_iter().zip(appenders) {
+            let worker = Worker { shared: shared.clone(), table: load.table().clone(), appender };
+            // It waits for nothing else.
+            thread.send(worker).expect("invariant: a thread takes its work");
         }
         Ok(Loading { shared, load })
     }
@@ -138,18 +133,22 @@ impl Loading {
     }
 }
 
-/// So many threads that wait for their work, or as many as the system gives.
-fn begin_threads(threads: usize) -> Vec<Sender<Worker>> {
-    let begin = |_| {
-        let (door, work) = channel::<Worker>();
-        let wait = move || {
-            if let Ok(worker) = work.recv() {
-                worker.run();
-            }
-        };
-        std::thread::Builder::new().name("freshet-copy".to_owned()).spawn(wait).is_ok().then_some(door)
-    };
-    (0..threads).map_while(begin).collect()
+/// Threads that wait for their work; dropped, they end. They come before the appenders: a load ends with all that it has.
+pub struct Threads(Vec<mpsc::Sender<Worker>>);
+
+impl Threads {
+    /// One for each core, or as many as the system gives; `None` without any.
+    pub fn start() -> Option<Threads> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads: Vec<_> = (0..cores.min(THREADS_MAX)).map_while(|_| start_thread()).collect();
+        (!threads.is_empty()).then_some(Threads(threads))
+    }
+}
+
+fn start_thread() -> Option<mpsc::Sender<Worker>> {
+    let (give, given) = mpsc::channel::<Worker>();
+    let thread = std::thread::Builder::new().name("freshet-copy".to_owned());
+    thread.spawn(move || given.into_iter().take(1).for_each(Worker::run)).ok().map(|_| give)
 }
 
 /// Waits for threads of a load.

@@ -82,14 +82,29 @@ impl Worker {
     }
 }
 
-/// The threads that queries run on, one per core, of all databases of the process.
+/// The threads that queries run on, of all databases of the process: one per core, or as many as the system gives when the first query comes.
+/// Where it gives none, the next query asks again.
 fn workers() -> Result<&'static [Worker], SqlError> {
-    static WORKERS: OnceLock<std::io::Result<Vec<Worker>>> = OnceLock::new();
-    let made = WORKERS.get_or_init(|| (0..cores()).map(Worker::start).collect());
-    match made {
-        Ok(workers) => Ok(workers),
-        Err(error) => Err(SqlError::new("53000", format!("no threads for queries: {error}"))),
+    static WORKERS: OnceLock<Vec<Worker>> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    if let Some(workers) = WORKERS.get() {
+        return Ok(workers);
     }
+    let _starting = STARTING.lock();
+    if let Some(workers) = WORKERS.get() {
+        return Ok(workers);
+    }
+    let mut workers = Vec::new();
+    for number in 0..cores() {
+        match Worker::start(number) {
+            Ok(worker) => workers.push(worker),
+            Err(error) if workers.is_empty() => {
+                return Err(SqlError::new("53000", format!("no threads for queries: {error}")));
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(WORKERS.get_or_init(|| workers))
 }
 
 fn cores() -> usize {

@@ -17,7 +17,7 @@ use crate::copy::CopyPlan;
 use crate::copy::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
 use crate::copy::encode::Writer;
 use crate::copy::fields::Fields;
-use crate::copy::load::{CHUNK_BYTES, Loading, Target};
+use crate::copy::load::{CHUNK_BYTES, Loading, Target, Threads};
 use crate::copy::options::{Format, Header};
 use crate::copy::split::{Chunk, Splitter};
 use crate::error::SqlError;
@@ -418,6 +418,8 @@ impl Session {
         if self.inner.scan_next(&table, &mut TableCursor::default(), &mut Row::default()).is_some() {
             return Ok(None);
         }
+        // Where the system gives no thread, the session's own inserts the rows.
+        let Some(threads) = Threads::start() else { return Ok(None) };
         // Others' definitions are not waited for.
         self.inner.set_nowait(true);
         let begun = self.inner.begin_load_of(table.id);
@@ -432,7 +434,7 @@ impl Session {
                 // It keeps no versions for itself while it goes on.
                 self.inner.rest();
                 let copy = self.copy_in()?;
-                copy.sink = Sink::Load(Loading::start(load, copy.target())?);
+                copy.sink = Sink::Load(Loading::start(load, copy.target(), threads)?);
                 Ok(None)
             }
             Err(Stop::Wait(token)) => {
