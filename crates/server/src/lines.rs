@@ -136,9 +136,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    type Gate = Arc<(Mutex<bool>, Condvar)>;
+
     /// Writes once it may.
     struct Stalled {
-        may_write: Arc<(Mutex<bool>, Condvar)>,
+        may_write: Gate,
         written: mpsc::Sender<Vec<u8>>,
     }
 
@@ -155,14 +157,14 @@ mod tests {
         }
     }
 
-    fn stalled(tell: fn(u64)) -> (Lines, Arc<(Mutex<bool>, Condvar)>, mpsc::Receiver<Vec<u8>>) {
+    fn stalled(tell: fn(u64)) -> (Lines, Gate, mpsc::Receiver<Vec<u8>>) {
         let (written, read) = mpsc::channel();
         let may_write = Arc::new((Mutex::new(false), Condvar::new()));
         let to = Stalled { may_write: may_write.clone(), written };
         (Lines::start(to, tell).unwrap(), may_write, read)
     }
 
-    fn let_write(may_write: &(Mutex<bool>, Condvar)) {
+    fn let_write(may_write: &Gate) {
         *may_write.0.lock().unwrap() = true;
         may_write.1.notify_all();
     }
