@@ -32,6 +32,12 @@ fn sigterm_lets_open_transactions_end() {
     open.query("create table drained(id int primary key)");
     open.query("begin; insert into drained values (1)");
     running.send(&query("select count(*) from generate_series(1, 5000000)"));
+    // Until its query has begun it is idle, and idle sessions end.
+    let begun = "select count(*) from pg_stat_activity where state = 'active' and query like '%5000000%' and pid <> pg_backend_pid()";
+    let until = Instant::now() + Duration::from_secs(10);
+    while open.value(begun) != "1" && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     server.signal("-TERM");
     wait_for_line(&mut server, "SIGTERM");
     assert!(matches!(idle.read(), Reply::Error(fatal, state, _) if fatal == "FATAL" && state == "57P01"));
