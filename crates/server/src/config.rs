@@ -392,6 +392,9 @@ impl Layer {
     }
 }
 
+/// A log device's current segment, two spares, and one that is made or marked.
+const LOG_FILES_OPEN: u64 = 4;
+
 /// What is in force.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Config {
@@ -509,7 +512,7 @@ impl Config {
             tls,
             allow_plain: self.allow_plain,
             authentication_timeout: self.authentication_timeout.0,
-            log_files: self.log_size.0.div_ceil(self.segment_size.0.max(1)),
+            log_files: LOG_FILES_OPEN * self.log.len().max(1) as u64,
             ..listener::Options::new(self.listen)
         })
     }

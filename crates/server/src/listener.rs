@@ -70,7 +70,7 @@ pub struct Options {
     /// Clients of other machines may do without TLS.
     pub allow_plain: bool,
     pub authentication_timeout: Duration,
-    /// Descriptors that the database's log may take: clients leave it these, too.
+    /// Files that the database's log has open at most: clients leave it their descriptors, too.
     pub log_files: u64,
     pub login_delay: LoginDelay,
 }

@@ -155,7 +155,7 @@ const DESCRIPTORS_KEPT: u64 = 64;
 /// Descriptors below which a server is none: it has twenty of its own.
 const DESCRIPTORS_MIN: u64 = 48;
 
-/// The first descriptor that is no client's, with a log of so many files; an error where that leaves clients hardly any.
+/// The first descriptor that is no client's, with a log that has so many files open; an error where that leaves clients hardly any.
 pub(crate) fn first_kept_descriptor(log_files: u64) -> Result<u64, String> {
     first_kept_of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), log_files)
 }
@@ -164,8 +164,7 @@ fn first_kept_of(all: u64, log_files: u64) -> Result<u64, String> {
     let kept = log_files + DESCRIPTORS_KEPT.min(all / 4);
     all.checked_sub(kept).filter(|left| *left >= DESCRIPTORS_MIN).ok_or_else(|| {
         format!(
-            "the limit of {all} open files is too low for a log of {log_files} segments: raise it (ulimit -n, LimitNOFILE), or take \
-             a larger segment_size or a smaller log_size"
+            "the limit of {all} open files is too low for clients beside the log's {log_files}: raise it (ulimit -n, LimitNOFILE)"
         )
     })
 }
@@ -637,7 +636,7 @@ mod tests {
         assert_eq!(first_kept_of(1024, 0), Ok(960));
         assert_eq!(first_kept_of(1024, 400), Ok(560));
         assert_eq!(first_kept_of(160, 8), Ok(112));
-        assert!(first_kept_of(100, 400).is_err_and(|why| why.contains("a log of 400 segments")));
+        assert!(first_kept_of(100, 400).is_err_and(|why| why.contains("the log's 400")));
         assert!(first_kept_of(1024, 930).is_err());
     }
 

@@ -385,6 +385,27 @@ fn who_waits_for_a_table_reads_what_was_committed_meanwhile() {
     }
 }
 
+/// What it once read at a snapshot that it kept is no reason: the table is emptied and filled under the lock so that nobody sees it half done.
+#[test]
+fn who_waits_for_a_table_that_is_filled_anew_reads_it() {
+    for read in ["SELECT count(*) FROM t", "COPY t TO STDOUT"] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b) = (world.client(), world.client());
+        for statement in ["BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM t", "COMMIT"] {
+            b.ok(statement);
+        }
+        for statement in ["BEGIN", "LOCK TABLE t", "TRUNCATE t", "INSERT INTO t VALUES (4, 4)"] {
+            a.ok(statement);
+        }
+        let wait = b.waits(read);
+        a.ok("COMMIT");
+        b.resume(wait).expect(read);
+        if !read.starts_with("COPY") {
+            assert_eq!(b.rows.i64(0, 0), Some(1), "{read}");
+        }
+    }
+}
+
 /// LOCK TABLE reads nothing, so the transaction's one snapshot comes after it.
 #[test]
 fn who_locks_tables_first_reads_them_as_they_are_then() {

@@ -84,7 +84,11 @@ impl Session {
                 Stop::Wait(token) => Stop::Wait(token.since(since)),
                 refused => refused,
             }),
-            None => Ok(()),
+            None => {
+                // What they committed last is in the next snapshot, as what was committed before the claim was granted.
+                self.met = self.met.max(core.log.now());
+                Ok(())
+            }
         }
     }
 

@@ -465,7 +465,7 @@ impl Session {
             self.unregister();
             self.place().begin_phase();
             self.take_snapshot();
-            if is_first {
+            if is_first || has_waited {
                 self.first_schema = Some(self.schema.clone());
             }
         } else if !self.durable_read {
@@ -545,7 +545,8 @@ impl Session {
     /// The statement is over and the transaction goes on: until the next statement its snapshot may be ended, or has none.
     pub fn rest(&mut self) {
         self.close_lease();
-        if self.isolation == Isolation::ReadCommitted || self.locks_only {
+        // Before the first statement a kept snapshot is there already, and only LOCK TABLE lets go of it.
+        if self.isolation == Isolation::ReadCommitted || self.locks_only && self.command > 0 {
             self.unregister();
         } else {
             self.place().rest();

@@ -259,6 +259,25 @@ fn memory_stays_flat_beside_a_held_snapshot_and_readers_see_one_moment() {
     block(|| session.commit());
 }
 
+/// It is registered all the while: others' versions stay until it is over.
+#[test]
+fn a_snapshot_that_rests_before_its_first_statement_stays() {
+    let world = World::new();
+    let (mut a, mut b) = (world.session(), world.session());
+    create(&mut b, IndexKind::Hash);
+    let id = commit_insert(&mut b, 1, 5, "first");
+    a.session.begin(Isolation::RepeatableRead, true);
+    a.session.rest();
+    for n in 0..3_000 {
+        begin(&mut b, Isolation::ReadCommitted);
+        set_n(&mut b, id, 10 + n).expect("nobody else writes");
+        b.commit().expect("commits");
+        while b.engine.step() {}
+    }
+    a.session.begin_statement();
+    assert_eq!(get(&mut a, 1), Some((5, "first".to_owned())));
+}
+
 /// Another's row of the key is gone for all but the snapshot: a second row of that key would be seen beside it, and a search by key ends at the first.
 #[test]
 fn a_key_has_one_row_in_a_snapshot_too() {
