@@ -266,15 +266,15 @@ fn a_snapshot_that_rests_before_its_first_statement_stays() {
     let (mut a, mut b) = (world.session(), world.session());
     create(&mut b, IndexKind::Hash);
     let id = commit_insert(&mut b, 1, 5, "first");
-    a.session.begin(Isolation::RepeatableRead, true);
-    a.session.rest();
+    a.begin(Isolation::RepeatableRead, true);
+    a.rest();
     for n in 0..3_000 {
         begin(&mut b, Isolation::ReadCommitted);
         set_n(&mut b, id, 10 + n).expect("nobody else writes");
         b.commit().expect("commits");
         while b.engine.step() {}
     }
-    a.session.begin_statement();
+    a.begin_statement();
     assert_eq!(get(&mut a, 1), Some((5, "first".to_owned())));
 }
 
