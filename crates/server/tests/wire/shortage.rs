@@ -167,7 +167,7 @@ fn a_limit_on_file_sizes_is_an_error_of_who_meets_it() {
     let file = directory.path().join("copied");
     let copy = format!("copy long to '{}'", file.display());
     assert_eq!(client.sqlstate(&copy), "58030");
-    client.query("insert into long values (0, 'and on')");
+    assert_eq!(client.query("insert into long values (0, 'and on')")[0], Reply::Complete("INSERT 0 1".into()));
     limit(&server.child, "--fsize=unlimited");
     assert_eq!(client.query("checkpoint")[0], Reply::Complete("CHECKPOINT".into()));
     assert_eq!(client.query(&copy)[0], Reply::Complete("COPY 4001".into()));
