@@ -154,7 +154,7 @@ fn what_the_server_says_last_is_read() {
 #[test]
 fn a_limit_on_file_sizes_is_an_error_of_who_meets_it() {
     let (directory, data) = scratch();
-    let server = Running::listening(with(&data, &["--log-size", "32MiB"]));
+    let server = Running::listening(with(&data, &["--log-size", "32MiB", "--memory-limit", "256MiB"]));
     let mut client = Client::connect(server.address);
     client.query("create table long(id int primary key, v text)");
     client.query("insert into long select g, repeat('x', 1000) from generate_series(1, 4000) g");
