@@ -3,17 +3,16 @@
 //! One thread serves many sessions: a statement that changes something returns a ticket at its commit, and the session stays busy until the
 //! ticket is durable, exactly as a program that embeds Freshet would do it.
 
+use super::ahead::{Known, Pending};
 use super::native::{LOAD_BATCH, facts, next_batch, options};
 use super::sql::{Dialect, Say, Statements, definition, index_definition};
 use super::{
-    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, KNOWN, Kind, Loading, NEAR, Op, Setup, Submitted,
-    on_threads,
+    Adapter, Answer, Completion, Content, Driver, Facts, Fetch, Kind, Loading, Op, Setup, Submitted, on_threads,
 };
 use crate::error::BenchError;
 use crate::shape::{IndexShape, TableShape, Ty, text_of};
 use freshet_db::{Ahead, Database, Datum, RowSet, Session, SqlError, Statement, Ticket};
 use freshet_engine::ids::Cts;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const KIND: Kind = Kind {
@@ -135,10 +134,9 @@ impl Adapter for Embedded {
             sessions: sessions?,
             statements: Statements::default(),
             parameters: Vec::new(),
-            flying: VecDeque::new(),
-            known: VecDeque::new(),
+            pending: Pending::default(),
+            known: Known::default(),
             spare: Vec::new(),
-            answered: Vec::new(),
         }))
     }
 
@@ -179,14 +177,8 @@ fn totals(rows: &RowSet) -> Result<Answer, BenchError> {
     }
 }
 
-struct Flying {
-    ticket: Ticket,
-    session: usize,
-    answer: Answer,
-}
-
 /// A statement of one row that was submitted and has not run.
-struct Known {
+struct Asked {
     session: usize,
     say: Say,
     parameters: Vec<Datum>,
@@ -198,19 +190,16 @@ struct EmbeddedDriver<'a> {
     sessions: Vec<Session>,
     statements: Statements<Statement>,
     parameters: Vec<Datum>,
-    /// In order of commit: oldest first.
-    flying: VecDeque<Flying>,
+    pending: Pending<Ticket>,
     /// What many sessions ask for at a time runs in turn, its cache misses overlapped.
-    known: VecDeque<Known>,
+    known: Known<Asked>,
     spare: Vec<Vec<Datum>>,
-    /// Of those that were known: waiting for no device.
-    answered: Vec<Completion>,
 }
 
 impl EmbeddedDriver<'_> {
     /// Whether the operation may wait for others to be known. A driver of few sessions runs each at once.
     fn may_wait(&self, op: &Op<'_>) -> bool {
-        self.sessions.len() > 2 * KNOWN
+        Known::<Asked>::is_for(self.sessions.len())
             && matches!(op, Op::Search { .. } | Op::Update { .. } | Op::Insert { .. } | Op::Delete { .. })
     }
 
@@ -219,51 +208,25 @@ impl EmbeddedDriver<'_> {
         let mut parameters = self.spare.pop().unwrap_or_default();
         bind(op, self.tables, &mut parameters);
         self.sessions[session].load_ahead(statement, &parameters, Ahead::Entry);
-        self.known.push_back(Known { session, say, parameters });
-        if self.known.len() > NEAR {
-            self.load_row(self.known.len() - 1 - NEAR)?;
+        let (statements, sessions) = (&mut self.statements, &self.sessions);
+        match self.known.learn(Asked { session, say, parameters }, |near| load_row(statements, sessions, near))? {
+            Some(oldest) => self.run_known(oldest),
+            None => Ok(()),
         }
-        if self.known.len() > KNOWN { self.run_oldest() } else { Ok(()) }
     }
 
-    fn load_row(&mut self, at: usize) -> Result<(), BenchError> {
-        let Known { session, say, parameters } = &self.known[at];
-        let statement = self.statements.get(*say, || Err(not_prepared()))?;
-        self.sessions[*session].load_ahead(statement, parameters, Ahead::Row);
-        Ok(())
-    }
-
-    fn run_oldest(&mut self) -> Result<(), BenchError> {
-        let Some(Known { session, say, parameters }) = self.known.pop_front() else { return Ok(()) };
+    fn run_known(&mut self, Asked { session, say, parameters }: Asked) -> Result<(), BenchError> {
         let statement = self.statements.get(say, || Err(not_prepared()))?;
         if let Say::Search { table, fetch, .. } = say {
             let rows = self.sessions[session].query(statement, &parameters)?;
             let answer = found(rows, counter_at(fetch, &self.tables[table]));
-            self.answered.push(Completion { session, answer });
+            self.pending.answered(session, answer);
         } else {
             let (rows, ticket) = self.sessions[session].execute_ticket(statement, &parameters)?;
-            self.flying.push_back(Flying { ticket, session, answer: Answer { rows, sum: 0 } });
+            self.pending.committed(ticket, session, Answer { rows, sum: 0 });
         }
         self.spare.push(parameters);
         Ok(())
-    }
-
-    fn run_known(&mut self) -> Result<(), BenchError> {
-        let first_far = self.known.len().saturating_sub(NEAR);
-        (first_far..self.known.len()).try_for_each(|at| self.load_row(at))?;
-        while !self.known.is_empty() {
-            self.run_oldest()?;
-        }
-        Ok(())
-    }
-
-    fn take_durable(&mut self, done: &mut Vec<Completion>) {
-        while let Some(oldest) = self.flying.front()
-            && self.db.is_durable(oldest.ticket)
-        {
-            done.push(Completion { session: oldest.session, answer: oldest.answer });
-            self.flying.pop_front();
-        }
     }
 
     /// Autocommit.
@@ -309,6 +272,13 @@ fn prepared<'s>(
     tables: &[TableShape],
 ) -> Result<&'s Statement, SqlError> {
     statements.get(say, || session.prepare(&say.text(tables)))
+}
+
+fn load_row(statements: &mut Statements<Statement>, sessions: &[Session], near: &Asked) -> Result<(), BenchError> {
+    let Asked { session, say, parameters } = near;
+    let statement = statements.get(*say, || Err(not_prepared()))?;
+    sessions[*session].load_ahead(statement, parameters, Ahead::Row);
+    Ok(())
 }
 
 fn not_prepared() -> BenchError {
@@ -369,19 +339,17 @@ impl Driver for EmbeddedDriver<'_> {
         if ticket == NEVER || self.db.is_durable(ticket) {
             return Ok(Submitted::Done(answer));
         }
-        self.flying.push_back(Flying { ticket, session, answer });
+        self.pending.committed(ticket, session, answer);
         Ok(Submitted::InFlight)
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        let before = done.len();
-        self.run_known()?;
-        done.append(&mut self.answered);
-        self.take_durable(done);
-        if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
-            self.db.wait(oldest.ticket)?;
-            self.take_durable(done);
+        let (statements, sessions) = (&mut self.statements, &self.sessions);
+        self.known.load_rest(|near| load_row(statements, sessions, near))?;
+        while let Some(oldest) = self.known.take_oldest() {
+            self.run_known(oldest)?;
         }
-        Ok(())
+        let db = self.db;
+        self.pending.take(wait, done, |ticket| db.is_durable(ticket), |ticket| Ok(db.wait(ticket)?))
     }
 }

@@ -3,6 +3,7 @@
 //! | module | adapter | how |
 //! |---|---|---|
 //! | [`sql`] | | statements as text, for every adapter that speaks SQL |
+//! | `ahead` | | what our embedded drivers know before it runs |
 //! | [`freshet`] | `freshet` | embedded, prepared SQL through the public API |
 //! | [`native`] | `freshet-native` | the engine's row API, without SQL |
 //! | [`sqlite`] | `sqlite` | SQLite in this process |
@@ -20,6 +21,7 @@
 //! 4. [`Answer`]s are what the system said, never what was asked for: the oracle compares the two.
 //! 5. A system keeps all data in memory (its cache is as large) and its log on the devices of the plan.
 
+mod ahead;
 pub mod freshet;
 pub mod native;
 #[cfg(feature = "peers")]
@@ -161,11 +163,6 @@ pub struct Completion {
     pub session: usize,
     pub answer: Answer,
 }
-
-/// Operations that an embedded driver of many sessions knows before the oldest of them runs, and those of them whose row is on its way: what an
-/// event loop finds readable at a time. A driver of no more than twice as many sessions runs each at once.
-const KNOWN: usize = 16;
-const NEAR: usize = 8;
 
 /// The sessions of one thread, `0..n`. Made on the thread that uses it.
 pub trait Driver {

@@ -3,13 +3,13 @@
 
 use super::rows::{Scratch, Tables};
 use super::{commit, run, transact};
-use crate::adapter::{Answer, Completion, Driver, Fetch, KNOWN, NEAR, Op, Submitted};
+use crate::adapter::ahead::{Known, Pending};
+use crate::adapter::{Answer, Completion, Driver, Fetch, Op, Submitted};
 use crate::error::BenchError;
 use freshet_db::Ahead;
 use freshet_engine::engine::Engine;
 use freshet_engine::ids::Cts;
 use freshet_engine::txn::{Isolation, Session, Stop};
-use std::collections::VecDeque;
 
 /// The same for a change that looks at no snapshot.
 fn transact_at_newest<T>(
@@ -29,15 +29,8 @@ fn stopped(stop: Stop) -> BenchError {
     }
 }
 
-/// A commit on its way to the devices.
-struct Flying {
-    cts: Cts,
-    session: usize,
-    answer: Answer,
-}
-
 /// An operation that was submitted and has not run.
-struct Known {
+struct Asked {
     session: usize,
     /// An insert's cells are in `cells`.
     op: Op<'static>,
@@ -50,12 +43,9 @@ pub struct NativeDriver<'a> {
     sessions: Vec<Session>,
     durable: bool,
     /// What many sessions ask for at a time runs in turn, its cache misses overlapped.
-    known: VecDeque<Known>,
+    known: Known<Asked>,
     spare: Vec<Vec<i64>>,
-    /// Of those that were known: waiting for no device.
-    answered: Vec<Completion>,
-    /// In order of commit: oldest first.
-    flying: VecDeque<Flying>,
+    pending: Pending<Cts>,
     scratch: Scratch,
 }
 
@@ -66,10 +56,9 @@ impl<'a> NativeDriver<'a> {
             tables,
             sessions,
             durable,
-            known: VecDeque::new(),
+            known: Known::default(),
             spare: Vec::new(),
-            answered: Vec::new(),
-            flying: VecDeque::new(),
+            pending: Pending::default(),
             scratch: Scratch::default(),
         }
     }
@@ -79,37 +68,22 @@ impl<'a> NativeDriver<'a> {
         own.clear();
         own.extend_from_slice(cells);
         self.tables.load_ahead(&self.sessions[session], &op, &own, Ahead::Entry);
-        self.known.push_back(Known { session, op, cells: own });
-        if self.known.len() > NEAR {
-            self.load_row(self.known.len() - 1 - NEAR);
+        let (tables, sessions) = (&self.tables, &self.sessions);
+        match self.known.learn(Asked { session, op, cells: own }, |near| load_row(tables, sessions, near))? {
+            Some(oldest) => self.run_known(oldest),
+            None => Ok(()),
         }
-        if self.known.len() > KNOWN { self.run_oldest() } else { Ok(()) }
     }
 
-    fn load_row(&self, at: usize) {
-        let Known { session, op, cells } = &self.known[at];
-        self.tables.load_ahead(&self.sessions[*session], op, cells, Ahead::Row);
-    }
-
-    fn run_oldest(&mut self) -> Result<(), BenchError> {
-        let Some(Known { session, op, cells }) = self.known.pop_front() else { return Ok(()) };
+    fn run_known(&mut self, Asked { session, op, cells }: Asked) -> Result<(), BenchError> {
         let done = match op {
             Op::Insert { table, .. } => self.run(session, &Op::Insert { table, cells: &cells })?,
             op => self.run(session, &op)?,
         };
         if let Submitted::Done(answer) = done {
-            self.answered.push(Completion { session, answer });
+            self.pending.answered(session, answer);
         }
         self.spare.push(cells);
-        Ok(())
-    }
-
-    fn run_known(&mut self) -> Result<(), BenchError> {
-        let first_far = self.known.len().saturating_sub(NEAR);
-        (first_far..self.known.len()).for_each(|at| self.load_row(at));
-        while !self.known.is_empty() {
-            self.run_oldest()?;
-        }
         Ok(())
     }
 
@@ -158,18 +132,15 @@ impl<'a> NativeDriver<'a> {
         if cts == Cts::ZERO || self.engine.is_durable(cts) {
             return Submitted::Done(answer);
         }
-        self.flying.push_back(Flying { cts, session, answer });
+        self.pending.committed(cts, session, answer);
         Submitted::InFlight
     }
+}
 
-    fn take_durable(&mut self, done: &mut Vec<Completion>) {
-        while let Some(oldest) = self.flying.front()
-            && self.engine.is_durable(oldest.cts)
-        {
-            done.push(Completion { session: oldest.session, answer: oldest.answer });
-            self.flying.pop_front();
-        }
-    }
+fn load_row(tables: &Tables, sessions: &[Session], near: &Asked) -> Result<(), BenchError> {
+    let Asked { session, op, cells } = near;
+    tables.load_ahead(&sessions[*session], op, cells, Ahead::Row);
+    Ok(())
 }
 
 /// One row by its key, without what it borrows: its cells apart.
@@ -185,7 +156,7 @@ fn one_row<'o>(op: &Op<'o>) -> Option<(Op<'static>, &'o [i64])> {
 
 impl Driver for NativeDriver<'_> {
     fn submit(&mut self, session: usize, op: &Op<'_>) -> Result<Submitted, BenchError> {
-        if self.sessions.len() > 2 * KNOWN
+        if Known::<Asked>::is_for(self.sessions.len())
             && let Some((op, cells)) = one_row(op)
         {
             self.learn(session, op, cells)?;
@@ -195,14 +166,12 @@ impl Driver for NativeDriver<'_> {
     }
 
     fn completions(&mut self, wait: bool, done: &mut Vec<Completion>) -> Result<(), BenchError> {
-        let before = done.len();
-        self.run_known()?;
-        done.append(&mut self.answered);
-        self.take_durable(done);
-        if let (true, true, Some(oldest)) = (wait, done.len() == before, self.flying.front()) {
-            self.engine.wait_durable(oldest.cts).wait()?;
-            self.take_durable(done);
+        self.known.load_rest(|near| load_row(&self.tables, &self.sessions, near))?;
+        while let Some(oldest) = self.known.take_oldest() {
+            self.run_known(oldest)?;
         }
-        Ok(())
+        let engine = self.engine;
+        let until_durable = |cts| Ok(engine.wait_durable(cts).wait()?);
+        self.pending.take(wait, done, |cts| engine.is_durable(cts), until_durable)
     }
 }
