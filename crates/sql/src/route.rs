@@ -195,6 +195,13 @@ pub struct Routed {
     pub notice: Option<Notice>,
 }
 
+impl Routed {
+    /// Whether it may run in the place of a plan with these parameters, whose rows have these columns.
+    pub fn gives(&self, parameters: &[Type], columns: &[Column]) -> bool {
+        self.parameters == parameters && is_same_row(&self.columns, columns)
+    }
+}
+
 /// Parses, binds and routes one statement, of whose tables nothing is known.
 pub fn route(
     sql: &str,
@@ -405,8 +412,7 @@ fn route_expanded(
         if forced.is_none()
             && is_heavy
             && let Ok(other) = route_statement(sql, statement, schema, declared, Some(Forced::Query), known)
-            && is_same_row(&other.columns, &explained.columns)
-            && other.parameters == explained.parameters
+            && other.gives(&explained.parameters, &explained.columns)
         {
             explained = other;
         }

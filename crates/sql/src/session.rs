@@ -1292,7 +1292,7 @@ impl Session {
         let made = statement.heavy.get_or_init(|| {
             let schema = self.named(&statement.schema);
             let routed = route(&statement.sql, &schema, &statement.declared, Some(Forced::Query), None).ok()?;
-            let is_same = routed.parameters == statement.parameters && is_same_row(&routed.columns, &statement.columns);
+            let is_same = routed.gives(&statement.parameters, &statement.columns);
             match routed.plan {
                 Plan::Other(planned) if is_same => Some(planned),
                 _ => None,

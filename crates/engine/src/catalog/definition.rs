@@ -12,6 +12,9 @@ pub struct TableId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IndexId(pub u32);
 
+/// Name spaces of sessions' temporary tables are called so, with the session's number behind.
+pub const TEMPORARY_PREFIX: &str = "pg_temp_";
+
 /// A name space of relations (an SQL schema): its oid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NamespaceId(pub u32);

@@ -11,7 +11,7 @@ mod sequence;
 
 pub use definition::{
     Action, CheckOption, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, IndexKind,
-    Namespace, NamespaceId, SequenceDef, TableDef, TableId, View, ViewDef,
+    Namespace, NamespaceId, SequenceDef, TEMPORARY_PREFIX, TableDef, TableId, View, ViewDef,
 };
 pub use role::{Grant, Membership, Rights, Role, RoleDef, RoleId, Verifier};
 pub(crate) use schema::Attached;

@@ -10,6 +10,7 @@ use super::{Inner, OpenError, Options, refuse};
 use crate::checkpoint::IN_MAKING;
 use crate::io::{Clock, Io, Lock, OpenOptions};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +29,7 @@ impl Directories {
         let mut locks = Vec::new();
         for dir in options.fence_dirs() {
             let kind = if dir == options.data_dir { "data" } else { "backup" };
-            let in_dir = |e: io::Error| refuse(format!("cannot use {kind} directory {}: {e}", dir.display()));
+            let in_dir = |e| cannot_use(kind, &dir, e);
             io.create_dir_all(&dir).map_err(in_dir)?;
             let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
                 io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
@@ -44,7 +45,7 @@ impl Directories {
     fn look_whether_made(&self, options: &Options) -> Result<(), OpenError> {
         let dir = &options.data_dir;
         let marker = dir.join(IN_MAKING);
-        let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
+        let in_dir = |e| cannot_use("data", dir, e);
         if self.io.exists(&marker).map_err(in_dir)? {
             let dir = dir.display();
             let what = "is what a salvage left half done: it is no database; remove it, and salvage again";
@@ -59,7 +60,7 @@ impl Directories {
 
     pub(super) fn note_made(&self, options: &Options) -> Result<(), OpenError> {
         let dir = &options.data_dir;
-        let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
+        let in_dir = |e| cannot_use("data", dir, e);
         let marker = dir.join(IN_MAKING);
         if self.io.exists(&marker).map_err(in_dir)? {
             self.io.remove(&marker).map_err(in_dir)?;
@@ -73,6 +74,10 @@ impl Directories {
         let next = now + LOOK_EVERY_US;
         now >= due && self.next_look_us.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
+}
+
+fn cannot_use(kind: &str, dir: &Path, error: io::Error) -> OpenError {
+    refuse(format!("cannot use {kind} directory {}: {error}", dir.display()))
 }
 
 impl Inner {

@@ -28,6 +28,7 @@ pub mod os;
 mod readonly;
 pub mod shut;
 
+use rustix::io::Errno;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::Path;
@@ -130,6 +131,11 @@ pub trait File: Send + Sync {
 
     /// Whether the page cache is bypassed.
     fn is_direct(&self) -> bool;
+}
+
+/// Whether the process, or the system, has no descriptor left: another file that is closed mends that.
+pub(crate) fn is_short_of_descriptors(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// An exclusive lock; dropping it releases it.

@@ -5,9 +5,8 @@
 //! 3. A lock whose file is not there is not made: nobody holds it.
 //! 4. What could not be read for a reason that lies with the reader is noted: it is no damage.
 
-use super::{File, Io, Lock, OpenOptions};
+use super::{File, Io, Lock, OpenOptions, is_short_of_descriptors};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,9 +31,8 @@ impl ReadOnly {
 
     fn noted<T>(&self, path: &Path, read: io::Result<T>) -> io::Result<T> {
         read.inspect_err(|error| {
-            let no_descriptor = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
             if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
-                || no_descriptor.contains(&error.raw_os_error())
+                || is_short_of_descriptors(error)
             {
                 self.unreadable.lock().get_or_insert_with(|| (path.to_path_buf(), error.to_string()));
             }

@@ -39,14 +39,13 @@
 //!    device writes a group only when the one before is synced, and the first one of a segment overwrites the marker. So a recovery
 //!    need not read what lies behind it, and an unused segment costs a restart one block.
 
-use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::ids::{DeviceId, Epoch};
-use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions};
+use crate::io::{AlignedBuf, BLOCK_BYTES, File, Io, OpenOptions, is_short_of_descriptors};
 use crate::planted::{self, Bug};
 
 use super::group::{u32_at, u64_at};
@@ -345,11 +344,10 @@ impl FileError {
     /// The file system is full, or files may not be as long, which a checkpoint or the operator can mend, or the process has no descriptor left,
     /// which a client that goes can; anything else is a failing device.
     pub fn is_no_space(&self) -> bool {
-        let no_descriptor = [Errno::MFILE, Errno::NFILE].map(|e| e.raw_os_error());
         matches!(
             self.error.kind(),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        ) || self.error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code))
+        ) || is_short_of_descriptors(&self.error)
     }
 }
 

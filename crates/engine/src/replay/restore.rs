@@ -22,8 +22,9 @@ const STRIDE: usize = 64;
 pub(crate) struct Restored {
     pub schema: Schema,
     pub stores: HashMap<StorageId, Arc<Store>>,
-    /// Above every storage that any page was ever allocated for, as far as images and log can tell.
+    /// As the counters have it.
     pub next_id: u32,
+    /// Above every storage that any page was ever allocated for, as far as images and log can tell.
     pub next_storage: u32,
     pub stats: PhaseStats,
 }

@@ -7,16 +7,13 @@
 use super::{SalvageError, Writer, is_refusal};
 use crate::catalog::{
     ColumnRole, Constraint, ConstraintKind, Counters, ForeignKey, IndexId, NamespaceId, Object, Rights, RoleDef,
-    RoleId, Table, TableDef, TableId, ViewDef,
+    RoleId, TEMPORARY_PREFIX, Table, TableDef, TableId, ViewDef,
 };
 use crate::inspect::{Defined, Loss, Remains, label};
 use crate::schema::{Row, Type, Value};
 use crate::txn::{Isolation, TableCursor};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The name spaces of sessions' temporary tables.
-const TEMPORARY: &str = "pg_temp_";
 
 pub(super) struct Definitions<'a> {
     objects: &'a [(u32, Object)],
@@ -35,7 +32,7 @@ impl<'a> Definitions<'a> {
     pub fn of(remains: &'a Remains) -> Definitions<'a> {
         let objects = remains.objects();
         let temporary = objects.iter().filter_map(|(id, object)| match object {
-            Object::Namespace(name) if name.starts_with(TEMPORARY) => Some(NamespaceId(*id)),
+            Object::Namespace(name) if name.starts_with(TEMPORARY_PREFIX) => Some(NamespaceId(*id)),
             _ => None,
         });
         let mut definitions = Definitions {

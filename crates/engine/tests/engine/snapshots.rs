@@ -15,21 +15,11 @@ fn entries(session: &Session) -> u64 {
 }
 
 fn set_note(session: &mut Session, id: RowId, note: &str) {
-    let table = table(session);
-    let mut old = Row::default();
-    session.lock(&table, id, &mut old).expect("nobody else writes");
-    let mut new = old.clone();
-    new.set(&table.layout, 2, &Value::Bytes(note.as_bytes()));
-    session.update(&table, id, &old, &mut new).expect("updates");
+    set_column(session, id, 2, &Value::Bytes(note.as_bytes())).expect("nobody else writes");
 }
 
 fn set_id(session: &mut Session, row: RowId, id: i64) {
-    let table = table(session);
-    let mut old = Row::default();
-    session.lock(&table, row, &mut old).expect("nobody else writes");
-    let mut new = old.clone();
-    new.set(&table.layout, 0, &Value::Int(id));
-    session.update(&table, row, &old, &mut new).expect("updates");
+    set_column(session, row, 0, &Value::Int(id)).expect("nobody else writes");
 }
 
 fn held(world: &World) -> Session {

@@ -132,11 +132,15 @@ pub fn insert(session: &mut Session, id: i64, n: i64, note: &str) -> Result<RowI
 }
 
 pub fn set_n(session: &mut Session, id: RowId, n: i64) -> Result<Locked, Stop> {
+    set_column(session, id, 1, &Value::Int(n))
+}
+
+pub fn set_column(session: &mut Session, id: RowId, column: usize, value: &Value<'_>) -> Result<Locked, Stop> {
     let table = table(session);
     let mut old = Row::default();
     let locked = session.lock(&table, id, &mut old)?;
     let mut new = old.clone();
-    new.set(&table.layout, 1, &Value::Int(n));
+    new.set(&table.layout, column, value);
     session.update(&table, id, &old, &mut new)?;
     Ok(locked)
 }

@@ -118,7 +118,7 @@ impl RelationName {
 }
 
 /// Schemas of temporary tables are named so.
-pub const TEMPORARY: &str = "pg_temp_";
+pub use freshet_engine::catalog::TEMPORARY_PREFIX as TEMPORARY;
 
 pub fn is_temporary(schema: &Schema, id: NamespaceId) -> bool {
     schema.namespace_by_id(id).is_some_and(|n| n.name.starts_with(TEMPORARY))

@@ -7,9 +7,9 @@
 //! schema with an id of its own, so the thread never drops what somebody uses.
 
 use super::Session;
-use crate::bind::names::TEMPORARY;
+use crate::bind::names::is_temporary;
 use crate::cache::StatementCache;
-use freshet_engine::catalog::{Namespace, NamespaceId};
+use freshet_engine::catalog::NamespaceId;
 use freshet_engine::engine::Engine;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ pub(crate) struct Leftovers {
 /// Drops what the sessions of an earlier life left. What cannot go now nor soon (a full log) goes with the session that has its number.
 pub fn drop_all(engine: &Engine, cache: &Arc<StatementCache>) {
     let schema = engine.schema();
-    let is_left = |namespace: &&Arc<Namespace>| namespace.name.starts_with(TEMPORARY);
-    let left: Vec<NamespaceId> = schema.namespaces().filter(is_left).map(|namespace| namespace.id).collect();
+    let all = schema.namespaces().map(|namespace| namespace.id);
+    let left: Vec<NamespaceId> = all.filter(|&id| is_temporary(&schema, id)).collect();
     if left.is_empty() {
         return;
     }

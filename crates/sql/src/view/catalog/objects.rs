@@ -7,7 +7,7 @@ use super::fill::{Fill, Filled, Filler, NO_CHAR, Source, cells};
 use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, access_method, key, relations};
 use super::roles;
-use crate::bind::names::TEMPORARY;
+use crate::bind::names::is_temporary;
 use crate::catalog::oid;
 use crate::role::acl::Kind as AclKind;
 use crate::value::{Datum, array_datum, pgtype, vector_datum};
@@ -310,8 +310,7 @@ fn width(relation: &Relation<'_>) -> i32 {
 }
 
 fn persistence(schema: &Schema, namespace: NamespaceId) -> char {
-    let is_temporary = schema.namespace_by_id(namespace).is_some_and(|n| n.name.starts_with(TEMPORARY));
-    if is_temporary { 't' } else { 'p' }
+    if is_temporary(schema, namespace) { 't' } else { 'p' }
 }
 
 fn attributes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
