@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod constraints;
+mod copying;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;

@@ -13,6 +13,7 @@
 //! lowest seven in bits 1 to 7; else in a header word of its own, if the table has one: tables from before there were links do not. A copy of a record (`Row`) gets the extension's words behind its own when they are
 //! fetched; until then a field there lies outside of it.
 
+use super::row::LIVE;
 use super::types::Type;
 
 /// The most bytes of fields a record can have: a slot must fit a page together with its header.
@@ -119,6 +120,8 @@ pub struct Layout {
     header_words: usize,
     pub(super) link: Option<Link>,
     pub(super) extension: Option<Box<Extension>>,
+    /// The words of a live row with every column null.
+    pub(super) blank: Box<[u64]>,
 }
 
 /// What a reader looks at of a record beside cts and flags: copies of other words may be anything.
@@ -185,7 +188,9 @@ impl Layout {
                 null_bit: null_bit as u8,
             }
         });
-        Ok(Layout { fields: fields.collect(), words: byte.div_ceil(8), header_words, link, extension: None })
+        let (fields, words) = (fields.collect(), byte.div_ceil(8));
+        let layout = Layout { fields, words, header_words, link, extension: None, blank: Box::default() };
+        Ok(layout.with_blank())
     }
 
     /// The same with an extension of these columns. `None`: there is no room for a link, or they are too many.
@@ -215,7 +220,20 @@ impl Layout {
         }
         let fits = words.len() <= EXTENSION_WORDS_MAX;
         self.extension = Some(Box::new(Extension { first, missing: words.into(), long: long.into() }));
-        fits.then_some(self)
+        fits.then(|| self.with_blank())
+    }
+
+    fn with_blank(mut self) -> Layout {
+        let mut blank = vec![0; self.row_words()];
+        if let Some(extension) = &self.extension {
+            blank[self.words] = extension.missing[0];
+        }
+        for field in &self.fields {
+            blank[usize::from(field.null_word)] |= 1 << field.null_bit;
+        }
+        blank[1] |= LIVE;
+        self.blank = blank.into();
+        self
     }
 
     /// Whether records may have an extension.

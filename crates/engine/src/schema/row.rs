@@ -64,16 +64,9 @@ impl Row {
     /// Makes it a live row with every column null, keeping its memory.
     pub fn reset(&mut self, layout: &Layout) {
         self.words.clear();
-        self.words.resize(layout.row_words(), 0);
+        self.words.extend_from_slice(&layout.blank);
         self.heap.clear();
         self.fetched.clear();
-        if let Some(extension) = &layout.extension {
-            self.words[layout.words()] = extension.missing[0];
-        }
-        for field in &layout.fields {
-            self.words[usize::from(field.null_word)] |= 1 << field.null_bit;
-        }
-        self.words[1] |= LIVE;
     }
 
     /// The commit timestamp of the version that was read.

@@ -6,6 +6,7 @@
 use super::convert::{Skipped, at_column, at_line, check_count, check_header, is_of_value, line_of, value_of};
 use super::fields::Fields;
 use super::options::{Format, Header};
+use super::plain::Plain;
 use super::split::Chunk;
 use crate::error::SqlError;
 use crate::load::null_violation;
@@ -40,6 +41,8 @@ pub struct Target {
 #[derive(Default)]
 struct State {
     chunks: VecDeque<Chunk>,
+    /// Those that are loaded, for their memory: no more than there were at once.
+    spent: Vec<Chunk>,
     is_closed: bool,
     is_dropped: bool,
     threads: usize,
@@ -92,6 +95,11 @@ impl Loading {
             thread.send(worker).expect("invariant: a thread takes its work");
         }
         Ok(Loading { shared, load })
+    }
+
+    /// A chunk whose memory may be used again.
+    pub fn spent(&self) -> Option<Chunk> {
+        self.shared.state.lock().spent.pop()
     }
 
     /// There must be room.
@@ -209,12 +217,13 @@ impl Drop for Leaving {
 impl Worker {
     fn run(mut self) {
         let leaving = Leaving(self.shared.clone());
-        let mut reader = Reader::default();
+        let mut reader = Reader { plain: Plain::of(&self.table, &self.shared.target), ..Reader::default() };
         while let Some(chunk) = self.next() {
             if let Err(failure) = self.load(&chunk, &mut reader) {
                 let (line, error) = *failure;
                 return self.failed(line, error);
             }
+            self.shared.state.lock().spent.push(chunk);
         }
         let is_good = {
             let mut state = self.shared.state.lock();
@@ -265,8 +274,8 @@ impl Worker {
                 check_header(record, format).map_err(place)?;
                 continue;
             }
-            let made =
-                reader.row(&self.table, target, record, is_text, || line_of(chunk, at, format)).map_err(place)?;
+            let made = reader.is_plain(&self.table, target, record, is_text)
+                || reader.row(&self.table, target, record, is_text, || line_of(chunk, at, format)).map_err(place)?;
             if made {
                 until_done(|| self.appender.append(&mut reader.row)).map_err(|error| place(error.into()))?;
             }
@@ -278,12 +287,18 @@ impl Worker {
 /// Makes rows; keeps its memory.
 #[derive(Default)]
 struct Reader {
+    plain: Option<Plain>,
     fields: Fields,
     row: Row,
     skipped: Skipped,
 }
 
 impl Reader {
+    /// Makes the row if it is one of the usual ones.
+    fn is_plain(&mut self, table: &Table, target: &Target, record: &[u8], is_text: bool) -> bool {
+        self.plain.as_ref().is_some_and(|plain| plain.read(record, table, target, is_text, &mut self.row))
+    }
+
     /// False: the row is left out.
     fn row(
         &mut self,
@@ -328,7 +343,7 @@ impl Reader {
 }
 
 #[inline]
-fn set(
+pub(super) fn set(
     table: &Table,
     column: usize,
     text: &[u8],

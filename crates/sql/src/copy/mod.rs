@@ -12,6 +12,7 @@
 //! | `split` | where a record ends, whatever the size of the pieces that come |
 //! | `fields` | what a record's fields are |
 //! | `convert` | what value a field has, and where it stands if it has none |
+//! | `plain` | what a record says that is nothing but digits and plain text |
 //! | `load` | how threads fill an empty table |
 //! | `encode` | how a row is written |
 //!
@@ -24,6 +25,7 @@ pub mod encode;
 pub mod fields;
 pub mod load;
 pub mod options;
+pub mod plain;
 pub mod split;
 
 use crate::error::SqlError;

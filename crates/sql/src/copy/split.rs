@@ -137,20 +137,33 @@ impl Splitter {
         self.record(start, end, next)
     }
 
+    /// Whether there are records at hand of so many bytes.
+    pub fn has_chunk(&self, bytes_min: usize) -> bool {
+        !self.ends.is_empty() && self.start() >= bytes_min
+    }
+
     /// The records at hand, if there are so many bytes of them.
     pub fn chunk(&mut self, bytes_min: usize) -> Option<Chunk> {
-        let end = self.start();
-        if self.ends.is_empty() || end < bytes_min {
+        self.chunk_into(bytes_min, Chunk::default())
+    }
+
+    /// The same, in the memory of one that is spent.
+    pub fn chunk_into(&mut self, bytes_min: usize, spent: Chunk) -> Option<Chunk> {
+        if !self.has_chunk(bytes_min) {
             return None;
         }
-        let rest = self.data[end..].to_vec();
+        let end = self.start();
+        let Chunk { data: mut rest, ends: mut next_ends, .. } = spent;
+        rest.clear();
+        next_ends.clear();
+        rest.extend_from_slice(&self.data[end..]);
         let mut data = std::mem::replace(&mut self.data, rest);
         data.truncate(end);
         self.seen = self.seen.saturating_sub(end);
         let line = self.line;
         self.line += self.ends.len() as u64 + std::mem::take(&mut self.inner_lines);
-        let ends = std::mem::take(&mut self.ends);
-        self.ends.reserve(ends.len());
+        next_ends.reserve(self.ends.len());
+        let ends = std::mem::replace(&mut self.ends, next_ends);
         self.data.reserve(data.len().saturating_sub(self.data.len()));
         Some(Chunk { data, ends, line })
     }

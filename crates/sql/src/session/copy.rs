@@ -383,10 +383,12 @@ impl Session {
                         return Err(error);
                     }
                     let bytes_min = if copy.is_complete { 1 } else { CHUNK_BYTES };
-                    match copy.splitter.chunk(bytes_min) {
-                        Some(chunk) => loading.push(chunk),
-                        None => return Ok(None),
+                    if !copy.splitter.has_chunk(bytes_min) {
+                        return Ok(None);
                     }
+                    let spent = loading.spent().unwrap_or_default();
+                    let chunk = copy.splitter.chunk_into(bytes_min, spent).expect("just asked");
+                    loading.push(chunk);
                 }
                 Sink::Insert => {
                     let bytes_min = if copy.is_complete { 1 } else { BATCH_BYTES };

@@ -1,0 +1,159 @@
+//! COPY FROM has two roads: an empty table is loaded by threads, rows of another one are inserted. Both read the same.
+
+use crate::world::World;
+use freshet_db::SqlError;
+
+/// More than what is inserted row by row (`LOAD_BYTES_MIN`).
+const DATA_BYTES: usize = 3 << 20;
+
+/// Forms that integers, text and other values have, or do not have.
+const FIELDS: &[&str] = &[
+    "0",
+    "-0",
+    "7",
+    "-12",
+    "00017",
+    "12345678",
+    "123456789",
+    "32767",
+    "32768",
+    "-32768",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "999999999999999999",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "99999999999999999999999999",
+    "000000000000000000000000000005",
+    " 8",
+    "8 ",
+    "+9",
+    "-",
+    "--1",
+    "1-",
+    "1e2",
+    "1.5",
+    "",
+    "nul",
+    "null",
+    "text",
+    "a b",
+    "abcdefgh",
+    "2024-02-29 12:00:00",
+    "2023-02-29",
+    "é",
+];
+const TEXT_FIELDS: &[&str] = &["\\N", "\\\\N", "1\\x31", "a\\tb", "\\1", "\\\""];
+const CSV_FIELDS: &[&str] = &["\"\"", "\"7\"", "1\"2\"", "\"a,b\"", "\"a\"\"b\"", "\\N", "\"nul\""];
+
+/// A fixed sequence of numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+/// Records of which about every second one has only values that its columns take.
+fn records(own: &[&str], delimiter: char, end: &str, seed: u64) -> String {
+    let good: [&[&str]; 7] = [
+        &["1", "-2147483648", "12345678"],
+        &["-9223372036854775808", "123456789012", "0"],
+        &["-7", "32767"],
+        &["some text", "12", "-"],
+        &["1.5", "-3", "12345678.99"],
+        &["2024-02-29 12:00:00", "2000-01-01"],
+        &["", "four", "1"],
+    ];
+    let mut numbers = Numbers(seed);
+    let mut data = String::new();
+    while data.len() < DATA_BYTES {
+        let is_odd = numbers.below(2) == 0;
+        for (column, good) in good.iter().enumerate() {
+            let field = match numbers.below(14) {
+                0 if is_odd => own[numbers.below(own.len())],
+                1..=4 if is_odd => FIELDS[numbers.below(FIELDS.len())],
+                _ => good[numbers.below(good.len())],
+            };
+            if column > 0 {
+                data.push(delimiter);
+            }
+            data.push_str(field);
+        }
+        data.push_str(end);
+    }
+    data
+}
+
+/// What a COPY gives, and the rows that are there then.
+fn copied(world: &World, table: &str, options: &str, data: &str) -> (Result<u64, SqlError>, Vec<u8>) {
+    let mut session = world.db.session().expect("a session");
+    let count = session.copy_in(&format!("COPY {table} FROM STDIN ({options})"), data.as_bytes());
+    session.run(&format!("DELETE FROM {table} WHERE b = -1 AND d = 'was there'")).expect("it deletes");
+    let mut rows = Vec::new();
+    let all = format!("COPY (SELECT * FROM {table} ORDER BY a, b, c, d, e, f, g) TO STDOUT");
+    session.copy_out(&all, &mut rows).expect("the rows");
+    (count, rows)
+}
+
+/// Loads the data, of whose columns `b` is of this type, into an empty table, and inserts it into one that has a row.
+fn both(b: &str, options: &str, data: &str) -> (Result<u64, SqlError>, Vec<u8>) {
+    let insert = "INSERT INTO inserted (b, d) VALUES (-1, 'was there')";
+    let columns = format!("a int, b {b}, c smallint, d text, e numeric(10,2), f timestamp, g varchar(4)");
+    let world = World::new(&format!("CREATE TABLE loaded ({columns}); CREATE TABLE inserted ({columns}); {insert}"));
+    let loaded = copied(&world, "loaded", options, data);
+    let inserted = copied(&world, "inserted", options, data);
+    let told = |result: &Result<u64, SqlError>| match result {
+        Ok(count) => format!("{count} rows"),
+        Err(error) => format!("{} {}: {:?}", error.sqlstate, error.message, error.context),
+    };
+    assert_eq!(told(&loaded.0), told(&inserted.0).replace("inserted", "loaded"), "{options}");
+    assert!(loaded.1 == inserted.1, "{options}: the rows differ");
+    loaded
+}
+
+#[test]
+fn what_is_loaded_is_what_is_inserted() {
+    let cases: [(&str, &[&str], char, &str); 8] = [
+        ("ON_ERROR ignore", TEXT_FIELDS, '\t', "\n"),
+        ("ON_ERROR ignore, DELIMITER '|', NULL ''", TEXT_FIELDS, '|', "\r\n"),
+        ("ON_ERROR ignore, NULL '0'", TEXT_FIELDS, '\t', "\n"),
+        ("ON_ERROR ignore, NULL 'nul'", TEXT_FIELDS, '\t', "\n"),
+        ("ON_ERROR ignore, FORMAT csv", CSV_FIELDS, ',', "\n"),
+        ("ON_ERROR ignore, FORMAT csv, FORCE_NOT_NULL (a, d), FORCE_NULL (c, g)", CSV_FIELDS, ',', "\r\n"),
+        ("ON_ERROR ignore, FORMAT csv, NULL '\\N'", CSV_FIELDS, ',', "\n"),
+        ("ON_ERROR ignore, FORMAT csv, DELIMITER ';', NULL '7'", CSV_FIELDS, ';', "\n"),
+    ];
+    for (i, (options, own, delimiter, end)) in cases.into_iter().enumerate() {
+        let (count, rows) = both("bigint", options, &records(own, delimiter, end, i as u64));
+        let count = count.unwrap_or_else(|e| panic!("{options}: {e}"));
+        assert!(count > 10_000 && !rows.is_empty(), "{options}: {count} rows");
+    }
+}
+
+#[test]
+fn a_load_ends_by_the_errors_of_an_insert() {
+    let good = "1\t2\t3\tfour\t5\t2024-02-29 12:00:00\tg\n".repeat(DATA_BYTES / 40);
+    for (record, sqlstate) in [
+        ("1\t2\t3\tfour\t5\t\\N", "22P04"),
+        ("1\t2\t3\tfour\t5\t\\N\t\t8", "22P04"),
+        ("1\t2\t3\tfour\t5\t\\N\tx\\\t", "22P04"),
+        ("", "22P04"),
+        ("1\t\\N\t3\tfour\t5\t\\N\t", "23502"),
+        ("2147483648\t2\t3\tfour\t5\t\\N\t", "22003"),
+        ("1\t9223372036854775808\t3\tfour\t5\t\\N\t", "22003"),
+        ("1\t2\t3x\tfour\t5\t\\N\t", "22P02"),
+        ("1\t2\t-\tfour\t5\t\\N\t", "22P02"),
+        ("1\t2\t\tfour\t5\t\\N\t", "22P02"),
+        ("1\t2\t3\tfo\rur\t5\t\\N\t", "22P04"),
+        ("1\t2\t3\tfour\t5\t\\N\tfiver", "22001"),
+    ] {
+        let (count, rows) = both("bigint NOT NULL", "NULL '\\N'", &format!("{good}{record}\n{good}"));
+        assert_eq!(count.expect_err(record).sqlstate, sqlstate, "{record:?}");
+        assert!(rows.is_empty(), "{record:?}");
+    }
+}
