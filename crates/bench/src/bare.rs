@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn every_limit_is_measured_and_the_mix_lies_between() {
         let dir = tempfile::tempdir().expect("a directory");
-        let time = Duration::from_millis(10);
+        let time = Duration::from_millis(100);
         let limits = Limits::measure(dir.path(), 2_000, &[1, 2], time, &AtomicU64::new(0)).expect("measures");
         for rates in &limits.rates {
             let all =

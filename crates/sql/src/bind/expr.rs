@@ -13,6 +13,7 @@ use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
+use crate::parse::printed::national;
 use crate::parse::{DEPTH_MAX, call_of, span_position};
 use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
@@ -279,7 +280,7 @@ impl Binder<'_> {
                 Bound::untyped(text(s))
             }
             V::DollarQuotedString(s) => Bound::untyped(text(&s.value)),
-            V::NationalStringLiteral(s) => Bound::new(text(s), Type::Char(UNLIMITED)),
+            V::NationalStringLiteral(s) => Bound::new(text(&national(s)), Type::Char(UNLIMITED)),
             V::Placeholder(name) => return self.parameter(name),
             other => return Err(SqlError::unsupported(format!("the literal {other}")).into()),
         })
@@ -599,7 +600,7 @@ impl Binder<'_> {
     ) -> Bind<Bound> {
         let escape = match escape.as_ref().map(|v| &v.value) {
             None => Some('\\'),
-            Some(ast::Value::SingleQuotedString(s)) => {
+            Some(ast::Value::SingleQuotedString(s) | ast::Value::EscapedStringLiteral(s)) => {
                 let mut chars = s.chars();
                 match (chars.next(), chars.next()) {
                     (first, None) => first,

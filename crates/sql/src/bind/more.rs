@@ -213,7 +213,7 @@ impl Binder<'_> {
             A::SimilarTo { negated, expr, pattern, escape_char } => {
                 let escape = match escape_char.as_ref().map(|v| &v.value) {
                     None => "\\",
-                    Some(ast::Value::SingleQuotedString(s)) => s,
+                    Some(ast::Value::SingleQuotedString(s) | ast::Value::EscapedStringLiteral(s)) => s,
                     Some(other) => return Err(SqlError::unsupported(format!("ESCAPE {other}")).into()),
                 };
                 let escape = Bound::new(text(escape), Type::Text);
@@ -290,7 +290,7 @@ impl Binder<'_> {
         let ast::Expr::Value(literal) = given.as_ref() else {
             return Err(SqlError::new("42601", format!("syntax error at or near \"{given}\"")).into());
         };
-        let ast::Value::SingleQuotedString(source) = &literal.value else {
+        let (ast::Value::SingleQuotedString(source) | ast::Value::EscapedStringLiteral(source)) = &literal.value else {
             return Err(SqlError::new("42601", format!("syntax error at or near \"{given}\"")).into());
         };
         let unit = |field: &DateTimeField| Unit::named(&field.to_string().to_ascii_lowercase());

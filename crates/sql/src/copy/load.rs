@@ -59,6 +59,13 @@ struct Shared {
 }
 
 impl Shared {
+    /// Keeps the memory of a chunk that is loaded, if it is no more than usual.
+    fn keep(&self, chunk: Chunk) {
+        if chunk.data.capacity() <= 4 * CHUNK_BYTES {
+            self.state.lock().spent.push(chunk);
+        }
+    }
+
     fn wake(state: &mut State) {
         if let Some(waker) = state.waker.take() {
             waker.wake();
@@ -223,7 +230,7 @@ impl Worker {
                 let (line, error) = *failure;
                 return self.failed(line, error);
             }
-            self.shared.state.lock().spent.push(chunk);
+            self.shared.keep(chunk);
         }
         let is_good = {
             let mut state = self.shared.state.lock();

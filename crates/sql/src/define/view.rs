@@ -11,6 +11,7 @@ use crate::bind::query::{has_group_by, has_star};
 use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
+use crate::parse::printed::literal;
 use crate::parse::{Parsed, parse, parse_expression};
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{CheckOption, Schema, View, ViewDef};
@@ -116,7 +117,7 @@ fn check_option(options: &ast::CreateTableOptions) -> Result<Option<CheckOption>
 fn value_text(value: &Expr) -> String {
     match value {
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => text.to_lowercase(),
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text.to_lowercase(),
             other => other.to_string().to_lowercase(),
         },
         other => other.to_string().to_lowercase(),
@@ -352,10 +353,10 @@ fn full_sequence(expr: &mut Expr, schema: &Schema) {
         other => other,
     };
     let Expr::Value(value) = text else { return };
-    let Value::SingleQuotedString(name) = &mut value.value else { return };
+    let (Value::SingleQuotedString(name) | Value::EscapedStringLiteral(name)) = &value.value else { return };
     let Ok(relation) = RelationName::of_text(name) else { return };
     if let Some(sequence) = relation.sequence(schema) {
-        *name = qualified(schema, sequence.def.namespace, &sequence.def.name);
+        value.value = literal(qualified(schema, sequence.def.namespace, &sequence.def.name));
     }
 }
 
@@ -413,7 +414,7 @@ fn reads_of(query: &Query, schema: &Schema) -> Vec<u32> {
         }
         fn pre_visit_value(&mut self, value: &ast::ValueWithSpan) -> ControlFlow<()> {
             // A sequence is named by a text; one that only looks like it forbids a DROP too much.
-            if let Value::SingleQuotedString(text) = &value.value
+            if let Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) = &value.value
                 && let Ok(name) = RelationName::of_text(text)
             {
                 self.note(name.sequence(self.schema).map(|s| s.id));

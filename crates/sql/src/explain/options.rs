@@ -85,7 +85,7 @@ fn word(arg: &Expr) -> String {
     match arg {
         Expr::Identifier(ident) => ident.value.to_lowercase(),
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => text.to_lowercase(),
+            Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => text.to_lowercase(),
             other => other.to_string().to_lowercase(),
         },
         other => other.to_string().to_lowercase(),

@@ -1,6 +1,7 @@
 //! What are VACUUM and ANALYZE asked for? Options, old and new in form, then tables, each perhaps with columns.
 
 use super::grammar::Grammar;
+use super::printed::parser_of;
 use super::{Parsed, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{Ident, ObjectName};
@@ -36,7 +37,7 @@ pub(super) fn parse_analyze(words: &[&TokenWithSpan], sql: &str) -> Result<Parse
     let is_vacuum = word(&words[0].token) == "vacuum";
     let tokens: Vec<TokenWithSpan> = words[1..].iter().map(|t| (*t).clone()).collect();
     let dialect = Grammar::default();
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut parser = parser_of(&dialect, tokens);
     let mut samples = !is_vacuum;
     if parser.consume_token(&Token::LParen) {
         samples |= options(&mut parser, is_vacuum, sql)?;

@@ -179,7 +179,9 @@ fn values_query(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
 /// `pg_catalog.int4 '5'`, `"int4" '5'`: a type's name before a literal.
 fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     let is_name = |at: usize| matches!(&parser.peek_nth_token_ref(at).token, Token::Word(_));
-    let is_literal = |at: usize| matches!(parser.peek_nth_token_ref(at).token, Token::SingleQuotedString(_));
+    let is_literal = |at: usize| {
+        matches!(parser.peek_nth_token_ref(at).token, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_))
+    };
     let is_quoted = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
     let of_catalog =
         matches!(&parser.peek_token_ref().token, Token::Word(word) if word.value.eq_ignore_ascii_case("pg_catalog"));

@@ -10,6 +10,7 @@ mod forms;
 mod grammar;
 mod mend;
 pub mod named;
+pub mod printed;
 mod refused;
 mod words;
 mod role;
@@ -32,6 +33,7 @@ pub use grammar::call_of;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
 pub use mend::{RowLock, locking, locking_all};
+use printed::parser_of;
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{self, SetExpr, Statement};
 use sqlparser::keywords::Keyword;
@@ -119,7 +121,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let check_option = mend::take_check_option(&mut tokens);
     let dialect = Grammar::default();
     let mended = mend::mend(tokens);
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(mended);
+    let mut parser = parser_of(&dialect, mended);
     let mut statement = parser.parse_statement().map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {
@@ -193,17 +195,13 @@ fn leave_notes(statement: &mut Statement, notes: Vec<sqlparser::ast::Expr>) -> R
 /// Parses an expression alone, as a column's default is stored.
 pub fn parse_expression(sql: &str) -> Result<sqlparser::ast::Expr, SqlError> {
     let dialect = Grammar::default();
-    Parser::new(&dialect)
-        .with_recursion_limit(DEPTH_MAX)
-        .with_tokens_with_locations(tokenize(sql)?)
-        .parse_expr()
-        .map_err(|e| syntax_error(sql, e))
+    parser_of(&dialect, tokenize(sql)?).parse_expr().map_err(|e| syntax_error(sql, e))
 }
 
 /// Parses expressions between commas.
 pub fn parse_expressions(sql: &str) -> Result<Vec<sqlparser::ast::Expr>, SqlError> {
     let dialect = Grammar::default();
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokenize(sql)?);
+    let mut parser = parser_of(&dialect, tokenize(sql)?);
     let list = parser.parse_comma_separated(Parser::parse_expr).map_err(|e| syntax_error(sql, e))?;
     expect_end(&parser, sql)?;
     Ok(list)
@@ -212,7 +210,7 @@ pub fn parse_expressions(sql: &str) -> Result<Vec<sqlparser::ast::Expr>, SqlErro
 /// Parses types between commas.
 pub fn parse_types(sql: &str) -> Result<Vec<sqlparser::ast::DataType>, SqlError> {
     let dialect = Grammar::default();
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokenize(sql)?);
+    let mut parser = parser_of(&dialect, tokenize(sql)?);
     let list = parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| syntax_error(sql, e))?;
     expect_end(&parser, sql)?;
     Ok(list)
@@ -226,10 +224,7 @@ fn expect_end(parser: &Parser<'_>, sql: &str) -> Result<(), SqlError> {
 /// Parses the name of a relation alone.
 pub fn parse_name(name: &str) -> Result<sqlparser::ast::ObjectName, SqlError> {
     let dialect = Grammar::default();
-    Parser::new(&dialect)
-        .with_tokens_with_locations(tokenize(name)?)
-        .parse_object_name(false)
-        .map_err(|e| syntax_error(name, e))
+    parser_of(&dialect, tokenize(name)?).parse_object_name(false).map_err(|e| syntax_error(name, e))
 }
 
 fn check_runs(words: &[&TokenWithSpan]) -> Result<(), SqlError> {
@@ -346,7 +341,7 @@ fn lock_table(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
     let start = 1 + usize::from(text(1) == "TABLE");
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words[start.min(end)..end].iter().map(|t| (*t).clone()).collect();
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut parser = parser_of(&dialect, tokens);
     let names = parser.parse_comma_separated(|p| {
         let _ = p.parse_keyword(Keyword::ONLY);
         let name = p.parse_object_name(false)?;
@@ -364,7 +359,7 @@ fn lock_table(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
 fn set_constraints(words: &[&TokenWithSpan], sql: &str) -> Result<Parsed, SqlError> {
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words[2..].iter().map(|t| (*t).clone()).collect();
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut parser = parser_of(&dialect, tokens);
     let names = match parser.parse_keyword(Keyword::ALL) {
         true => None,
         false => {
@@ -414,6 +409,7 @@ fn pieces<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = whole_tokens(sql)?;
+    printed::check_tokens(sql, &tokens)?;
     if may_have_long_name(sql) {
         tokens.iter_mut().filter_map(|t| name_of(&mut t.token)).for_each(|name| {
             name.truncate(cut_of(name).unwrap_or(name.len()));

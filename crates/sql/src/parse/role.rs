@@ -3,7 +3,8 @@
 //! A password never leaves this module as it was written: what is kept of it is its verifier.
 
 use super::grammar::Grammar;
-use super::{DEPTH_MAX, is_word, near, syntax_error};
+use super::printed::parser_of;
+use super::{is_word, near, syntax_error};
 use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::role::acl::{Kind, Privileges};
@@ -177,7 +178,7 @@ pub(super) fn role_command(sql: &str, words: &[&TokenWithSpan]) -> Result<Option
     }
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let mut parser = parser_of(&dialect, tokens);
     let mut reader = Reader { p: &mut parser, refused: None };
     let read = reader.command();
     if let Some(refused) = reader.refused {

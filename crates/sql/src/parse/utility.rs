@@ -3,8 +3,9 @@
 //! They are read with the grammar's own parser, word by word.
 
 use super::grammar::Grammar;
+use super::printed::parser_of;
 use super::role::{RoleCommand, RoleSpec};
-use super::{DEPTH_MAX, is_word, keyword, near, syntax_error};
+use super::{is_word, keyword, near, syntax_error};
 use crate::error::SqlError;
 use sqlparser::ast::{
     self, ColumnDef, DataType, Expr, Ident, ObjectName, SequenceOptions, Statement, TableConstraint, Value,
@@ -215,8 +216,7 @@ pub(super) fn take_insert_notes(sql: &str, tokens: &mut Vec<TokenWithSpan>) -> R
             let Some(end) = end else { continue };
             let predicate: Vec<TokenWithSpan> = tokens[places[close + 2]..places[end]].to_vec();
             let dialect = Grammar::default();
-            let mut parser =
-                Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(predicate);
+            let mut parser = parser_of(&dialect, predicate);
             notes.push(parser.parse_expr().map_err(|e| syntax_error(sql, e))?);
             gone.push((places[close + 1], places[end] - 1));
         }
@@ -243,7 +243,7 @@ pub(super) fn order_identity_options(sql: &str, tokens: &mut Vec<TokenWithSpan>)
         let Some(close) = closing(&places, tokens, i + 2) else { continue };
         let inner: Vec<TokenWithSpan> = tokens[places[i + 2] + 1..places[close]].to_vec();
         let dialect = Grammar::default();
-        let mut parser = Parser::new(&dialect).with_tokens_with_locations(inner);
+        let mut parser = parser_of(&dialect, inner);
         let clauses = sequence_clauses(&mut parser).map_err(|e| syntax_error(sql, e))?;
         let next = parser.peek_token();
         if next.token != Token::EOF {
@@ -311,7 +311,7 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
     let tokens = super::forms::with_plain_forms(tokens);
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let mut parser = parser_of(&dialect, tokens);
     let parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
     if next.token != Token::EOF {

@@ -1878,7 +1878,10 @@ fn untyped_items(projection: &[SelectItem], items: usize) -> Vec<bool> {
         return vec![false; items];
     }
     let untyped = |e: &ast::Expr| match e {
-        ast::Expr::Value(v) => matches!(v.value, ast::Value::Null | ast::Value::SingleQuotedString(_)),
+        ast::Expr::Value(v) => {
+            use ast::Value::{EscapedStringLiteral, Null, SingleQuotedString};
+            matches!(v.value, Null | SingleQuotedString(_) | EscapedStringLiteral(_))
+        }
         _ => false,
     };
     let items = projection.iter().map(|item| match item {

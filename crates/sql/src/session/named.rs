@@ -12,6 +12,7 @@ use crate::cache::Prepared;
 use crate::error::SqlError;
 use crate::expr::{Frame, evaluate};
 use crate::parse::named::{Direction, NamedStatement, moved};
+use crate::parse::printed::literal;
 use crate::parse::span_position;
 use crate::route::Plan;
 use crate::rows::{Column, RowSet};
@@ -484,8 +485,7 @@ impl Session {
         let first = cursor.columns.len();
         let conditions = key.columns.iter().enumerate().map(|(i, column)| {
             let value = cursor.rows.display(cursor.position - 1, first + i).unwrap_or_default();
-            let literal = ast::Value::SingleQuotedString(value.replace('\'', "''"));
-            format!("{} = {literal}", Ident::with_quote('"', column))
+            format!("{} = {}", Ident::with_quote('"', column), literal(value))
         });
         Ok((key.table.clone(), conditions.collect::<Vec<_>>().join(" AND ")))
     }
