@@ -8,7 +8,7 @@ mod advice;
 
 use crate::error::SqlError;
 use crate::route::Level;
-use crate::value::Zone;
+use crate::value::{Clock, IntervalStyle, Zone};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +93,7 @@ static KNOWN: &[Known] = &[
     known("idle_session_timeout", "0", Kind::Milliseconds),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
     reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
-    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(&["postgres"])),
+    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(IntervalStyle::NAMES)),
     reported("is_superuser", "is_superuser", "on", Kind::Fixed),
     known("lc_collate", "C", Kind::Fixed),
     known("lc_ctype", "C.UTF-8", Kind::Fixed),
@@ -178,6 +178,7 @@ pub struct Settings {
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
+    intervals: IntervalStyle,
 }
 
 /// Values that stand in for the usual defaults, by the settings' names.
@@ -251,6 +252,12 @@ impl Settings {
         find(name).map(|known| self.usual(known).to_owned())
     }
 
+    /// Has values shown as these settings say.
+    pub(crate) fn tell(&self, clock: &mut Clock) {
+        clock.zone = self.zone.clone();
+        clock.intervals = self.intervals;
+    }
+
     /// With these defaults and nothing else.
     pub fn with_defaults(base: Defaults) -> Settings {
         let mut settings = Settings { base, ..Settings::default() };
@@ -278,6 +285,8 @@ impl Settings {
 
     fn derive_all(&mut self) {
         self.fast = self.derive();
+        self.intervals =
+            self.get("intervalstyle").map_or_else(IntervalStyle::default, |name| IntervalStyle::named(&name));
         self.keepalive = self.derive_keepalive();
     }
 

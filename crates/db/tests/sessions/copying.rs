@@ -4,7 +4,7 @@ use crate::world::World;
 use freshet_db::SqlError;
 
 /// More than what is inserted row by row (`LOAD_BYTES_MIN`).
-const DATA_BYTES: usize = 3 << 20;
+const DATA_BYTES: usize = 3 << 19;
 
 /// Forms that integers, text and other values have, or do not have.
 const FIELDS: &[&str] = &[
@@ -95,8 +95,11 @@ fn copied(world: &World, table: &str, options: &str, data: &str) -> (Result<u64,
     let count = session.copy_in(&format!("COPY {table} FROM STDIN ({options})"), data.as_bytes());
     session.run(&format!("DELETE FROM {table} WHERE b = -1 AND d = 'was there'")).expect("it deletes");
     let mut rows = Vec::new();
-    let all = format!("COPY (SELECT * FROM {table} ORDER BY a, b, c, d, e, f, g) TO STDOUT");
-    session.copy_out(&all, &mut rows).expect("the rows");
+    let all = match &count {
+        Ok(_) => format!("SELECT * FROM {table} ORDER BY a, b, c, d, e, f, g"),
+        Err(_) => format!("SELECT a FROM {table} LIMIT 1"),
+    };
+    session.copy_out(&format!("COPY ({all}) TO STDOUT"), &mut rows).expect("the rows");
     (count, rows)
 }
 
@@ -131,13 +134,14 @@ fn what_is_loaded_is_what_is_inserted() {
     for (i, (options, own, delimiter, end)) in cases.into_iter().enumerate() {
         let (count, rows) = both("bigint", options, &records(own, delimiter, end, i as u64));
         let count = count.unwrap_or_else(|e| panic!("{options}: {e}"));
-        assert!(count > 10_000 && !rows.is_empty(), "{options}: {count} rows");
+        assert!(count > 5_000 && !rows.is_empty(), "{options}: {count} rows");
     }
 }
 
 #[test]
 fn a_load_ends_by_the_errors_of_an_insert() {
-    let good = "1\t2\t3\tfour\t5\t2024-02-29 12:00:00\tg\n".repeat(DATA_BYTES / 40);
+    let line = "1\t2\t3\tfour\t5\t2024-02-29 12:00:00\tg\n";
+    let good = line.repeat(DATA_BYTES / line.len());
     for (record, sqlstate) in [
         ("1\t2\t3\tfour\t5\t\\N", "22P04"),
         ("1\t2\t3\tfour\t5\t\\N\t\t8", "22P04"),
@@ -152,7 +156,7 @@ fn a_load_ends_by_the_errors_of_an_insert() {
         ("1\t2\t3\tfo\rur\t5\t\\N\t", "22P04"),
         ("1\t2\t3\tfour\t5\t\\N\tfiver", "22001"),
     ] {
-        let (count, rows) = both("bigint NOT NULL", "NULL '\\N'", &format!("{good}{record}\n{good}"));
+        let (count, rows) = both("bigint NOT NULL", "NULL '\\N'", &format!("{good}{record}\n{line}"));
         assert_eq!(count.expect_err(record).sqlstate, sqlstate, "{record:?}");
         assert!(rows.is_empty(), "{record:?}");
     }

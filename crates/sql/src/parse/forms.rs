@@ -148,6 +148,8 @@ fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         "/" => Token::Div,
         "+" => Token::Plus,
         "-" => Token::Minus,
+        "->" => Token::Arrow,
+        "->>" => Token::LongArrow,
         _ => return,
     };
     let sign = |c| if c == '+' { Token::Plus } else { Token::Minus };

@@ -95,7 +95,11 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = super::forms::with_plain_forms(tokens);
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
     let has = |tokens: &[TokenWithSpan], word| tokens.iter().any(|t| keyword(Some(t)) == word);
-    let tokens = if keyword(first) == Keyword::CREATE { created(tokens) } else { tokens };
+    let tokens = match keyword(first) {
+        Keyword::CREATE => created(tokens),
+        Keyword::DROP => dropped(tokens),
+        _ => tokens,
+    };
     let tokens = if has(&tokens, Keyword::TABLE) { without_table_queries(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::ONLY) { without_only(words_of(tokens)) } else { tokens };
     let first = tokens.iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
@@ -106,6 +110,15 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
+}
+
+/// `DROP INDEX CONCURRENTLY`: no reader waits for any.
+fn dropped(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut words = words_of(tokens);
+    if keyword(words.get(1)) == Keyword::INDEX && keyword(words.get(2)) == Keyword::CONCURRENTLY {
+        words.remove(2);
+    }
+    words
 }
 
 /// `TABLE t` where a query begins. The grammar takes it, too, and with it whatever token stands behind the name.

@@ -3,6 +3,7 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
+mod absent;
 pub mod analyze;
 pub mod copy;
 mod element;
@@ -64,6 +65,8 @@ pub enum Parsed {
         tag: &'static str,
     },
     Abort,
+    /// Nothing is there to do it to.
+    Absent(Box<absent::Absent>),
     /// Of this session's prepared statements and cursors.
     Named(Box<named::NamedStatement>),
     Copy(Box<copy::CopyStatement>),
@@ -294,6 +297,9 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     // Nobody listens.
     if is(0, "unlisten") {
         return Ok(Some(Parsed::NoOperation("UNLISTEN")));
+    }
+    if let Some(absent) = absent::absent(words, sql)? {
+        return Ok(Some(Parsed::Absent(Box::new(absent))));
     }
     if is(0, "vacuum") || is(0, "analyze") || is(0, "analyse") {
         return analyze::parse_analyze(words, sql).map(Some);

@@ -247,6 +247,9 @@ impl Function {
             Type::Array(element) => **element == Timestamptz,
             ty => *ty == Timestamptz,
         };
+        if matches!(self.id, FunctionId::More(at) if more::entry(at).is_fixed()) {
+            return false;
+        }
         // Since a time: until today.
         let is_age = *self.arguments == [Timestamp] && self.result == Type::Interval;
         self.arguments.iter().any(zoned) || zoned(&self.result) || is_age || self.is_volatile() || self.asks_catalog()

@@ -19,6 +19,28 @@ use crate::error::SqlError;
 /// Days that a month counts where its calendar month is not known.
 pub(crate) const MONTH_DAYS: i64 = 30;
 
+/// How intervals are shown: the setting `intervalstyle`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum IntervalStyle {
+    #[default]
+    Postgres,
+    Verbose,
+    Iso8601,
+}
+
+impl IntervalStyle {
+    /// The names that the setting takes. (`sql_standard` would change what is read, too.)
+    pub const NAMES: &[&str] = &["postgres", "postgres_verbose", "iso_8601"];
+
+    pub fn named(name: &str) -> IntervalStyle {
+        match name {
+            "postgres_verbose" => IntervalStyle::Verbose,
+            "iso_8601" => IntervalStyle::Iso8601,
+            _ => IntervalStyle::Postgres,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Interval {
     pub months: i32,
@@ -50,6 +72,64 @@ impl Interval {
         interval
     }
 
+    /// The output function.
+    pub fn write_in(&self, style: IntervalStyle, out: &mut Vec<u8>) {
+        match style {
+            IntervalStyle::Postgres => self.write(out),
+            IntervalStyle::Verbose => self.write_verbose(out),
+            IntervalStyle::Iso8601 => self.write_iso_8601(out),
+        }
+    }
+
+    /// Years, months, days, hours and minutes, each with its sign, and the microseconds that are left.
+    fn parts(&self) -> ([i64; 5], i64) {
+        let months = i64::from(self.months);
+        let minutes = self.us % HOUR_US / MINUTE_US;
+        ([months / 12, months % 12, self.days.into(), self.us / HOUR_US, minutes], self.us % MINUTE_US)
+    }
+
+    /// In the style `postgres_verbose`: the first part says the sign of all.
+    fn write_verbose(&self, out: &mut Vec<u8>) {
+        let (parts, us) = self.parts();
+        let units = ["year", "mon", "day", "hour", "min"];
+        let mut is_before = None;
+        out.push(b'@');
+        for (count, unit) in parts.into_iter().zip(units).filter(|(count, _)| *count != 0) {
+            let count = if *is_before.get_or_insert(count < 0) { -count } else { count };
+            let plural = if count == 1 { "" } else { "s" };
+            out.extend_from_slice(format!(" {count} {unit}{plural}").as_bytes());
+        }
+        if us != 0 {
+            let sign = if (us < 0) != *is_before.get_or_insert(us < 0) { "-" } else { "" };
+            let plural = if us.abs() == SECOND_US { "" } else { "s" };
+            out.extend_from_slice(format!(" {sign}{} sec{plural}", seconds(us)).as_bytes());
+        }
+        out.extend_from_slice(match is_before {
+            None => b" 0",
+            Some(true) => b" ago",
+            Some(false) => b"",
+        });
+    }
+
+    /// In the style `iso_8601`, with designators.
+    fn write_iso_8601(&self, out: &mut Vec<u8>) {
+        if *self == Interval::default() {
+            return out.extend_from_slice(b"PT0S");
+        }
+        let (parts, us) = self.parts();
+        let designated = |counts: &[i64], designators: &str| -> String {
+            let parts = counts.iter().zip(designators.chars()).filter(|(count, _)| **count != 0);
+            parts.map(|(count, designator)| format!("{count}{designator}")).collect()
+        };
+        let (date, mut time) = (designated(&parts[..3], "YMD"), designated(&parts[3..], "HM"));
+        if us != 0 {
+            let sign = if us < 0 { "-" } else { "" };
+            time.push_str(&format!("{sign}{}S", seconds(us)));
+        }
+        let mark = if time.is_empty() { "" } else { "T" };
+        out.extend_from_slice(format!("P{date}{mark}{time}").as_bytes());
+    }
+
     /// The output function, in the style `postgres`.
     pub fn write(&self, out: &mut Vec<u8>) {
         let (mut first, mut after_negative) = (true, false);
@@ -71,6 +151,16 @@ impl Interval {
             out.extend_from_slice(sign.as_bytes());
             write_clock(self.us.unsigned_abs(), out);
         }
+    }
+}
+
+/// Seconds without their sign.
+fn seconds(us: i64) -> String {
+    let us = us.unsigned_abs();
+    let (whole, fraction) = (us / SECOND_US as u64, us % SECOND_US as u64);
+    match fraction {
+        0 => whole.to_string(),
+        _ => format!("{whole}.{fraction:06}").trim_end_matches('0').to_owned(),
     }
 }
 

@@ -27,6 +27,7 @@ mod tests;
 
 pub(crate) use datetime::is_read_by_clock;
 pub(crate) use function::{quoted_ident, quoted_literal};
+pub use interval::IntervalStyle;
 pub(crate) use json::write_string as write_json_string;
 pub use numeric::Numeric;
 pub(crate) use text::limit_length;

@@ -4,6 +4,7 @@
 //! PostgreSQL does.
 
 use super::datetime::{self, SECOND_US};
+use super::interval::IntervalStyle;
 use crate::catalog::Known;
 use crate::error::SqlError;
 use jiff::Timestamp;
@@ -25,11 +26,13 @@ pub struct Clock {
     pub zone: Zone,
     pub now: i64,
     pub catalog: Known,
+    pub intervals: IntervalStyle,
 }
 
 impl Clock {
     /// In Greenwich, for values that no zone changes.
-    pub const UTC: &'static Clock = &Clock { zone: Zone::Utc, now: 0, catalog: Known(None) };
+    pub const UTC: &'static Clock =
+        &Clock { zone: Zone::Utc, now: 0, catalog: Known(None), intervals: IntervalStyle::Postgres };
 }
 
 /// A time zone. Cheap to clone.

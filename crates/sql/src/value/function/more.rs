@@ -27,6 +27,13 @@ pub(super) struct Entry {
     pub asks_catalog: bool,
 }
 
+impl Entry {
+    /// Whether the session's zone is nothing to it though it takes or gives a moment: the zone is among its arguments, or in none of them.
+    pub fn is_fixed(&self) -> bool {
+        self.name == "timezone" || self.name == "to_timestamp" && self.arguments == [Float8]
+    }
+}
+
 const TEXTS: Type = Array(&Text);
 const FLOATS: Type = Array(&Float8);
 const NUMERICS: Type = Array(&NUMERIC);
