@@ -145,7 +145,7 @@ fn a_load_ends_by_the_errors_of_an_insert() {
     for (record, sqlstate) in [
         ("1\t2\t3\tfour\t5\t\\N", "22P04"),
         ("1\t2\t3\tfour\t5\t\\N\t\t8", "22P04"),
-        ("1\t2\t3\tfour\t5\t\\N\tx\\\t", "22P04"),
+        ("1\t2\t3\tfour\t5\t\\N\tx\\\t8\t9", "22P04"),
         ("", "22P04"),
         ("1\t\\N\t3\tfour\t5\t\\N\t", "23502"),
         ("2147483648\t2\t3\tfour\t5\t\\N\t", "22003"),
