@@ -326,7 +326,9 @@ impl Binder<'_> {
     /// A value as text where its text depends on the session.
     pub(super) fn shown(&mut self, bound: Bound) -> Bind<Bound> {
         match bound.ty {
-            Some(ty) if value::cast::needs_clock(ty, Type::Text) && !value::cast::is_text(ty) => {
+            Some(ty)
+                if (value::cast::needs_clock(ty, Type::Text) || ty == Type::Interval) && !value::cast::is_text(ty) =>
+            {
                 Ok(Bound::new(self.coerce(bound, Type::Text, CastContext::Assignment)?, Type::Text))
             }
             _ => Ok(bound),
