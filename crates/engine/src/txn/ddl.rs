@@ -154,6 +154,9 @@ impl Session {
         let id = IndexId(self.core.next_id(&mut counters)?);
         let index = self.put_index(&mut counters, &table, id, def)?;
         self.build(&table, &index)?;
+        if index.def.unique {
+            self.check_shown_unique(&table, &index)?;
+        }
         let mut indexes = table.indexes.clone();
         // The primary key's index comes first, as after a restart.
         let at = if index.def.primary { 0 } else { indexes.len() };

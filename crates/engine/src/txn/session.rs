@@ -576,8 +576,9 @@ impl Session {
 
     /// The transaction's own schema starts as what is current under the DDL lock; undoing this statement leads back to that.
     pub(super) fn begin_schema(&mut self) {
-        let current = self.core.schema.load_full();
-        self.dependency = self.dependency.max(self.core.schema_cts());
+        // What others have defined since the statement began is theirs: see `is_renewed`.
+        self.refresh_schema();
+        let current = self.schema.clone();
         self.ddl.before = (Some(current.clone()), self.ddl.dropped.len());
         self.ddl.schema = Some(current);
     }
