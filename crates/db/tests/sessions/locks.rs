@@ -365,9 +365,18 @@ fn a_row_comes_up_once_though_stale_entries_lead_to_it() {
 /// Who locks a table so that nobody sees it half done: whoever waited for that once read it as it had been before.
 #[test]
 fn who_waits_for_a_table_reads_what_was_committed_meanwhile() {
-    for read in ["SELECT count(*) FROM t", "SELECT v FROM t WHERE id = 4", "COPY t TO STDOUT"] {
+    for read in [
+        "SELECT count(*) FROM t",
+        "SELECT v FROM t WHERE id = 4",
+        "COPY t TO STDOUT",
+        "SELECT count(*) FROM seen",
+        "SELECT v FROM seen_again WHERE id = 4",
+        "SELECT 4 WHERE EXISTS (SELECT FROM seen WHERE id = 4)",
+    ] {
         let world = World::new(ACCOUNTS);
         let (mut a, mut b) = (world.client(), world.client());
+        a.ok("CREATE VIEW seen AS SELECT * FROM t");
+        a.ok("CREATE VIEW seen_again AS SELECT * FROM seen");
         b.ok("SELECT count(*) FROM t");
         a.ok("BEGIN");
         a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
