@@ -1477,7 +1477,8 @@ impl Session {
             scratch.leave_to_thread();
             settled?;
         }
-        if self.temporary.on_commit.is_empty() || self.inner.is_read_only() {
+        // A statement of its own that only reads has left no row in them.
+        if self.temporary.on_commit.is_empty() || self.block == Block::None && self.inner.is_read_only() {
             return Ok(());
         }
         let schema = self.inner.schema().clone();
@@ -1515,7 +1516,7 @@ impl Session {
         assert!(!self.inner.in_transaction(), "invariant: temporary tables are dropped in a transaction of their own");
         self.inner.begin(freshet_engine::txn::Isolation::ReadCommitted, false);
         self.inner.set_nowait(true);
-        self.inner.begin_statement();
+        self.inner.begin_upkeep();
         let definer = Definer {
             sql: "",
             engine: &mut self.inner,

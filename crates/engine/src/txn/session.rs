@@ -451,6 +451,13 @@ impl Session {
         }
     }
 
+    /// Starts what the end of a transaction does by itself, as nobody's statement: a read-only one does it too. Nobody else reads what it changes.
+    pub fn begin_upkeep(&mut self) {
+        self.place().set_changes_rows(true);
+        self.read_only = false;
+        self.begin_statement();
+    }
+
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
         let is_first = std::mem::take(&mut self.locks_only) && self.command > 0;
