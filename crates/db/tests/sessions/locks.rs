@@ -486,3 +486,87 @@ fn who_locks_a_table_waits_for_those_who_were_there_before() {
     c.waits("UPDATE t SET v = 31 WHERE id = 3");
     b.ok("COMMIT");
 }
+
+/// The lock that stays keeps the table closed: who has come since has a lock that goes together with it.
+#[test]
+fn a_stronger_lock_that_was_undone_does_not_make_a_weaker_one_wait() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    for statement in [
+        "BEGIN",
+        "LOCK TABLE t IN SHARE MODE",
+        "SAVEPOINT s",
+        "LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE",
+        "ROLLBACK TO s",
+    ] {
+        a.ok(statement);
+    }
+    b.ok("BEGIN");
+    b.ok("SELECT v FROM t WHERE id = 1 FOR UPDATE");
+    a.ok("LOCK TABLE t IN SHARE MODE");
+    let wait = b.waits("UPDATE t SET v = 0 WHERE id = 1");
+    a.ok("COMMIT");
+    b.resume(wait).expect("nobody else has it");
+    b.ok("COMMIT");
+}
+
+/// The statement that waits is undone and runs again; what it gave back it once gave back again.
+#[test]
+fn a_key_is_given_back_once_however_often_its_statement_runs() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    for _ in 0..2 {
+        a.ok("SELECT pg_advisory_lock(8)");
+    }
+    b.ok("SELECT pg_advisory_lock(9)");
+    c.ok("SELECT pg_advisory_lock(10)");
+    let wait = a.waits("SELECT pg_advisory_unlock(8), pg_advisory_lock(9), pg_advisory_lock(10)");
+    b.ok("SELECT pg_advisory_unlock(9)");
+    let Step::Wait(wait) = ({
+        let mut wait = wait;
+        assert!(wait.block(Some(std::time::Duration::from_secs(20))));
+        a.session.resume(&mut a.rows).expect("it goes on")
+    }) else {
+        panic!("the second key is another's")
+    };
+    c.ok("SELECT pg_advisory_unlock(10)");
+    a.resume(wait).expect("both are free");
+    assert_eq!(a.rows.bool(0, 0), Some(true));
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(true), "one of two is left");
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(false));
+    // What the statement took itself it gives back in each run; and one that is cancelled has given back what it gave back, once.
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(11)");
+    let wait =
+        a.waits("SELECT pg_advisory_lock(8), pg_advisory_unlock(8), pg_advisory_unlock(8), pg_advisory_lock(11)");
+    b.ok("SELECT pg_advisory_unlock(11)");
+    a.resume(wait).expect("it is free");
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(false));
+    a.ok("SELECT pg_advisory_lock(8)");
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(12)");
+    drop(a.waits("SELECT pg_advisory_unlock(8), pg_advisory_lock(12)"));
+    a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(true));
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(8)"), Some(true));
+}
+
+/// A key that was waited for is the statement's, though it gives back all that it finds.
+#[test]
+fn who_gives_back_all_keys_keeps_the_one_it_has_waited_for() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(9)");
+    let wait = a.waits("SELECT pg_advisory_unlock_all(), pg_advisory_lock(9)");
+    let next = b.ok("SELECT pg_advisory_unlock(9)");
+    assert_eq!(next, "SELECT 1");
+    a.resume(wait).expect("it is free");
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(9)"), Some(false));
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(8)"), Some(true));
+}
+
+fn truth(client: &mut crate::world::Client, sql: &str) -> Option<bool> {
+    client.ok(sql);
+    client.rows.bool(0, 0)
+}
