@@ -69,7 +69,7 @@ fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) 
         run.engine.fetch_long(table, row, column);
         key.push(Datum::from(row.get(&table.layout, column)));
     }
-    if key.contains(&Datum::Null) {
+    if key.contains(&Datum::Null) && !index.def.nulls_not_distinct {
         return Ok(None);
     }
     let mut candidates = Vec::new();
@@ -84,7 +84,7 @@ fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) 
             run.engine.fetch_long(table, found, column);
             let value = found.get(&table.layout, column);
             let ty = table.layout.column_type(column);
-            is_it = is_it && !value.is_null() && ty.compare(&value, &wanted.as_value()).is_eq();
+            is_it = is_it && ty.compare(&value, &wanted.as_value()).is_eq();
         }
         if is_it {
             return Ok(Some(id));
@@ -100,7 +100,7 @@ fn has_same_key(table: &Table, index: &Index, run: &mut Run<'_>) -> bool {
         run.engine.fetch_long(table, &mut run.scratch.rows[0], column);
         let (has, wanted) =
             (run.scratch.rows[0].get(&table.layout, column), run.scratch.changed.get(&table.layout, column));
-        !has.is_null() && table.layout.column_type(column).compare(&has, &wanted).is_eq()
+        table.layout.column_type(column).compare(&has, &wanted).is_eq()
     })
 }
 

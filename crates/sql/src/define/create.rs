@@ -366,6 +366,7 @@ impl Definer<'_> {
             deferred: key.deferred,
             ..IndexDef::default()
         })
+            nulls_not_distinct: key.nulls_not_distinct,
     }
 
     /// A column of an index, and whether its nulls are asked for against the order.
@@ -409,8 +410,10 @@ impl Definer<'_> {
             alter_options,
         } = create;
         let refuse = |what: &str| Err(SqlError::unsupported(what).into());
-        if *nulls_distinct == Some(false) {
-            return refuse("NULLS NOT DISTINCT");
+        let nulls_not_distinct = *nulls_distinct == Some(false);
+        if nulls_not_distinct && *is_unique && predicate.is_some() {
+            // Where the condition does not hold its keys are null.
+            return refuse("NULLS NOT DISTINCT of a partial index");
         }
         if !index_options.is_empty() || !alter_options.is_empty() {
             return refuse("an index option of another dialect");
@@ -458,6 +461,7 @@ impl Definer<'_> {
             include,
             ..IndexDef::default()
         };
+            nulls_not_distinct,
         self.build_index(&table, index).map(drop)
     }
 
@@ -633,6 +637,7 @@ pub struct Key {
     pub deferred: bool,
 }
 
+    pub nulls_not_distinct: bool,
 fn plain_column(name: &Ident) -> IndexColumn {
     IndexColumn::from(name.clone())
 }
@@ -657,6 +662,7 @@ pub fn primary_key(
         deferred,
     })
 }
+        nulls_not_distinct: false,
 
 pub fn unique(
     constraint: &ast::UniqueConstraint,
@@ -674,10 +680,7 @@ pub fn unique(
         nulls_distinct,
     } = constraint;
     let (deferrable, deferred) = deferral(characteristics.as_ref())?;
-    if index_name.is_some()
-        || *index_type_display != KeyOrIndexDisplay::None
-        || *nulls_distinct == NullsDistinctOption::NotDistinct
-    {
+    if index_name.is_some() || *index_type_display != KeyOrIndexDisplay::None {
         return Err(SqlError::unsupported("this form of UNIQUE"));
     }
     Ok(Key {
@@ -689,6 +692,7 @@ pub fn unique(
         deferred,
     })
 }
+        nulls_not_distinct: *nulls_distinct == NullsDistinctOption::NotDistinct,
 
 fn constraint_kind(index_type: Option<&IndexType>, options: &[IndexOption]) -> Result<Option<IndexKind>, SqlError> {
     match (index_type, options) {
