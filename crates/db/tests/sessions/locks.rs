@@ -566,6 +566,43 @@ fn who_gives_back_all_keys_keeps_the_one_it_has_waited_for() {
     assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(8)"), Some(true));
 }
 
+/// Nobody waits for its snapshot, and its own statement runs again; each call is slept for once.
+#[test]
+fn who_sleeps_keeps_its_row_locks() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    let sleeping = a.waits("UPDATE t SET v = v + 1 WHERE id = 1 RETURNING pg_sleep(0.05), v");
+    assert!(!sleeping.is_lock());
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE id = 1");
+    assert!(wait.is_lock());
+    a.resume(sleeping).expect("it wakes");
+    assert_eq!(a.rows.i64(0, 1), Some(11));
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(22));
+    // Whoever is woken by a cancel has not slept.
+    a.ok("BEGIN");
+    drop(a.waits("SELECT pg_sleep(3600)"));
+    a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(a.session.status(), TransactionStatus::Failed);
+    a.ok("ROLLBACK");
+    a.ok("PREPARE p AS SELECT pg_sleep(0.05)");
+    for sleep in [
+        "SELECT pg_sleep(0.05)",
+        "EXECUTE p",
+        "SELECT pg_sleep_for('50 ms')",
+        "COPY (SELECT pg_sleep(0.05)) TO '/dev/null'",
+    ] {
+        for _ in 0..2 {
+            let began = std::time::Instant::now();
+            a.ok(sleep);
+            assert!(began.elapsed() >= std::time::Duration::from_millis(50), "{sleep}");
+        }
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(a.number("SELECT sum(length(pg_sleep(0.02)) + 1) FROM t"), Some(3));
+    assert!(began.elapsed() >= std::time::Duration::from_millis(60));
+}
+
 fn truth(client: &mut crate::world::Client, sql: &str) -> Option<bool> {
     client.ok(sql);
     client.rows.bool(0, 0)
