@@ -262,6 +262,7 @@ impl Binder<'_> {
     }
 
     fn column(&mut self, found: Found, scope: &Scope) -> Bound {
+            None if missing => self.column_around(names),
         Bound::new(scope.expr(found), found.ty)
     }
 

@@ -6,6 +6,7 @@
 //!    40001 if that is newer.
 
 use super::change::{Insert, Setting, only_table, set_row};
+use super::init::RowQueries;
 use super::query::holds;
 use super::rules::Rules;
 use super::{Halt, Run};
@@ -17,6 +18,7 @@ use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::Row;
 use freshet_engine::txn::{Isolation, Locked, Strength};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct ConflictUpdate {
     /// Variable-length columns that the expressions look at, by source.
     pub long_columns: [Vec<u16>; 2],
     pub rules: Option<Arc<Rules>>,
+    /// What the expressions ask of the two rows.
+    pub queries: Option<Arc<RowQueries>>,
 }
 
 /// Looks for rows in the way of the scratch's `changed` row. `None`: there is none, it is to be inserted; else whether a row was changed.
@@ -140,8 +144,18 @@ fn update_instead(
             run.engine.fetch_long(table, &mut run.scratch.rows[source], usize::from(column));
         }
     }
-    if !holds(&update.condition, &run.frame(&update.tables))? {
+    let mut given = match &update.queries {
+        None => Cow::Borrowed(run.parameters),
+        Some(queries) => Cow::Owned(queries.parameters(&update.tables, run)?),
+    };
+    if let Some(queries) = &update.queries {
+        queries.ask(&queries.of_condition, given.to_mut(), run)?;
+    }
+    if !holds(&update.condition, &run.with_parameters(&given).frame(&update.tables))? {
         return Ok(false);
+    }
+    if let Some(queries) = &update.queries {
+        queries.ask(&queries.of_sets, given.to_mut(), run)?;
     }
     let change = Setting {
         tables: &update.tables,
@@ -150,7 +164,7 @@ fn update_instead(
         rules: update.rules.as_ref(),
         returning: plan.returning.as_ref(),
     };
-    set_row(&change, id, run, rows)?;
+    set_row(&change, id, &mut run.with_parameters(&given), rows)?;
     run.constraints.count_updated_instead();
     Ok(true)
 }
