@@ -818,6 +818,15 @@ impl Binder<'_> {
         let given = left.ty;
         let uncast = left.clone();
         let (operator, left, right) = self.comparison(BinaryOp::Eq, left, right)?;
+        // A varchar has no equality of its own, and meets every text as one; so does a char another kind of text.
+        let is_text = match (left.ty, right.ty) {
+            (Some(Type::Varchar(_)), _) => true,
+            (Some(Type::Char(_)), other) => matches!(other, Some(Type::Text | Type::Varchar(_))),
+            _ => false,
+        };
+        if is_text {
+            left = Bound::new(self.coerce(left, Type::Text, CastContext::Implicit)?, Type::Text);
+        }
         if let Some(ty) = given.filter(|ty| !cast::same_base(*ty, operator.left)) {
             // It is compared as another type, and given as its own.
             let is_equal = Expr::Compare { operator, left: Box::new(left), right: Box::new(right) };
