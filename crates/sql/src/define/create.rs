@@ -151,6 +151,7 @@ impl Definer<'_> {
         }
         for (i, (name, ty)) in columns.into_iter().enumerate() {
             let name = names.get(i).map_or(name, |column| fold(&column.name));
+            check_column_name(&name)?;
             if new.def.columns.iter().any(|c| c.name == name) {
                 return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
             }
@@ -164,6 +165,7 @@ impl Definer<'_> {
     pub(super) fn add_column(&mut self, column: &ast::ColumnDef, new: &mut NewTable) -> Done<()> {
         let position = span_position(self.sql, column.name.span);
         let name = fold(&column.name);
+        check_column_name(&name).map_err(|e| e.at(position))?;
         if new.def.columns.iter().any(|c| c.name == name) {
             let message = format!("column \"{name}\" specified more than once");
             return Err(SqlError::new("42701", message).at(position).into());
@@ -364,9 +366,9 @@ impl Definer<'_> {
             constraint: IndexDef::CONSTRAINT,
             deferrable: key.deferrable,
             deferred: key.deferred,
+            nulls_not_distinct: key.nulls_not_distinct,
             ..IndexDef::default()
         })
-            nulls_not_distinct: key.nulls_not_distinct,
     }
 
     /// A column of an index, and whether its nulls are asked for against the order.
@@ -459,9 +461,9 @@ impl Definer<'_> {
             nulls_against,
             predicate,
             include,
+            nulls_not_distinct,
             ..IndexDef::default()
         };
-            nulls_not_distinct,
         self.build_index(&table, index).map(drop)
     }
 
@@ -635,9 +637,9 @@ pub struct Key {
     pub columns: Vec<IndexColumn>,
     pub deferrable: bool,
     pub deferred: bool,
+    pub nulls_not_distinct: bool,
 }
 
-    pub nulls_not_distinct: bool,
 fn plain_column(name: &Ident) -> IndexColumn {
     IndexColumn::from(name.clone())
 }
@@ -660,9 +662,9 @@ pub fn primary_key(
         columns: own.unwrap_or_else(|| columns.clone()),
         deferrable,
         deferred,
+        nulls_not_distinct: false,
     })
 }
-        nulls_not_distinct: false,
 
 pub fn unique(
     constraint: &ast::UniqueConstraint,
@@ -690,9 +692,9 @@ pub fn unique(
         columns: own.unwrap_or_else(|| columns.clone()),
         deferrable,
         deferred,
+        nulls_not_distinct: *nulls_distinct == NullsDistinctOption::NotDistinct,
     })
 }
-        nulls_not_distinct: *nulls_distinct == NullsDistinctOption::NotDistinct,
 
 fn constraint_kind(index_type: Option<&IndexType>, options: &[IndexOption]) -> Result<Option<IndexKind>, SqlError> {
     match (index_type, options) {
@@ -762,6 +764,16 @@ pub fn check_width(def: &TableDef) -> Result<(), SqlError> {
     match def.columns.iter().filter(|c| c.role != ColumnRole::Hidden).count() > COLUMNS_MAX {
         true => Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns"))),
         false => Ok(()),
+    }
+}
+
+/// What each table has besides in PostgreSQL is no name for a column of one's own.
+pub fn check_column_name(name: &str) -> Result<(), SqlError> {
+    match name {
+        "tableoid" | "ctid" | "xmin" | "cmin" | "xmax" | "cmax" => {
+            Err(SqlError::new("42701", format!("column name \"{name}\" conflicts with a system column name")))
+        }
+        _ => Ok(()),
     }
 }
 
