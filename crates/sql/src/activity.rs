@@ -34,6 +34,8 @@ type Asker = Box<dyn Fn(Ask) + Send + Sync>;
 pub struct Doing {
     pub application_name: String,
     pub is_active: bool,
+    /// Its statement sleeps (`pg_sleep`).
+    pub is_sleeping: bool,
     pub status: Option<TransactionStatus>,
     /// Microseconds, as the clock's; `None`: not since the session began.
     pub transaction_start: Option<i64>,
@@ -86,9 +88,14 @@ impl Member {
     pub(crate) fn ended(&self, now: i64, status: TransactionStatus) {
         let mut doing = self.doing.lock();
         (doing.is_active, doing.status, doing.state_change) = (false, Some(status), Some(now));
+        doing.is_sleeping = false;
         if status == TransactionStatus::Idle {
             doing.transaction_start = None;
         }
+    }
+
+    pub(crate) fn set_sleeping(&self, is_sleeping: bool) {
+        self.doing.lock().is_sleeping = is_sleeping;
     }
 
     pub(crate) fn set_application_name(&self, name: &str) {

@@ -103,6 +103,12 @@ impl From<Error> for SqlError {
             }
             Error::Serialization => SqlError::new("40001", "could not serialize access due to concurrent update")
                 .with_hint("Run the transaction again."),
+            Error::ShownOtherwise => {
+                let message = "could not serialize access due to concurrent update or delete";
+                SqlError::new("40001", message)
+                    .with_detail("The transaction's snapshot shows rows of which the constraint does not hold.")
+                    .with_hint("Run the transaction again.")
+            }
             Error::ReadChanged => {
                 let message = "could not serialize access due to read/write dependencies among transactions";
                 SqlError::new("40001", message)

@@ -29,6 +29,7 @@ pub mod role;
 mod query;
 
 mod expr;
+mod sleep;
 
 pub mod view;
 

@@ -52,6 +52,7 @@ use crate::rows::{RowSet, is_same_row};
 pub use crate::settings::Settings;
 use crate::settings::{self, Forced, RECOVERY_TARGET};
 use crate::shape::{self, Shape, Taken};
+use crate::sleep::Sleep;
 use crate::statistics::SAMPLE_ROWS;
 use crate::value::cast::{self, CastContext};
 use crate::value::{self, Clock, Datum};
@@ -693,6 +694,7 @@ impl Session {
         }
         let converts = self.converts(statement, parameters)?;
         self.begin_watching(statement);
+        self.env.sequences.iter().for_each(|sequences| sequences.begin_statement());
         if !converts {
             let step = self.start(statement, parameters, rows);
             return self.declared(step, rows);
@@ -934,6 +936,7 @@ impl Session {
     }
 
     fn go_on(&mut self, rows: &mut RowSet) -> Result<Step, SqlError> {
+        self.member.iter().for_each(|member| member.set_sleeping(false));
         match self.pending.take() {
             None => Err(SqlError::new("55000", "no statement is waiting")),
             Some(Pending::Run { statement, parameters }) => match &statement.plan {
@@ -1121,6 +1124,7 @@ impl Session {
             && let Some(sequences) = &self.env.sequences
         {
             sequences.set_read_only(self.inner.is_read_only());
+            sequences.begin_run();
             if self.env.keys.is_none() {
                 self.env.keys = Some(self.inner.advisory_keys());
             }
@@ -1357,7 +1361,30 @@ impl Session {
         self.finish(statement, CommandTag { command, rows: None }, Vec::new())
     }
 
-    /// An error, unless it stands for waiting for a sequence that another transaction is changing.
+    /// The statement sleeps, with its row locks and without its snapshot, and runs again.
+    fn sleep(
+        &mut self,
+        length: Duration,
+        statement: &Arc<Prepared>,
+        parameters: &[Datum],
+        rows: &mut RowSet,
+    ) -> Result<Step, SqlError> {
+        let sleep = match Sleep::of(length) {
+            Ok(sleep) => sleep,
+            Err(error) => {
+                let refused = SqlError::new("53000", format!("no thread to be woken by: {error}"));
+                return Err(self.statement_failed(refused));
+            }
+        };
+        self.inner.rollback_statement();
+        self.inner.rest();
+        rows.start(&statement.columns);
+        self.member.iter().for_each(|member| member.set_sleeping(true));
+        self.pending = Some(Pending::Run { statement: statement.clone(), parameters: parameters.to_vec() });
+        Ok(Step::Wait(Wait(On::Other(Box::pin(sleep)))))
+    }
+
+    /// An error, unless it stands for sleeping, or for waiting for a key or for a sequence that another transaction is changing.
     fn failed_or_waits(
         &mut self,
         error: SqlError,
@@ -1365,6 +1392,9 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
+        if let Some(length) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_sleep()) {
+            return self.sleep(length, statement, parameters, rows);
+        }
         if let Some(token) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_key()) {
             self.inner.wait_for_key();
             self.inner.rollback_statement();
@@ -1482,7 +1512,8 @@ impl Session {
             scratch.leave_to_thread();
             settled?;
         }
-        if self.temporary.on_commit.is_empty() || self.inner.is_read_only() {
+        // A statement of its own that only reads has left no row in them.
+        if self.temporary.on_commit.is_empty() || self.block == Block::None && self.inner.is_read_only() {
             return Ok(());
         }
         let schema = self.inner.schema().clone();
@@ -1495,7 +1526,7 @@ impl Session {
         if due.is_empty() {
             return Ok(());
         }
-        self.inner.begin_statement();
+        self.inner.begin_upkeep();
         for (id, drops) in due {
             match drops {
                 true => self.inner.drop_table_by_id(id)?,

@@ -89,6 +89,44 @@ fn whoever_keeps_its_snapshot_is_told_of_what_was_promised_since() {
     }
 }
 
+/// It was once seen of the newest rows only, and then believed of the snapshot's.
+#[test]
+fn what_a_transaction_promises_holds_of_its_own_snapshot() {
+    for (others, own, promise) in [
+        ("DELETE FROM t WHERE id = 4", "DELETE FROM t WHERE id = 4", "CREATE UNIQUE INDEX ON t (a)"),
+        ("UPDATE t SET a = 5 WHERE id = 4", "UPDATE t SET a = 5 WHERE id = 4", "ALTER TABLE t ADD UNIQUE (a)"),
+        ("DELETE FROM t WHERE id = 2", "DELETE FROM t WHERE id = 2", "ALTER TABLE t ALTER b SET NOT NULL"),
+        ("UPDATE t SET b = 0 WHERE id = 2", "UPDATE t SET b = 0 WHERE id = 2", "ALTER TABLE t ADD PRIMARY KEY (b)"),
+    ] {
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            let world = World::new(
+                "CREATE TABLE t (id int, a int, b int); INSERT INTO t VALUES (1, 1, 1), (2, 2, NULL), (4, 1, 9);
+                 CREATE TABLE other (id int)",
+            );
+            let (mut a, mut b) = (world.client(), world.client());
+            let begin = format!("BEGIN ISOLATION LEVEL {level}");
+            // Its own changes it sees.
+            a.ok(&begin);
+            a.ok(own);
+            a.ok(promise);
+            a.ok("ROLLBACK");
+            a.ok(&begin);
+            a.ok("SELECT count(*) FROM other");
+            b.ok(others);
+            assert_eq!(a.fails(promise), "40001", "{level}: {promise}");
+            a.ok("ROLLBACK");
+            // What others added, or changed of other columns, is no reason.
+            a.ok(&begin);
+            a.ok("SELECT count(*) FROM other");
+            b.ok("INSERT INTO t VALUES (7, 7, 7)");
+            b.ok("UPDATE t SET id = 10 WHERE id = 1");
+            a.ok(promise);
+            assert_eq!(a.number("SELECT id FROM t WHERE a = 1"), Some(1), "{level}: {promise}");
+            a.ok("ROLLBACK");
+        }
+    }
+}
+
 /// A new column was once not there for the first statement that named it.
 #[test]
 fn a_transaction_plans_by_what_others_have_committed() {

@@ -365,9 +365,18 @@ fn a_row_comes_up_once_though_stale_entries_lead_to_it() {
 /// Who locks a table so that nobody sees it half done: whoever waited for that once read it as it had been before.
 #[test]
 fn who_waits_for_a_table_reads_what_was_committed_meanwhile() {
-    for read in ["SELECT count(*) FROM t", "SELECT v FROM t WHERE id = 4", "COPY t TO STDOUT"] {
+    for read in [
+        "SELECT count(*) FROM t",
+        "SELECT v FROM t WHERE id = 4",
+        "COPY t TO STDOUT",
+        "SELECT count(*) FROM seen",
+        "SELECT v FROM seen_again WHERE id = 4",
+        "SELECT 4 WHERE EXISTS (SELECT FROM seen WHERE id = 4)",
+    ] {
         let world = World::new(ACCOUNTS);
         let (mut a, mut b) = (world.client(), world.client());
+        a.ok("CREATE VIEW seen AS SELECT * FROM t");
+        a.ok("CREATE VIEW seen_again AS SELECT * FROM seen");
         b.ok("SELECT count(*) FROM t");
         a.ok("BEGIN");
         a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
@@ -476,4 +485,125 @@ fn who_locks_a_table_waits_for_those_who_were_there_before() {
     // What it has locked is not changed.
     c.waits("UPDATE t SET v = 31 WHERE id = 3");
     b.ok("COMMIT");
+}
+
+/// The lock that stays keeps the table closed: who has come since has a lock that goes together with it.
+#[test]
+fn a_stronger_lock_that_was_undone_does_not_make_a_weaker_one_wait() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    for statement in [
+        "BEGIN",
+        "LOCK TABLE t IN SHARE MODE",
+        "SAVEPOINT s",
+        "LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE",
+        "ROLLBACK TO s",
+    ] {
+        a.ok(statement);
+    }
+    b.ok("BEGIN");
+    b.ok("SELECT v FROM t WHERE id = 1 FOR UPDATE");
+    a.ok("LOCK TABLE t IN SHARE MODE");
+    let wait = b.waits("UPDATE t SET v = 0 WHERE id = 1");
+    a.ok("COMMIT");
+    b.resume(wait).expect("nobody else has it");
+    b.ok("COMMIT");
+}
+
+/// The statement that waits is undone and runs again; what it gave back it once gave back again.
+#[test]
+fn a_key_is_given_back_once_however_often_its_statement_runs() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    for _ in 0..2 {
+        a.ok("SELECT pg_advisory_lock(8)");
+    }
+    b.ok("SELECT pg_advisory_lock(9)");
+    c.ok("SELECT pg_advisory_lock(10)");
+    let wait = a.waits("SELECT pg_advisory_unlock(8), pg_advisory_lock(9), pg_advisory_lock(10)");
+    b.ok("SELECT pg_advisory_unlock(9)");
+    let Step::Wait(wait) = ({
+        let mut wait = wait;
+        assert!(wait.block(Some(std::time::Duration::from_secs(20))));
+        a.session.resume(&mut a.rows).expect("it goes on")
+    }) else {
+        panic!("the second key is another's")
+    };
+    c.ok("SELECT pg_advisory_unlock(10)");
+    a.resume(wait).expect("both are free");
+    assert_eq!(a.rows.bool(0, 0), Some(true));
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(true), "one of two is left");
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(false));
+    // What the statement took itself it gives back in each run; and one that is cancelled has given back what it gave back, once.
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(11)");
+    let wait =
+        a.waits("SELECT pg_advisory_lock(8), pg_advisory_unlock(8), pg_advisory_unlock(8), pg_advisory_lock(11)");
+    b.ok("SELECT pg_advisory_unlock(11)");
+    a.resume(wait).expect("it is free");
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(false));
+    a.ok("SELECT pg_advisory_lock(8)");
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(12)");
+    drop(a.waits("SELECT pg_advisory_unlock(8), pg_advisory_lock(12)"));
+    a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(truth(&mut a, "SELECT pg_advisory_unlock(8)"), Some(true));
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(8)"), Some(true));
+}
+
+/// A key that was waited for is the statement's, though it gives back all that it finds.
+#[test]
+fn who_gives_back_all_keys_keeps_the_one_it_has_waited_for() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.ok("SELECT pg_advisory_lock(8)");
+    b.ok("SELECT pg_advisory_lock(9)");
+    let wait = a.waits("SELECT pg_advisory_unlock_all(), pg_advisory_lock(9)");
+    let next = b.ok("SELECT pg_advisory_unlock(9)");
+    assert_eq!(next, "SELECT 1");
+    a.resume(wait).expect("it is free");
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(9)"), Some(false));
+    assert_eq!(truth(&mut b, "SELECT pg_try_advisory_lock(8)"), Some(true));
+}
+
+/// Nobody waits for its snapshot, and its own statement runs again; each call is slept for once.
+#[test]
+fn who_sleeps_keeps_its_row_locks() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b) = (world.client(), world.client());
+    let sleeping = a.waits("UPDATE t SET v = v + 1 WHERE id = 1 RETURNING pg_sleep(0.05), v");
+    assert!(!sleeping.is_lock());
+    let wait = b.waits("UPDATE t SET v = v * 2 WHERE id = 1");
+    assert!(wait.is_lock());
+    a.resume(sleeping).expect("it wakes");
+    assert_eq!(a.rows.i64(0, 1), Some(11));
+    b.resume(wait).expect("it goes on");
+    assert_eq!(b.number("SELECT v FROM t WHERE id = 1"), Some(22));
+    // Whoever is woken by a cancel has not slept.
+    a.ok("BEGIN");
+    drop(a.waits("SELECT pg_sleep(3600)"));
+    a.session.cancel(SqlError::new("57014", "canceling statement due to user request"));
+    assert_eq!(a.session.status(), TransactionStatus::Failed);
+    a.ok("ROLLBACK");
+    a.ok("PREPARE p AS SELECT pg_sleep(0.05)");
+    for sleep in [
+        "SELECT pg_sleep(0.05)",
+        "EXECUTE p",
+        "SELECT pg_sleep_for('50 ms')",
+        "COPY (SELECT pg_sleep(0.05)) TO '/dev/null'",
+    ] {
+        for _ in 0..2 {
+            let began = std::time::Instant::now();
+            a.ok(sleep);
+            assert!(began.elapsed() >= std::time::Duration::from_millis(50), "{sleep}");
+        }
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(a.number("SELECT sum(length(pg_sleep(0.02)) + 1) FROM t"), Some(3));
+    assert!(began.elapsed() >= std::time::Duration::from_millis(60));
+}
+
+fn truth(client: &mut crate::world::Client, sql: &str) -> Option<bool> {
+    client.ok(sql);
+    client.rows.bool(0, 0)
 }

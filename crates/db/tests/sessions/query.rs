@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const TOTAL: &str = "SELECT sum(v)::bigint FROM t WHERE id IN (SELECT id FROM t)";
+const SEEN: &str = "CREATE VIEW seen AS SELECT * FROM t";
+const TOTAL_SEEN: &str = "SELECT sum(v)::bigint FROM seen WHERE id IN (SELECT id FROM seen)";
 
 #[test]
 fn a_query_sees_its_own_snapshot_whatever_is_committed_while_it_runs() {
@@ -266,17 +268,37 @@ fn a_change_that_waits_for_a_table_has_no_row_of_it() {
     }
 }
 
-/// As in `locks`, on this road.
+/// As in `locks`, on this road; also through views, below which it once saw no tables.
 #[test]
 fn a_query_that_waited_for_a_table_reads_what_was_committed_meanwhile() {
-    let world = World::new(ACCOUNTS);
-    let (mut a, mut b) = (world.client(), world.client());
-    a.ok("BEGIN");
-    a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
-    a.ok("INSERT INTO t VALUES (4, 40)");
-    let wait = b.waits(TOTAL);
-    assert!(wait.is_lock());
-    a.ok("COMMIT");
-    b.resume(wait).expect("it goes on");
-    assert_eq!(b.rows.i64(0, 0), Some(100));
+    for read in [TOTAL, TOTAL_SEEN] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b) = (world.client(), world.client());
+        a.ok(SEEN);
+        a.ok("BEGIN");
+        a.ok("LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
+        a.ok("INSERT INTO t VALUES (4, 40)");
+        let wait = b.waits(read);
+        assert!(wait.is_lock(), "{read}");
+        a.ok("COMMIT");
+        b.resume(wait).expect("it goes on");
+        assert_eq!(b.rows.i64(0, 0), Some(100), "{read}");
+    }
+}
+
+/// Each takes what the other leaves: one of them must not.
+#[test]
+fn what_a_serializable_transaction_reads_through_a_view_counts() {
+    for read in [TOTAL, TOTAL_SEEN] {
+        let world = World::new(ACCOUNTS);
+        let (mut a, mut b) = (world.client(), world.client());
+        a.ok(SEEN);
+        for (client, id) in [(&mut a, 1), (&mut b, 2)] {
+            client.ok("BEGIN ISOLATION LEVEL SERIALIZABLE");
+            assert_eq!(client.number(read), Some(60), "{read}");
+            client.ok(&format!("UPDATE t SET v = v - 40 WHERE id = {id}"));
+        }
+        a.ok("COMMIT");
+        assert_eq!(b.fails("COMMIT"), "40001", "{read}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! SQL text in them (defaults, checks, views) means something to the SQL layer only.
 
-use crate::schema::{KeyColumn, Layout, LayoutError, Missing, Type};
+use crate::schema::{KeyColumn, Layout, LayoutError, Missing, Row, Type};
 
 /// A table's identity, kept through TRUNCATE. It is also the oid that clients see.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -217,6 +217,8 @@ pub struct IndexDef {
     pub deferrable: bool,
     /// That is at commit, unless it is asked for before.
     pub deferred: bool,
+    /// Of a key: two nulls are as equal as two values.
+    pub nulls_not_distinct: bool,
 }
 
 impl IndexDef {
@@ -226,6 +228,11 @@ impl IndexDef {
     /// Whether no two rows have the same key, sooner or later.
     pub fn is_key(&self) -> bool {
         self.unique || self.deferrable
+    }
+
+    /// Whether any number of rows may have this one's key: one with a null equals none.
+    pub(crate) fn exempts(&self, layout: &Layout, row: &Row) -> bool {
+        !self.nulls_not_distinct && self.columns.iter().any(|c| row.is_null(layout, usize::from(c.column)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -23,7 +23,7 @@
 //! | role | version u8, name, attributes u16 (bits: superuser, inherits, creates roles, creates databases, logs in, replicates, bypasses row security), connections i32, valid until (0, or 1 and i64), verifier (0, or 1 and string), memberships u16, each: role u32, grantor u32, admin u8; settings u16, each: name, value |
 //! | rights | version u8, object u32, owner u32, grants (0, or 1 and u16 of them, each: grantee u32, grantor u32, privileges u16, grantable u16) |
 //!
-//! Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
+//! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2: a program that does not know it says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
 //! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
@@ -41,6 +41,9 @@ use std::sync::Arc;
 pub(crate) const SYSTEM_STORAGE: StorageId = StorageId(1);
 pub(crate) const SYSTEM_TYPES: [Type; 3] = [Type::Int8, Type::Int2, Type::Bytea];
 const VERSION: u8 = 3;
+/// The number of an index, and of one whose nulls are equal: who does not know that must not write it.
+const INDEX: i64 = 2;
+const STRICT_INDEX: i64 = 9;
 /// Tables without an extension, indexes without deferred keys.
 const SECOND_VERSION: u8 = 2;
 /// Views have a check option from here on.
@@ -162,7 +165,7 @@ impl Object {
                 put_optional(&mut out, def.predicate.as_deref());
                 put_columns(&mut out, &def.include);
                 out.extend_from_slice(&[u8::from(def.deferrable), u8::from(def.deferred)]);
-                2
+                if def.nulls_not_distinct { STRICT_INDEX } else { INDEX }
             }
             Object::Sequence { def, value } => {
                 put_sequence(&mut out, def, *value);
@@ -195,14 +198,14 @@ impl Object {
         (kind, out)
     }
 
-    fn decode(kind: i64, bytes: &[u8]) -> Result<Object, BadObject> {
+    fn decode(object_kind: i64, bytes: &[u8]) -> Result<Object, BadObject> {
         let mut reader = Reader(bytes);
         let version = reader.u8()?;
         if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(BadObject("a definition of an unknown version"));
         }
         let is_first = version == FIRST_VERSION;
-        match kind {
+        match object_kind {
             0 => Ok(Object::Counters(Counters {
                 next_id: reader.u32()?,
                 next_storage: reader.u32()?,
@@ -226,7 +229,7 @@ impl Object {
                 }
                 Ok(Object::Table(TableObject { storage, def }))
             }
-            2 => {
+            INDEX | STRICT_INDEX => {
                 let table = TableId(reader.u32()?);
                 let name = reader.string()?;
                 let kind = match reader.u8()? {
@@ -238,7 +241,9 @@ impl Object {
                 let columns = (0..reader.u16()?)
                     .map(|_| Ok(KeyColumn { column: reader.u16()?, descending: reader.u8()? != 0 }))
                     .collect::<Result<_, _>>()?;
-                let mut def = IndexDef { name, kind, unique, primary, columns, ..IndexDef::default() };
+                let nulls_not_distinct = object_kind == STRICT_INDEX;
+                let mut def =
+                    IndexDef { name, kind, unique, primary, columns, nulls_not_distinct, ..IndexDef::default() };
                 if !is_first {
                     def.constraint = reader.u32()?;
                     def.nulls_against = reader.u32()?;
@@ -816,6 +821,7 @@ mod tests {
                 include: vec![1, 2],
                 deferrable: true,
                 deferred: false,
+                nulls_not_distinct: true,
             },
         });
         round_trip(Object::Sequence {

@@ -351,7 +351,7 @@ pub(super) fn fits_columns(table: &Defined, row: &Row) -> Result<(), String> {
 
 /// The keys of a unique index: a hash each, compared in full where hashes are equal.
 struct Keys {
-    name: String,
+    def: IndexDef,
     spec: KeySpec,
     hashes: Vec<(u64, RowId)>,
 }
@@ -360,12 +360,11 @@ impl Keys {
     fn new(index: &IndexDef, table: &Defined) -> Keys {
         let nullable = |column: u16| !table.def.columns[usize::from(column)].not_null;
         let spec = KeySpec::new(&index.columns, &table.layout, nullable, 0);
-        Keys { name: index.name.clone(), spec, hashes: Vec::new() }
+        Keys { def: index.clone(), spec, hashes: Vec::new() }
     }
 
     fn note(&mut self, table: &Defined, row: &Row, id: RowId) {
-        // Nulls are no key's equal.
-        if !self.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column))) {
+        if !self.def.exempts(&table.layout, row) {
             self.hashes.push((self.spec.hash_row(&table.layout, row), id));
         }
     }
@@ -383,7 +382,7 @@ impl Keys {
                     _ => false,
                 };
                 if let Some((_, other)) = equal[..at].iter().find(same) {
-                    let reason = format!("the key of unique index {} is that of row {other:?}", self.name);
+                    let reason = format!("the key of unique index {} is that of row {other:?}", self.def.name);
                     findings.push(Finding::damage(reason).of_row(*id, Some(table.storage)));
                 }
             }

@@ -7,7 +7,7 @@
 //!
 //! 1. What stands in a list is held in the lock table, and the other way about, once a wait is settled.
 //! 2. A statement that waits is undone and runs again, and takes its session's keys again: what the first run counted is taken back. A key that
-//!    nobody counts stays until the transaction's end, so that the second run finds it.
+//!    nobody counts stays until the transaction's end, so that the second run finds it. What the first run gave back is not given back again.
 
 use super::claims::stop_of_asked;
 use super::core::Core;
@@ -48,6 +48,11 @@ struct Inner {
     of_transaction: Vec<(AdvisoryKey, Mode)>,
     /// What is waited for: whether the session is to keep it.
     pending: Option<(AdvisoryKey, Mode, bool)>,
+    /// What the statement that runs has given back of what was there before it; and what its earlier runs did, as far as this one has not done so.
+    given_back: Vec<(AdvisoryKey, Mode)>,
+    given_back_before: Vec<(AdvisoryKey, Mode)>,
+    /// The statement was undone: the next one that begins is its next run.
+    is_undone: bool,
 }
 
 /// A session's advisory keys.
@@ -95,24 +100,36 @@ impl AdvisoryKeys {
     /// Gives back what one call of `lock` took for the session; false if there is none.
     pub fn unlock(&self, key: AdvisoryKey, shared: bool) -> bool {
         let (mode, mut inner) = (mode_of(shared), self.inner.lock());
+        if let Some(at) = inner.given_back_before.iter().position(|&given| given == (key, mode)) {
+            let given = inner.given_back_before.swap_remove(at);
+            inner.given_back.push(given);
+            return true;
+        }
         let Some(at) = inner.kept.iter().position(|k| k.key == key && k.mode == mode && k.count > 0) else {
             return false;
         };
         let kept = &mut inner.kept[at];
         kept.count -= 1;
-        kept.of_statement = kept.of_statement.saturating_sub(1);
+        let is_of_statement = kept.of_statement > 0;
+        kept.of_statement -= u64::from(is_of_statement);
         if kept.count == 0 {
             inner.kept.swap_remove(at);
             self.give_up(key, mode, true);
         }
+        if !is_of_statement {
+            inner.given_back.push((key, mode));
+        }
         true
     }
 
-    /// Gives back all keys of the session.
+    /// Gives back all keys of the session, but for one that the statement has waited for and not come to yet.
     pub fn unlock_all(&self) {
-        for Kept { key, mode, .. } in self.inner.lock().kept.drain(..) {
-            self.give_up(key, mode, true);
-        }
+        self.inner.lock().kept.retain(|kept| {
+            if kept.count > 0 {
+                self.give_up(kept.key, kept.mode, true);
+            }
+            kept.count == 0
+        });
     }
 
     fn give_up(&self, key: AdvisoryKey, mode: Mode, kept: bool) {
@@ -121,14 +138,23 @@ impl AdvisoryKeys {
 
     /// A statement begins.
     pub(super) fn start_statement(&self) {
-        self.inner.lock().kept.iter_mut().for_each(|kept| kept.of_statement = 0);
+        let mut inner = self.inner.lock();
+        inner.kept.iter_mut().for_each(|kept| kept.of_statement = 0);
+        inner.given_back.clear();
+        if !std::mem::take(&mut inner.is_undone) {
+            inner.given_back_before.clear();
+        }
     }
 
     /// The statement is undone and will run again.
     pub(super) fn undo_statement(&self) {
-        for kept in &mut self.inner.lock().kept {
+        let mut inner = self.inner.lock();
+        for kept in &mut inner.kept {
             kept.count -= std::mem::take(&mut kept.of_statement);
         }
+        let Inner { given_back, given_back_before, .. } = &mut *inner;
+        given_back_before.append(given_back);
+        inner.is_undone = true;
     }
 
     /// The session no longer waits: takes note of what was granted meanwhile.
@@ -152,6 +178,7 @@ impl AdvisoryKeys {
     /// Lets go of the transaction's keys since there were so many.
     pub(super) fn release_from(&self, count: usize) {
         let mut inner = self.inner.lock();
+        inner.forget_undone();
         while inner.of_transaction.len() > count {
             if let Some((key, mode)) = inner.of_transaction.pop() {
                 self.give_up(key, mode, false);
@@ -172,6 +199,12 @@ impl AdvisoryKeys {
 }
 
 impl Inner {
+    /// The statement that was undone does not run again.
+    fn forget_undone(&mut self) {
+        self.is_undone = false;
+        self.given_back_before.clear();
+    }
+
     fn count(&mut self, key: AdvisoryKey, mode: Mode) {
         match self.kept.iter_mut().find(|kept| kept.key == key && kept.mode == mode) {
             Some(kept) => {

@@ -225,7 +225,10 @@ impl Session {
         }
         while self.claims.len() > claims {
             if let Some(Claimed { thing, mode }) = self.claims.pop() {
-                self.awaited.retain(|awaited| Thing::Table(awaited.table) != thing);
+                // While another of its claims keeps the gate closed, who has come since is none of those who are waited for.
+                if !self.claims.iter().any(|claim| claim.thing == thing && claim.mode.closes_gate()) {
+                    self.awaited.retain(|awaited| Thing::Table(awaited.table) != thing);
+                }
                 self.core.locks.give_up(self.no, thing, mode, false);
             }
         }

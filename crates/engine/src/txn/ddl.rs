@@ -154,6 +154,9 @@ impl Session {
         let id = IndexId(self.core.next_id(&mut counters)?);
         let index = self.put_index(&mut counters, &table, id, def)?;
         self.build(&table, &index)?;
+        if index.def.unique {
+            self.check_shown_unique(&table, &index)?;
+        }
         let mut indexes = table.indexes.clone();
         // The primary key's index comes first, as after a restart.
         let at = if index.def.primary { 0 } else { indexes.len() };
@@ -381,9 +384,8 @@ impl Session {
         let versions = versions.into_iter().map(|version| version.row);
         for (age, mut version) in versions.enumerate().filter(|(_, v)| v.is_live()) {
             self.core.fetch_key_columns(table, index, &mut version);
-            let has_null = index.spec.columns().any(|c| version.is_null(&table.layout, usize::from(c.column)));
             // Only a unique key looks at its equals: elsewhere that would cost the square of their number.
-            let unique = index.def.is_key() && !has_null && age == 0;
+            let unique = index.def.is_key() && age == 0 && !index.def.exempts(&table.layout, &version);
             if age > 0 {
                 self.room_for_key_change()?;
             }

@@ -245,7 +245,7 @@ struct Twins<'a> {
 }
 
 impl Twins<'_> {
-    /// The row's columns; nothing if its key has a null, which equals nothing.
+    /// The row's columns; nothing if its key equals no other.
     fn key_of(&self, id: RowId) -> Option<Row> {
         let primary = &self.table.store.primary;
         let mut row = Row::default();
@@ -253,8 +253,7 @@ impl Twins<'_> {
         for column in self.index.spec.columns() {
             fetch_stored(self.table, &mut row, usize::from(column.column));
         }
-        let mut columns = self.index.spec.columns();
-        (!columns.any(|c| row.is_null(&self.table.layout, usize::from(c.column)))).then_some(row)
+        (!self.index.def.exempts(&self.table.layout, &row)).then_some(row)
     }
 
     fn is_pair(&self, a: RowId, b: RowId) -> bool {

@@ -83,13 +83,13 @@ impl Session {
     }
 
     /// Whether another row has the key of this one, which is in place, in an index; or may come to have it, as its transaction ends. Of several the
-    /// first that has it now. A key with a null is nobody's.
+    /// first that has it now.
     fn twin(&mut self, table: &Table, index: &Index, id: RowId, row: &mut Row) -> Option<(RowId, Probe)> {
         self.core.fetch_key_columns(table, index, row);
-        let columns: Vec<usize> = index.spec.columns().map(|c| usize::from(c.column)).collect();
-        if columns.iter().any(|&c| row.is_null(&table.layout, c)) {
+        if index.def.exempts(&table.layout, row) {
             return None;
         }
+        let columns: Vec<usize> = index.spec.columns().map(|c| usize::from(c.column)).collect();
         let mut candidates = Vec::new();
         self.entries_with_key(index, |i| row.get(&table.layout, columns[i]), &mut candidates);
         let mut met = None;

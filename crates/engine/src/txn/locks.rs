@@ -99,6 +99,11 @@ impl Mode {
         CONFLICTS[usize::from(self.0)]
     }
 
+    /// Whether who writes a table that is locked so has to ask.
+    pub fn closes_gate(self) -> bool {
+        self.conflicts() & Mode::from(LockMode::RowExclusive).bit() != 0
+    }
+
     fn name(self) -> ModeName {
         const TABLE: [LockMode; 8] = [
             LockMode::AccessShare,

@@ -25,6 +25,7 @@
 //! | `reader` | reading at a session's snapshot from other threads |
 //! | `insertion` | one row inserted in one go |
 //! | `ddl` | changing the schema: tables and indexes |
+//! | `shown` | whether what is promised of a table holds of the snapshot, too |
 //! | `objects` | changing the schema: definitions, sequences, views, name spaces |
 //! | `restore` | definitions as another database had them |
 //! | `sequences` | which value comes next |
@@ -63,6 +64,7 @@ mod once;
 mod insertion;
 mod reader;
 mod ddl;
+mod shown;
 mod objects;
 mod restore;
 mod sequences;
@@ -112,6 +114,8 @@ pub enum Error {
     Serialization,
     /// 40001: what a SERIALIZABLE transaction read has changed since.
     ReadChanged,
+    /// 40001: what was to be promised of a table does not hold of the rows that the transaction's snapshot shows.
+    ShownOtherwise,
     /// 40P01: who waits for whom, the refused session first.
     Deadlock(Vec<Blocked>),
     /// 55P03: NOWAIT met a lock.
@@ -158,6 +162,7 @@ impl std::fmt::Display for Error {
             Error::ReadChanged => {
                 f.write_str("could not serialize access due to read/write dependencies among transactions")
             }
+            Error::ShownOtherwise => f.write_str("could not serialize access due to concurrent update or delete"),
             Error::TooManyLocks => f.write_str("out of shared memory"),
             Error::Deadlock(_) => f.write_str("deadlock detected"),
             Error::LockNotAvailable => f.write_str("could not obtain lock on row"),

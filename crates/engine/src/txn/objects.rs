@@ -147,6 +147,9 @@ impl Session {
         self.change_object(id.0, &Object::Index { table: table.id, def: def.clone() })?;
         let rebuilt = Arc::new(self.new_index(id, &def, &table, table.slots())?);
         self.build(&table, &rebuilt)?;
+        if def.unique && !old.def.unique {
+            self.check_shown_unique(&table, &rebuilt)?;
+        }
         let same = table.indexes.iter().map(|i| if i.id == id { rebuilt.clone() } else { i.clone() });
         let mut indexes: Vec<_> = same.collect();
         indexes.sort_by_key(|i| (!i.def.primary, i.id));

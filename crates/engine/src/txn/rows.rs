@@ -804,6 +804,7 @@ impl Session {
             return Ok(());
         }
         let columns: Vec<usize> = index.spec.columns().map(|key| usize::from(key.column)).collect();
+        // Nobody stops at the first row of a key with nulls, equal or not.
         if columns.iter().any(|&column| row.is_null(&table.layout, column)) {
             return Ok(());
         }
@@ -1007,8 +1008,7 @@ pub(super) fn enter_index(
     key: &mut KeyBuf,
 ) -> Result<TreeKey, Conflict> {
     core.fetch_key_columns(table, index, row);
-    let has_null = index.spec.columns().any(|c| row.is_null(&table.layout, usize::from(c.column)));
-    let unique = index.def.unique && !has_null;
+    let unique = index.def.unique && !index.def.exempts(&table.layout, row);
     let key = key_of(index, &table.layout, row, key);
     index.insert(&key, id, claim, unique, |other| verdict(core, me, table, index, other, row))?;
     Ok(key)

@@ -451,6 +451,13 @@ impl Session {
         }
     }
 
+    /// Starts what the end of a transaction does by itself, as nobody's statement: a read-only one does it too. Nobody else reads what it changes.
+    pub fn begin_upkeep(&mut self) {
+        self.place().set_changes_rows(true);
+        self.read_only = false;
+        self.begin_statement();
+    }
+
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
     pub fn begin_statement(&mut self) {
         let is_first = std::mem::take(&mut self.locks_only) && self.command > 0;
@@ -576,8 +583,9 @@ impl Session {
 
     /// The transaction's own schema starts as what is current under the DDL lock; undoing this statement leads back to that.
     pub(super) fn begin_schema(&mut self) {
-        let current = self.core.schema.load_full();
-        self.dependency = self.dependency.max(self.core.schema_cts());
+        // What others have defined since the statement began is theirs: see `is_renewed`.
+        self.refresh_schema();
+        let current = self.schema.clone();
         self.ddl.before = (Some(current.clone()), self.ddl.dropped.len());
         self.ddl.schema = Some(current);
     }

@@ -380,3 +380,24 @@ fn keys_that_share_an_index_entry_do_not_take_it_from_each_other() {
         assert_eq!(read(&mut session, first + second - now), None);
     }
 }
+
+/// Between the begin of a statement and its own definition: that was once taken for what the transaction itself had seen to.
+#[test]
+fn what_others_promise_just_before_an_own_definition_is_theirs() {
+    let world = World::new();
+    let (mut a, mut b) = (world.session(), world.session());
+    create(&mut a, IndexKind::BTree);
+    commit_insert(&mut a, 1, 10, "first");
+    begin(&mut a, Isolation::RepeatableRead);
+    assert_eq!(get(&mut a, 1), Some((10, "first".into())));
+    a.begin_statement();
+    begin(&mut b, Isolation::ReadCommitted);
+    b.create_index("t", index("unique_n", 1, IndexKind::BTree, true)).expect("no two are equal");
+    b.commit().expect("commits");
+    create_named(&mut a, "other", IndexKind::BTree).expect("creates");
+    a.begin_statement();
+    let (t, other) = (table(&a), a.schema().table("other").expect("its own").clone());
+    assert!(a.is_renewed(&t), "it is unique since the snapshot");
+    assert!(!a.is_renewed(&other));
+    a.rollback();
+}

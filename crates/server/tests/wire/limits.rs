@@ -2,7 +2,7 @@
 
 use crate::client::*;
 use crate::{Fixture, WORKERS, connect};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A session that holds the lock of row 1, and a second row.
 fn holder(table: &str) -> Client {
@@ -281,4 +281,45 @@ fn a_pipeline_of_commits_costs_few_flushes() {
     assert_eq!(after.commit_records - before.commit_records, COMMITS);
     let groups = after.groups - before.groups;
     assert!((1..=COMMITS / 4).contains(&groups), "{groups} groups for {COMMITS} commits");
+}
+
+/// More of them than there are threads for sessions and for long statements, and nobody is held up; each can be told to end at once.
+#[test]
+fn who_sleeps_holds_nobody_up_and_can_be_woken() {
+    const SLEEP: &str = "select pg_sleep(3600), 'sleeper'";
+    let mut sleepers: Vec<Client> = (0..8 * WORKERS).map(|_| connect()).collect();
+    let pids: Vec<String> = sleepers.iter_mut().map(|client| client.value("select pg_backend_pid()")).collect();
+    sleepers.iter_mut().for_each(|client| client.send(&query(SLEEP)));
+    let mut other = connect();
+    let asleep = format!(
+        "select count(*) from pg_stat_activity where query = '{}' and wait_event_type = 'Timeout' and wait_event = 'PgSleep' and state = 'active'",
+        SLEEP.replace('\'', "''")
+    );
+    while other.value(&asleep) != sleepers.len().to_string() {}
+    for _ in 0..8 {
+        assert_eq!(connect().value("select 1"), "1");
+    }
+    assert_eq!(
+        other.value("select count(*) from generate_series(1, 200000)"),
+        "200000",
+        "a long statement has its place"
+    );
+    let woken = Instant::now();
+    for (i, client) in sleepers.iter_mut().enumerate() {
+        if i % 2 == 0 {
+            client.cancel();
+        } else {
+            assert_eq!(other.value(&format!("select pg_cancel_backend({})", pids[i])), "t");
+        }
+        assert_eq!(sqlstate(&client.until_ready()), "57014");
+        assert_eq!(client.value("select 2"), "2");
+    }
+    assert!(woken.elapsed() < Duration::from_secs(10), "{:?}", woken.elapsed());
+    assert_eq!(other.value(&asleep), "0");
+    other.query("set statement_timeout = '50ms'");
+    let began = Instant::now();
+    assert_eq!(other.sqlstate("select pg_sleep(3600)"), "57014");
+    assert!((Duration::from_millis(50)..Duration::from_secs(5)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    other.query("set statement_timeout = 0; set lock_timeout = '10ms'");
+    assert_eq!(other.value("select count(pg_sleep(0.03))"), "1", "no lock is waited for");
 }

@@ -3,14 +3,16 @@
 use super::change::long_columns;
 use super::from::conjuncts;
 use super::scope::{Scope, ScopeSource, relation_name};
-use super::{Bind, Binder};
+use super::{Bind, Binder, Refusal};
 use crate::compiled::conflict::{ConflictUpdate, OnConflict};
+use crate::compiled::init::{RowQueries, reads};
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::parse::{conflict_key, parse_expression};
 use freshet_engine::catalog::{Index, IndexDef, Table};
 use sqlparser::ast::{self, ConflictTarget, OnConflictAction, OnInsert};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl Binder<'_> {
@@ -113,12 +115,16 @@ impl Binder<'_> {
     fn conflict_update(&mut self, table: &Arc<Table>, scope: &Scope, update: &ast::DoUpdate) -> Bind<ConflictUpdate> {
         let mut both = scope.clone();
         both.add(ScopeSource { name: "excluded".to_owned(), ..scope.sources[0].clone() })?;
-        let sets = self.sets((table, 0), &update.assignments, &both)?;
-        let condition = match &update.selection {
-            None => Vec::new(),
-            Some(selection) => conjuncts(self.condition(selection, "WHERE", &both)?),
+        let (sets, condition, queries) = match self.asking_rows(table, &both, update)? {
+            Some(asking) => asking,
+            None => {
+                let sets = self.sets((table, 0), &update.assignments, &both)?;
+                (sets, self.conflict_condition(update, &both)?, None)
+            }
         };
-        let exprs = || sets.iter().map(|(_, expr)| expr).chain(&condition);
+        let arguments = queries.iter().flat_map(|queries| queries.arguments.iter().map(|(_, column)| column));
+        let arguments: Vec<&Expr> = arguments.collect();
+        let exprs = || sets.iter().map(|(_, expr)| expr).chain(&condition).chain(arguments.iter().copied());
         let of_source = |source: u16| {
             let only = exprs().map(|e| of_one_source(e, source));
             long_columns(table, only.collect::<Vec<_>>().iter())
@@ -129,8 +135,64 @@ impl Binder<'_> {
         let not_null = not_null.filter(|&c| table.def.columns[usize::from(c)].not_null).collect();
         let rules = self.rules(table, Event::Update, &columns)?;
         let tables = vec![Some(table.clone()), Some(table.clone())];
-        Ok(ConflictUpdate { tables, sets, condition, not_null, long_columns, rules })
+        Ok(ConflictUpdate { tables, sets, condition, not_null, long_columns, rules, queries })
     }
+
+    fn conflict_condition(&mut self, update: &ast::DoUpdate, both: &Scope) -> Bind<Vec<Expr>> {
+        match &update.selection {
+            None => Ok(Vec::new()),
+            Some(selection) => Ok(conjuncts(self.condition(selection, "WHERE", both)?)),
+        }
+    }
+
+    /// The expressions with the queries in them that are about the two rows, if there are such.
+    fn asking_rows(&mut self, table: &Arc<Table>, both: &Scope, update: &ast::DoUpdate) -> Bind<Option<AskingRows>> {
+        if !has_query(update) {
+            return Ok(None);
+        }
+        // They are computed by the compiled road, whoever plans the rest.
+        let (beyond, parameters) = (self.beyond.take(), self.parameters.clone());
+        self.surround(both.clone());
+        let sets = self.sets((table, 0), &update.assignments, both);
+        let of_sets = self.around.as_ref().map_or(0, |around| around.queries.len());
+        let condition = self.conflict_condition(update, both);
+        self.beyond = beyond;
+        let around = self.around.take().expect("it was just set");
+        if around.arguments.is_empty() {
+            self.parameters = parameters;
+            return Ok(None);
+        }
+        let refused = |refusal| match refusal {
+            Refusal::NotCompiled { what, .. } => {
+                Refusal::Error(SqlError::unsupported(format!("{what} like this in ON CONFLICT DO UPDATE")))
+            }
+            error => error,
+        };
+        let (sets, condition) = (sets.map_err(refused)?, condition.map_err(refused)?);
+        if around.queries.iter().any(|asked| reads(&asked.plan.query, table.id)) {
+            // It would see what the statement has inserted before.
+            return Err(SqlError::unsupported("a subquery of the target in ON CONFLICT DO UPDATE").into());
+        }
+        self.asks_rows = true;
+        let count = around.count();
+        let arguments = around.arguments.iter().map(|&(number, found)| (number, both.expr(found))).collect();
+        let mut of_sets_and_condition = around.queries;
+        let of_condition = of_sets_and_condition.split_off(of_sets);
+        let queries = RowQueries { count, arguments, of_condition, of_sets: of_sets_and_condition };
+        Ok(Some((sets, condition, Some(Arc::new(queries)))))
+    }
+}
+
+/// What DO UPDATE sets, its condition, and what they ask.
+type AskingRows = (Vec<(u16, Expr)>, Vec<Expr>, Option<Arc<RowQueries>>);
+
+fn has_query(update: &ast::DoUpdate) -> bool {
+    let is_query = |expr: &ast::Expr| match expr {
+        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let values = update.assignments.iter().map(|assignment| &assignment.value);
+    values.chain(&update.selection).any(|expr| ast::visit_expressions(expr, is_query).is_break())
 }
 
 /// The expression without columns of the other source.

@@ -21,6 +21,7 @@ use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use crate::value::pgtype::{LENGTH_MAX, NUMERIC, UNLIMITED, name as type_name};
 use crate::value::{self, Clock, Datum};
+use freshet_engine::catalog::Table;
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{
     self, BinaryOperator as Symbol, CaseWhen, CastKind, CeilFloorKind, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -207,6 +208,9 @@ impl Binder<'_> {
             Err(error) => error.at(span_position(self.sql, ident.span)),
         };
         let is_missing = error.sqlstate == "42703";
+        if let Some(table) = scope.tableoid(std::slice::from_ref(&name))? {
+            return Ok(table_oid(table));
+        }
         let outer = self.outer_column(std::slice::from_ref(&name), error);
         match outer {
             Err(Refusal::Error(error)) if is_missing && error.sqlstate == "42703" => {
@@ -229,6 +233,9 @@ impl Binder<'_> {
         match found {
             Ok(found) => Ok(self.column(found, scope)),
             Err(error) => {
+                if let Some(table) = scope.tableoid(&names)? {
+                    return Ok(table_oid(table));
+                }
                 let is_qualified = names.len() == 3;
                 self.outer_column(&names[usize::from(is_qualified)..], error.at(position))
             }
@@ -256,6 +263,7 @@ impl Binder<'_> {
         let missing = error.sqlstate == "42P01" || error.sqlstate == "42703" && names.len() == 1;
         let outer = match self.beyond {
             Some(beyond) if missing => beyond.outer_column(names)?,
+            None if missing => self.column_around(names),
             _ => None,
         };
         self.outer_columns += usize::from(outer.is_some());
@@ -811,6 +819,15 @@ impl Binder<'_> {
 
     fn nullif(&mut self, left: &ast::Expr, right: &ast::Expr, scope: &Scope) -> Bind<Bound> {
         let (mut left, right) = (self.bind(left, scope)?, self.bind(right, scope)?);
+        // A varchar has no equality of its own, and meets every text as one; so does a char another kind of text.
+        let is_text = match (left.ty, right.ty) {
+            (Some(Type::Varchar(_)), _) => true,
+            (Some(Type::Char(_)), other) => matches!(other, Some(Type::Text | Type::Varchar(_))),
+            _ => false,
+        };
+        if is_text {
+            left = Bound::new(self.coerce(left, Type::Text, CastContext::Implicit)?, Type::Text);
+        }
         if let (Some(given), Some(other)) = (left.ty, right.ty) {
             let ty = nullif_type(given, other);
             left = Bound::new(self.coerce(left, ty, CastContext::Implicit)?, ty);
@@ -1137,6 +1154,11 @@ fn negative_literal(op: &UnaryOperator, expr: &ast::Expr) -> Option<(Type, Datum
         }
         _ => None,
     }
+}
+
+/// The same of all its rows.
+pub fn table_oid(table: &Table) -> Bound {
+    Bound::new(Expr::Const(Datum::Int(i64::from(table.id.0))), Type::Oid(OidKind::Oid))
 }
 
 /// What NULLIF compares its first value as, and gives: numbers of two kinds meet as the wider one.

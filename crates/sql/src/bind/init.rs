@@ -1,9 +1,9 @@
 //! Which subqueries have one value for the whole statement? Those that compile by themselves: they know no column around them.
 
 use super::expr::Bound;
-use super::scope::Scope;
+use super::scope::{Found, Scope};
 use super::{Bind, Binder, Refusal, not_compiled};
-use crate::compiled::init::{Gives, InitPlan};
+use crate::compiled::init::{Gives, InitPlan, RowQuery};
 use crate::compiled::query::Query;
 use crate::expr::Expr;
 use crate::value::operator::BinaryOp;
@@ -22,7 +22,61 @@ pub struct InitBinding {
     pub plans: Vec<InitPlan>,
 }
 
+/// Numbers that are left to the statement's own queries where others are asked of each row.
+const KEPT: usize = 64;
+
+/// Rows that are at hand where an expression is computed: queries in it may use their columns.
+pub struct Around {
+    scope: Scope,
+    /// The next parameter.
+    next: usize,
+    /// By the parameters' numbers.
+    pub arguments: Vec<(u16, Found)>,
+    pub queries: Vec<RowQuery>,
+    /// A query is being bound.
+    is_within: bool,
+}
+
+impl Around {
+    fn take_number(&mut self) -> Option<u16> {
+        let number = u16::try_from(self.next).ok();
+        self.next += 1;
+        number
+    }
+
+    /// How many parameters there are with its own.
+    pub fn count(&self) -> u16 {
+        u16::try_from(self.next).unwrap_or(u16::MAX)
+    }
+}
+
 impl Binder<'_> {
+    /// Makes the columns of rows at hand parameters of the queries that are met from now on.
+    pub(super) fn surround(&mut self, scope: Scope) {
+        let next = highest_parameter(self.sql).max(self.parameters.len()) + KEPT;
+        self.around = Some(Around { scope, next, arguments: Vec::new(), queries: Vec::new(), is_within: false });
+    }
+
+    /// A column of the rows at hand, for the query that is being bound.
+    pub(super) fn column_around(&mut self, names: &[String]) -> Option<Bound> {
+        let around = self.around.as_mut().filter(|around| around.is_within)?;
+        let found = match names {
+            [name] => around.scope.column(name).ok()?,
+            [source, name] => around.scope.qualified(source, name).ok()?,
+            _ => return None,
+        };
+        let known = around.arguments.iter().find(|(_, column)| *column == found).map(|(number, _)| *number);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let number = around.take_number()?;
+                around.arguments.push((number, found));
+                number
+            }
+        };
+        Some(Bound::new(Expr::Param(number), found.ty))
+    }
+
     /// `(SELECT ...)` as a value.
     pub(super) fn scalar_subquery(&mut self, query: &ast::Query) -> Bind<Bound> {
         let query = self.init_query(query)?;
@@ -51,7 +105,7 @@ impl Binder<'_> {
     ) -> Bind<Bound> {
         let query = self.init_query(query)?;
         let has_few = matches!(query.limit, Some(Expr::Const(Datum::Int(limit))) if limit <= LIST_MAX);
-        if !has_few && !query.locks_rows() {
+        if !has_few && !query.locks_rows() && self.around.is_none() {
             return not_compiled("a subquery");
         }
         let [column] = &query.columns[..] else { return not_compiled("a subquery") };
@@ -67,14 +121,18 @@ impl Binder<'_> {
 
     /// A query by itself. What it does not know it may know of the query around it: that is another road's.
     fn init_query(&mut self, query: &ast::Query) -> Bind<Query> {
-        if self.init.is_none() {
-            return not_compiled("a subquery");
+        match &mut self.around {
+            Some(around) if around.is_within => return not_compiled("a subquery"),
+            Some(around) => around.is_within = true,
+            None if self.init.is_none() => return not_compiled("a subquery"),
+            None => {}
         }
         let in_aggregate = std::mem::take(&mut self.in_aggregate);
         let stored = std::mem::take(&mut self.output_types);
         let locking = std::mem::take(&mut self.locking);
         let uses_sequences = std::mem::take(&mut self.uses_sequences);
         let bound = self.query(query);
+        self.around.iter_mut().for_each(|around| around.is_within = false);
         let is_volatile = std::mem::replace(&mut self.uses_sequences, uses_sequences);
         self.locking = locking;
         self.output_types = stored;
@@ -87,10 +145,18 @@ impl Binder<'_> {
     }
 
     fn init_plan(&mut self, query: Query, gives: Gives, ty: Type) -> Bind<Bound> {
+        if let Some(around) = &mut self.around {
+            let Some(number) = around.take_number() else { return not_compiled("so many subqueries") };
+            around.queries.push(RowQuery { number, plan: InitPlan { query, gives } });
+            return Ok(Bound::new(Expr::Param(number), ty));
+        }
         let highest = highest_parameter(self.sql).max(self.parameters.len());
         let Some(init) = &mut self.init else { return not_compiled("a subquery") };
         if init.plans.is_empty() {
             init.first = u16::try_from(highest).unwrap_or(u16::MAX);
+        }
+        if self.asks_rows && init.plans.len() >= KEPT {
+            return not_compiled("so many subqueries");
         }
         let number = usize::from(init.first) + init.plans.len();
         let Ok(number) = u16::try_from(number) else { return not_compiled("so many subqueries") };

@@ -103,6 +103,10 @@ pub struct Binder<'a> {
     pub(crate) output_types: Vec<Type>,
     /// The queries whose values the statement uses; `None` where it may use none.
     pub init: Option<init::InitBinding>,
+    /// The rows that queries may be about.
+    pub(crate) around: Option<init::Around>,
+    /// Some are.
+    pub(crate) asks_rows: bool,
     /// The locking clauses of the SELECT whose FROM is being bound.
     pub(crate) locking: Vec<ast::LockClause>,
     /// By which paths are chosen, where there are several.
@@ -127,6 +131,8 @@ impl<'a> Binder<'a> {
             overriding: None,
             through: None,
             beyond: None,
+            around: None,
+            asks_rows: false,
             aggregates: None,
             in_aggregate: false,
             output_types: Vec::new(),

@@ -4,8 +4,10 @@ use super::scope::fold;
 use super::{Bind, Binder};
 use crate::error::SqlError;
 use crate::parse::span_position;
-use freshet_engine::catalog::{Index, NamespaceId, Schema, Sequence, Table, View};
-use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Spanned};
+use freshet_engine::catalog::{Index, NamespaceId, Schema, Sequence, Table, TableId, View};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Spanned, Visit, visit_relations};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A relation's name, as it was written.
@@ -157,6 +159,31 @@ pub fn quoted(name: &str) -> String {
 /// `schema.name` as SQL text.
 pub fn qualified(schema: &Schema, namespace: NamespaceId, name: &str) -> String {
     format!("{}.{}", quoted(&namespace_name(schema, namespace)), quoted(name))
+}
+
+/// The tables that a statement names, and those below the views that it names.
+pub fn tables_below(statement: &impl Visit, schema: &Schema) -> Vec<Arc<Table>> {
+    let mut ids = Vec::new();
+    let _ = visit_relations(statement, |name: &ObjectName| {
+        let Ok(name) = RelationName::of(name) else { return ControlFlow::<()>::Continue(()) };
+        match (name.table(schema), name.view(schema)) {
+            (Some(table), _) => ids.push(table.id.0),
+            (None, Some(view)) => ids.extend_from_slice(&view.def.reads),
+            (None, None) => {}
+        }
+        ControlFlow::Continue(())
+    });
+    let (mut tables, mut seen) = (Vec::new(), HashSet::new());
+    while let Some(id) = ids.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        if let Some(view) = schema.view_by_id(id) {
+            ids.extend_from_slice(&view.def.reads);
+        }
+        tables.extend(schema.table_by_id(TableId(id)).cloned());
+    }
+    tables
 }
 
 impl Binder<'_> {

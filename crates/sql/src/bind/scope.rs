@@ -196,6 +196,25 @@ impl Scope {
         }
     }
 
+    /// The table whose `tableoid` is meant, of `[schema, ][source, ]name`, where no column is called so.
+    pub fn tableoid(&self, names: &[String]) -> Result<Option<&Arc<Table>>, SqlError> {
+        let [qualifiers @ .., name] = names else { return Ok(None) };
+        if name != TABLEOID {
+            return Ok(None);
+        }
+        let is_meant = |source: &&ScopeSource| qualifiers.last().is_none_or(|qualifier| source.name == *qualifier);
+        let mut stored =
+            self.sources.iter().filter(is_meant).filter(|source| !source.derived && source.table.is_some());
+        match (stored.next(), stored.next()) {
+            (Some(source), None) if source.nullable => {
+                Err(SqlError::unsupported("the tableoid of a relation that an outer join extends"))
+            }
+            (Some(source), None) => Ok(source.table.as_ref()),
+            // Of several none, as in PostgreSQL: there is no such column.
+            (None, _) | (Some(_), Some(_)) => Ok(None),
+        }
+    }
+
     /// The source of this name.
     pub fn source(&self, qualifier: &str) -> Result<u16, SqlError> {
         match self.sources.iter().position(|s| s.name == qualifier) {

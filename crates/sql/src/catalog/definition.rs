@@ -101,6 +101,9 @@ impl Catalog {
         if !include.is_empty() {
             out += &format!(" INCLUDE ({})", include.join(", "));
         }
+        if index.def.nulls_not_distinct {
+            out += " NULLS NOT DISTINCT";
+        }
         if let Some(predicate) = &index.def.predicate {
             out += &format!(" WHERE {}", self.expression(predicate, table.id.0, style));
         }
@@ -133,7 +136,11 @@ impl Catalog {
     }
 
     fn key_constraint(&self, table: &Arc<Table>, index: &Index) -> String {
-        let word = if index.def.primary { "PRIMARY KEY" } else { "UNIQUE" };
+        let word = match (index.def.primary, index.def.nulls_not_distinct) {
+            (true, _) => "PRIMARY KEY",
+            (false, true) => "UNIQUE NULLS NOT DISTINCT",
+            (false, false) => "UNIQUE",
+        };
         let keys: Vec<String> =
             (0..index.def.columns.len()).map(|at| self.index_key(table, index, at, PLAIN)).collect();
         let include = self.index_include(table, index);

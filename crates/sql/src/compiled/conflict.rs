@@ -6,6 +6,7 @@
 //!    40001 if that is newer.
 
 use super::change::{Insert, Setting, only_table, set_row};
+use super::init::RowQueries;
 use super::query::holds;
 use super::rules::Rules;
 use super::{Halt, Run};
@@ -17,6 +18,7 @@ use freshet_engine::catalog::{Index, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::Row;
 use freshet_engine::txn::{Isolation, Locked, Strength};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct ConflictUpdate {
     /// Variable-length columns that the expressions look at, by source.
     pub long_columns: [Vec<u16>; 2],
     pub rules: Option<Arc<Rules>>,
+    /// What the expressions ask of the two rows.
+    pub queries: Option<Arc<RowQueries>>,
 }
 
 /// Looks for rows in the way of the scratch's `changed` row. `None`: there is none, it is to be inserted; else whether a row was changed.
@@ -69,7 +73,7 @@ fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) 
         run.engine.fetch_long(table, row, column);
         key.push(Datum::from(row.get(&table.layout, column)));
     }
-    if key.contains(&Datum::Null) {
+    if key.contains(&Datum::Null) && !index.def.nulls_not_distinct {
         return Ok(None);
     }
     let mut candidates = Vec::new();
@@ -84,7 +88,7 @@ fn in_the_way(table: &Table, index: &Index, found: &mut Row, run: &mut Run<'_>) 
             run.engine.fetch_long(table, found, column);
             let value = found.get(&table.layout, column);
             let ty = table.layout.column_type(column);
-            is_it = is_it && !value.is_null() && ty.compare(&value, &wanted.as_value()).is_eq();
+            is_it = is_it && ty.compare(&value, &wanted.as_value()).is_eq();
         }
         if is_it {
             return Ok(Some(id));
@@ -100,7 +104,7 @@ fn has_same_key(table: &Table, index: &Index, run: &mut Run<'_>) -> bool {
         run.engine.fetch_long(table, &mut run.scratch.rows[0], column);
         let (has, wanted) =
             (run.scratch.rows[0].get(&table.layout, column), run.scratch.changed.get(&table.layout, column));
-        !has.is_null() && table.layout.column_type(column).compare(&has, &wanted).is_eq()
+        table.layout.column_type(column).compare(&has, &wanted).is_eq()
     })
 }
 
@@ -140,8 +144,18 @@ fn update_instead(
             run.engine.fetch_long(table, &mut run.scratch.rows[source], usize::from(column));
         }
     }
-    if !holds(&update.condition, &run.frame(&update.tables))? {
+    let mut given = match &update.queries {
+        None => Cow::Borrowed(run.parameters),
+        Some(queries) => Cow::Owned(queries.parameters(&update.tables, run)?),
+    };
+    if let Some(queries) = &update.queries {
+        queries.ask(&queries.of_condition, given.to_mut(), run)?;
+    }
+    if !holds(&update.condition, &run.with_parameters(&given).frame(&update.tables))? {
         return Ok(false);
+    }
+    if let Some(queries) = &update.queries {
+        queries.ask(&queries.of_sets, given.to_mut(), run)?;
     }
     let change = Setting {
         tables: &update.tables,
@@ -150,7 +164,7 @@ fn update_instead(
         rules: update.rules.as_ref(),
         returning: plan.returning.as_ref(),
     };
-    set_row(&change, id, run, rows)?;
+    set_row(&change, id, &mut run.with_parameters(&given), rows)?;
     run.constraints.count_updated_instead();
     Ok(true)
 }

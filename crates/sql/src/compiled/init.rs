@@ -3,14 +3,20 @@
 //!
 //! 1. A query may use the parameters of those before it. Each runs whether its value is needed or not.
 //! 2. They see what the statement sees. What they lock is locked when the statement runs: so a worker takes the next job of a queue.
+//!
+//! Of a row in the way of an INSERT queries may be asked that are about it ([`RowQueries`]): then its columns are parameters, too.
 
+use super::access::Access;
 use super::query::{self, Query};
-use super::{Halt, Run};
+use super::{Halt, Run, Scratch};
 use crate::error::SqlError;
+use crate::expr::{Expr, evaluate};
 use crate::route::Plan;
 use crate::rows::RowSet;
 use crate::value::{Datum, array_datum};
+use freshet_engine::catalog::{Table, TableId};
 use freshet_engine::schema::Type;
+use std::sync::Arc;
 
 /// Queries, and the statement that uses what they come to.
 #[derive(Debug)]
@@ -63,6 +69,66 @@ impl Init {
         }
         Ok(parameters)
     }
+}
+
+/// Queries that are asked anew of each row, as what one is about goes into its parameters.
+#[derive(Debug)]
+pub struct RowQueries {
+    /// How many parameters there are with these.
+    pub count: u16,
+    /// What of the row they use, by the parameters' numbers.
+    pub arguments: Vec<(u16, Expr)>,
+    /// For the condition, which is asked first.
+    pub of_condition: Vec<RowQuery>,
+    pub of_sets: Vec<RowQuery>,
+}
+
+#[derive(Debug)]
+pub struct RowQuery {
+    /// The parameter that is its value.
+    pub number: u16,
+    pub plan: InitPlan,
+}
+
+impl RowQueries {
+    /// The statement's parameters, and what the queries use of the rows at hand.
+    pub fn parameters(&self, tables: &[Option<Arc<Table>>], run: &Run<'_>) -> Result<Vec<Datum>, Halt> {
+        let mut parameters = run.parameters.to_vec();
+        parameters.resize(usize::from(self.count), Datum::Null);
+        for (number, column) in &self.arguments {
+            parameters[usize::from(*number)] = Datum::from(evaluate(column, &run.frame(tables))?.value());
+        }
+        Ok(parameters)
+    }
+
+    /// Adds what the queries come to.
+    pub fn ask(&self, queries: &[RowQuery], parameters: &mut [Datum], run: &mut Run<'_>) -> Result<(), Halt> {
+        for RowQuery { number, plan } in queries {
+            let mut rows = RowSet::default();
+            run.env.engine.iter().for_each(|engine| rows.charge_to(engine));
+            // The rows at hand stay in the statement's own.
+            let mut scratch = Scratch::of_thread();
+            let inner = &mut Run {
+                engine: &mut *run.engine,
+                parameters,
+                env: run.env,
+                scratch: &mut scratch,
+                interrupt: &mut *run.interrupt,
+                constraints: &mut *run.constraints,
+            };
+            let asked = query::run(&plan.query, inner, &mut rows);
+            scratch.leave_to_thread();
+            asked?;
+            parameters[usize::from(*number)] = plan.gives.of(&rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a query reads the table.
+pub fn reads(query: &Query, table: TableId) -> bool {
+    let is_in = |access: &Access| matches!(access, Access::Derived(inner) if reads(inner, table));
+    query.tables.iter().flatten().any(|read| read.id == table) || query.steps.iter().any(|step| is_in(&step.access))
 }
 
 impl Gives {

@@ -8,7 +8,7 @@
 //! | other ADD COLUMN, other types, generated columns | are written anew, into another storage; readers go on with the old one |
 
 use super::constraint::{NewConstraint, check_foreign_types, check_generated};
-use super::create::{NewTable, primary_key, unique};
+use super::create::{NewTable, check_column_name, primary_key, unique};
 use super::{Definer, Done};
 use crate::bind::names::{RelationName, quoted};
 use crate::bind::scope::{Scope, fold};
@@ -203,6 +203,7 @@ impl Definer<'_> {
 
     fn add_table_column(&mut self, table: &Arc<Table>, column: &ast::ColumnDef, if_not_exists: bool) -> Done<()> {
         let name = fold(&column.name);
+        check_column_name(&name)?;
         if table.column(&name).is_some_and(|at| table.def.columns[at].is_visible()) {
             let message = format!("column \"{name}\" of relation \"{}\" already exists", table.def.name);
             if if_not_exists {
@@ -461,6 +462,7 @@ impl Definer<'_> {
     fn rename_column(&mut self, table: &Arc<Table>, old: &Ident, new: &Ident) -> Done<()> {
         let at = self.column(table, old)?;
         let new = fold(new);
+        check_column_name(&new)?;
         if table.column(&new).is_some() {
             let message = format!("column \"{new}\" of relation \"{}\" already exists", table.def.name);
             return Err(SqlError::new("42701", message).into());

@@ -262,7 +262,8 @@ impl Definer<'_> {
             let message = format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
             let namespace = namespace_name(&schema, table.namespace);
             Err(SqlError::new("23502", message).about(&namespace, &table.name, Some(name), None).into())
-        })
+        })?;
+        Ok(self.engine.check_shown_not_null(id, column)?)
     }
 }
 

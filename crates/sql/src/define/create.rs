@@ -151,6 +151,7 @@ impl Definer<'_> {
         }
         for (i, (name, ty)) in columns.into_iter().enumerate() {
             let name = names.get(i).map_or(name, |column| fold(&column.name));
+            check_column_name(&name)?;
             if new.def.columns.iter().any(|c| c.name == name) {
                 return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")).into());
             }
@@ -164,6 +165,7 @@ impl Definer<'_> {
     pub(super) fn add_column(&mut self, column: &ast::ColumnDef, new: &mut NewTable) -> Done<()> {
         let position = span_position(self.sql, column.name.span);
         let name = fold(&column.name);
+        check_column_name(&name).map_err(|e| e.at(position))?;
         if new.def.columns.iter().any(|c| c.name == name) {
             let message = format!("column \"{name}\" specified more than once");
             return Err(SqlError::new("42701", message).at(position).into());
@@ -364,6 +366,7 @@ impl Definer<'_> {
             constraint: IndexDef::CONSTRAINT,
             deferrable: key.deferrable,
             deferred: key.deferred,
+            nulls_not_distinct: key.nulls_not_distinct,
             ..IndexDef::default()
         })
     }
@@ -409,8 +412,10 @@ impl Definer<'_> {
             alter_options,
         } = create;
         let refuse = |what: &str| Err(SqlError::unsupported(what).into());
-        if *nulls_distinct == Some(false) {
-            return refuse("NULLS NOT DISTINCT");
+        let nulls_not_distinct = *nulls_distinct == Some(false);
+        if nulls_not_distinct && *is_unique && predicate.is_some() {
+            // Where the condition does not hold its keys are null.
+            return refuse("NULLS NOT DISTINCT of a partial index");
         }
         if !index_options.is_empty() || !alter_options.is_empty() {
             return refuse("an index option of another dialect");
@@ -456,6 +461,7 @@ impl Definer<'_> {
             nulls_against,
             predicate,
             include,
+            nulls_not_distinct,
             ..IndexDef::default()
         };
         self.build_index(&table, index).map(drop)
@@ -631,6 +637,7 @@ pub struct Key {
     pub columns: Vec<IndexColumn>,
     pub deferrable: bool,
     pub deferred: bool,
+    pub nulls_not_distinct: bool,
 }
 
 fn plain_column(name: &Ident) -> IndexColumn {
@@ -655,6 +662,7 @@ pub fn primary_key(
         columns: own.unwrap_or_else(|| columns.clone()),
         deferrable,
         deferred,
+        nulls_not_distinct: false,
     })
 }
 
@@ -674,10 +682,7 @@ pub fn unique(
         nulls_distinct,
     } = constraint;
     let (deferrable, deferred) = deferral(characteristics.as_ref())?;
-    if index_name.is_some()
-        || *index_type_display != KeyOrIndexDisplay::None
-        || *nulls_distinct == NullsDistinctOption::NotDistinct
-    {
+    if index_name.is_some() || *index_type_display != KeyOrIndexDisplay::None {
         return Err(SqlError::unsupported("this form of UNIQUE"));
     }
     Ok(Key {
@@ -687,6 +692,7 @@ pub fn unique(
         columns: own.unwrap_or_else(|| columns.clone()),
         deferrable,
         deferred,
+        nulls_not_distinct: *nulls_distinct == NullsDistinctOption::NotDistinct,
     })
 }
 
@@ -758,6 +764,16 @@ pub fn check_width(def: &TableDef) -> Result<(), SqlError> {
     match def.columns.iter().filter(|c| c.role != ColumnRole::Hidden).count() > COLUMNS_MAX {
         true => Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns"))),
         false => Ok(()),
+    }
+}
+
+/// What each table has besides in PostgreSQL is no name for a column of one's own.
+pub fn check_column_name(name: &str) -> Result<(), SqlError> {
+    match name {
+        "tableoid" | "ctid" | "xmin" | "cmin" | "xmax" | "cmax" => {
+            Err(SqlError::new("42701", format!("column name \"{name}\" conflicts with a system column name")))
+        }
+        _ => Ok(()),
     }
 }
 

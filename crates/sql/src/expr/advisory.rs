@@ -5,6 +5,7 @@
 
 use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
+use super::sleep::{self, Span};
 use crate::activity::Ask;
 use crate::catalog::oid;
 use crate::error::SqlError;
@@ -30,6 +31,7 @@ pub enum KeyAction {
     Terminate,
     /// Of `pg_stat_statements`.
     ForgetStatements,
+    Sleep(Span),
 }
 
 /// One of the functions on keys and sessions.
@@ -48,6 +50,9 @@ impl KeyCall {
             "cancel_backend" => Some(KeyAction::Cancel),
             "terminate_backend" => Some(KeyAction::Terminate),
             "stat_statements_reset" => Some(KeyAction::ForgetStatements),
+            "sleep" => Some(KeyAction::Sleep(Span::Seconds)),
+            "sleep_for" => Some(KeyAction::Sleep(Span::Interval)),
+            "sleep_until" => Some(KeyAction::Sleep(Span::Until)),
             _ => None,
         };
         if let Some(action) = other {
@@ -80,6 +85,7 @@ impl KeyCall {
             KeyAction::Cancel => "pg_cancel_backend".to_owned(),
             KeyAction::Terminate => "pg_terminate_backend".to_owned(),
             KeyAction::ForgetStatements => "pg_stat_statements_reset".to_owned(),
+            KeyAction::Sleep(span) => span.name().to_owned(),
         }
     }
 
@@ -91,6 +97,7 @@ impl KeyCall {
                 | KeyAction::UnlockAll
                 | KeyAction::Blockers
                 | KeyAction::ForgetStatements
+                | KeyAction::Sleep(_)
         );
         !silent
     }
@@ -110,6 +117,7 @@ impl KeyCall {
         match (self.action, count) {
             (KeyAction::ForgetStatements, 0..=3) => Some(&STATEMENT[..count]),
             (KeyAction::UnlockAll, 0) => Some(&[]),
+            (KeyAction::Sleep(span), 1) => Some(span.arguments()),
             (KeyAction::Blockers | KeyAction::Cancel | KeyAction::Terminate, 1) => Some(&[Type::Int4]),
             (KeyAction::IsBlocked, 2) => Some(&[Type::Int4, Type::Array(&Type::Int4)]),
             (KeyAction::Lock { .. } | KeyAction::Unlock, 1) => Some(&[Type::Int8]),
@@ -120,6 +128,9 @@ impl KeyCall {
 }
 
 pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
+    if let KeyAction::Sleep(span) = call.action {
+        return sleep::call(span, &args[0], frame);
+    }
     if !matches!(call.action, KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll) {
         return of_session(call, args, frame);
     }
@@ -141,8 +152,9 @@ pub fn call<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<Sc
         | KeyAction::IsBlocked
         | KeyAction::Cancel
         | KeyAction::Terminate
-        | KeyAction::ForgetStatements => {
-            unreachable!("invariant: these are of other sessions")
+        | KeyAction::ForgetStatements
+        | KeyAction::Sleep(_) => {
+            unreachable!("invariant: these are of other sessions, or of no key")
         }
         KeyAction::UnlockAll => {
             keys.unlock_all();
@@ -207,7 +219,11 @@ fn of_session<'a>(call: KeyCall, args: &'a [Expr], frame: &Frame<'a>) -> Result<
         }
         KeyAction::Cancel => Datum::Bool(ask(Ask::Cancel)),
         KeyAction::Terminate => Datum::Bool(ask(Ask::Terminate)),
-        KeyAction::Lock { .. } | KeyAction::Unlock | KeyAction::UnlockAll | KeyAction::ForgetStatements => {
+        KeyAction::Lock { .. }
+        | KeyAction::Unlock
+        | KeyAction::UnlockAll
+        | KeyAction::ForgetStatements
+        | KeyAction::Sleep(_) => {
             unreachable!("invariant: these are of the session's keys")
         }
     }))

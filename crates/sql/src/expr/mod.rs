@@ -8,6 +8,7 @@ mod eval;
 mod advisory;
 mod sequence;
 mod show;
+mod sleep;
 
 pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};

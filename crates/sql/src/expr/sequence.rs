@@ -7,6 +7,7 @@
 
 use super::Expr;
 use super::eval::{Frame, Scalar, evaluate};
+use super::sleep::Sleeps;
 use crate::error::SqlError;
 use crate::role::Access;
 use crate::role::acl::Privileges;
@@ -19,6 +20,8 @@ use freshet_engine::txn::WaitToken;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SequenceCall {
@@ -53,6 +56,8 @@ impl PartialEq for SequenceRef {
 #[derive(Default, Debug)]
 pub struct SessionSequences {
     inner: Mutex<Inner>,
+    /// Since the statement began.
+    has_slept: AtomicBool,
 }
 
 #[derive(Default, Debug)]
@@ -67,6 +72,7 @@ struct Inner {
     awaited: Option<Arc<Sequence>>,
     /// The wait for an advisory lock.
     awaited_key: Option<WaitToken>,
+    sleeps: Sleeps,
     read_only: bool,
     /// What the session's role may do, unless that is everything. It stands here because both roads have these at hand.
     access: Option<Arc<Access>>,
@@ -90,6 +96,30 @@ impl SessionSequences {
 
     pub(super) fn await_key(&self, token: WaitToken) {
         self.inner.lock().awaited_key = Some(token);
+    }
+
+    /// A statement begins, as which nobody has slept.
+    pub fn begin_statement(&self) {
+        if self.has_slept.load(Ordering::Relaxed) {
+            self.has_slept.store(false, Ordering::Relaxed);
+            self.inner.lock().sleeps = Sleeps::default();
+        }
+    }
+
+    /// The statement runs, or runs again.
+    pub fn begin_run(&self) {
+        self.inner.lock().sleeps.begin_run();
+    }
+
+    /// How long to sleep, where that is what ended the statement.
+    pub fn take_awaited_sleep(&self) -> Option<Duration> {
+        self.inner.lock().sleeps.take_awaited()
+    }
+
+    /// Whether the statement has slept for this call already.
+    pub(super) fn has_slept(&self, length: Duration) -> bool {
+        self.has_slept.store(true, Ordering::Relaxed);
+        self.inner.lock().sleeps.is_over(length)
     }
 
     pub fn set_read_only(&self, read_only: bool) {

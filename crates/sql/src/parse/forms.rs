@@ -10,6 +10,7 @@
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
+//! | `(a int UNIQUE NULLS NOT DISTINCT)` | `(a int, UNIQUE NULLS NOT DISTINCT (a))` |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
 //! | `a <>-1` | `a <> -1`: an operator does not end in a sign |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
@@ -428,6 +429,34 @@ pub(super) fn like_columns(tokens: &mut Vec<TokenWithSpan>, open: usize) {
         let place = tokens[start].clone();
         let column = spanned(&place, marked(&format!("like {}", included.join(" "))));
         tokens.splice(start..end, std::iter::once(column).chain(name));
+    }
+}
+
+/// `a int [CONSTRAINT c] UNIQUE NULLS NOT DISTINCT` of a column is said of the table.
+pub(super) fn strict_columns(tokens: &mut Vec<TokenWithSpan>, open: usize) {
+    let Some(close) = closing(tokens, open) else { return };
+    let mut said = Vec::new();
+    for at in outer(tokens, open, close).into_iter().rev() {
+        let is_strict = word(tokens, at) == Keyword::UNIQUE
+            && is_word(tokens.get(at + 1), "nulls")
+            && word(tokens, at + 2) == Keyword::NOT
+            && word(tokens, at + 3) == Keyword::DISTINCT
+            && tokens.get(at + 4).is_some_and(|t| t.token != Token::LParen);
+        if !is_strict {
+            continue;
+        }
+        let column =
+            outer(tokens, open, at).into_iter().rfind(|&i| tokens[i].token == Token::Comma).unwrap_or(open) + 1;
+        let is_named = at > column + 2 && word(tokens, at - 2) == Keyword::CONSTRAINT;
+        let name = tokens[column].clone();
+        let start = if is_named { at - 2 } else { at };
+        let constraint: Vec<TokenWithSpan> = tokens.drain(start..at + 4).collect();
+        let place = |token| spanned(&name, token);
+        let list = [place(Token::LParen), name.clone(), place(Token::RParen)];
+        said.insert(0, [place(Token::Comma)].into_iter().chain(constraint).chain(list).collect::<Vec<_>>());
+    }
+    if let (false, Some(close)) = (said.is_empty(), closing(tokens, open)) {
+        tokens.splice(close..close, said.into_iter().flatten());
     }
 }
 

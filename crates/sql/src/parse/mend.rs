@@ -200,6 +200,7 @@ fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let Some(table) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::TABLE) else { return tokens };
     let Some(open) = tokens.iter().position(|t| t.token == Token::LParen) else { return tokens };
     super::forms::like_columns(&mut tokens, open);
+    super::forms::strict_columns(&mut tokens, open);
     for at in (1..tokens.len()).rev() {
         let is_valid = is_word(tokens.get(at), "valid") && keyword(tokens.get(at - 1)) == Keyword::NOT;
         // As it is anyway.

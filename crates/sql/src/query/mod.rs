@@ -73,7 +73,7 @@ mod template;
 mod window;
 mod with;
 
-use crate::bind::names::RelationName;
+use crate::bind::names::tables_below;
 use crate::bind::{Binder, Refusal};
 use crate::catalog::Known;
 use crate::compiled::Halt;
@@ -93,7 +93,7 @@ use freshet_engine::engine::Kind;
 use freshet_engine::schema::{Type, Value};
 use freshet_engine::txn::{Isolation, Reader, Session, Stop, WaitToken};
 use plan::Planner;
-use sqlparser::ast::{self, Statement};
+use sqlparser::ast::Statement;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -305,12 +305,7 @@ impl DataFusionStatement {
         if session.isolation() != Isolation::Serializable && !session.has_barred_tables() {
             return Ok(None);
         }
-        let mut tables = Vec::new();
-        let _ = ast::visit_relations(&self.statement, |name| {
-            tables.extend(RelationName::of(name).ok().and_then(|name| name.table(&self.schema).cloned()));
-            std::ops::ControlFlow::<()>::Continue(())
-        });
-        for table in tables {
+        for table in tables_below(&self.statement, &self.schema) {
             session.note_table(&table);
             match session.read_table(&table) {
                 Ok(()) => {}

@@ -29,7 +29,7 @@ use super::sums::FixedSum;
 use super::template::Holes;
 use super::window::Window;
 use super::with::Part;
-use crate::bind::expr::Bound;
+use crate::bind::expr::{Bound, table_oid};
 use crate::bind::query::{Folds, Item, OrderItem, add_dependents, order_items, over_groups};
 use crate::bind::record::must_compare;
 use crate::bind::scope::{Found, Scope, ScopeColumn, ScopeSource};
@@ -1685,6 +1685,11 @@ impl Beyond for Planner<'_> {
                     [qualifier, name] => level.scope.qualified(qualifier, name),
                     _ => return Ok(None),
                 };
+                if looked.is_err()
+                    && let Some(table) = level.scope.tableoid(names)?
+                {
+                    return Ok(Some(table_oid(table)));
+                }
                 match looked {
                     Ok(column) => {
                         let of = &level.scope.sources[usize::from(column.source)];

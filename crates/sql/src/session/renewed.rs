@@ -5,14 +5,12 @@
 //! table had then; in the one that it has now it would find none.
 
 use super::Session;
-use crate::bind::names::RelationName;
+use crate::bind::names::tables_below;
 use crate::cache::Prepared;
 use crate::error::SqlError;
 use crate::parse::{Parsed, parse};
 use crate::route::Plan;
-use freshet_engine::catalog::{Schema, Table, TableId};
-use sqlparser::ast;
-use std::ops::ControlFlow;
+use freshet_engine::catalog::Table;
 
 impl Session {
     /// 40001 for a statement that names such a table, itself or through a view.
@@ -23,37 +21,15 @@ impl Session {
         let Parsed::Sql(parsed) = parse(&statement.sql)? else { return Ok(()) };
         let schema = self.inner.schema().clone();
         let schema = self.named(&schema);
-        let mut renewed = None;
-        let _ = ast::visit_relations(&*parsed, |name: &ast::ObjectName| {
-            let Ok(name) = RelationName::of(name) else { return ControlFlow::Continue(()) };
-            let read = match (name.table(&schema), name.view(&schema)) {
-                (Some(table), _) => vec![table.id.0],
-                (None, Some(view)) => view.def.reads.clone(),
-                (None, None) => Vec::new(),
-            };
-            renewed = self.renewed_of(&schema, read);
-            if renewed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        renewed.map_or(Ok(()), |table| Err(is_renewed(&table)))
+        match tables_below(&*parsed, &schema).iter().find(|table| self.inner.is_renewed(table)) {
+            Some(table) => Err(is_renewed(&table.def.name)),
+            None => Ok(()),
+        }
     }
 
     /// The same of a table that is read as a whole.
     pub(super) fn check_table_renewed(&self, table: &Table) -> Result<(), SqlError> {
         if self.inner.is_renewed(table) { Err(is_renewed(&table.def.name)) } else { Ok(()) }
-    }
-
-    /// The first of these tables that is so, and of those that these views read.
-    fn renewed_of(&self, schema: &Schema, mut ids: Vec<u32>) -> Option<String> {
-        while let Some(id) = ids.pop() {
-            if let Some(view) = schema.view_by_id(id) {
-                ids.extend_from_slice(&view.def.reads);
-            }
-            let table = schema.table_by_id(TableId(id)).filter(|table| self.inner.is_renewed(table));
-            if let Some(table) = table {
-                return Some(table.def.name.clone());
-            }
-        }
-        None
     }
 }
 

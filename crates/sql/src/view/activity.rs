@@ -67,6 +67,7 @@ fn row(member: &Member, locks: &[LockFact], about: &About<'_>) -> Cells {
     let wait = locks.iter().find(is_its);
     let (wait_type, wait) = match wait {
         Some(fact) => (text("Lock"), text(kind(fact.thing))),
+        None if doing.is_sleeping => (text("Timeout"), text("PgSleep")),
         None if doing.is_active => (Datum::Null, Datum::Null),
         None => (text("Client"), text("ClientRead")),
     };

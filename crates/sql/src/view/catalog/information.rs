@@ -582,7 +582,10 @@ fn table_constraints(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             Rule::Key(index) => (index.def.deferrable, index.def.deferred),
             Rule::Check(..) | Rule::NotNull(..) => (false, false),
         };
-        let distinct = (rule.kind() == "UNIQUE").then_some("YES");
+        let distinct = match rule {
+            Rule::Key(index) if rule.kind() == "UNIQUE" => Some(yes(!index.def.nulls_not_distinct)),
+            _ => None,
+        };
         let name = table.def.name.as_str();
         rows.row(cells![
             database,

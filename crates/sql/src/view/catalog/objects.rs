@@ -127,6 +127,7 @@ pub static SOURCES: &[Source] = &[
             "indnatts",
             "indnkeyatts",
             "indisunique",
+            "indnullsnotdistinct",
             "indisprimary",
             "indimmediate",
             "indisvalid",
@@ -420,7 +421,7 @@ fn indexes(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     Ok(())
 }
 
-fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 16] {
+fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 17] {
     let method = access_method(def.kind);
     let keys: Vec<Key> = def.columns.iter().map(|k| key(table, def, k)).collect();
     let number = |key: &Key| if let Key::Column(number) = key { i64::from(*number) } else { 0 };
@@ -441,6 +442,7 @@ fn index_row(table: &Table, id: u32, def: &IndexDef) -> [Datum; 16] {
         (def.columns.len() + def.include.len()) as i32,
         def.columns.len() as i32,
         def.is_key(),
+        def.nulls_not_distinct,
         def.primary,
         !def.deferrable,
         true,
