@@ -34,6 +34,29 @@ use sqlparser::ast::{
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// A source that is joined by a condition with a query in it, as the rows of it that meet the condition: found for each row before it, as
+/// the query is.
+fn asking_join(relation: &TableFactor, constraint: &JoinConstraint) -> Bind<Option<TableFactor>> {
+    let JoinConstraint::On(condition) = constraint else { return Ok(None) };
+    let mut asks = false;
+    let _ = ast::visit_expressions(condition, |expr| {
+        use ast::Expr::{Exists, InSubquery, Subquery};
+        asks |= matches!(expr, Subquery(_) | Exists { .. } | InSubquery { .. });
+        ControlFlow::<()>::Continue(())
+    });
+    let name = match relation {
+        TableFactor::Table { alias: Some(alias), args: None, .. } => Some(&alias.name),
+        TableFactor::Table { name, alias: None, args: None, .. } => name.0.last().and_then(|part| part.as_ident()),
+        TableFactor::Derived { lateral: false, alias: Some(alias), .. } => Some(&alias.name),
+        _ => None,
+    };
+    let Some(name) = name.filter(|_| asks) else { return Ok(None) };
+    let text = format!("SELECT * FROM {relation} WHERE {condition}");
+    let Some(subquery) = crate::parse::parse(&text)?.query() else { return Ok(None) };
+    let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };
+    Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
+}
+
 fn is_true(condition: &Expr) -> bool {
     match condition {
         Expr::Const(Datum::Bool(true)) => true,
@@ -387,6 +410,12 @@ impl Planner<'_> {
             JoinOperator::Right(c) | JoinOperator::RightOuter(c) => (c, JoinType::Right),
             JoinOperator::FullOuter(c) => (c, JoinType::Full),
             _ => return refuse(format!("the join {join}")),
+        };
+        let asking = if self.per_row && kind == JoinType::Left { asking_join(relation, constraint)? } else { None };
+        let always = JoinConstraint::On(ast::Expr::value(ast::Value::Boolean(true)));
+        let (relation, constraint) = match &asking {
+            Some(relation) => (relation, &always),
+            None => (relation, constraint),
         };
         let nulls = if kind == JoinType::Left { NullHandling::PreserveAndExpandEmpty } else { NullHandling::Drop };
         let mut entry = self.factor(binder, relation, item, nulls)?;
