@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod constraints;
+mod embedded;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;
