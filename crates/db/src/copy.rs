@@ -2,7 +2,7 @@
 
 use crate::Session;
 use freshet_sql::{CopyDirection, CopyShape, Outcome, SqlError, Step};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 /// What is read in one go.
 const PIECE_BYTES: usize = 256 << 10;
@@ -32,6 +32,8 @@ impl Session {
             let count = match reader.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => count,
+                // A signal came: it wants to be asked again.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(self.inner().copy_fail(&error.to_string())),
             };
             let mut wait = self.inner().copy_data(&piece[..count]).map_err(|error| self.told(error))?;

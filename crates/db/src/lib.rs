@@ -31,6 +31,9 @@
 //! and [`Transaction::commit_ticket`] return before that, with a [`Ticket`] to wait for, block on or await: so one thread
 //! can keep a thousand commits in flight.
 //!
+//! A process that has a database open may fork to run another program. The fork itself has nothing but a copy of its memory: nothing that it commits is
+//! acknowledged or written (58030), and it is to end without dropping the database (`_exit`).
+//!
 //! One process may embed a database and listen for PostgreSQL clients at once: the server takes a [`Database`] too.
 
 mod datum;
@@ -111,13 +114,22 @@ pub struct Transaction<'s> {
 
 /// Ready when a ticket is durable; also `Future`.
 pub struct Durable {
-    wait: DurableWait,
+    wait: Result<DurableWait, ForeignTicket>,
+}
+
+/// A ticket of another database, or of none.
+struct ForeignTicket;
+
+impl From<ForeignTicket> for SqlError {
+    fn from(_: ForeignTicket) -> SqlError {
+        SqlError::new("22023", "the ticket is of no commit of this database")
+    }
 }
 
 impl Durable {
     /// Blocks until the ticket's commit is durable.
     pub fn wait(self) -> Result<(), SqlError> {
-        Ok(self.wait.wait()?)
+        Ok(self.wait?.wait()?)
     }
 }
 
@@ -125,8 +137,10 @@ impl Future for Durable {
     type Output = Result<(), SqlError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = Pin::new(&mut self.wait).poll(context);
-        polled.map(|result| result.map_err(SqlError::from))
+        match &mut self.wait {
+            Ok(wait) => Pin::new(wait).poll(context).map(|result| result.map_err(SqlError::from)),
+            Err(ForeignTicket) => Poll::Ready(Err(ForeignTicket.into())),
+        }
     }
 }
 
@@ -163,7 +177,7 @@ impl Database {
         sql::Session::with_cache(&self.engine, self.cache.clone())
     }
 
-    /// Blocks until the ticket's commit is durable.
+    /// Blocks until the ticket's commit is durable. A ticket is of the database that gave it, as long as that is open: 22023 for one that no commit of this one has.
     pub fn wait(&self, ticket: Ticket) -> Result<(), SqlError> {
         if self.is_durable(ticket) {
             return Ok(());
@@ -182,20 +196,22 @@ impl Database {
     /// let insert = session.prepare("INSERT INTO t VALUES ($1)")?;
     /// let (_, first) = session.execute_ticket(&insert, &[1.into_datum()])?;
     /// let (_, second) = session.execute_ticket(&insert, &[2.into_datum()])?;
-    /// // Both are visible already; one wait covers both, because durability follows commit order.
+    /// // Each is visible once what committed before it is: soon, and not later than it is durable. One wait covers both, because durability follows
+    /// // commit order.
     /// db.durable(first.max(second)).wait()?;
     /// assert!(db.is_durable(first));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn durable(&self, ticket: Ticket) -> Durable {
-        Durable { wait: self.engine.wait_durable(ticket.0) }
+        let is_own = self.engine.has_drawn(ticket.0);
+        Durable { wait: if is_own { Ok(self.engine.wait_durable(ticket.0)) } else { Err(ForeignTicket) } }
     }
 
     pub fn is_durable(&self, ticket: Ticket) -> bool {
         self.engine.is_durable(ticket.0)
     }
 
-    /// Begins a bulk load of an empty table: see [`BulkLoad`].
+    /// Begins a bulk load of an empty table, named as in SQL: see [`BulkLoad`].
     pub fn bulk_load(&self, table: &str) -> Result<BulkLoad, SqlError> {
         BulkLoad::begin(&self.engine, table)
     }
@@ -367,7 +383,7 @@ impl Session {
         Ok(count)
     }
 
-    /// Autocommit without waiting: the ticket tells when it is durable.
+    /// Autocommit without waiting: the ticket tells when it is durable. Others see it as [`Transaction::commit_ticket`] says.
     pub fn execute_ticket(&mut self, statement: &Statement, parameters: &[Datum]) -> Result<(u64, Ticket), SqlError> {
         self.inner.set_waits_inline(false);
         if let Some(durable) = self.change_once(statement, parameters) {
@@ -553,7 +569,7 @@ impl Transaction<'_> {
         Ok(&self.session.rows)
     }
 
-    /// Pre-commits: visible to others at once, durable when the ticket is.
+    /// Commits without waiting: others see it once all that committed before it is in place, not later than the ticket is durable.
     pub fn commit_ticket(mut self) -> Result<Ticket, SqlError> {
         self.session.inner.set_waits_inline(false);
         let outcome = self.end()?;

@@ -2,12 +2,14 @@
 
 use freshet_engine::engine::Engine;
 use freshet_engine::txn::{Error, Isolation, Load, Session, Stop};
-use freshet_sql::load::set_row;
+use freshet_sql::load::{check_loadable, set_row, table_named};
 use freshet_sql::{Datum, SqlError};
 
 /// A bulk load: all of it or nothing, like a transaction. Nobody else writes the table meanwhile; readers see it empty until the commit.
 ///
-/// Rows are checked as an INSERT of all columns would check them. Unique keys are checked at the end: 23505, and nothing is loaded. What a
+/// Values are checked as an INSERT of all columns would check them, and nulls. Unique keys are checked at the end: 23505, and nothing is loaded.
+/// A table with CHECK constraints, foreign keys of its own, generated columns, an identity column that is `GENERATED ALWAYS`, or an index on an expression or a
+/// condition is not loaded so (0A000): [`copy_in`](crate::Session::copy_in) takes its rows. What a
 /// load takes of the log is recycled by checkpoints while it goes on, so it may be larger than the log. Dropped without
 /// [`commit`](Self::commit), it is rolled back.
 ///
@@ -54,7 +56,14 @@ impl BulkLoad {
     pub(crate) fn begin(engine: &Engine, table: &str) -> Result<BulkLoad, SqlError> {
         let mut session = engine.connect()?;
         session.begin(Isolation::ReadCommitted, false);
-        let load = statement(&mut session, |session| session.begin_load(table))?;
+        let id = table_named(&engine.schema(), table)?;
+        let load = statement(&mut session, |session| session.begin_load_of(id))?;
+        // As it is now, and stays while it is loaded.
+        if let Err(error) = check_loadable(load.table()) {
+            drop(load);
+            session.rollback();
+            return Err(error);
+        }
         // It keeps no versions for itself while it goes on.
         session.rest();
         Ok(BulkLoad { engine: engine.clone(), session, load })
@@ -83,7 +92,7 @@ impl BulkLoad {
 }
 
 impl Appender {
-    /// Takes a row: a value for each column, in their order.
+    /// Takes a row: a value for each column, in their order, as `INSERT INTO t VALUES (...)` does.
     pub fn append(&mut self, values: &[Datum]) -> Result<(), SqlError> {
         set_row(&self.load, &mut self.row, values)?;
         let Appender { inner, row, .. } = self;

@@ -87,6 +87,11 @@ pub struct Options {
 /// Ten seconds: what a client's patience and a load balancer's health check bear.
 pub const RECOVERY_TARGET: Duration = Duration::from_secs(10);
 
+/// The most that [`Options::sessions_max`] may say.
+pub const SESSIONS_MAX: u32 = 1 << 20;
+/// The most that [`Options::recovery_threads`] may say.
+pub const THREADS_MAX: usize = 1 << 10;
+
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Options {
         Options {
@@ -161,6 +166,18 @@ impl Options {
     fn fence_dirs(&self) -> Vec<PathBuf> {
         let beside = self.backup_dirs.iter().filter(|d| **d != self.data_dir);
         std::iter::once(&self.data_dir).chain(beside).cloned().collect()
+    }
+
+    /// What would be allocated for as many is bounded, and nobody could connect to none.
+    fn check_numbers(&self) -> Result<(), OpenError> {
+        if !(1..=SESSIONS_MAX).contains(&self.sessions_max) {
+            return Err(refuse(format!("sessions_max is between 1 and {SESSIONS_MAX}, not {}", self.sessions_max)));
+        }
+        if self.recovery_threads > THREADS_MAX {
+            let threads = self.recovery_threads;
+            return Err(refuse(format!("recovery_threads is at most {THREADS_MAX}, not {threads}")));
+        }
+        Ok(())
     }
 
     /// A backup directory is none of the log's, and is given once.
@@ -418,6 +435,16 @@ impl Engine {
 
     pub fn is_durable(&self, cts: Cts) -> bool {
         cts <= Cts::last_of(self.core().log.durable())
+    }
+
+    /// Drawn at random when the database was made; known to who has its files alone.
+    pub fn database_id(&self) -> DatabaseId {
+        self.core().log.database()
+    }
+
+    /// Whether a commit of this database can have the number: it is not of the future.
+    pub fn has_drawn(&self, cts: Cts) -> bool {
+        cts <= self.core().log.now() || self.is_durable(cts)
     }
 
     pub fn wait_durable(&self, cts: Cts) -> DurableWait {
@@ -734,6 +761,7 @@ fn open(io: Arc<dyn Io>, clock: Arc<dyn Clock>, mut options: Options, has_thread
     options.stage_limit_bytes = options.stage_limit_bytes.min(stage_most);
     let dir = options.data_dir.clone();
     let in_dir = |e: io::Error| refuse(format!("cannot use data directory {}: {e}", dir.display()));
+    options.check_numbers()?;
     if options.stage_limit_bytes < STAGE_LIMIT_BYTES_MIN {
         return Err(refuse(format!("the staging limit must be at least {STAGE_LIMIT_BYTES_MIN} bytes")));
     }

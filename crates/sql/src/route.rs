@@ -227,7 +227,9 @@ pub fn route_by(
     known: Option<&Arc<Statistics>>,
     access: Option<&Access>,
 ) -> Result<Routed, SqlError> {
-    match parse(sql)? {
+    let parsed = parse(sql)?;
+    access.map_or(Ok(()), |access| access.check_names(&parsed))?;
+    match parsed {
         Parsed::Empty => Ok(plain(Plan::Empty)),
         Parsed::Checkpoint if access.is_some() => {
             let message = "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT";

@@ -208,7 +208,9 @@ impl RowSet {
     }
 
     #[inline]
+    /// The cell. Panics where there is no such row or column.
     pub fn get(&self, row: usize, column: usize) -> Value<'_> {
+        assert!(column < self.columns.len(), "column {column} of a result with {}", self.columns.len());
         match self.cells[row * self.columns.len() + column] {
             Cell::Null => Value::Null,
             Cell::Bool(v) => Value::Bool(v),

@@ -31,7 +31,7 @@ pub use role::Audited;
 pub use watch::{Slow, SlowLog};
 
 use crate::activity::{Ask, Member};
-use crate::bind::names::is_temporary_of;
+use crate::bind::names::{is_temporary, is_temporary_of};
 pub use crate::cache::Prepared;
 use crate::cache::StatementCache;
 use crate::catalog::{Catalog, Known, SessionFacts};
@@ -594,7 +594,9 @@ impl Session {
         let text = self.env.settings.get("search_path").unwrap_or_default();
         let names = settings::list(&text);
         let names = names.into_iter().map(|name| if name == "$user" { self.env.user.clone() } else { name });
+        // Another session's temporary tables are on nobody's path, a superuser's neither.
         let found = names.filter_map(|name| schema.namespace(&name).map(|n| n.id));
+        let found = found.filter(|&id| !is_temporary(schema, id));
         let mut path: Vec<NamespaceId> = own.into_iter().chain(found).collect();
         let mut seen = std::collections::HashSet::new();
         path.retain(|id| seen.insert(*id));
@@ -605,7 +607,7 @@ impl Session {
     }
 
     /// The schema of this session's temporary tables, if it is there.
-    fn own_temporary(&self, schema: &Schema) -> Option<NamespaceId> {
+    pub(crate) fn own_temporary(&self, schema: &Schema) -> Option<NamespaceId> {
         self.temporary.namespace.filter(|&id| is_temporary_of(schema, id, self.inner.number()))
     }
 

@@ -3,6 +3,7 @@
 mod boundaries;
 mod constraints;
 mod copying;
+mod embedded;
 mod locks;
 #[cfg(feature = "query")]
 mod plans;

@@ -269,3 +269,125 @@ fn roles_and_rights_survive_a_restart() {
     ok(&mut session, "set role a");
     ok(&mut session, "drop table t");
 }
+
+/// The schema of another session's temporary tables stands first on that session's path: whoever could make something in it would take what the
+/// other one writes, and forge what it reads.
+#[test]
+fn another_sessions_temporary_schema_is_closed() {
+    let Database2 { db, _directory } = database();
+    let mut admin = db.session().expect("a session");
+    for sql in [
+        "create table orders (id int primary key, card text)",
+        "create role app",
+        "create role u",
+        "create role v in role app",
+        "create schema us authorization u",
+        "grant all on orders to app",
+        "create temp table of_admin (a int)",
+    ] {
+        ok(&mut admin, sql);
+    }
+    let mut app = db.session().expect("a session");
+    ok(&mut app, "set role app");
+    ok(&mut app, "create temp table x (a int)");
+    ok(&mut app, "grant all on x to public");
+    let own = cell(&mut app, "select pg_my_temp_schema()::regnamespace::text");
+    let mut u = db.session().expect("a session");
+    let denied = format!("permission denied for schema {own}");
+    for role in ["u", "v", "app"] {
+        ok(&mut u, &format!("set role {role}"));
+        for sql in [
+            "create table pg_temp_N.orders (id int primary key, card text)",
+            "create temp table pg_temp_N.orders (id int)",
+            "create view pg_temp_N.orders as select 1 as id",
+            "create sequence pg_temp_N.orders",
+            "create table pg_temp_N.filled as select 1 as a",
+            "select * from pg_temp_N.x",
+            "insert into pg_temp_N.x values (1)",
+            "drop table pg_temp_N.x",
+            "alter table pg_temp_N.x rename to orders",
+            "select 'pg_temp_N.x'::regclass",
+        ] {
+            refused(&mut u, &sql.replace("pg_temp_N", &own), &denied);
+        }
+    }
+    ok(&mut u, "set role u");
+    for (create, alter) in [
+        ("create table us.orders (id int, card text)", "alter table us.orders"),
+        ("create view us.seen as select 1 as id", "alter view us.seen"),
+        ("create sequence us.counted", "alter sequence us.counted"),
+    ] {
+        ok(&mut u, create);
+        refused(&mut u, &format!("{alter} set schema {own}"), &denied);
+    }
+    ok(&mut u, "create table us.numbered (a int not null)");
+    let named = "alter table us.numbered alter column a add generated always as identity (sequence name";
+    refused(&mut u, &format!("{named} {own}.orders)"), &denied);
+    let error = run(&mut u, &format!("{named} pg_temp.orders)")).expect_err("not in the table's schema");
+    assert_eq!(error.sqlstate, "55000");
+    ok(&mut u, &format!("set search_path = {own}, us"));
+    ok(&mut u, "create table on_path (a int)");
+    assert_eq!(cell(&mut u, "select 'us.on_path'::regclass::text"), "on_path");
+    // Of what is temporary nothing becomes permanent, nor the other way.
+    ok(&mut u, "reset search_path");
+    ok(&mut u, "create temp table mine (a int)");
+    for sql in ["alter table mine set schema us", "alter table us.orders set schema pg_temp"] {
+        let error = run(&mut u, sql).expect_err(sql);
+        assert_eq!(error.sqlstate, "0A000", "{sql}: {error:?}");
+        assert_eq!(error.message, "cannot move objects into or out of temporary schemas");
+    }
+    // Who may do everything may not do this either.
+    for sql in [format!("create table {own}.orders (id int)"), format!("create temp table {own}.orders (id int)")] {
+        assert_eq!(run(&mut admin, &sql).expect_err("another session's").sqlstate, "42P16", "{sql}");
+    }
+    let error = run(&mut admin, &format!("alter table orders set schema {own}")).expect_err("another session's");
+    assert_eq!(error.sqlstate, "42P16");
+    // Its own, by either name.
+    ok(&mut app, &format!("create table {own}.more (a int)"));
+    ok(&mut app, "insert into pg_temp.more values (1)");
+    ok(&mut app, "insert into orders values (2, '5555')");
+    ok(&mut admin, "select 1 from orders where id = 2");
+    assert_eq!(cell(&mut admin, "select count(*)::text from orders"), "1");
+}
+
+/// What only a superuser may change of a session is changed by no ALTER ROLE of the role itself.
+#[test]
+fn a_role_stays_in_the_log_of_slow_statements() {
+    let Database2 { db, _directory } = database();
+    let mut session = db.session().expect("a session");
+    ok(&mut session, "create role u createrole");
+    ok(&mut session, "alter role u set log_min_duration_statement = 7");
+    ok(&mut session, "alter role u set lock_timeout = 8");
+    ok(&mut session, "set role u");
+    for sql in [
+        "alter role u set log_min_duration_statement = -1",
+        "alter role u set LOG_MIN_DURATION_STATEMENT = -1",
+        "alter role u reset log_min_duration_statement",
+    ] {
+        refused(&mut session, sql, "permission denied to set parameter \"log_min_duration_statement\"");
+    }
+    refused(
+        &mut session,
+        "alter role u set pg_stat_statements.track = none",
+        "permission denied to set parameter \"pg_stat_statements.track\"",
+    );
+    ok(&mut session, "alter role u reset all");
+    ok(&mut session, "reset role");
+    assert_eq!(
+        cell(&mut session, "select rolconfig::text from pg_roles where rolname = 'u'"),
+        "{log_min_duration_statement=7}"
+    );
+}
+
+#[test]
+fn what_is_the_servers_is_shown_to_superusers() {
+    let Database2 { db, _directory } = database();
+    let mut session = db.session().expect("a session");
+    ok(&mut session, "create role u");
+    assert!(!cell(&mut session, "select device_promises from freshet_log").contains("insufficient"));
+    ok(&mut session, "set role u");
+    assert_eq!(cell(&mut session, "select device_promises from freshet_log"), "<insufficient privilege>");
+    let database = "comment on database freshet is 'mine'";
+    let error = run(&mut session, database).expect_err("it is another's");
+    assert_eq!((error.sqlstate, error.message.starts_with("must be owner of database")), ("42501", true), "{error:?}");
+}

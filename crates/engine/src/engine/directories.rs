@@ -32,7 +32,9 @@ impl Directories {
             let in_dir = |e| cannot_use(kind, &dir, e);
             io.create_dir_all(&dir).map_err(in_dir)?;
             let lock = io.lock(&dir.join("lock")).map_err(|e| match e.kind() {
-                io::ErrorKind::WouldBlock => refuse(format!("{} is in use by another process", dir.display())),
+                io::ErrorKind::WouldBlock => {
+                    refuse(format!("{} is in use, by another process or by this one", dir.display()))
+                }
                 _ => in_dir(e),
             })?;
             locks.push(lock);

@@ -100,7 +100,7 @@ impl fmt::Display for InspectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InspectError::NoDatabase(dir) => write!(f, "{} holds no database", dir.display()),
-            InspectError::InUse(dir) => write!(f, "{} is in use by another process", dir.display()),
+            InspectError::InUse(dir) => write!(f, "{} is in use, by another process or by this one", dir.display()),
             InspectError::Unreadable(path, why) => write!(f, "cannot read {}: {why}", path.display()),
         }
     }

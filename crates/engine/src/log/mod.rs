@@ -200,7 +200,7 @@ impl fmt::Display for LogError {
             LogError::Options { reason } => write!(f, "log options: {reason}"),
             LogError::Exists { path } => write!(f, "{} already holds a log", path.display()),
             LogError::Locked { path } => {
-                write!(f, "{} is in use by another process", path.display())
+                write!(f, "{} is in use, by another process or by this one", path.display())
             }
             LogError::Io { action, path, source } => {
                 write!(f, "cannot {action} {}: {source}{}", path.display(), room_hint(source))

@@ -218,7 +218,7 @@ impl fmt::Display for LogDamage {
                 write!(f, "cannot {action} {}: {source}{}", path.display(), super::room_hint(source))
             }
             LogDamage::Locked { path } => {
-                write!(f, "{} is in use by another process", path.display())
+                write!(f, "{} is in use, by another process or by this one", path.display())
             }
             LogDamage::Absent { path } => write!(f, "there is no log in {}", path.display()),
             LogDamage::UnknownVersion { path, version } => {

@@ -13,6 +13,24 @@ use freshet_engine::schema::Type;
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, Spanned};
 use std::sync::Arc;
 
+/// Whether a text that is cast to it is still the text of a name.
+fn is_name(ty: &ast::DataType) -> bool {
+    matches!(ty.to_string().to_lowercase().trim_start_matches("pg_catalog."), "regclass" | "text" | "varchar")
+}
+
+/// The text of a literal, also as `::regclass`.
+pub fn literal_name(arg: &ast::Expr) -> Option<&str> {
+    match arg {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(text),
+            _ => None,
+        },
+        ast::Expr::Nested(inner) => literal_name(inner),
+        ast::Expr::Cast { expr, data_type, .. } if is_name(data_type) => literal_name(expr),
+        _ => None,
+    }
+}
+
 impl Binder<'_> {
     /// nextval, currval, setval, lastval, pg_get_serial_sequence; `None`: another function.
     pub(super) fn sequence_call(&mut self, name: &str, args: &[&ast::Expr], scope: &Scope) -> Bind<Option<Bound>> {
@@ -67,17 +85,12 @@ impl Binder<'_> {
 
     /// The text of a literal, also as `::regclass`, or what pg_get_serial_sequence gives.
     fn name_text(&mut self, arg: &ast::Expr) -> Bind<Option<String>> {
+        if let Some(text) = literal_name(arg) {
+            return Ok(Some(text.to_owned()));
+        }
         Ok(match arg {
-            ast::Expr::Value(value) => match &value.value {
-                ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => Some(text.clone()),
-                _ => None,
-            },
             ast::Expr::Nested(inner) => self.name_text(inner)?,
-            ast::Expr::Cast { expr, data_type, .. } => {
-                let to = data_type.to_string().to_lowercase();
-                let is_name = matches!(to.trim_start_matches("pg_catalog."), "regclass" | "text" | "varchar");
-                if is_name { self.name_text(expr)? } else { None }
-            }
+            ast::Expr::Cast { expr, data_type, .. } if is_name(data_type) => self.name_text(expr)?,
             ast::Expr::Function(function) => {
                 let name = function.name.to_string().to_lowercase();
                 if name.trim_start_matches("pg_catalog.") != "pg_get_serial_sequence" {

@@ -148,6 +148,10 @@ impl Catalog {
 
     fn relation_of(&self, namespace: &str, name: &str) -> Result<Relation<'_>, SqlError> {
         let id = NamespaceId(self.find_namespace(namespace)?);
+        let access = self.session.as_ref().and_then(|session| session.access.as_deref());
+        if access.is_some_and(|access| !access.may_use(id)) {
+            return Err(crate::role::denied("schema", namespace));
+        }
         let missing = || undefined("relation", &format!("{namespace}.{name}"), "42P01");
         self.relation_in(id, name).ok_or_else(missing)
     }
@@ -204,7 +208,10 @@ impl Catalog {
         }
         let relation = match parts.as_slice() {
             [name] => self.relation_named(name),
-            [namespace, name] => Some(self.relation_of(namespace, name).map_err(|_| missing())?),
+            [namespace, name] => {
+                let found = self.relation_of(namespace, name);
+                Some(found.map_err(|error| if error.sqlstate == "42501" { error } else { missing() })?)
+            }
             _ => None,
         };
         match relation {

@@ -10,7 +10,7 @@
 use super::constraint::{NewConstraint, check_foreign_types, check_generated};
 use super::create::{NewTable, check_column_name, primary_key, unique};
 use super::{Definer, Done};
-use crate::bind::names::{RelationName, quoted};
+use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary, quoted};
 use crate::bind::scope::{Scope, fold};
 use crate::bind::types::type_of;
 use crate::bind::{Binder, Refusal};
@@ -35,7 +35,7 @@ impl Definer<'_> {
         if_exists: bool,
         actions: &[AlterAction],
     ) -> Done<()> {
-        let written = RelationName::of(name)?;
+        let written = self.named(name)?;
         let schema = self.schema();
         let found = written.table(&schema).is_some()
             || written.view(&schema).is_some()
@@ -859,14 +859,30 @@ impl Definer<'_> {
 
     // ---- other relations
 
-    fn set_schema(&mut self, table: &Arc<Table>, name: &Ident) -> Done<()> {
+    /// The schema that a relation is to go to, from the one where it is.
+    fn new_home(&self, old: NamespaceId, name: &Ident) -> Done<NamespaceId> {
         let name = fold(name);
-        let found = self.engine.schema().namespace(&name).map(|n| n.id);
+        let temporary = || SqlError::new("0A000", "cannot move objects into or out of temporary schemas");
+        if name == OWN_TEMPORARY {
+            return Err(temporary().into());
+        }
+        let schema = self.engine.schema();
+        let found = schema.namespace(&name).map(|n| n.id);
         let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
+        if id != old {
+            self.check_create_in(id)?;
+        }
+        if is_temporary(schema, id) || is_temporary(schema, old) {
+            return Err(temporary().into());
+        }
+        Ok(id)
+    }
+
+    fn set_schema(&mut self, table: &Arc<Table>, name: &Ident) -> Done<()> {
+        let id = self.new_home(table.def.namespace, name)?;
         if id == table.def.namespace {
             return Ok(());
         }
-        self.check_create_in(id)?;
         self.check_free(id, &table.def.name)?;
         self.rename_in_views(table.id.0, (table.def.namespace, &table.def.name), (id, &table.def.name))?;
         let owned: Vec<_> = self.engine.schema().sequences_of(table.id).cloned().collect();
@@ -888,11 +904,7 @@ impl Definer<'_> {
                 Ok(self.engine.redefine_view(id, ViewDef { name: new, ..view.def.clone() })?)
             }
             AlterAction::SetSchema(name) => {
-                let name = fold(name);
-                let found = schema.namespace(&name).map(|n| n.id);
-                let namespace =
-                    found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
-                self.check_create_in(namespace)?;
+                let namespace = self.new_home(view.def.namespace, name)?;
                 self.check_free(namespace, &view.def.name)?;
                 self.rename_in_views(id, (view.def.namespace, &view.def.name), (namespace, &view.def.name))?;
                 Ok(self.engine.redefine_view(id, ViewDef { namespace, ..view.def.clone() })?)
@@ -925,11 +937,7 @@ impl Definer<'_> {
                 self.rename_sequence(id, sequence.def.namespace, new)
             }
             AlterAction::SetSchema(name) => {
-                let name = fold(name);
-                let found = schema.namespace(&name).map(|n| n.id);
-                let namespace =
-                    found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
-                self.check_create_in(namespace)?;
+                let namespace = self.new_home(sequence.def.namespace, name)?;
                 self.check_free(namespace, &sequence.def.name)?;
                 self.rename_sequence(id, namespace, sequence.def.name.clone())
             }

@@ -1,7 +1,7 @@
 //! What do GRANT, REVOKE and OWNER TO change, and who may say them?
 
 use super::{Definer, Done};
-use crate::bind::names::RelationName;
+use crate::bind::names::{RelationName, is_temporary, namespace_name};
 use crate::bind::scope::fold;
 use crate::catalog::oid;
 use crate::error::SqlError;
@@ -31,7 +31,20 @@ impl Target {
 impl Definer<'_> {
     /// The rights of who runs this, by the schema as it is now; `None`: all.
     pub(super) fn access(&self) -> Option<Access> {
-        Access::of(self.engine.schema(), self.env.role)
+        let temporary = self.own_temporary();
+        Access::of(self.engine.schema(), self.env.role).map(|access| access.of_session(temporary))
+    }
+
+    /// The name of a relation that is looked up: 42501 if it says a schema that may not be used.
+    pub(super) fn named(&self, name: &ObjectName) -> Done<RelationName> {
+        let name = RelationName::of(name)?;
+        self.access().map_or(Ok(()), |access| access.check_usable(&name))?;
+        Ok(name)
+    }
+
+    /// The names in a clause, as [`Self::named`] asks for each.
+    pub(super) fn check_names_in(&self, part: &impl sqlparser::ast::Visit) -> Done<()> {
+        Ok(self.access().map_or(Ok(()), |access| access.check_names_in(part))?)
     }
 
     /// What has an owner under this number.
@@ -78,16 +91,22 @@ impl Definer<'_> {
         }
     }
 
-    /// Whether relations can be made in the schema.
+    /// Whether relations can be made in the schema: in that of temporary tables only by the session whose they are.
     pub(super) fn check_create_in(&self, namespace: NamespaceId) -> Done<()> {
-        let Some(access) = self.access() else { return Ok(()) };
-        let schema = &access.schema;
-        if crate::bind::names::is_temporary(schema, namespace)
-            || access.may(Kind::Schema, namespace.0, Privileges::CREATE)
-        {
+        let schema = self.engine.schema();
+        let is_temporary = is_temporary(schema, namespace);
+        if is_temporary && self.own_temporary() == Some(namespace) {
             return Ok(());
         }
-        Err(role::denied("schema", &crate::bind::names::namespace_name(schema, namespace)).into())
+        match self.access() {
+            None if is_temporary => {
+                let message = "cannot create relations in temporary schemas of other sessions";
+                Err(SqlError::new("42P16", message).into())
+            }
+            None => Ok(()),
+            Some(access) if !is_temporary && access.may(Kind::Schema, namespace.0, Privileges::CREATE) => Ok(()),
+            Some(_) => Err(role::denied("schema", &namespace_name(schema, namespace)).into()),
+        }
     }
 
     pub(super) fn check_database(&self, wanted: Privileges) -> Done<()> {
@@ -154,6 +173,7 @@ impl Definer<'_> {
                 let mut all = Vec::new();
                 for name in schemas {
                     let name = fold(name);
+                    self.access().map_or(Ok(()), |access| access.check_schema(&name))?;
                     let found = schema.namespace(&name).map(|n| n.id);
                     let id =
                         found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
@@ -172,7 +192,10 @@ impl Definer<'_> {
     }
 
     fn target(&self, schema: &Arc<Schema>, kind: Kind, name: &ObjectName) -> Done<Target> {
-        let written = RelationName::of(name)?;
+        let written = match kind {
+            Kind::Table | Kind::Sequence => self.named(name)?,
+            _ => RelationName::of(name)?,
+        };
         let id = match kind {
             Kind::Schema => match schema.namespace(&written.name) {
                 Some(namespace) => namespace.id.0,
@@ -300,11 +323,15 @@ impl Definer<'_> {
 
     /// The new owner could have made it there.
     fn check_new_owner(&self, schema: &Arc<Schema>, id: u32, new: RoleId) -> Done<()> {
-        let Some(access) = Access::of(schema, new) else { return Ok(()) };
         let Some(target) = self.object(schema, id) else { return Ok(()) };
+        // Who gives a schema away could have made it for the other one.
+        if target.kind == Kind::Schema {
+            return self.check_database(Privileges::CREATE);
+        }
+        let Some(access) = Access::of(schema, new) else { return Ok(()) };
         match target.namespace {
             Some(namespace) if !access.may(Kind::Schema, namespace.0, Privileges::CREATE) => {
-                Err(role::denied("schema", &crate::bind::names::namespace_name(schema, namespace)).into())
+                Err(role::denied("schema", &namespace_name(schema, namespace)).into())
             }
             None if !access.may(Kind::Database, oid::DATABASE, Privileges::CREATE) => {
                 Err(role::denied("database", &self.env.database).into())

@@ -187,7 +187,13 @@ impl Definer<'_> {
 
     fn statement(&mut self, statement: &Statement) -> Done<()> {
         match statement {
-            Statement::CreateTable(create) => self.create_table(create),
+            Statement::CreateTable(create) => {
+                // Not its own name, for which CREATE is enough.
+                self.check_names_in(&create.columns)?;
+                self.check_names_in(&create.constraints)?;
+                self.check_names_in(&create.query)?;
+                self.create_table(create)
+            }
             Statement::CreateIndex(create) => self.create_index(create),
             Statement::CreateView(create) => self.create_view(create),
             Statement::CreateSchema {
@@ -211,7 +217,12 @@ impl Definer<'_> {
                 purge: false,
                 temporary: false,
                 table: None,
-            } => self.drop(object_type, *if_exists, names, *cascade),
+            } => {
+                if *object_type != ast::ObjectType::Schema {
+                    names.iter().try_for_each(|name| self.named(name).map(drop))?;
+                }
+                self.drop(object_type, *if_exists, names, *cascade)
+            }
             other => {
                 Err(SqlError::unsupported(other.to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")).into())
             }
@@ -227,7 +238,14 @@ impl Definer<'_> {
         self.defined.notices.push(Notice::new(sqlstate, message));
     }
 
+    /// The schema of this session's temporary tables, if it is there.
+    fn own_temporary(&self) -> Option<NamespaceId> {
+        let (schema, number) = (self.engine.schema(), self.engine.number());
+        self.temporary.namespace.filter(|&id| is_temporary_of(schema, id, number))
+    }
+
     fn table(&self, name: &ObjectName) -> Done<Arc<Table>> {
+        self.named(name)?;
         let schema = self.schema();
         let binder = crate::bind::Binder::new(self.sql, &schema, &[]);
         Ok(binder.table(name)?)
@@ -251,15 +269,19 @@ impl Definer<'_> {
             return Ok(home);
         }
         self.check_database(Privileges::TEMPORARY)?;
-        if name.namespace.as_ref().is_some_and(|n| !n.starts_with("pg_temp")) {
-            let message = "cannot create temporary relation in non-temporary schema";
-            return Err(SqlError::new("42P16", message).into());
+        if name.namespace.as_ref().is_some_and(|n| n != OWN_TEMPORARY) {
+            let home = name.home(&self.schema())?;
+            self.check_create_in(home)?;
+            if !is_temporary(self.engine.schema(), home) {
+                let message = "cannot create temporary relation in non-temporary schema";
+                return Err(SqlError::new("42P16", message).into());
+            }
+            return Ok(home);
         }
-        let number = self.engine.number();
-        let known = self.temporary.namespace.filter(|&id| is_temporary_of(self.engine.schema(), id, number));
-        if let Some(id) = known {
+        if let Some(id) = self.own_temporary() {
             return Ok(id);
         }
+        let number = self.engine.number();
         let own = format!("{TEMPORARY}{number}");
         // Of a session that ended without its end. Others may be about to drop it, by its id (`session::leftover`).
         if let Some(left) = self.engine.schema().namespace(&own).map(|n| n.id) {
@@ -308,10 +330,15 @@ impl Definer<'_> {
         let found = self.engine.schema().namespace(&name).map(|n| n.id);
         let id = found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{name}\" does not exist")))?;
         self.check_owner(id.0)?;
+        if is_temporary(self.engine.schema(), id) {
+            return Err(SqlError::unsupported("a change of a schema of temporary tables").into());
+        }
         if let Some(owner) = owner {
             return self.change_owner(id.0, owner);
         }
         let Some(new) = rename.map(crate::bind::scope::fold) else { return Ok(()) };
+        // Under another name it is as good as a new one.
+        self.check_database(Privileges::CREATE)?;
         if id == NamespaceId::PUBLIC || id.is_system() {
             return Err(SqlError::unsupported(format!("renaming schema {name}")).into());
         }

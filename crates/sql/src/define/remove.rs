@@ -4,6 +4,7 @@ use super::removal::Removal;
 use super::{Definer, Done};
 use crate::bind::names::{RelationName, TEMPORARY, namespace_named};
 use crate::bind::scope::fold;
+use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::role::acl::Privileges;
 use freshet_engine::catalog::{IndexId, NamespaceId, Schema, SequenceValue, Table, TableDef, TableId};
@@ -343,7 +344,7 @@ impl Definer<'_> {
             CommentObject::Column => {
                 let mut parts = name.0.clone();
                 let column = parts.pop().and_then(|p| p.as_ident().map(fold)).unwrap_or_default();
-                let relation = RelationName::of(&ObjectName(parts.clone()))?;
+                let relation = self.named(&ObjectName(parts.clone()))?;
                 match relation.view(&schema) {
                     Some(view) => match view.def.columns.iter().position(|(name, _)| *name == column) {
                         Some(at) => (view.id, at as u16 + 1),
@@ -359,7 +360,7 @@ impl Definer<'_> {
                 }
             }
             CommentObject::View | CommentObject::Sequence | CommentObject::Index => {
-                let relation = RelationName::of(name)?;
+                let relation = self.named(name)?;
                 let id = match kind {
                     CommentObject::View => relation.view(&schema).map(|v| v.id),
                     CommentObject::Sequence => relation.sequence(&schema).map(|s| s.id),
@@ -373,7 +374,15 @@ impl Definer<'_> {
                 (found.ok_or_else(|| SqlError::new("3F000", format!("schema \"{wanted}\" does not exist")))?, 0)
             }
             // There is one database, and nothing shows its comment.
-            CommentObject::Database => return Ok(()),
+            CommentObject::Database => {
+                let wanted = RelationName::of(name)?.name;
+                if wanted != self.env.database {
+                    // As in PostgreSQL, so that a dump of a database with another name is taken.
+                    self.notice("3D000", format!("database \"{wanted}\" does not exist"));
+                    return Ok(());
+                }
+                return self.check_owner(oid::DATABASE);
+            }
             other => return Err(SqlError::unsupported(format!("COMMENT ON {other}")).into()),
         };
         match kind {

@@ -7,7 +7,7 @@ use crate::catalog::oid;
 use crate::error::SqlError;
 use crate::parse::{RoleCommand, RoleOptions, RoleSpec};
 use crate::role;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::value::{self, Datum};
 use freshet_engine::catalog::{Membership, Role, RoleDef, RoleId, Schema};
 use freshet_engine::schema::Type;
@@ -239,8 +239,14 @@ impl Definer<'_> {
         if id != self.env.role && !self.may_create_roles() {
             return Err(denied("permission denied").into());
         }
+        let is_superuser = self.is_superuser();
+        if !is_superuser && settings::is_superusers(name) {
+            return Err(denied(format!("permission denied to set parameter \"{name}\"")).into());
+        }
         let mut def = role.def.clone();
-        def.settings.retain(|(own, _)| own != name && !name.is_empty());
+        // RESET ALL leaves what only a superuser may change.
+        let is_reset = |own: &str| own == name || (name.is_empty() && (is_superuser || !settings::is_superusers(own)));
+        def.settings.retain(|(own, _)| !is_reset(own));
         if let Some(value) = value {
             // A value that could not be set is refused now.
             Settings::default().set(name, value)?;

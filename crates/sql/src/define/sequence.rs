@@ -176,7 +176,7 @@ impl Definer<'_> {
     }
 
     pub(super) fn alter_sequence(&mut self, name: &ObjectName, if_exists: bool, clauses: &SequenceClauses) -> Done<()> {
-        let written = RelationName::of(name)?;
+        let written = self.named(name)?;
         let schema = self.schema();
         let Some(sequence) = written.sequence(&schema) else {
             if if_exists {
@@ -229,7 +229,14 @@ impl Definer<'_> {
             }
             Some(written) => {
                 let written = RelationName::of(written)?;
-                let namespace = written.home(&schema)?;
+                let namespace = match written.namespace {
+                    Some(_) => self.home(&written, false)?,
+                    None => new.def.namespace,
+                };
+                if namespace != new.def.namespace {
+                    let message = "sequence must be in same schema as table it is linked to";
+                    return Err(SqlError::new("55000", message).into());
+                }
                 if is_used(namespace, &written.name) {
                     return Err(super::create::already_exists(&written.name).into());
                 }

@@ -33,6 +33,7 @@ impl Definer<'_> {
             let message = "views must not contain data-modifying statements in WITH";
             return Err(SqlError::new("0A000", message).into());
         }
+        self.check_names_in(&create.query)?;
         let written = RelationName::of(&create.name)?;
         let namespace = self.home(&written, create.temporary)?;
         let schema = self.schema();

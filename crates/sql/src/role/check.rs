@@ -3,14 +3,14 @@
 //!
 //! | in the statement | asked for |
 //! |---|---|
-//! | a relation that is read | SELECT on it, USAGE of a schema that is named |
+//! | a relation that is read | SELECT on it |
 //! | the target of INSERT | INSERT; SELECT too with RETURNING or ON CONFLICT DO UPDATE, which asks for UPDATE besides |
 //! | the target of UPDATE, DELETE | UPDATE, DELETE; SELECT too where any column is read |
 //! | the target of MERGE | what its actions do, and SELECT |
 //! | FOR UPDATE and its like | UPDATE too |
 //! | a view | the same of its owner on what it reads, all the way down |
 //!
-//! A name that means a common table expression asks for nothing. Values of sequences are asked for where they are taken.
+//! USAGE of the schemas that are named is `names`' to ask for. A name that means a common table expression asks for nothing. Values of sequences are asked for where they are taken.
 
 use super::acl::{Kind, Privileges};
 use super::{Access, denied};
@@ -22,18 +22,28 @@ use crate::parse::copy::CopyStatement;
 use crate::view;
 use freshet_engine::catalog::Schema;
 use freshet_engine::txn::LockMode;
-use sqlparser::ast::{self, Expr, ObjectName, Query, SetExpr, Statement, TableFactor, Visit, Visitor};
+use sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, SelectItem, SetExpr, Statement,
+    TableFactor, Visit, Visitor,
+};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What holds passwords, or values of everybody's rows: the superusers'.
-const SECRET: [&str; 3] = ["pg_authid", "pg_shadow", "pg_statistic"];
+/// What holds passwords, values of everybody's rows or the server's configuration: the superusers'.
+const SECRET: [(&str, &str); 6] = [
+    ("pg_authid", "table"),
+    ("pg_statistic", "table"),
+    ("pg_shadow", "view"),
+    ("pg_config", "view"),
+    ("pg_file_settings", "view"),
+    ("pg_hba_file_rules", "view"),
+];
 
 /// Whether a relation of the system's is one of those.
 pub fn is_secret(name: &str) -> bool {
-    SECRET.contains(&name)
+    SECRET.iter().any(|(own, _)| *own == name)
 }
 
 type Checked = Result<(), SqlError>;
@@ -91,19 +101,13 @@ impl Asker<'_> {
     }
 }
 
-/// A schema that is named must be usable, and what holds secrets is the superusers'.
+/// What holds secrets is the superusers'.
 fn check_system(access: &Access, name: &RelationName) -> Checked {
-    if let Some(namespace) = &name.namespace
-        && let Some(known) = access.schema.namespace(namespace)
-        && !access.may_use(known.id)
-    {
-        return Err(denied("schema", namespace));
-    }
     // Whichever of the two the name means: a table of a user with the name of one of the system's is asked for as well.
     if let Some(view::Relation::View(view)) = view::find(name, &access.schema)
-        && is_secret(view.name())
+        && let Some((name, what)) = SECRET.iter().find(|(name, _)| *name == view.name())
     {
-        return Err(denied(if view.name() == "pg_shadow" { "view" } else { "table" }, view.name()));
+        return Err(denied(what, name));
     }
     Ok(())
 }
@@ -216,25 +220,55 @@ impl<'a> Walk<'a> {
 
     /// A view's query. What is changed or locked through the view is so in the relations that it is from.
     fn view(&mut self, query: &Query, wanted: Privileges) -> Checked {
-        if wanted != Privileges::SELECT
-            && let SetExpr::Select(select) = query.body.as_ref()
-        {
-            self.ctes.enter(query);
-            let factors: Vec<&TableFactor> = select.from.iter().flat_map(factors).collect();
-            let named = factors.into_iter().filter_map(|factor| match factor {
-                TableFactor::Table { name, args: None, .. } => Some((factor, RelationName::of(name))),
-                _ => None,
-            });
-            for (factor, name) in named {
-                let name = name?;
-                if !self.ctes.has_in_body(&name) {
-                    self.targets.push(std::ptr::from_ref(factor));
-                    self.asker.relation(&name, wanted)?;
-                }
-            }
-            self.ctes.leave(query);
+        if wanted != Privileges::SELECT {
+            self.through_query(query, &Through { of: None, wanted, are_targets: true })?;
         }
         checked(query.visit(self))
+    }
+
+    /// Asks for what a change or a lock goes to through a query: the relations in its FROM, in joins, parentheses and subqueries.
+    fn through_query(&mut self, query: &Query, through: &Through<'_>) -> Checked {
+        self.ctes.enter(query);
+        let done = self.through_body(&query.body, through);
+        self.ctes.leave(query);
+        done
+    }
+
+    fn through_body(&mut self, body: &SetExpr, through: &Through<'_>) -> Checked {
+        match body {
+            SetExpr::Select(select) => {
+                select.from.iter().flat_map(factors).try_for_each(|factor| self.through_factor(factor, through))
+            }
+            SetExpr::Query(query) => self.through_query(query, through),
+            _ => Ok(()),
+        }
+    }
+
+    fn through_factor(&mut self, factor: &TableFactor, through: &Through<'_>) -> Checked {
+        match factor {
+            TableFactor::Table { name, alias, args: None, .. } => {
+                let relation = RelationName::of(name)?;
+                let called = alias.as_ref().map_or_else(|| relation.name.clone(), |alias| fold(&alias.name));
+                if self.ctes.has_in_body(&relation) || !through.names(&called) {
+                    return Ok(());
+                }
+                if through.are_targets {
+                    self.targets.push(std::ptr::from_ref(factor));
+                }
+                self.asker.relation(&relation, through.wanted)
+            }
+            TableFactor::NestedJoin { table_with_joins, .. } => {
+                factors(table_with_joins).try_for_each(|factor| self.through_factor(factor, through))
+            }
+            TableFactor::Derived { subquery, alias, .. } => {
+                let called = alias.as_ref().map(|alias| fold(&alias.name)).unwrap_or_default();
+                match through.names(&called) {
+                    true => self.through_query(subquery, &Through { of: None, ..*through }),
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn change_factor(&mut self, factor: &TableFactor, wanted: Privileges) -> Checked {
@@ -287,23 +321,30 @@ impl<'a> Walk<'a> {
     }
 
     /// Rows that are locked are those of the tables in FROM, or of those of them that are named. The query was entered.
-    fn locked(&self, query: &Query) -> Checked {
+    fn locked(&mut self, query: &Query) -> Checked {
         if query.locks.is_empty() {
             return Ok(());
         }
-        let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
         let named: Vec<Vec<ast::Ident>> = query.locks.iter().map(|lock| crate::parse::locking(lock).1).collect();
         let all = named.iter().any(Vec::is_empty);
         let of: Vec<String> = named.iter().flatten().map(fold).collect();
-        for factor in select.from.iter().flat_map(factors) {
-            let TableFactor::Table { name, alias, .. } = factor else { continue };
-            let relation = RelationName::of(name)?;
-            let called = alias.as_ref().map_or_else(|| relation.name.clone(), |alias| fold(&alias.name));
-            if !self.ctes.has_in_body(&relation) && (all || of.contains(&called)) {
-                self.asker.relation(&relation, Privileges::UPDATE)?;
-            }
-        }
-        Ok(())
+        let of = if all { None } else { Some(of.as_slice()) };
+        self.through_body(&query.body, &Through { of, wanted: Privileges::UPDATE, are_targets: false })
+    }
+}
+
+/// What goes to the relations of a FROM.
+struct Through<'a> {
+    /// Those that are called so; `None`: all.
+    of: Option<&'a [String]>,
+    wanted: Privileges,
+    /// They are not read by being named there.
+    are_targets: bool,
+}
+
+impl Through<'_> {
+    fn names(&self, called: &str) -> bool {
+        self.of.is_none_or(|of| of.iter().any(|name| name == called))
     }
 }
 
@@ -327,11 +368,27 @@ fn reads_columns<'e>(expressions: impl IntoIterator<Item = &'e Expr>) -> bool {
                     ControlFlow::Continue(())
                 }
                 Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                Expr::QualifiedWildcard(..) => ControlFlow::Break(()),
+                Expr::Function(function) if takes_rows(function) => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             }
         }
+
+        fn pre_visit_select(&mut self, select: &ast::Select) -> ControlFlow<()> {
+            let is_row = |item: &SelectItem| matches!(item, SelectItem::QualifiedWildcard(..));
+            if select.projection.iter().any(is_row) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
     }
     expressions.into_iter().any(|expr| expr.visit(&mut Finds).is_break())
+}
+
+/// Whether an argument is `t.*`: all columns, none of which is named.
+fn takes_rows(function: &ast::Function) -> bool {
+    let FunctionArguments::List(list) = &function.args else { return false };
+    list.args.iter().any(|arg| {
+        let (FunctionArg::Unnamed(arg) | FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. }) = arg;
+        matches!(arg, FunctionArgExpr::QualifiedWildcard(_))
+    })
 }
 
 fn checked(walked: ControlFlow<SqlError>) -> Checked {

@@ -5,9 +5,10 @@
 //! | `acl` | which privileges are there, and what does a list of them give |
 //! | `password` | what is kept of a password |
 //! | `check` | what must a role be allowed for a statement |
+//! | `names` | which schemas does a statement name |
 //!
 //! ```text
-//! session: a statement is planned ─ Access of its role and schema ─▶ check: the names in it ─▶ plan, kept for that role and schema
+//! session: a statement is planned ─ Access of its role and schema ─▶ names, check: the names in it ─▶ plan, kept for that role and schema
 //!          SET ROLE, GRANT, ...   ─ another role or schema version ─▶ the plan is another one's: planned and checked anew
 //! ```
 //!
@@ -15,10 +16,12 @@
 //!    part, and of one role; so what was allowed when it was planned is allowed when it runs, and a prepared statement that runs again looks at
 //!    nothing but these two.
 //! 2. Who may do everything has no `Access`: superusers share their plans, and a database without roles pays for none of this.
-//! 3. A foreign key looks into the other table whoever the session is, as its owner would.
+//! 3. A session's temporary tables are its own: no other session names, makes or moves anything in their schema, whatever role it has.
+//! 4. A foreign key looks into the other table whoever the session is, as its owner would.
 
 pub mod acl;
 pub mod check;
+pub mod names;
 pub mod password;
 
 use crate::catalog::oid;
@@ -34,6 +37,8 @@ pub struct Access {
     pub schema: Arc<Schema>,
     /// Itself, and whose rights it has by inheritance.
     has: BTreeSet<RoleId>,
+    /// Of the session whose role it is.
+    temporary: Option<NamespaceId>,
 }
 
 impl std::fmt::Debug for Access {
@@ -130,12 +135,17 @@ impl Access {
         if is_superuser(schema, role) {
             return None;
         }
-        Some(Access { role, schema: schema.clone(), has: inherited(schema, role) })
+        Some(Access { role, schema: schema.clone(), has: inherited(schema, role), temporary: None })
+    }
+
+    /// The same for a session with this schema of temporary tables.
+    pub fn of_session(self, temporary: Option<NamespaceId>) -> Access {
+        Access { temporary, ..self }
     }
 
     /// The same for who looks names up along the path of this copy of the schema.
     pub fn along(&self, schema: &Arc<Schema>) -> Access {
-        Access { role: self.role, schema: schema.clone(), has: self.has.clone() }
+        Access { role: self.role, schema: schema.clone(), has: self.has.clone(), temporary: self.temporary }
     }
 
     /// Whether it has the rights of that role.
@@ -161,10 +171,12 @@ impl Access {
         self.held(kind, object).0.has(wanted)
     }
 
-    /// Whether names in the schema can be looked up.
+    /// Whether names in the schema can be looked up. Whoever owns another session's temporary schema may not.
     pub fn may_use(&self, namespace: NamespaceId) -> bool {
-        crate::bind::names::is_temporary(&self.schema, namespace)
-            || self.may(Kind::Schema, namespace.0, Privileges::USAGE)
+        match crate::bind::names::is_temporary(&self.schema, namespace) {
+            true => self.temporary == Some(namespace),
+            false => self.may(Kind::Schema, namespace.0, Privileges::USAGE),
+        }
     }
 }
 

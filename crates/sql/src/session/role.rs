@@ -142,7 +142,8 @@ impl Session {
         if self.knows_access(schema) {
             return;
         }
-        self.env.access = Access::of(schema, self.env.role).map(Arc::new);
+        let temporary = self.own_temporary(schema);
+        self.env.access = Access::of(schema, self.env.role).map(|access| Arc::new(access.of_session(temporary)));
         if let Some(sequences) = &self.env.sequences {
             sequences.set_access(self.env.access.clone());
         }
