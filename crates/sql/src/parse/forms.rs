@@ -11,7 +11,7 @@
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
-//! | `a <>-1` | `a <> -1`: an operator does not end in a sign |
+//! | `a <>-1`, `j->-1` | `a <> -1`, `j -> -1`: an operator does not end in a sign |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
 //! | `FOREIGN KEY (a, b) ... ON DELETE SET NULL (b)` | `FOREIGN KEY "<marker>b" (a, b) ... ON DELETE SET NULL`, which [`set_columns`] reads |
 
@@ -136,6 +136,8 @@ fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         return;
     }
     let operator = match operator {
+        "->" => Token::Arrow,
+        "->>" => Token::LongArrow,
         "<" => Token::Lt,
         ">" => Token::Gt,
         "=" => Token::Eq,
