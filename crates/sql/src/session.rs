@@ -303,7 +303,7 @@ impl Session {
         let statistics = cache.statistics.clone();
         let (version, defaults) = cache.activity.defaults();
         let settings = Settings::with_defaults(defaults);
-        let clock = Clock { zone: settings.zone.clone(), ..Clock::default() };
+        let clock = Clock { zone: settings.zone.clone(), intervals: settings.intervals, ..Clock::default() };
         Ok(Session {
             watching: watch::Watching::new(cache.activity.counts.counting(), version),
             _account: account,
@@ -1999,7 +1999,7 @@ impl Session {
             (_, None) => self.env.settings.reset(name)?,
         };
         self.reported.extend(told);
-        self.env.clock.zone = self.env.settings.zone.clone();
+        self.env.set_clock();
         if name.eq_ignore_ascii_case("application_name") {
             self.tell_application_name();
         }
@@ -2061,7 +2061,7 @@ impl Session {
         let changes = restored.reported_changes(&self.env.settings);
         self.reported.extend(changes);
         self.env.settings = restored;
-        self.env.clock.zone = self.env.settings.zone.clone();
+        self.env.set_clock();
         self.tell_application_name();
         self.assume_settings();
     }
@@ -2081,7 +2081,7 @@ impl Session {
         }
         self.reported.extend(fresh.reported_changes(&self.env.settings));
         let before = std::mem::replace(&mut self.env.settings, fresh);
-        self.env.clock.zone = self.env.settings.zone.clone();
+        self.env.set_clock();
         if self.block != Block::None {
             self.settings_after = None;
             self.settings_before.get_or_insert(before);

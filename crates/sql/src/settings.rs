@@ -9,6 +9,7 @@ mod advice;
 use crate::error::SqlError;
 use crate::route::Level;
 use crate::value::Zone;
+use crate::value::interval::IntervalStyle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,7 @@ static KNOWN: &[Known] = &[
     known("idle_session_timeout", "0", Kind::Milliseconds),
     reported("in_hot_standby", "in_hot_standby", "off", Kind::Fixed),
     reported("integer_datetimes", "integer_datetimes", "on", Kind::Fixed),
-    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(&["postgres"])),
+    reported("intervalstyle", "IntervalStyle", "postgres", Kind::OneOf(IntervalStyle::NAMES)),
     reported("is_superuser", "is_superuser", "on", Kind::Fixed),
     known("lc_collate", "C", Kind::Fixed),
     known("lc_ctype", "C.UTF-8", Kind::Fixed),
@@ -178,6 +179,7 @@ pub struct Settings {
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
+    pub(crate) intervals: IntervalStyle,
 }
 
 /// Values that stand in for the usual defaults, by the settings' names.
@@ -278,6 +280,7 @@ impl Settings {
 
     fn derive_all(&mut self) {
         self.fast = self.derive();
+        self.intervals = self.get("intervalstyle").map_or_else(Default::default, |name| IntervalStyle::named(&name));
         self.keepalive = self.derive_keepalive();
     }
 
