@@ -130,11 +130,6 @@ pub enum Plan {
     ExplainRestart,
     Checkpoint,
     NoOperation(&'static str),
-    /// A command on what is not there, and what is said of it.
-    Absent {
-        tag: &'static str,
-        notices: Vec<Notice>,
-    },
     /// Samples these tables.
     Analyze {
         tables: Vec<Arc<Table>>,
@@ -240,7 +235,6 @@ pub fn route_by(
             Ok(Routed { columns: crate::view::columns(&crate::view::RESTART), ..plain(Plan::ExplainRestart) })
         }
         Parsed::NoOperation(tag) => Ok(plain(Plan::NoOperation(tag))),
-        Parsed::Absent(absent) => Ok(plain(Plan::Absent { tag: absent.tag, notices: absent.notices })),
         Parsed::Analyze { tables: named, tag } => {
             let mut tables = analyzed(schema, &named)?;
             let mut notice = None;

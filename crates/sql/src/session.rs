@@ -304,8 +304,7 @@ impl Session {
         let statistics = cache.statistics.clone();
         let (version, defaults) = cache.activity.defaults();
         let settings = Settings::with_defaults(defaults);
-        let mut clock = Clock::default();
-        settings.tell(&mut clock);
+        let clock = Clock { zone: settings.zone.clone(), intervals: settings.intervals, ..Clock::default() };
         Ok(Session {
             watching: watch::Watching::new(cache.activity.counts.counting(), version),
             _account: account,
@@ -1053,10 +1052,6 @@ impl Session {
                 self.watching.counts.add(Count::CheckpointsAsked, 1);
                 let background = Background::start(self.engine.clone());
                 Ok(self.wait_checkpoint(background))
-            }
-            Plan::Absent { tag, notices } => {
-                let tag = CommandTag { command: tag, rows: None };
-                Ok(Step::Done(Outcome { tag, durable: None, notices: notices.clone() }))
             }
             Plan::NoOperation(tag) => {
                 if *tag == "VACUUM" && matches!(self.block, Block::Explicit) {
@@ -2037,7 +2032,7 @@ impl Session {
             (_, None) => self.env.settings.reset(name)?,
         };
         self.reported.extend(told);
-        self.env.settings.tell(&mut self.env.clock);
+        self.env.set_clock();
         if name.eq_ignore_ascii_case("application_name") {
             self.tell_application_name();
         }
@@ -2099,7 +2094,7 @@ impl Session {
         let changes = restored.reported_changes(&self.env.settings);
         self.reported.extend(changes);
         self.env.settings = restored;
-        self.env.settings.tell(&mut self.env.clock);
+        self.env.set_clock();
         self.tell_application_name();
         self.assume_settings();
     }
@@ -2119,7 +2114,7 @@ impl Session {
         }
         self.reported.extend(fresh.reported_changes(&self.env.settings));
         let before = std::mem::replace(&mut self.env.settings, fresh);
-        self.env.settings.tell(&mut self.env.clock);
+        self.env.set_clock();
         if self.block != Block::None {
             self.settings_after = None;
             self.settings_before.get_or_insert(before);

@@ -8,7 +8,8 @@ mod advice;
 
 use crate::error::SqlError;
 use crate::route::Level;
-use crate::value::{Clock, IntervalStyle, Zone};
+use crate::value::Zone;
+use crate::value::interval::IntervalStyle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +179,7 @@ pub struct Settings {
     pub(crate) keepalive: Keepalive,
     /// TimeZone.
     pub(crate) zone: Zone,
-    intervals: IntervalStyle,
+    pub(crate) intervals: IntervalStyle,
 }
 
 /// Values that stand in for the usual defaults, by the settings' names.
@@ -252,12 +253,6 @@ impl Settings {
         find(name).map(|known| self.usual(known).to_owned())
     }
 
-    /// Has values shown as these settings say.
-    pub(crate) fn tell(&self, clock: &mut Clock) {
-        clock.zone = self.zone.clone();
-        clock.intervals = self.intervals;
-    }
-
     /// With these defaults and nothing else.
     pub fn with_defaults(base: Defaults) -> Settings {
         let mut settings = Settings { base, ..Settings::default() };
@@ -285,8 +280,7 @@ impl Settings {
 
     fn derive_all(&mut self) {
         self.fast = self.derive();
-        self.intervals =
-            self.get("intervalstyle").map_or_else(IntervalStyle::default, |name| IntervalStyle::named(&name));
+        self.intervals = self.get("intervalstyle").map_or_else(Default::default, |name| IntervalStyle::named(&name));
         self.keepalive = self.derive_keepalive();
     }
 

@@ -326,3 +326,53 @@ fn prepared_statements_follow_the_schema() {
     client.send(&[bind_text("", "s", &["1"]), execute("", 0), sync()].concat());
     assert_eq!(sqlstate(&client.until_ready()), "42P01");
 }
+
+#[test]
+fn a_char_given_back_as_a_varchar_finds_its_row() {
+    let mut client = connect();
+    client.query("create table ext_padded(code char(6) primary key, v int)");
+    client.query("insert into ext_padded values ('AB', 1), ('CDE', 2)");
+    let mut ask = |sql: &str, ty: u32, format: i16, parameter: &[u8]| {
+        let bound = bind_formats("", "", &[format], &[Some(parameter)], &[0]);
+        client.send(&[parse("", sql, &[ty]), bound, execute("", 0), sync()].concat());
+        client.until_ready()[2..].to_vec()
+    };
+    let told = |rows: &[Reply], tag: &str| {
+        let mut told = rows.to_vec();
+        told.extend([Reply::Complete(tag.into()), Reply::Ready('I')]);
+        told
+    };
+    // With its blanks, as it was read a moment ago: the bytes are the same in both formats.
+    for format in [0, 1] {
+        let found = ask("select v from ext_padded where code = $1", 1043, format, b"AB    ");
+        assert_eq!(found, told(&[row(&["1"])], "SELECT 1"));
+        let after = ask("select v from ext_padded where code > $1", 1043, format, b"AB    ");
+        assert_eq!(after, told(&[row(&["2"])], "SELECT 1"));
+    }
+    let listed = ask("select v from ext_padded where code = any ($1)", 1015, 0, b"{\"AB    \",\"CDE \"}");
+    assert_eq!(listed, told(&[row(&["1"]), row(&["2"])], "SELECT 2"));
+    assert_eq!(ask("update ext_padded set v = 7 where code = $1", 1043, 0, b"AB    "), told(&[], "UPDATE 1"));
+    assert_eq!(ask("delete from ext_padded where code = $1", 1043, 1, b"AB    "), told(&[], "DELETE 1"));
+    // A text is compared with its blanks.
+    assert_eq!(ask("select v from ext_padded where code = $1", 25, 0, b"CDE "), told(&[], "SELECT 0"));
+}
+
+#[test]
+fn what_is_taken_from_a_timestamp_is_one() {
+    let mut client = connect();
+    client.query("create table ext_apart(at timestamp, of time)");
+    client.query("insert into ext_apart values ('2024-01-02 00:00', '12:00')");
+    let sql = "select at - $1, $2 - at, of - $3 from ext_apart";
+    client.send(&[parse("apart", sql, &[]), describe_statement("apart"), sync()].concat());
+    assert_eq!(client.until_ready()[1], Reply::Parameters(vec![1114, 1114, 1083]));
+    client.send(&[bind_text("", "apart", &["2024-01-01", "2024-01-03", "11:30"]), execute("", 0), sync()].concat());
+    assert_eq!(client.until_ready()[1], row(&["1 day", "1 day", "00:30:00"]));
+}
+
+#[test]
+fn a_client_is_told_its_style_of_intervals() {
+    let mut client = connect();
+    client.query("set intervalstyle = 'iso_8601'");
+    assert_eq!(client.value("select interval '1 day 02:00'"), "P1DT2H");
+    assert_eq!(client.value("show intervalstyle"), "iso_8601");
+}

@@ -111,10 +111,10 @@ impl Binder<'_> {
             A::IsNotDistinctFrom(l, r) => self.distinct(l, r, true, scope),
             A::InList { expr, list, negated } => self.in_list(expr, list, *negated, scope),
             A::Between { expr, negated, low, high } => self.between(expr, low, high, *negated, scope),
-            A::Like { negated, any: false, expr, pattern, escape_char } => {
+            A::Like { negated, any: false, expr, pattern, escape_char } if !self.is_more(ast) => {
                 self.like(expr, pattern, escape_char, false, *negated, scope)
             }
-            A::ILike { negated, any: false, expr, pattern, escape_char } => {
+            A::ILike { negated, any: false, expr, pattern, escape_char } if !self.is_more(ast) => {
                 self.like(expr, pattern, escape_char, true, *negated, scope)
             }
             A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
@@ -613,7 +613,7 @@ impl Binder<'_> {
                 match (chars.next(), chars.next()) {
                     (first, None) => first,
                     _ => {
-                        return Err(SqlError::new("22019", "invalid escape string")
+                        return Err(SqlError::new("22025", "invalid escape string")
                             .with_hint("Escape string must be empty or one character.")
                             .into());
                     }

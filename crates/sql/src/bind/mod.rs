@@ -16,7 +16,7 @@ pub mod from;
 mod gather;
 mod hidden;
 pub mod init;
-mod more;
+pub mod more;
 pub mod query;
 pub mod record;
 pub mod scope;

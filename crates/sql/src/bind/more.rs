@@ -80,7 +80,7 @@ pub(super) fn named_operator(parts: &[String]) -> Option<Symbol> {
 }
 
 /// Whether an operator on these types is a function: on arrays, documents and intervals, and where an interval comes out.
-pub(super) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
+pub(crate) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
     let (left, right) = (left.map(Type::as_array), right.map(Type::as_array));
     let either = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
     if op == BinaryOp::Concat {
@@ -167,6 +167,16 @@ fn subscripted<'a>(root: &'a ast::Expr, chain: &'a [AccessExpr]) -> Option<(Cow<
     Some((array, subscripts))
 }
 
+/// The array of `LIKE ALL (array)`, which the grammar reads as a call.
+fn every(pattern: &ast::Expr) -> Option<&ast::Expr> {
+    let ast::Expr::Function(function) = pattern else { return None };
+    let is_all = matches!(function.name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all"));
+    let args = super::expr::plain_args(&function.args).filter(|_| is_all)?;
+    let [array] = args.as_slice() else { return None };
+    Some(*array)
+}
+
 impl Binder<'_> {
     /// Whether [`Binder::more`] takes an expression.
     pub(super) fn is_more(&self, ast: &ast::Expr) -> bool {
@@ -174,6 +184,7 @@ impl Binder<'_> {
         match ast {
             A::AnyOp { right, .. } | A::AllOp { right, .. } => !matches!(right.as_ref(), A::Subquery(_)),
             A::Like { any: true, .. } | A::ILike { any: true, .. } => true,
+            A::Like { pattern, .. } | A::ILike { pattern, .. } => every(pattern).is_some(),
             A::AtTimeZone { .. }
             | A::Array(_)
             | A::Interval(_)
@@ -190,13 +201,13 @@ impl Binder<'_> {
         match ast {
             A::AnyOp { left, compare_op, right, is_some: _ } => self.quantified(left, compare_op, right, false, scope),
             A::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, true, scope),
-            A::Like { negated, any: true, expr, pattern, escape_char: None } => {
+            A::Like { negated, any, expr, pattern, escape_char: None } => {
                 let op = if *negated { BinaryOp::NotLike } else { BinaryOp::Like };
-                self.quantified_by(expr, op, pattern, false, scope)
+                self.quantified_by(expr, op, every(pattern).unwrap_or(pattern), !any, scope)
             }
-            A::ILike { negated, any: true, expr, pattern, escape_char: None } => {
+            A::ILike { negated, any, expr, pattern, escape_char: None } => {
                 let op = if *negated { BinaryOp::NotILike } else { BinaryOp::ILike };
-                self.quantified_by(expr, op, pattern, false, scope)
+                self.quantified_by(expr, op, every(pattern).unwrap_or(pattern), !any, scope)
             }
             A::AtTimeZone { timestamp, time_zone } => {
                 let (moment, zone) = (self.bind(timestamp, scope)?, self.bind(time_zone, scope)?);

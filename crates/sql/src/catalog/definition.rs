@@ -66,6 +66,12 @@ impl Catalog {
         if is_call || is_column { shown } else { format!("({shown})") }
     }
 
+    /// An index's keys as a message names them: a column's name, or the expression.
+    pub fn index_columns(&self, table: TableId, index: &Index) -> Vec<String> {
+        let Some(table) = self.schema.table_by_id(table) else { return Vec::new() };
+        (0..index.def.columns.len()).map(|at| self.index_key(table, index, at, style(true))).collect()
+    }
+
     fn index_include(&self, table: &Table, index: &Index) -> Vec<String> {
         index.def.include.iter().map(|&at| quoted_ident(&table.def.columns[usize::from(at)].name)).collect()
     }

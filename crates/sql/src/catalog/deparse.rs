@@ -7,6 +7,7 @@
 
 use super::Catalog;
 use crate::bind::expr::plain_args;
+use crate::bind::more::is_operator_function;
 use crate::bind::scope::{Scope, fold};
 use crate::bind::types::type_of;
 use crate::compiled::aggregate::AggregateFunction;
@@ -17,6 +18,7 @@ use crate::value::pgtype::{self, NUMERIC, UNLIMITED};
 use crate::value::{self, Clock, quoted_ident, quoted_literal};
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{self, BinaryOperator as Symbol, Expr, FunctionArguments, UnaryOperator, Value};
+use std::ops::ControlFlow;
 
 const BPCHAR: Type = Type::Char(UNLIMITED);
 
@@ -295,7 +297,8 @@ impl Deparser<'_> {
                 [left, right].into_iter().flatten().all(is) && (left.is_some() || right.is_some())
             };
             let compares = binary_op(symbol).is_some_and(BinaryOp::is_comparison);
-            let of = if compares && all(|ty| matches!(ty, Type::Char(_))) {
+            let has_char = [left, right].into_iter().flatten().any(|ty| matches!(ty, Type::Char(_)));
+            let of = if compares && has_char && all(|ty| matches!(ty, Type::Char(_) | Type::Varchar(_))) {
                 BPCHAR
             } else if compares && all(|ty| ty == Type::Name) {
                 Type::Name
@@ -306,7 +309,7 @@ impl Deparser<'_> {
             };
             return Some((of, of, result(of, of)?));
         }
-        if let Some(op) = binary_op(symbol)
+        if let Some(op) = binary_op(symbol).filter(|op| !is_operator_function(*op, left, right))
             && let Ok(operator) = BinaryOperator::resolve(op, left, right)
         {
             return Some((operator.left, operator.right, operator.result));
@@ -382,11 +385,42 @@ impl Deparser<'_> {
         Some((Node::Bool { word, args }, Some(Type::Bool)))
     }
 
+    /// Items that are no columns make an array where there are several, the others are compared one by one.
     fn in_list(&self, expr: &Expr, list: &[Expr], negated: bool) -> Option<Typed> {
         let symbol = if negated { "<>" } else { "=" };
-        if let [one] = list {
-            return self.operator(symbol, expr, one);
+        let constants: Vec<&Expr> = list.iter().filter(|item| !self.mentions_column(item)).collect();
+        let (mut shown, singles) = match constants.as_slice() {
+            [_, _, ..] => {
+                let others = list.iter().filter(|item| self.mentions_column(item)).collect();
+                (Some(self.in_array(expr, &constants, negated)?), others)
+            }
+            _ => (None, list.iter().collect::<Vec<&Expr>>()),
+        };
+        let word = if negated { "AND" } else { "OR" };
+        for item in singles {
+            let (one, _) = self.operator(symbol, expr, item)?;
+            shown = Some(match shown {
+                None => one,
+                Some(before) => Node::Bool { word, args: vec![before, one] },
+            });
         }
+        Some((shown?, Some(Type::Bool)))
+    }
+
+    fn mentions_column(&self, ast: &Expr) -> bool {
+        let found = ast::visit_expressions(ast, |part| {
+            let is_column = match part {
+                Expr::Identifier(ident) => self.scope.column(&fold(ident)).is_ok(),
+                Expr::CompoundIdentifier(_) => true,
+                _ => false,
+            };
+            if is_column { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found.is_break()
+    }
+
+    fn in_array(&self, expr: &Expr, list: &[&Expr], negated: bool) -> Option<Node> {
+        let symbol = if negated { "<>" } else { "=" };
         let wanted = self.node(expr)?;
         let items = list.iter().map(|item| self.node(item)).collect::<Option<Vec<Typed>>>()?;
         let types: Vec<Option<Type>> = std::iter::once(wanted.1).chain(items.iter().map(|item| item.1)).collect();
@@ -399,7 +433,7 @@ impl Deparser<'_> {
         }
         let left = Box::new(self.coerced(wanted, side)?);
         let word = if negated { "ALL" } else { "ANY" };
-        Some((Node::Any { left, symbol, word, array: Box::new(array) }, Some(Type::Bool)))
+        Some(Node::Any { left, symbol, word, array: Box::new(array) })
     }
 
     fn quantified(&self, left: &Expr, op: &Symbol, right: &Expr, word: &'static str) -> Option<Typed> {
@@ -416,6 +450,9 @@ impl Deparser<'_> {
     }
 
     fn cast(&self, expr: &Expr, to: Type) -> Option<Typed> {
+        if let (Expr::Array(array), Type::Array(element)) = (unnested(expr), to) {
+            return self.array_as(&array.elem, *element);
+        }
         let (node, from) = self.node(expr)?;
         let node = match (node, from) {
             (node @ (Node::Untyped(_) | Node::Null), _) => self.coerced((node, None), to)?,
@@ -431,7 +468,9 @@ impl Deparser<'_> {
             Some(otherwise) => self.node(otherwise)?,
             None => (Node::Null, None),
         });
-        let types: Vec<Option<Type>> = results.iter().map(|result| result.1).collect();
+        // What stands behind ELSE is asked first.
+        let types: Vec<Option<Type>> =
+            results.last().into_iter().chain(&results[..conditions.len()]).map(|result| result.1).collect();
         let ty = common_type("CASE", &types).ok()?;
         let of = cast::without_modifier(ty);
         let mut results = results.into_iter().map(|result| self.coerced(result, of)).collect::<Option<Vec<Node>>>()?;
@@ -455,7 +494,25 @@ impl Deparser<'_> {
         Some((Node::Case { operand, branches: tests.into_iter().zip(results).collect(), otherwise }, Some(ty)))
     }
 
+    /// An array that is cast: so is each of its items, and only where there are none the type is shown.
+    fn array_as(&self, items: &[Expr], element: Type) -> Option<Typed> {
+        let of = Type::array_of(element);
+        if items.is_empty() {
+            let shown = pgtype::format_type(cast::without_modifier(of));
+            return Some((Node::Atom(format!("ARRAY[]::{shown}")), Some(of)));
+        }
+        let item = |item: &Expr| match unnested(item) {
+            Expr::Array(inner) => self.array_as(&inner.elem, element),
+            _ => self.cast(item, element),
+        };
+        let args = items.iter().map(|one| Some(item(one)?.0)).collect::<Option<Vec<Node>>>()?;
+        Some((Node::Call { head: "ARRAY[".into(), args, between: ", ", tail: "]" }, Some(of)))
+    }
+
     fn array(&self, items: &[Expr]) -> Option<Typed> {
+        if items.is_empty() {
+            return None;
+        }
         let items = items.iter().map(|item| self.node(item)).collect::<Option<Vec<Typed>>>()?;
         let types: Vec<Option<Type>> = items.iter().map(|item| item.1).collect();
         let of = cast::without_modifier(common_type("ARRAY", &types).ok()?);

@@ -17,6 +17,7 @@ use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::statistics::{Statistics, TableStatistics};
+use crate::value::cast::to_f64;
 use crate::value::operator::BinaryOp;
 use crate::value::search::{Place, place};
 use crate::value::{Datum, array_items};
@@ -271,11 +272,14 @@ fn usable<'a>(
     for (at, condition) in conditions.iter().enumerate() {
         match condition {
             Expr::Compare { operator, left, right } => {
-                for (side, value, op, ty) in
-                    [(left, right, operator.op, operator.right), (right, left, operator.op.flipped(), operator.left)]
-                {
+                let sides = [
+                    (left, operator.left, operator.op, right, operator.right),
+                    (right, operator.right, operator.op.flipped(), left, operator.left),
+                ];
+                for (side, own, op, value, ty) in sides {
                     if let Some(column) = plain_column(side, source)
                         && known(value)
+                        && has_one_value(ty, own)
                     {
                         usable.push(Usable { column, op, value, ty, at });
                     }
@@ -283,7 +287,7 @@ fn usable<'a>(
             }
             Expr::In { expr, list, negated: false } => {
                 if let Some(column) = plain_column(expr, source)
-                    && list.iter().all(|(_, item)| known(item))
+                    && list.iter().all(|(operator, item)| known(item) && has_one_value(operator.right, operator.left))
                 {
                     let list = list.iter().map(|(operator, item)| (item, operator.right));
                     lists.push(UsableList { column, at, wanted: Wanted::Values(list.collect()) });
@@ -292,6 +296,7 @@ fn usable<'a>(
             Expr::Quantified { operator, left, array, all: false } if operator.op == BinaryOp::Eq => {
                 if let Some(column) = plain_column(left, source)
                     && known(array)
+                    && has_one_value(operator.right, operator.left)
                 {
                     lists.push(UsableList { column, at, wanted: Wanted::Array(array, operator.right) });
                 }
@@ -335,6 +340,12 @@ fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
     }
 }
 
+/// Whether a value equals at most one of the column's: many texts of a `varchar` equal one `char`, differing in blanks at their ends, and lie
+/// apart in an index.
+fn has_one_value(from: Type, to: Type) -> bool {
+    !matches!((from, to), (Type::Char(_), Type::Varchar(_)))
+}
+
 /// Whether a value that is compared with the column can be turned into the column's own type, exactly or as a bound.
 fn key_convertible(from: Type, to: Type) -> bool {
     use Type::*;
@@ -345,6 +356,7 @@ fn key_convertible(from: Type, to: Type) -> bool {
                 Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. },
                 Int2 | Int4 | Int8 | Decimal { .. } | Numeric { .. } | Float8
             ) | (Date | Timestamp | Timestamptz, Date | Timestamp | Timestamptz)
+                | (Varchar(_), Char(_))
         )
 }
 
@@ -355,7 +367,8 @@ fn converts_to_itself(from: Type, to: Type) -> bool {
             (from, to),
             (Int2, Int4 | Int8)
                 | (Int4, Int8)
-                | (Text | Varchar(_) | Char(_), Text | Varchar(_) | Char(_))
+                | (Text | Varchar(_), Text | Varchar(_))
+                | (Text | Char(_), Text | Char(_))
                 | (Numeric { .. }, Numeric { .. })
                 | (Float4, Float8)
         )
@@ -527,19 +540,29 @@ fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError>
     if converts_to_itself(key.from, key.to) {
         return Ok(Some(Place::At(scalar.into_datum())));
     }
-    Ok(place(key.from, &scalar.value(), key.to))
+    place_among(key, &scalar.value()).map(Some)
+}
+
+/// The place of a value that is not null; an error is the comparison's own.
+fn place_among(key: &KeyValue, value: &Value<'_>) -> Result<Place, SqlError> {
+    if let Some(place) = place(key.from, value, key.to) {
+        return Ok(place);
+    }
+    // Of what `key_convertible` lets through, only a number beyond all floats has no place among them.
+    let float = to_f64(key.from, value).expect("invariant: a key's value has a place, unless it is a number");
+    float.map(|_| Place::AboveAll)
 }
 
 /// An element of an array as a value of the key's column; `None`: the column has none like it.
-fn place_of(array: &KeyValue, item: &Datum) -> Option<Datum> {
-    match item {
+fn place_of(array: &KeyValue, item: &Datum) -> Result<Option<Datum>, SqlError> {
+    Ok(match item {
         Datum::Null => None,
         item if converts_to_itself(array.from, array.to) => Some(item.clone()),
-        item => match place(array.from, &item.as_value(), array.to) {
-            Some(Place::At(datum)) => Some(datum),
+        item => match place_among(array, &item.as_value())? {
+            Place::At(datum) => Some(datum),
             _ => None,
         },
-    }
+    })
 }
 
 /// The value of a key that needs no conversion.
@@ -794,7 +817,9 @@ fn sorted_points(
         }
         List::Array(array) => {
             if let Value::Bytes(stored) = evaluate(&array.expr, &frame)?.value() {
-                values.extend(array_items(array.from, stored).iter().filter_map(|item| place_of(array, item)));
+                for item in array_items(array.from, stored) {
+                    values.extend(place_of(array, &item)?);
+                }
             }
         }
     }

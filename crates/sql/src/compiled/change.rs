@@ -10,6 +10,7 @@ use super::conflict::{self, OnConflict};
 use super::query::{self, Query, holds};
 use super::rules::{self, Rules};
 use super::{Flow, Halt, Run};
+use crate::catalog::Catalog;
 use crate::charge::{Charge, room_for};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
@@ -641,7 +642,8 @@ pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut
         for column in index.spec.columns() {
             run.engine.fetch_long(table, row, usize::from(column.column));
         }
-        key_detail(table, index, row)
+        let names = Catalog::new(run.engine.schema().clone(), None).index_columns(table.id, index);
+        key_detail(&names, table, index, row)
     });
     let namespace = crate::bind::names::namespace_name(run.engine.schema(), table.def.namespace);
     let violation = SqlError::from(Error::UniqueViolation { index: index.to_owned() });
@@ -650,13 +652,8 @@ pub(super) fn key_violation(index: &str, table: &Table, row: &mut Row, run: &mut
     error
 }
 
-fn key_detail(table: &Table, index: &Index, row: &Row) -> String {
-    let mut names = Vec::new();
-    let mut values = Vec::new();
-    for column in index.spec.columns() {
-        let column = usize::from(column.column);
-        names.push(table.def.columns[column].name.as_str());
-        values.push(shown(table, row, column, usize::MAX));
-    }
+fn key_detail(names: &[String], table: &Table, index: &Index, row: &Row) -> String {
+    let columns = index.spec.columns().map(|column| usize::from(column.column));
+    let values: Vec<String> = columns.map(|column| shown(table, row, column, usize::MAX)).collect();
     format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "))
 }

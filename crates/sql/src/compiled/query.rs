@@ -102,6 +102,15 @@ impl Query {
         !self.locks.is_empty() || self.steps.iter().any(locks)
     }
 
+    /// Whether its outputs are computed of the rows that are left after ORDER BY, OFFSET and LIMIT, in their order: what an output does, as taking
+    /// a sequence's next value, it does for these alone.
+    fn computes_last(&self) -> bool {
+        !self.sort.is_empty()
+            && !self.distinct
+            && self.output.iter().any(Expr::is_volatile)
+            && !self.sort.iter().any(|key| key.expr.is_volatile())
+    }
+
     fn reads_much(&self) -> bool {
         let stops_early = self.limit.is_some() && self.sort.is_empty() && !self.distinct && self.grouping.is_none();
         let is_large = |step: &Step| match &step.access {
@@ -169,6 +178,9 @@ pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Ha
     if !query.locks.is_empty() {
         return run_locking(query, limits, run, rows);
     }
+    if query.computes_last() {
+        return take_in_order(query, limits, run, rows);
+    }
     let mut output = Output::new(query, limits, rows, run.env);
     descend(query, 0, run, &mut |run: &mut Run<'_>| Ok(output.take(&run.frame(&query.tables))?))?;
     Ok(output.finish()?)
@@ -198,7 +210,7 @@ fn run_grouped(
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let result = match query.sort.is_empty() {
         true => lock_as_found(query, limits, run, rows),
-        false => lock_in_order(query, limits, run, rows),
+        false => take_in_order(query, limits, run, rows),
     };
     run.engine.set_nowait(false);
     result
@@ -213,9 +225,11 @@ fn lock_as_found(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut Ro
     Ok(output.finish()?)
 }
 
-/// Rows are put in order as the snapshot has them, then locked one after the other until the limit is met.
-fn lock_in_order(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
-    let mut sorter = Sorter::new(&query.orders, places_width(query), None, Charge::of_query(run.env.engine.as_ref()));
+/// Rows are put in order as the snapshot has them, then locked, and their outputs computed, one after the other until the limit is met.
+fn take_in_order(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
+    // A row that is locked may turn out to be gone.
+    let keep = if query.locks.is_empty() { limits.kept() } else { None };
+    let mut sorter = Sorter::new(&query.orders, places_width(query), keep, Charge::of_query(run.env.engine.as_ref()));
     descend(query, 0, run, &mut |run: &mut Run<'_>| {
         let frame = run.frame(&query.tables);
         for key in &query.sort {
@@ -422,6 +436,12 @@ struct Limits {
 }
 
 impl Limits {
+    /// Rows that are wanted of those in order, if not all.
+    fn kept(&self) -> Option<usize> {
+        let kept = self.left.saturating_add(self.skip);
+        (self.left != u64::MAX).then(|| usize::try_from(kept).unwrap_or(usize::MAX))
+    }
+
     fn of(query: &Query, run: &Run<'_>) -> Result<Limits, SqlError> {
         if query.limit.is_none() && query.offset.is_none() {
             return Ok(Limits { skip: 0, left: u64::MAX });
@@ -456,8 +476,7 @@ struct Output<'q, 'r> {
 
 impl<'q, 'r> Output<'q, 'r> {
     fn new(query: &'q Query, limits: Limits, rows: &'r mut RowSet, env: &Env) -> Output<'q, 'r> {
-        let keep = (limits.left != u64::MAX).then(|| limits.left.saturating_add(limits.skip));
-        let keep = keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+        let keep = limits.kept();
         let sorted = !query.sort.is_empty();
         Output {
             query,
@@ -495,6 +514,10 @@ impl<'q, 'r> Output<'q, 'r> {
         }
         if self.limits.skip > 0 {
             self.limits.skip -= 1;
+            // A row that OFFSET leaves out is computed all the same, where that does something.
+            for expr in self.query.output.iter().filter(|expr| expr.is_volatile()) {
+                evaluate(expr, frame)?;
+            }
             return Ok(Flow::Continue);
         }
         for expr in &self.query.output {

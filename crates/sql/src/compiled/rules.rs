@@ -456,11 +456,7 @@ fn has_parent(rules: &Rules, at: usize, row: &mut Row, run: &mut Run<'_>) -> Res
         return Ok(true);
     }
     if nulls > 0 {
-        let message = no_parent_message(rules, parent);
-        return Err(SqlError::new("23503", message)
-            .with_detail("MATCH FULL does not allow mixing of null and nonnull key values.")
-            .about(&rules.namespace, &rules.table.def.name, None, Some(&parent.name))
-            .into());
+        return Ok(false);
     }
     let types = parent.columns.iter().map(|&c| rules.table.layout.column_type(usize::from(c)));
     let types: Vec<Type> = types.collect();
@@ -669,8 +665,13 @@ fn demand_parent(rules: &Arc<Rules>, at: usize, id: RowId, run: &mut Run<'_>) ->
 fn no_parent(rules: &Rules, at: usize, row: &mut Row, run: &mut Run<'_>) -> SqlError {
     let parent = &rules.parents[at];
     let key = key_of(&rules.table, &parent.columns, row, run);
-    let shown = shown_key(&rules.table, &parent.columns, &key, run);
-    let detail = format!("Key {shown}is not present in table \"{}\".", parent.table.def.name);
+    let detail = match key.contains(&Datum::Null) {
+        true => "MATCH FULL does not allow mixing of null and nonnull key values.".to_owned(),
+        false => {
+            let shown = shown_key(&rules.table, &parent.columns, &key, run);
+            format!("Key {shown}is not present in table \"{}\".", parent.table.def.name)
+        }
+    };
     SqlError::new("23503", no_parent_message(rules, parent)).with_detail(detail).about(
         &rules.namespace,
         &rules.table.def.name,

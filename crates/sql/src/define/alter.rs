@@ -12,7 +12,6 @@ use super::create::{NewTable, check_column_name, primary_key, unique};
 use super::{Definer, Done};
 use crate::bind::names::{OWN_TEMPORARY, RelationName, is_temporary, quoted};
 use crate::bind::scope::{Scope, fold};
-use crate::bind::types::type_of;
 use crate::bind::{Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
@@ -550,7 +549,7 @@ impl Definer<'_> {
         using: Option<&ast::Expr>,
     ) -> Done<()> {
         let at = self.column(table, column)?;
-        let ty = type_of(ty)?;
+        let ty = super::create::stored_type(ty)?;
         let before = table.def.columns[at].clone();
         let name = &before.name;
         if before.role == ColumnRole::Generated && using.is_some() {

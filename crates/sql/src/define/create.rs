@@ -22,7 +22,7 @@ use crate::value::cast::CastContext;
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, IndexDef, IndexKind, NamespaceId, Schema, Table, TableDef, TableId,
 };
-use freshet_engine::schema::{KeyColumn, Type};
+use freshet_engine::schema::{KeyColumn, SystemKind, Type};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
     self, ColumnOption, CreateTableOptions, GeneratedAs, Ident, IndexColumn, IndexOption, IndexType, KeyOrIndexDisplay,
@@ -174,7 +174,7 @@ impl Definer<'_> {
         let serial = super::sequence::serial_type(&column.data_type);
         let ty = match serial {
             Some(ty) => ty,
-            None => type_of(&column.data_type).map_err(|e| e.at(position))?,
+            None => stored_type(&column.data_type).map_err(|e| e.at(position))?,
         };
         new.def.columns.push(ColumnDef { name: name.clone(), ty, ..ColumnDef::default() });
         if serial.is_some() {
@@ -597,6 +597,18 @@ pub(super) fn expression_name(expr: &ast::Expr) -> String {
     match expr {
         ast::Expr::Function(function) => function.name.to_string().to_lowercase(),
         _ => "expr".to_owned(),
+    }
+}
+
+/// The type of a column that is declared. Those of the system's relations alone are kept as the text that was given, and are no types to a table.
+pub(super) fn stored_type(declared: &ast::DataType) -> Result<Type, SqlError> {
+    let ty = type_of(declared)?;
+    let element = if let Type::Array(element) = ty { *element } else { ty };
+    match element {
+        Type::System(kind) if kind != SystemKind::Record => {
+            Err(SqlError::unsupported(format!("a column of type {}", crate::value::pgtype::name(ty))))
+        }
+        _ => Ok(ty),
     }
 }
 

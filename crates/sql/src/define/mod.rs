@@ -16,6 +16,7 @@
 //! 1. A statement takes the engine's DDL lock first and reads the schema under it: what it found is so until its transaction ends.
 //! 2. Several changes of one statement are the engine's one after the other, in the statement's transaction; undone, they are undone together.
 
+mod absent;
 mod alter;
 mod constraint;
 mod create;
@@ -96,9 +97,9 @@ impl Definition {
                     ast::ObjectType::Index => "DROP INDEX",
                     ast::ObjectType::Schema => "DROP SCHEMA",
                     ast::ObjectType::Sequence => "DROP SEQUENCE",
-                    _ => "DROP",
+                    _ => absent::tag(statement).unwrap_or("DROP"),
                 },
-                _ => "DEFINE",
+                other => absent::tag(other).unwrap_or("DEFINE"),
             },
         }
     }
@@ -119,7 +120,7 @@ impl Definition {
                 | Statement::Truncate(_)
                 | Statement::Comment { .. }
                 | Statement::Drop { .. }
-        )
+        ) || absent::tag(statement).is_some()
     }
 }
 
@@ -186,6 +187,9 @@ impl Definer<'_> {
     }
 
     fn statement(&mut self, statement: &Statement) -> Done<()> {
+        if let Some(tag) = absent::tag(statement) {
+            return self.absent(statement, tag);
+        }
         match statement {
             Statement::CreateTable(create) => {
                 // Not its own name, for which CREATE is enough.

@@ -66,7 +66,13 @@ impl Definer<'_> {
     }
 
     /// There is no such object: another one, a notice, or an error.
-    fn check_absent(&mut self, name: &RelationName, word: &str, schema: &Schema, if_exists: bool) -> Done<()> {
+    pub(super) fn check_absent(
+        &mut self,
+        name: &RelationName,
+        word: &str,
+        schema: &Schema,
+        if_exists: bool,
+    ) -> Done<()> {
         let other = name.table(schema).is_some()
             || name.view(schema).is_some()
             || name.sequence(schema).is_some()

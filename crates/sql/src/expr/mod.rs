@@ -76,6 +76,14 @@ pub struct Env {
     pub statistics: Option<Arc<Statistics>>,
 }
 
+impl Env {
+    /// Takes what the settings say of how values are read and written.
+    pub(crate) fn set_clock(&mut self) {
+        self.clock.zone = self.settings.zone.clone();
+        self.clock.intervals = self.settings.intervals;
+    }
+}
+
 /// A bound expression.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Expr {

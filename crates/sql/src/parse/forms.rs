@@ -12,7 +12,7 @@
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
 //! | `(a int UNIQUE NULLS NOT DISTINCT)` | `(a int, UNIQUE NULLS NOT DISTINCT (a))` |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
-//! | `a <>-1` | `a <> -1`: an operator does not end in a sign |
+//! | `a <>-1`, `j->-1` | `a <> -1`, `j -> -1`: an operator does not end in a sign |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
 //! | `FOREIGN KEY (a, b) ... ON DELETE SET NULL (b)` | `FOREIGN KEY "<marker>b" (a, b) ... ON DELETE SET NULL`, which [`set_columns`] reads |
 
@@ -137,6 +137,8 @@ fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         return;
     }
     let operator = match operator {
+        "->" => Token::Arrow,
+        "->>" => Token::LongArrow,
         "<" => Token::Lt,
         ">" => Token::Gt,
         "=" => Token::Eq,
@@ -149,8 +151,6 @@ fn part_sign(tokens: &mut Vec<TokenWithSpan>, at: usize) {
         "/" => Token::Div,
         "+" => Token::Plus,
         "-" => Token::Minus,
-        "->" => Token::Arrow,
-        "->>" => Token::LongArrow,
         _ => return,
     };
     let sign = |c| if c == '+' { Token::Plus } else { Token::Minus };

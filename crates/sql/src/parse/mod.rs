@@ -3,7 +3,6 @@
 //! The grammar is sqlparser's PostgreSQL dialect. Commands that it lacks, or takes only in part, are told by their
 //! first words here.
 
-mod absent;
 pub mod analyze;
 pub mod copy;
 mod element;
@@ -65,8 +64,6 @@ pub enum Parsed {
         tag: &'static str,
     },
     Abort,
-    /// Nothing is there to do it to.
-    Absent(Box<absent::Absent>),
     /// Of this session's prepared statements and cursors.
     Named(Box<named::NamedStatement>),
     Copy(Box<copy::CopyStatement>),
@@ -297,9 +294,6 @@ fn own_command(words: &[&TokenWithSpan], sql: &str) -> Result<Option<Parsed>, Sq
     // Nobody listens.
     if is(0, "unlisten") {
         return Ok(Some(Parsed::NoOperation("UNLISTEN")));
-    }
-    if let Some(absent) = absent::absent(words, sql)? {
-        return Ok(Some(Parsed::Absent(Box::new(absent))));
     }
     if is(0, "vacuum") || is(0, "analyze") || is(0, "analyse") {
         return analyze::parse_analyze(words, sql).map(Some);

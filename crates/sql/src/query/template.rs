@@ -19,6 +19,7 @@ use super::scan::SnapshotScan;
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr};
 use crate::value::Datum;
+use crate::value::interval::IntervalStyle;
 use datafusion::arrow::datatypes::Field;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -146,6 +147,7 @@ struct Kept {
 struct Valid {
     epoch: u64,
     zone: String,
+    intervals: IntervalStyle,
     workers: usize,
     is_wide: bool,
     used: Vec<(u16, Datum)>,
@@ -164,6 +166,7 @@ impl Valid {
         };
         self.epoch == run.epoch
             && self.zone == run.zone
+            && self.intervals == run.intervals
             && self.workers == run.workers
             && self.is_wide == run.is_wide
             && self.used.iter().all(|(at, value)| run.parameters.get(usize::from(*at)) == Some(value))
@@ -177,6 +180,7 @@ pub struct Facts<'a> {
     pub is_wide: bool,
     epoch: u64,
     zone: String,
+    intervals: IntervalStyle,
     workers: usize,
 }
 
@@ -187,6 +191,7 @@ impl<'a> Facts<'a> {
             is_wide,
             epoch: env.statistics.as_ref().map_or(0, |statistics| statistics.epoch()),
             zone: env.settings.get("timezone").unwrap_or_default(),
+            intervals: env.settings.intervals,
             workers: env.settings.parallel_workers(),
         }
     }
@@ -295,6 +300,7 @@ impl Template {
         let valid = Valid {
             epoch: facts.epoch,
             zone: facts.zone.clone(),
+            intervals: facts.intervals,
             workers: facts.workers,
             is_wide: facts.is_wide,
             used: used.into_iter().map(value).collect::<Option<_>>()?,

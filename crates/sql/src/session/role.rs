@@ -70,7 +70,7 @@ impl Session {
                 let _ = self.env.settings.set(name, value);
             }
         }
-        self.env.settings.tell(&mut self.env.clock);
+        self.env.set_clock();
         self.be(user, NONE);
         self.assume(&schema);
         // All of them are told at the beginning.

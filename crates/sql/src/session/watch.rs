@@ -193,7 +193,7 @@ impl Session {
         let before = self.env.settings.clone();
         self.env.settings.set_defaults(defaults);
         self.watching.defaults_version = version;
-        self.env.settings.tell(&mut self.env.clock);
+        self.env.set_clock();
         self.reported.extend(self.env.settings.reported_changes(&before));
     }
 }

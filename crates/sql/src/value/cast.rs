@@ -147,8 +147,12 @@ pub fn needs_clock(from: Type, to: Type) -> bool {
         Type::Array(element) => matches!(*element, Type::Date | Type::Timestamp),
         ty => matches!(ty, Type::Date | Type::Timestamp),
     };
+    let span = |ty| match ty {
+        Type::Array(element) => *element == Type::Interval,
+        ty => ty == Type::Interval,
+    };
     let named = shows_names(from) && !matches!(to, Type::Oid(_)) || shows_names(to) && !matches!(from, Type::Oid(_));
-    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to) || named)
+    from != to && (zoned(from) || zoned(to) || is_text(from) && moment(to) || span(from) && is_text(to) || named)
 }
 
 /// As [`cast`], by a session's clock.

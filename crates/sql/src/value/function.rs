@@ -212,7 +212,11 @@ impl Function {
             return resolved;
         }
         let candidates: Vec<&Signature> = overloads(name).filter(|s| s.accepts(arguments)).collect();
-        let chosen = if is_open(name, arguments) { candidates } else { choose(candidates, arguments) };
+        let chosen = match as_other_side(name, &candidates, arguments) {
+            Some(alike) => vec![alike],
+            None if is_open(name, arguments) => candidates,
+            None => choose(candidates, arguments),
+        };
         match chosen.as_slice() {
             [one] => {
                 Ok(Function { id: one.id, arguments: one.parameters(arguments), result: one.result_for(arguments) })
@@ -247,12 +251,16 @@ impl Function {
             Type::Array(element) => **element == Timestamptz,
             ty => *ty == Timestamptz,
         };
-        if matches!(self.id, FunctionId::More(at) if more::entry(at).is_fixed()) {
+        if matches!(self.id, FunctionId::More(at) if more::entry(at).any_zone) {
             return false;
         }
         // Since a time: until today.
         let is_age = *self.arguments == [Timestamp] && self.result == Type::Interval;
-        self.arguments.iter().any(zoned) || zoned(&self.result) || is_age || self.is_volatile() || self.asks_catalog()
+        let is_span = |ty: &Type| matches!(*ty, Type::Interval | Type::Array(&Type::Interval));
+        let shows_span =
+            self.arguments.iter().any(is_span) && matches!(self.result, Type::Text | Type::Json | Type::Jsonb);
+        let by_zone = self.arguments.iter().any(zoned) || zoned(&self.result) || is_age;
+        by_zone || shows_span || self.is_volatile() || self.asks_catalog()
     }
 
     pub fn makes_row(&self) -> bool {
@@ -437,6 +445,18 @@ impl Signature {
     }
 }
 
+/// An operator whose untyped literal has the type of what stands on the other side, if there is such a one: it is taken before all others.
+fn as_other_side<'a>(name: &str, candidates: &[&'a Signature], arguments: &[Option<Type>]) -> Option<&'a Signature> {
+    let ([Some(ty), None] | [None, Some(ty)]) = arguments else { return None };
+    let alike = |s: &&&Signature| s.arguments.iter().all(|parameter| same_base(*parameter, *ty));
+    if is_word(name) { None } else { candidates.iter().find(alike).copied() }
+}
+
+/// Whether it is the name of a function, not the symbol of an operator.
+fn is_word(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
 /// PostgreSQL's steps: most exact matches, most preferred types, then the category that untyped literals are likeliest of.
 fn choose<'a>(candidates: Vec<&'a Signature>, arguments: &[Option<Type>]) -> Vec<&'a Signature> {
     let exact = |parameter, argument| same_base(parameter, argument);
@@ -510,7 +530,7 @@ fn resolve_variadic(name: &str, arguments: &[Option<Type>]) -> Option<Function> 
 
 fn unresolved(sqlstate: &'static str, name: &str, arguments: &[Option<Type>], what: &str, hint: &str) -> SqlError {
     let types: Vec<&str> = arguments.iter().map(|a| a.map_or("unknown", pgtype::name)).collect();
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+    if !is_word(name) {
         return operator_unresolved(sqlstate, name, &types, what);
     }
     let types = types.join(", ");

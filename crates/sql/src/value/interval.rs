@@ -19,23 +19,23 @@ use crate::error::SqlError;
 /// Days that a month counts where its calendar month is not known.
 pub(crate) const MONTH_DAYS: i64 = 30;
 
-/// How intervals are shown: the setting `intervalstyle`.
+/// How intervals are written: the setting IntervalStyle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IntervalStyle {
     #[default]
     Postgres,
-    Verbose,
+    PostgresVerbose,
     Iso8601,
 }
 
 impl IntervalStyle {
-    /// The names that the setting takes. (`sql_standard` would change what is read, too.)
-    pub const NAMES: &[&str] = &["postgres", "postgres_verbose", "iso_8601"];
+    /// The setting's values, but for `sql_standard`, by which intervals would be read otherwise too.
+    pub(crate) const NAMES: &[&str] = &["postgres", "postgres_verbose", "iso_8601"];
 
-    pub fn named(name: &str) -> IntervalStyle {
+    pub(crate) fn named(name: &str) -> IntervalStyle {
         match name {
-            "postgres_verbose" => IntervalStyle::Verbose,
             "iso_8601" => IntervalStyle::Iso8601,
+            "postgres_verbose" => IntervalStyle::PostgresVerbose,
             _ => IntervalStyle::Postgres,
         }
     }
@@ -73,61 +73,64 @@ impl Interval {
     }
 
     /// The output function.
-    pub fn write_in(&self, style: IntervalStyle, out: &mut Vec<u8>) {
+    pub fn write_as(&self, style: IntervalStyle, out: &mut Vec<u8>) {
         match style {
             IntervalStyle::Postgres => self.write(out),
-            IntervalStyle::Verbose => self.write_verbose(out),
-            IntervalStyle::Iso8601 => self.write_iso_8601(out),
+            IntervalStyle::PostgresVerbose => self.write_in_words(out),
+            IntervalStyle::Iso8601 => self.write_in_designators(out),
         }
     }
 
-    /// Years, months, days, hours and minutes, each with its sign, and the microseconds that are left.
-    fn parts(&self) -> ([i64; 5], i64) {
-        let months = i64::from(self.months);
-        let minutes = self.us % HOUR_US / MINUTE_US;
-        ([months / 12, months % 12, self.days.into(), self.us / HOUR_US, minutes], self.us % MINUTE_US)
+    /// Years, months, days, hours and minutes, and microseconds, each with its own sign.
+    fn fields(&self) -> ([i64; 5], i64) {
+        let minutes = self.us / MINUTE_US;
+        let date = [self.months / 12, self.months % 12, self.days].map(i64::from);
+        ([date[0], date[1], date[2], minutes / 60, minutes % 60], self.us % MINUTE_US)
     }
 
-    /// In the style `postgres_verbose`: the first part says the sign of all.
-    fn write_verbose(&self, out: &mut Vec<u8>) {
-        let (parts, us) = self.parts();
-        let units = ["year", "mon", "day", "hour", "min"];
-        let mut is_before = None;
-        out.push(b'@');
-        for (count, unit) in parts.into_iter().zip(units).filter(|(count, _)| *count != 0) {
-            let count = if *is_before.get_or_insert(count < 0) { -count } else { count };
-            let plural = if count == 1 { "" } else { "s" };
-            out.extend_from_slice(format!(" {count} {unit}{plural}").as_bytes());
-        }
-        if us != 0 {
-            let sign = if (us < 0) != *is_before.get_or_insert(us < 0) { "-" } else { "" };
-            let plural = if us.abs() == SECOND_US { "" } else { "s" };
-            out.extend_from_slice(format!(" {sign}{} sec{plural}", seconds(us)).as_bytes());
-        }
-        out.extend_from_slice(match is_before {
-            None => b" 0",
-            Some(true) => b" ago",
-            Some(false) => b"",
-        });
-    }
-
-    /// In the style `iso_8601`, with designators.
-    fn write_iso_8601(&self, out: &mut Vec<u8>) {
-        if *self == Interval::default() {
+    /// `P1Y2M3DT4H5M6.7S`.
+    fn write_in_designators(&self, out: &mut Vec<u8>) {
+        let (fields, us) = self.fields();
+        if fields == [0; 5] && us == 0 {
             return out.extend_from_slice(b"PT0S");
         }
-        let (parts, us) = self.parts();
-        let designated = |counts: &[i64], designators: &str| -> String {
-            let parts = counts.iter().zip(designators.chars()).filter(|(count, _)| **count != 0);
-            parts.map(|(count, designator)| format!("{count}{designator}")).collect()
-        };
-        let (date, mut time) = (designated(&parts[..3], "YMD"), designated(&parts[3..], "HM"));
-        if us != 0 {
-            let sign = if us < 0 { "-" } else { "" };
-            time.push_str(&format!("{sign}{}S", seconds(us)));
+        out.push(b'P');
+        for (at, (count, unit)) in fields.into_iter().zip("YMDHM".chars()).enumerate() {
+            if at == 3 && self.us != 0 {
+                out.push(b'T');
+            }
+            if count != 0 {
+                out.extend_from_slice(format!("{count}{unit}").as_bytes());
+            }
         }
-        let mark = if time.is_empty() { "" } else { "T" };
-        out.extend_from_slice(format!("P{date}{mark}{time}").as_bytes());
+        if us != 0 {
+            out.extend_from_slice(if us < 0 { b"-" } else { b"" });
+            write_seconds(us.unsigned_abs(), out);
+            out.push(b'S');
+        }
+    }
+
+    /// `@ 1 year 2 mons 3 days 4 hours 5 mins 6.7 secs ago`: the first part says whether all of it is before.
+    fn write_in_words(&self, out: &mut Vec<u8>) {
+        let (fields, us) = self.fields();
+        let sign = fields.into_iter().chain([us]).find(|count| *count != 0).map_or(0, i64::signum);
+        out.push(b'@');
+        for (count, unit) in fields.into_iter().zip(["year", "mon", "day", "hour", "min"]) {
+            if count != 0 {
+                let count = count * sign;
+                out.extend_from_slice(format!(" {count} {unit}{}", if count == 1 { "" } else { "s" }).as_bytes());
+            }
+        }
+        if us != 0 {
+            out.extend_from_slice(if us.signum() == sign { b" " } else { b" -" });
+            write_seconds(us.unsigned_abs(), out);
+            out.extend_from_slice(if us.abs() == SECOND_US { b" sec" } else { b" secs" });
+        }
+        out.extend_from_slice(match sign {
+            0 => b" 0".as_slice(),
+            -1 => b" ago",
+            _ => b"",
+        });
     }
 
     /// The output function, in the style `postgres`.
@@ -154,22 +157,22 @@ impl Interval {
     }
 }
 
-/// Seconds without their sign.
-fn seconds(us: i64) -> String {
-    let us = us.unsigned_abs();
-    let (whole, fraction) = (us / SECOND_US as u64, us % SECOND_US as u64);
-    match fraction {
-        0 => whole.to_string(),
-        _ => format!("{whole}.{fraction:06}").trim_end_matches('0').to_owned(),
-    }
-}
-
 /// Hours, at least two digits, minutes, seconds.
 fn write_clock(us: u64, out: &mut Vec<u8>) {
     let [hour, minute, second] = [HOUR_US, MINUTE_US, SECOND_US].map(|unit| unit as u64);
     let head = format!("{:02}:{:02}:{:02}", us / hour, us % hour / minute, us % minute / second);
     out.extend_from_slice(head.as_bytes());
-    let fraction = us % second;
+    write_fraction(us % second, out);
+}
+
+/// Seconds without zeros before them.
+fn write_seconds(us: u64, out: &mut Vec<u8>) {
+    let second = SECOND_US as u64;
+    out.extend_from_slice((us / second).to_string().as_bytes());
+    write_fraction(us % second, out);
+}
+
+fn write_fraction(fraction: u64, out: &mut Vec<u8>) {
     if fraction != 0 {
         let digits = format!(".{fraction:06}");
         out.extend_from_slice(digits.trim_end_matches('0').as_bytes());

@@ -20,6 +20,8 @@ enum Element<'a> {
     Run,
     One,
     Plain(&'a [u8]),
+    /// The escape, with nothing behind it: an error, should a character have to match it.
+    Dangling,
 }
 
 fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, SqlError> {
@@ -27,7 +29,7 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
     // Where to go on after a failure: the pattern after the last `%`, and the value from which it is tried next.
     let mut retry: Option<(usize, usize)> = None;
     loop {
-        let step = match element(pattern, next, escape)? {
+        let step = match element(pattern, next, escape) {
             None if at == value.len() => return Ok(true),
             None => None,
             Some((Element::Run, after)) => {
@@ -41,10 +43,7 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                             (at, next) = (at + found + literal.len(), after + literal.len());
                             continue;
                         }
-                        None => {
-                            check_end(pattern, after, escape)?;
-                            return Ok(false);
-                        }
+                        None => return Ok(false),
                     },
                     Some((literal, true)) => return Ok(value[at..].ends_with(literal)),
                     None => {}
@@ -53,6 +52,7 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                 next = after;
                 continue;
             }
+            Some((Element::Dangling, _)) if at < value.len() => return Err(fault::pattern_ends_with_escape()),
             Some((Element::One, after)) if at < value.len() => Some((at + char_length(value, at), after)),
             Some((Element::Plain(plain), after)) if value[at..].starts_with(plain) => Some((at + plain.len(), after)),
             Some(_) => None,
@@ -64,10 +64,7 @@ fn matches(value: &[u8], pattern: &[u8], escape: Option<char>) -> Result<bool, S
                 retry = Some((after, from));
                 (at, next) = (from, after);
             }
-            (None, _) => {
-                check_end(pattern, next, escape)?;
-                return Ok(false);
-            }
+            (None, _) => return Ok(false),
         }
     }
 }
@@ -83,35 +80,24 @@ fn literal(pattern: &[u8], escape: Option<char>) -> Option<(&[u8], bool)> {
     }
 }
 
-fn element(pattern: &[u8], at: usize, escape: Option<char>) -> Result<Option<(Element<'_>, usize)>, SqlError> {
-    let Some(first) = pattern.get(at) else {
-        return Ok(None);
-    };
+fn element(pattern: &[u8], at: usize, escape: Option<char>) -> Option<(Element<'_>, usize)> {
+    let first = pattern.get(at)?;
     let length = char_length(pattern, at);
     let plain = &pattern[at..at + length];
     let mut buffer = [0; 4];
     if escape.is_some_and(|e| e.encode_utf8(&mut buffer).as_bytes() == plain) {
         let start = at + length;
         if start == pattern.len() {
-            return Err(fault::pattern_ends_with_escape());
+            return Some((Element::Dangling, start));
         }
         let end = start + char_length(pattern, start);
-        return Ok(Some((Element::Plain(&pattern[start..end]), end)));
+        return Some((Element::Plain(&pattern[start..end]), end));
     }
-    Ok(Some(match first {
+    Some(match first {
         b'%' => (Element::Run, at + 1),
         b'_' => (Element::One, at + 1),
         _ => (Element::Plain(plain), at + length),
-    }))
-}
-
-/// A pattern that ends with its escape is an error even when the value fails to match before.
-fn check_end(pattern: &[u8], from: usize, escape: Option<char>) -> Result<(), SqlError> {
-    let mut at = from;
-    while let Some((_, after)) = element(pattern, at, escape)? {
-        at = after;
-    }
-    Ok(())
+    })
 }
 
 fn char_length(bytes: &[u8], at: usize) -> usize {
@@ -127,7 +113,7 @@ fn char_length(bytes: &[u8], at: usize) -> usize {
 /// The text with which every match of a case-sensitive pattern begins; an index can search by it.
 pub fn like_prefix(pattern: &[u8], escape: Option<char>) -> Vec<u8> {
     let (mut prefix, mut at) = (Vec::new(), 0);
-    while let Ok(Some((Element::Plain(plain), after))) = element(pattern, at, escape) {
+    while let Some((Element::Plain(plain), after)) = element(pattern, at, escape) {
         prefix.extend_from_slice(plain);
         at = after;
     }
@@ -157,6 +143,7 @@ mod tests {
         ] {
             assert_eq!(like(value, pattern), Ok(expected), "{value} {pattern}");
         }
-        assert!(like("b", "%a%\\").is_err());
+        assert_eq!(like("b", "%a%\\"), Ok(false));
+        assert!(like("ba", "%\\").is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 use super::cast;
 use super::numeric::Numeric;
-use super::{Datum, datetime};
+use super::{Datum, datetime, text};
 use freshet_engine::schema::{Type, Value};
 
 /// A constant's place among the values that a column can hold.
@@ -130,12 +130,13 @@ fn among_floats4(float: f64) -> Option<Place> {
 }
 
 fn among_texts(from: Type, value: &Value<'_>, column: Type) -> Option<Place> {
-    let blanks_count = |a: Type, b: Type| {
-        matches!((a, b), (Type::Char(_), Type::Varchar(_))) || matches!((a, b), (Type::Varchar(_), Type::Char(_)))
-    };
     match *value {
-        // Blanks at the end of a `varchar` do not count against a `char`, but its index has them.
-        _ if !cast::is_text(from) || blanks_count(from, column) => None,
+        _ if !cast::is_text(from) => None,
+        // Blanks at the end of a `varchar` do not count against a `char`, which is stored without them; an index of the `varchar` has them.
+        _ if matches!((from, column), (Type::Char(_), Type::Varchar(_))) => None,
+        Value::Bytes(bytes) if matches!((from, column), (Type::Varchar(_), Type::Char(_))) => {
+            Some(Place::At(Datum::Bytes(text::trim_blanks(bytes).into())))
+        }
         Value::Bytes(bytes) => Some(Place::At(Datum::Bytes(bytes.into()))),
         _ => None,
     }

@@ -336,7 +336,10 @@ fn like_with_escapes() {
     assert_eq!(like("a\\bc", "a\\%c", None), Ok(true));
     assert_eq!(like("a_c", "aé_c", Some('é')), Ok(true));
     assert_eq!(like("日本", "_本", Some('\\')), Ok(true));
-    assert_eq!(like("x", "abc\\", Some('\\')).expect_err("ends with escape").sqlstate, "22025");
+    // Only a character that comes to the end of the pattern finds the escape alone.
+    assert_eq!(like("x", "abc\\", Some('\\')), Ok(false));
+    assert_eq!(like("abc", "abc\\", Some('\\')), Ok(false));
+    assert_eq!(like("abcd", "abc\\", Some('\\')).expect_err("ends with escape").sqlstate, "22025");
     assert_eq!(pattern::like_prefix(b"ab\\%c_d%", Some('\\')), b"ab%c");
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Timestamp, Value::Int(v)) => datetime::write_timestamp(v, None, out),
         (Type::Timestamptz, Value::Int(v)) => datetime::write_timestamp(v, Some(&clock.zone), out),
         (Type::Uuid, Value::Uuid(v)) => write_uuid(v, out),
-        (Type::Interval, Value::Bytes(v)) => Interval::from_stored(v).write_in(clock.intervals, out),
+        (Type::Interval, Value::Bytes(v)) => Interval::from_stored(v).write_as(clock.intervals, out),
         (Type::Jsonb, Value::Bytes(v)) => json::Json::from_stored(v).write(out),
         (Type::Array(element), Value::Bytes(v)) => array::write(*element, v, clock, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),

@@ -19,8 +19,8 @@ const CYCLE_S: i64 = 146_097 * 86_400;
 /// After these years moments are looked up a number of cycles nearer; before them a zone had its first time already.
 const NEAR_S: std::ops::Range<i64> = -60_000_000_000..60_000_000_000;
 
-/// What values are read and written by: the session's zone, when its transaction began (microseconds since 2000-01-01 UTC), and the
-/// catalog in which names of objects are found.
+/// What values are read and written by: the session's zone and its style of intervals, when its transaction began (microseconds since
+/// 2000-01-01 UTC), and the catalog in which names of objects are found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
     pub zone: Zone,

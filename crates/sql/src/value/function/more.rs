@@ -25,13 +25,8 @@ pub(super) struct Entry {
     pub volatile: bool,
     /// It depends on the schema or the session.
     pub asks_catalog: bool,
-}
-
-impl Entry {
-    /// Whether the session's zone is nothing to it though it takes or gives a moment: the zone is among its arguments, or in none of them.
-    pub fn is_fixed(&self) -> bool {
-        self.name == "timezone" || self.name == "to_timestamp" && self.arguments == [Float8]
-    }
+    /// It takes or gives moments, and asks no session's zone.
+    pub any_zone: bool,
 }
 
 const TEXTS: Type = Array(&Text);
@@ -55,6 +50,7 @@ macro_rules! entries {
             strict: !entries!(@is lenient $($how)?),
             volatile: entries!(@is volatile $($how)?),
             asks_catalog: entries!(@is stable $($how)?),
+            any_zone: entries!(@is zoneless $($how)?),
         }),+];
     };
     (@is lenient lenient) => { true };
@@ -62,6 +58,7 @@ macro_rules! entries {
     (@is stable stable) => { true };
     (@is stable open) => { true };
     (@is volatile volatile) => { true };
+    (@is zoneless zoneless) => { true };
     (@is $which:ident $($other:ident)?) => { false };
 }
 
@@ -104,7 +101,7 @@ entries! {
     "-" (Time, Interval) -> Time, interval::time_minus;
     "-" (Time, Time) -> Interval, interval::times_apart;
     "-" (Timestamp, Timestamp) -> Interval, interval::timestamps_apart;
-    "-" (Timestamptz, Timestamptz) -> Interval, interval::timestamps_apart;
+    "-" (Timestamptz, Timestamptz) -> Interval, interval::timestamps_apart, zoneless;
     "timestamp" (Timestamp, Int4) -> Timestamp, moment::with_digits;
     "timestamptz" (Timestamptz, Int4) -> Timestamptz, moment::with_digits;
     "time" (Time, Int4) -> Time, moment::with_digits;
@@ -124,16 +121,16 @@ entries! {
     // Dates and times.
     "date_trunc" (Text, Timestamptz, Text) -> Timestamptz, moment::date_trunc_in;
     "date_bin" (Interval, Timestamp, Timestamp) -> Timestamp, moment::date_bin;
-    "date_bin" (Interval, Timestamptz, Timestamptz) -> Timestamptz, moment::date_bin;
-    "timezone" (Text, Timestamp) -> Timestamptz, moment::to_moment;
-    "timezone" (Text, Timestamptz) -> Timestamp, moment::to_local;
-    "timezone" (Interval, Timestamp) -> Timestamptz, moment::to_moment_by;
-    "timezone" (Interval, Timestamptz) -> Timestamp, moment::to_local_by;
+    "date_bin" (Interval, Timestamptz, Timestamptz) -> Timestamptz, moment::date_bin, zoneless;
+    "timezone" (Text, Timestamp) -> Timestamptz, moment::to_moment, zoneless;
+    "timezone" (Text, Timestamptz) -> Timestamp, moment::to_local, zoneless;
+    "timezone" (Interval, Timestamp) -> Timestamptz, moment::to_moment_by, zoneless;
+    "timezone" (Interval, Timestamptz) -> Timestamp, moment::to_local_by, zoneless;
     "make_time" (Int4, Int4, Float8) -> Time, moment::make_time;
     "make_timestamp" (Int4, Int4, Int4, Int4, Int4, Float8) -> Timestamp, moment::make_timestamp;
     "make_timestamptz" (Int4, Int4, Int4, Int4, Int4, Float8) -> Timestamptz, moment::make_timestamptz;
     "make_timestamptz" (Int4, Int4, Int4, Int4, Int4, Float8, Text) -> Timestamptz, moment::make_timestamptz;
-    "to_timestamp" (Float8) -> Timestamptz, moment::to_timestamp;
+    "to_timestamp" (Float8) -> Timestamptz, moment::to_timestamp, zoneless;
     "clock_timestamp" () -> Timestamptz, moment::clock_timestamp, volatile;
     "timeofday" () -> Text, moment::timeofday, volatile;
     "overlaps" (Timestamp, Timestamp, Timestamp, Timestamp) -> Bool, moment::overlaps, lenient;

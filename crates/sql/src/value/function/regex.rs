@@ -8,7 +8,7 @@ use crate::error::SqlError;
 use crate::value::Datum;
 use crate::value::array::Array;
 use freshet_engine::schema::Type;
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{Captures, Match, Regex, RegexBuilder};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -110,7 +110,22 @@ fn compile(pattern: &str, mut flags: Flags) -> Result<Regex> {
 fn translated(pattern: &str) -> Result<String> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars().peekable();
+    // How often what stands last was quantified: a second time only by `?`, which makes it lazy.
+    let mut quantified = 0;
     while let Some(c) = chars.next() {
+        let is_count = c == '{' && chars.peek().is_some_and(char::is_ascii_digit);
+        if is_count || matches!(c, '*' | '+' | '?') {
+            quantified += 1;
+            if quantified > 2 || quantified == 2 && c != '?' {
+                return Err(wrong("quantifier operand invalid"));
+            }
+            out.push(c);
+            while is_count && !out.ends_with('}') {
+                out.push(chars.next().ok_or_else(|| wrong("braces {} not balanced"))?);
+            }
+            continue;
+        }
+        quantified = 0;
         match c {
             '\\' => match chars.next().ok_or_else(|| wrong("invalid escape \\ sequence"))? {
                 'm' => out.push_str(r"\b{start}"),
@@ -140,12 +155,18 @@ fn translated(pattern: &str) -> Result<String> {
                 }
             }
             // No number follows: the brace stands for itself.
-            '{' if !chars.peek().is_some_and(char::is_ascii_digit) => out.push_str(r"\{"),
+            '{' => out.push_str(r"\{"),
             other => out.push(other),
         }
     }
     Ok(out)
 }
+
+/// What stands between `[:` and `:]`; the last two mean where words begin and end.
+const CLASSES: [&str; 15] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit", "<", ">",
+];
 
 /// A bracket expression up to its end: only classes and ranges mean something in it.
 fn bracket(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Result<()> {
@@ -175,6 +196,9 @@ fn bracket(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut Strin
                     let mut class = String::from("[");
                     while !class.ends_with(":]") || class.len() < 4 {
                         class.push(chars.next().ok_or_else(unbalanced)?);
+                    }
+                    if !CLASSES.contains(&&class[2..class.len() - 2]) {
+                        return Err(wrong("invalid character class"));
                     }
                     out.push_str(&class);
                 }
@@ -265,7 +289,7 @@ fn escape_of(a: &Arguments<'_>, at: usize) -> Result<Option<char>> {
     match (chars.next(), chars.next()) {
         (first, None) => Ok(first),
         _ => {
-            Err(SqlError::new("22019", "invalid escape string")
+            Err(SqlError::new("22025", "invalid escape string")
                 .with_hint("Escape string must be empty or one character."))
         }
     }
@@ -330,7 +354,7 @@ pub(super) fn regexp_match(a: &Arguments<'_>) -> Result {
 pub(super) fn regexp_matches(a: &Arguments<'_>) -> Result<Vec<Datum>> {
     let (regex, flags) = with_flags(a, 2, "")?;
     let limit = if flags.global { usize::MAX } else { 1 };
-    Ok(regex.captures_iter(a.text(0)).take(limit).map(|found| parts(&found)).collect())
+    Ok(groups_from(&regex, a.text(0), 0).take(limit).map(|(_, found)| parts(&found)).collect())
 }
 
 /// `\1` to `\9`, `\&` and `\\` in what replaces a match.
@@ -357,11 +381,10 @@ fn replacement(template: &str, found: &Captures<'_>, out: &mut String) {
 fn replaced(regex: &Regex, value: &str, from: usize, nth: usize, template: &str) -> String {
     let mut out = value[..from].to_owned();
     let mut done = from;
-    for (i, found) in regex.captures_iter(value).filter(|f| start(f) >= from).enumerate() {
+    for (i, (whole, found)) in groups_from(regex, value, from).enumerate() {
         if nth != 0 && i + 1 != nth {
             continue;
         }
-        let whole = found.get(0).expect("group 0 is the match");
         out.push_str(&value[done..whole.start()]);
         replacement(template, &found, &mut out);
         done = whole.end();
@@ -373,8 +396,31 @@ fn replaced(regex: &Regex, value: &str, from: usize, nth: usize, template: &str)
     out
 }
 
-fn start(found: &Captures<'_>) -> usize {
-    found.get(0).map_or(0, |m| m.start())
+/// Matches from a byte on. The next one is looked for where the last one ends, or one character behind it if that was empty: behind a match that
+/// is not empty an empty one may follow at once, which the crate's own iterators leave out.
+fn each_from<'v, T>(
+    value: &'v str,
+    from: usize,
+    find: impl Fn(usize) -> Option<(Match<'v>, T)>,
+) -> impl Iterator<Item = (Match<'v>, T)> {
+    let mut next = Some(from);
+    std::iter::from_fn(move || {
+        let (found, what) = find(next?)?;
+        let behind = || value[found.end()..].chars().next().map(|c| found.end() + c.len_utf8());
+        next = if found.is_empty() { behind() } else { Some(found.end()) };
+        Some((found, what))
+    })
+}
+
+fn found_from<'v>(regex: &Regex, value: &'v str, from: usize) -> impl Iterator<Item = Match<'v>> {
+    each_from(value, from, move |at| regex.find_at(value, at).map(|found| (found, ()))).map(|(found, ())| found)
+}
+
+fn groups_from<'v>(regex: &Regex, value: &'v str, from: usize) -> impl Iterator<Item = (Match<'v>, Captures<'v>)> {
+    each_from(value, from, move |at| {
+        let groups = regex.captures_at(value, at)?;
+        Some((groups.get(0).expect("group 0 is the match"), groups))
+    })
 }
 
 pub(super) fn regexp_replace(a: &Arguments<'_>) -> Result {
@@ -410,13 +456,14 @@ pub(super) fn regexp_split(a: &Arguments<'_>) -> Result<Vec<Datum>> {
     let (regex, _) = with_flags(a, 2, "regexp_split_to_table()")?;
     let value = a.text(0);
     let mut pieces = Vec::new();
-    let mut done = 0;
-    for found in regex.find_iter(value) {
-        if found.is_empty() && (found.start() == done && done == 0 || found.start() == value.len()) {
-            continue;
+    let (mut done, mut last) = (0, 0);
+    for found in found_from(&regex, value, 0) {
+        // An empty match at either end, or just behind another, parts nothing.
+        if found.start() < value.len() && found.end() > last {
+            pieces.push(text(&value[done..found.start()]));
+            done = found.end();
         }
-        pieces.push(text(&value[done..found.start()]));
-        done = found.end();
+        last = found.end();
     }
     pieces.push(text(&value[done..]));
     Ok(pieces)
@@ -429,7 +476,7 @@ pub(super) fn regexp_split_to_array(a: &Arguments<'_>) -> Result {
 pub(super) fn regexp_count(a: &Arguments<'_>) -> Result {
     let (regex, _) = with_flags(a, 3, "regexp_count()")?;
     let from = if a.len() > 2 { from_place(a, 2)? } else { 0 };
-    Ok(Datum::Int(regex.find_iter(&a.text(0)[from..]).count() as i64))
+    Ok(Datum::Int(found_from(&regex, a.text(0), from).count() as i64))
 }
 
 /// The match that arguments 2 (from where) and 3 (which) ask for.
@@ -437,7 +484,7 @@ fn nth_match<'a>(a: &Arguments<'a>) -> Result<Option<(usize, &'a str)>> {
     let regex = compiled(a.text(1), Flags::default())?;
     let from = from_place(a, 2)?;
     let nth = positive(a, 3, "n")?;
-    let found = regex.find_iter(a.text(0)).filter(|m| m.start() >= from).nth(nth - 1);
+    let found = found_from(&regex, a.text(0), from).nth(nth - 1);
     Ok(found.map(|m| (m.start(), m.as_str())))
 }
 
