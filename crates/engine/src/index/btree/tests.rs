@@ -402,7 +402,7 @@ mod plain {
     fn a_guess_leads_to_the_first_row_of_its_key() {
         const KEYS: u64 = 20_000;
         let orders: [fn(u64) -> u64; 5] =
-            [|i| i, |i| u64::MAX - 3 * i, scattered, |i| (i / 7) << 40 | i % 7, |i| 1 << (i % 64) | i << 50];
+            [|i| i, |i| u64::MAX - 3 * i, scattered, |i| ((i / 7) << 40) | (i % 7), |i| (1 << (i % 64)) | (i << 50)];
         for order in orders {
             let tree = BTreeIndex::new(1);
             let mut first: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();

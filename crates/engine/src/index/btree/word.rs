@@ -35,8 +35,8 @@ struct Place {
     reach: usize,
 }
 
-/// Where nothing is thought of a leaf's entries.
-const ANYWHERE: (usize, usize) = (0, usize::MAX);
+/// Nothing is thought of the leaf's entries.
+const ANYWHERE: Place = Place { leaf: Link::NONE, entry: 0, reach: usize::MAX };
 
 #[derive(Clone, Copy)]
 struct Seen {
@@ -45,7 +45,7 @@ struct Seen {
     place: Place,
 }
 
-const UNSEEN: Seen = Seen { tree: 0, key: 0, place: Place { leaf: Link::NONE, entry: 0, reach: 0 } };
+const UNSEEN: Seen = Seen { tree: 0, key: 0, place: ANYWHERE };
 
 std::thread_local! {
     static SEEN: [Cell<Seen>; PLACES] = const { [const { Cell::new(UNSEEN) }; PLACES] };
@@ -85,29 +85,38 @@ impl BTreeIndex {
     /// [`guess`](Self::guess) of it.
     #[inline]
     pub fn prefetch(&self, key: u64) {
-        self.remember(key, self.find_place(key));
+        match self.remembered(key) {
+            // Told of twice: some lookups ahead, and when its turn comes.
+            Some(place) => self.load_entries(place),
+            None => self.remember(key, self.find_place(key)),
+        }
     }
 
     /// The row of the first entry of a key of one word, if it is easily found. Nothing follows from what this does not say.
     #[inline]
     pub fn guess(&self, key: u64) -> Option<RowId> {
-        let seen = SEEN.with(|all| all[at(key)].get());
-        let is_known = seen.tree == self.number && seen.key == key;
-        if is_known {
-            match self.ask(seen.place, key) {
+        let known = self.remembered(key);
+        if let Some(place) = known {
+            match self.ask(place, key) {
                 Said::First(row) => return Some(row),
                 Said::Absent => return None,
                 Said::Nothing => {}
             }
         }
         let place = self.find_place(key);
-        if is_known {
+        if known.is_some() {
             self.remember(key, place);
         }
         match self.ask(place, key) {
             Said::First(row) => Some(row),
             Said::Absent | Said::Nothing => None,
         }
+    }
+
+    #[inline]
+    fn remembered(&self, key: u64) -> Option<Place> {
+        let seen = SEEN.with(|all| all[at(key)].get());
+        (seen.tree == self.number && seen.key == key).then_some(seen.place)
     }
 
     #[inline]
@@ -120,27 +129,27 @@ impl BTreeIndex {
     fn find_place(&self, key: u64) -> Place {
         'again: loop {
             let (mut level, mut link) = self.top();
-            let (mut entry, mut reach) = ANYWHERE;
+            let mut place = Place { leaf: link, ..ANYWHERE };
             while level > 0 {
                 level -= 1;
                 let Some(child) = self.child_of(link, key) else { continue 'again };
                 link = child.link;
                 match level {
-                    0 => (entry, reach) = self.load_leaf(&child, key),
+                    0 => place = self.place_in(&child, key),
                     _ => self.inners.node(link.id()).prefetch(),
                 }
             }
-            return Place { leaf: link, entry, reach };
+            self.load_entries(place);
+            return place;
         }
     }
 
-    /// Which entry of the child is thought to be wanted, or one so near; their lines are on their way.
+    /// Which entry of the child is thought to be wanted.
     #[inline]
-    fn load_leaf(&self, child: &Child, key: u64) -> (usize, usize) {
-        let (leaf, capacity) = (self.leaves.node(child.link.id()), self.leaves.capacity() as u64);
+    fn place_in(&self, child: &Child, key: u64) -> Place {
+        let (leaf, capacity) = (child.link, self.leaves.capacity() as u64);
         let (Some(low), Some(high)) = (child.low, child.high) else {
-            leaf.prefetch();
-            return ANYWHERE;
+            return Place { leaf, ..ANYWHERE };
         };
         let keys = high.saturating_sub(low).max(1);
         let before = key.saturating_sub(low).saturating_sub(1).min(keys - 1);
@@ -148,12 +157,16 @@ impl BTreeIndex {
             true => (before, REACH_DENSE),
             false => (scaled(before, keys, capacity), REACH),
         };
-        let entry = entry as usize;
-        match STRAYS.with(|all| all[self.stray_at()].get()) < STRAYS_MANY {
+        Place { leaf, entry: entry as usize, reach }
+    }
+
+    #[inline]
+    fn load_entries(&self, place: Place) {
+        let (leaf, Place { entry, reach, .. }) = (self.leaves.node(place.leaf.id()), place);
+        match reach < ANYWHERE.reach && STRAYS.with(|all| all[self.stray_at()].get()) < STRAYS_MANY {
             true => leaf.prefetch_entries(entry.saturating_sub(reach), entry + reach),
             false => leaf.prefetch(),
         }
-        (entry, reach)
     }
 
     #[inline]
