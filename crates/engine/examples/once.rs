@@ -2,7 +2,7 @@
 //! its commit is durable. Reports; asserts only that the data is right.
 //! `cargo run --release -p freshet-engine --example once -- DIR [ROWS] [OPERATIONS] [CASE...]`
 //!
-//! A case is `WHAT:THREADS:SESSIONS`, WHAT one of insert, delete, update, search, integer, mix (nine of
+//! A case is `WHAT:THREADS:SESSIONS` or `WHAT:THREADS:SESSIONS:btree`, WHAT one of insert, delete, update, search, integer, mix (nine of
 //! integer for an update), mix-row (of search).
 
 use freshet_engine::catalog::{ColumnDef, IndexDef, IndexKind, Table, TableDef};
@@ -55,12 +55,17 @@ fn commit(session: &mut Session) -> Result<Cts> {
     }
 }
 
-fn create(engine: &Engine) -> Result<Arc<Table>> {
+/// The table whose key is in an index of this kind.
+fn name(kind: IndexKind) -> &'static str {
+    if kind == IndexKind::Hash { "t" } else { "t_btree" }
+}
+
+fn create(engine: &Engine, kind: IndexKind) -> Result<()> {
     let column = |i: usize| ColumnDef { name: format!("c{i}"), ty: Type::Int8, not_null: true, ..ColumnDef::default() };
-    let def = TableDef { name: "t".into(), columns: (0..COLUMNS).map(column).collect(), ..TableDef::default() };
+    let def = TableDef { name: name(kind).into(), columns: (0..COLUMNS).map(column).collect(), ..TableDef::default() };
     let index = IndexDef {
-        name: "t_pkey".into(),
-        kind: IndexKind::Hash,
+        name: format!("{}_pkey", name(kind)),
+        kind,
         unique: true,
         primary: true,
         columns: vec![KeyColumn { column: 0, descending: false }],
@@ -70,8 +75,7 @@ fn create(engine: &Engine) -> Result<Arc<Table>> {
     session.begin(Isolation::ReadCommitted, false);
     statement(&mut session, |s| s.create_table(def.clone(), vec![index.clone()]))?;
     let cts = commit(&mut session)?;
-    engine.wait_durable(cts).wait()?;
-    Ok(engine.schema().table("t").ok_or("created")?.clone())
+    Ok(engine.wait_durable(cts).wait()?)
 }
 
 fn fill(table: &Table, row: &mut Row, key: i64) {
@@ -85,11 +89,11 @@ fn fill(table: &Table, row: &mut Row, key: i64) {
     }
 }
 
-fn load(engine: &Engine, rows: u64) -> Result<Arc<Table>> {
-    let table = create(engine)?;
+fn load(engine: &Engine, kind: IndexKind, rows: u64) -> Result<Arc<Table>> {
+    create(engine, kind)?;
     let mut session = engine.connect()?;
     session.begin(Isolation::ReadCommitted, false);
-    let mut load = statement(&mut session, |s| s.begin_load("t"))?;
+    let mut load = statement(&mut session, |s| s.begin_load(name(kind)))?;
     session.rest();
     let mut appender = load.appender().map_err(|error| error.to_string())?;
     let mut row = Row::default();
@@ -108,8 +112,7 @@ fn load(engine: &Engine, rows: u64) -> Result<Arc<Table>> {
     statement(&mut session, |s| s.finish_load(&mut load))?;
     let cts = commit(&mut session)?;
     engine.wait_durable(cts).wait()?;
-    drop(table);
-    Ok(engine.schema().table("t").ok_or("loaded")?.clone())
+    Ok(engine.schema().table(name(kind)).ok_or("loaded")?.clone())
 }
 
 fn thread_cpu_ns() -> u64 {
@@ -279,6 +282,7 @@ impl Driver<'_> {
                     match self.what {
                         "update" => self.ring[session].0.load_row_ahead(&self.change, key),
                         "delete" => self.ring[session].0.load_row_ahead(&self.deletion, key),
+                        "search" | "integer" => self.lookup.prefetch_row_of_integer(key),
                         _ => {}
                     }
                 }
@@ -297,7 +301,7 @@ impl Driver<'_> {
 
 fn run(engine: &Engine, table: &Arc<Table>, case: &str, rows: u64, operations: u64) -> Result<()> {
     let parts: Vec<&str> = case.split(':').collect();
-    let [what, threads, sessions] = parts[..] else { return Err("WHAT:THREADS:SESSIONS".into()) };
+    let &[what, threads, sessions, ..] = parts.as_slice() else { return Err("WHAT:THREADS:SESSIONS".into()) };
     let (threads, sessions): (u64, usize) = (threads.parse()?, sessions.parse()?);
     let grows = matches!(what, "insert" | "delete");
     let mut left = operations;
@@ -348,11 +352,16 @@ fn main() -> Result<()> {
     let rows: u64 = args.get(1).map_or(Ok(1_000_000), |a| a.parse())?;
     let operations: u64 = args.get(2).map_or(Ok(1_000_000), |a| a.parse())?;
     let engine = Engine::open(Options { sessions_max: 10_000, ..Options::new(&dir) })?;
-    let table = load(&engine, rows)?;
-    for case in &args[3.min(args.len())..] {
-        run(&engine, &table, case, rows, operations)?;
+    let cases = &args[3.min(args.len())..];
+    for kind in [IndexKind::Hash, IndexKind::BTree] {
+        let mut of_kind = cases.iter().filter(|case| case.ends_with(":btree") == (kind == IndexKind::BTree)).peekable();
+        if of_kind.peek().is_none() {
+            continue;
+        }
+        let table = load(&engine, kind, rows)?;
+        of_kind.try_for_each(|case| run(&engine, &table, case, rows, operations))?;
     }
-    drop((table, engine));
+    drop(engine);
     std::fs::remove_dir_all(dir)?;
     Ok(())
 }

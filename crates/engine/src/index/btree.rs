@@ -27,6 +27,7 @@
 mod node;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use self::node::{At, Latched, Link, Node, Nodes, Root, Shape, row_id};
 use super::tally::Tally;
@@ -47,6 +48,8 @@ const LEVELS_MAX: usize = 16;
 
 pub struct BTreeIndex {
     width: usize,
+    /// No other tree's.
+    number: u64,
     leaves: Nodes,
     inners: Nodes,
     root: Root,
@@ -82,6 +85,7 @@ impl BTreeIndex {
         let first = leaves.add().id;
         BTreeIndex {
             width: leaf.width,
+            number: word::number(),
             leaves,
             inners: Nodes::new(inner),
             root: Root::new(0, first),

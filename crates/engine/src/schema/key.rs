@@ -40,9 +40,31 @@ struct Part {
 }
 
 impl Part {
-    /// An integer of eight bytes without a null tag.
-    fn is_whole_word(&self) -> bool {
-        self.bytes == 8 && !self.nullable && !self.ty.is_variable()
+    /// How an integer becomes the key's word, if this is the only part and one word has it.
+    fn integer(&self) -> Option<IntegerKey> {
+        if self.ty.is_variable() || self.bytes > 8 {
+            return None;
+        }
+        let tag_bits = 8 * u8::from(self.nullable);
+        let bits = 8 * self.bytes as u8;
+        let tag = if self.nullable { 1 << 56 } else { 0 };
+        let inverted = if self.column.descending { u64::MAX << (64 - bits) } else { 0 };
+        Some(IntegerKey { left: 64 + tag_bits - bits, right: tag_bits, flip: (tag | 1 << (63 - tag_bits)) ^ inverted })
+    }
+}
+
+/// An integer's bytes are shifted into place, and then bits are flipped: its sign, the null tag, all of them in a descending column.
+#[derive(Clone, Copy, Debug)]
+struct IntegerKey {
+    left: u8,
+    right: u8,
+    flip: u64,
+}
+
+impl IntegerKey {
+    #[inline]
+    fn word(self, value: i64) -> u64 {
+        ((value as u64) << self.left >> self.right) ^ self.flip
     }
 }
 
@@ -53,6 +75,7 @@ pub struct KeySpec {
     words: usize,
     seed: u64,
     has_variable: bool,
+    integer: Option<IntegerKey>,
 }
 
 /// Room for a key; reuse it.
@@ -101,7 +124,8 @@ impl KeySpec {
             })
             .collect();
         let has_variable = parts.iter().any(|part| layout.lies_elsewhere(usize::from(part.column.column)));
-        KeySpec { parts, words: start.div_ceil(8).max(1), seed, has_variable }
+        let integer = if let [only] = parts.as_slice() { only.integer() } else { None };
+        KeySpec { parts, words: start.div_ceil(8).max(1), seed, has_variable, integer }
     }
 
     /// Whether a column has values that may lie outside of the record.
@@ -125,18 +149,25 @@ impl KeySpec {
     }
 
     /// The key whose `i`-th column is `part(i)`.
+    #[inline]
     pub fn encode<'a>(&self, key: &mut KeyBuf, part: impl Fn(usize) -> KeyPart<'a>) {
         key.exact = true;
         key.has_null = false;
         key.words.clear();
-        if let [only] = self.parts.as_slice()
-            && only.is_whole_word()
-            && let KeyPart::Value(Value::Int(v)) = part(0)
-        {
-            let word = v as u64 ^ 1 << 63;
-            key.words.push(if only.column.descending { !word } else { word });
+        if let (Some(integer), KeyPart::Value(Value::Int(v))) = (self.integer, part(0)) {
+            key.words.push(integer.word(v));
             return;
         }
+        self.encode_bytes(key, part);
+    }
+
+    /// The one word of a key of one integer, if it has one.
+    #[inline]
+    pub fn integer_word(&self, value: i64) -> Option<u64> {
+        Some(self.integer?.word(value))
+    }
+
+    fn encode_bytes<'a>(&self, key: &mut KeyBuf, part: impl Fn(usize) -> KeyPart<'a>) {
         key.bytes.clear();
         key.bytes.resize(self.words * 8, 0);
         for (i, spec) in self.parts.iter().enumerate() {
@@ -340,4 +371,32 @@ fn hash_bytes(mut state: u64, bytes: &[u8]) -> u64 {
     let mut tail = [0u8; 8];
     tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
     mix(mix(state, u64::from_le_bytes(tail)), bytes.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_an_integer_is_that_of_its_bytes() {
+        let values = [i64::MIN, i64::MIN + 1, -32_769, -32_768, -2, -1, 0, 1, 255, 32_767, 1 << 31, i64::MAX];
+        for (ty, descending, nullable) in [Type::Int2, Type::Int4, Type::Int8, Type::Timestamp]
+            .into_iter()
+            .flat_map(|ty| [(ty, false), (ty, true)])
+            .flat_map(|(ty, descending)| [(ty, descending, false), (ty, descending, true)])
+        {
+            let layout = Layout::new(&[ty]).expect("a row of one column");
+            let spec = KeySpec::new(&[KeyColumn { column: 0, descending }], &layout, |_| nullable, 7);
+            let (mut short, mut long) = (KeyBuf::default(), KeyBuf::default());
+            for value in values {
+                spec.encode(&mut short, |_| KeyPart::Value(Value::Int(value)));
+                long.words.clear();
+                spec.encode_bytes(&mut long, |_| KeyPart::Value(Value::Int(value)));
+                assert_eq!(short.words, long.words, "{value} of {ty:?}, descending {descending}, nullable {nullable}");
+                let word = spec.integer_word(value);
+                assert_eq!(word.is_none(), spec.words() > 1, "{ty:?}, nullable {nullable}");
+                assert!(word.is_none_or(|word| long.words == [word]));
+            }
+        }
+    }
 }

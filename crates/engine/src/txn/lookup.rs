@@ -57,8 +57,9 @@ impl Lookup {
     /// overlap with the last one of the statement before.
     #[inline]
     pub fn prefetch_integer(&self, key: i64) {
-        if let Tree::Hash(tree) = &self.index.tree {
-            tree.prefetch(self.index.spec.hash_integer(key));
+        match &self.index.tree {
+            Tree::Hash(tree) => tree.prefetch(self.index.spec.hash_integer(key)),
+            Tree::BTree(tree) => self.index.spec.integer_word(key).into_iter().for_each(|word| tree.prefetch(word)),
         }
     }
 
@@ -71,12 +72,12 @@ impl Lookup {
         }
     }
 
-    /// The row that a hash index leads to first.
+    /// The row that the index leads to first, if that is easily found.
     #[inline]
     pub(super) fn guess_integer(&self, key: i64) -> Option<RowId> {
         match &self.index.tree {
             Tree::Hash(tree) => tree.guess(self.index.spec.hash_integer(key)),
-            _ => None,
+            Tree::BTree(tree) => tree.guess(self.index.spec.integer_word(key)?),
         }
     }
 
@@ -84,9 +85,9 @@ impl Lookup {
     /// to it.
     #[inline]
     fn try_copy(&self, snapshot: Cts, key: i64, row: &mut Row) -> Option<RowId> {
-        let Lookup { table, index, picks, integer } = self;
-        let (Tree::Hash(tree), Some(at)) = (&index.tree, *integer) else { return None };
-        let id = tree.guess(index.spec.hash_integer(key))?;
+        let Lookup { table, picks, integer, .. } = self;
+        let at = (*integer)?;
+        let id = self.guess_integer(key)?;
         let container = &table.store.primary;
         let head = container.slot(id).try_copy_picked(picks, row.start_copy(container.persistent_words()))?;
         let is_seen = !head.is_dirty() && row.cts() <= snapshot && snapshot >= container.visible_from();
@@ -140,10 +141,8 @@ impl IntegerLookup {
     /// leads straight to it. Without a call: how many of these a processor has under way depends on how short they are.
     #[inline(always)]
     fn try_read(&self, snapshot: Cts, key: i64) -> Option<(Cts, Option<i64>)> {
-        let Lookup { table, index, .. } = &self.lookup;
-        let Tree::Hash(tree) = &index.tree else { return None };
-        let container = &table.store.primary;
-        let row = tree.guess(index.spec.hash_integer(key))?;
+        let container = &self.lookup.table.store.primary;
+        let row = self.lookup.guess_integer(key)?;
         let (cts, met, value) = container.slot(row).try_read_integers(self.key, self.value)?;
         let is_it = met == Some(key) && cts <= snapshot && snapshot >= container.visible_from();
         is_it.then_some((cts, value))
@@ -224,8 +223,8 @@ impl Session {
     pub fn look_up_integer(&mut self, lookup: &Lookup, key: i64, row: &mut Row) -> Option<RowId> {
         self.assert_snapshot();
         self.note_key(&lookup.index, |_| Value::Int(key));
-        if let (Some(at), Tree::Hash(tree)) = (lookup.integer, &lookup.index.tree)
-            && let Some(id) = tree.guess(lookup.index.spec.hash_integer(key))
+        if let Some(at) = lookup.integer
+            && let Some(id) = lookup.guess_integer(key)
         {
             let Lookup { table, picks, .. } = lookup;
             read_picked(&self.core, self.no, self.snapshot, &table.store.primary, id, picks, row);

@@ -28,15 +28,14 @@ use super::lookup::Lookup;
 use super::record::{self, Changed};
 use super::session::{Session, State, commit_header};
 use super::version::{self, NewNode, Node, Pen};
-use crate::catalog::{Index, Table, Tree};
+use crate::catalog::{Index, Table};
 use crate::ids::{Cts, RowId, StorageId};
 use crate::index::{prefetch_value, prefetch_write};
 use crate::log::Reserved;
 use crate::mem::{Arena, ArenaCursor, Claim, NodeRef};
-use crate::schema::{KeyBuf, Picks, Row, Value};
+use crate::schema::{Picks, Row};
 use crate::table::{Head, PRIMARY, Slot};
 use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Room for a commit record's header.
@@ -90,14 +89,7 @@ impl Change {
     /// A row that may have the key: the first that the index leads to.
     #[inline]
     fn find(&self, key: i64) -> Option<RowId> {
-        let index = &self.lookup.index;
-        if let Tree::Hash(_) = &index.tree {
-            return self.lookup.guess_integer(key);
-        }
-        let mut words = KEY.take();
-        let found = index.find_first(|_| Value::Int(key), &mut words, ControlFlow::Break);
-        KEY.set(words);
-        found.break_value()
+        self.lookup.guess_integer(key)
     }
 
     /// What the operation takes in a record, at most: row id, three varints, and of each word distance, mask and bytes.
@@ -129,7 +121,6 @@ struct Scratch {
 
 std::thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
-    static KEY: Cell<KeyBuf> = Cell::default();
 }
 
 /// The row that is being changed.

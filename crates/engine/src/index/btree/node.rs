@@ -8,7 +8,7 @@
 //! | 3 | leaf: inserts seen, this leaf's ancestors included |
 //! | 4 | life: how often the node's number was given out and taken back |
 //! | W + 1 | high entry: no entry of this node is above it; means nothing without a right neighbour |
-//! | capacity x W | key words |
+//! | capacity x W | key words; of one-word keys from the next line on |
 //! | capacity | row ids |
 //! | capacity | inner node: links to children |
 //!
@@ -104,18 +104,24 @@ impl Shape {
 
     /// About 1 KiB, more for wide keys.
     pub fn leaf(width: usize) -> Shape {
-        let fitting = (128 - HIGH - (width + 1)) / (width + 1);
+        let fitting = (128 - Self::keys_at(width)) / (width + 1);
         Shape::new(width, fitting.max(Self::CAPACITY_MIN), false)
     }
 
-    /// About 768 bytes: a child costs a key, a row id and a number, and thirty of them save a level over twenty.
+    /// About 1.5 KiB: a child costs a key, a row id and a number, and sixty of them save a level over thirty.
     pub fn inner(width: usize) -> Shape {
-        let fitting = 96usize.saturating_sub(HIGH + width + 1) / (width + 2);
+        let fitting = (192 - Self::keys_at(width)) / (width + 2);
         Shape::new(width, fitting.max(Self::CAPACITY_MIN), true)
     }
 
+    /// Keys of one word fill whole lines, which are searched as such.
+    fn keys_at(width: usize) -> usize {
+        let header = HIGH + width + 1;
+        if width == 1 { header.next_multiple_of(LINE_WORDS) } else { header }
+    }
+
     pub fn new(width: usize, capacity: usize, is_inner: bool) -> Shape {
-        let keys = HIGH + width + 1;
+        let keys = Self::keys_at(width);
         let rows = keys + capacity * width;
         let children = rows + capacity;
         let words = if is_inner { children + capacity } else { children };
@@ -155,6 +161,12 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn begin_read(self) -> u64 {
         latch::begin_read(&self.words[VERSION])
+    }
+
+    /// As `begin_read`, without waiting: nothing while someone changes the node.
+    #[inline]
+    pub fn try_begin_read(self) -> Option<u64> {
+        latch::try_begin_read(&self.words[VERSION])
     }
 
     #[inline]
@@ -215,6 +227,7 @@ impl<'a> Node<'a> {
         self.compare(self.shape.keys + i * self.shape.width, self.shape.rows + i, at)
     }
 
+    #[inline]
     pub fn key_equals(self, i: usize, key: &[u64]) -> bool {
         let words = &self.words[self.shape.keys + i * self.shape.width..][..self.shape.width];
         words.iter().zip(key).all(|(word, sought)| word.load(Relaxed) == *sought)
@@ -231,12 +244,78 @@ impl<'a> Node<'a> {
     pub fn lower_bound(self, count: usize, at: At<'_>) -> usize {
         match *at.key {
             // No row id is below zero: what is looked up by key alone looks at keys alone.
-            [key] if at.row == 0 => first_not_below(count, |i| self.get(self.shape.keys + i) < key),
+            [key] if at.row == 0 => self.first_word_not_below(count, key),
             [key] => first_not_below(count, |i| {
                 let word = self.get(self.shape.keys + i);
                 word < key || word == key && self.row(i) < at.row
             }),
             _ => first_not_below(count, |i| self.compare_entry(i, at) == Ordering::Less),
+        }
+    }
+
+    /// The first of `count` keys of one word that is not below `key`. Each line's last key first, then the keys of one line: two looks that wait for
+    /// memory, where halving waits once for each bit.
+    #[inline]
+    fn first_word_not_below(self, count: usize, key: u64) -> usize {
+        let keys = &self.words[self.shape.keys..][..count];
+        let is_below = |word: &AtomicU64| usize::from(word.load(Relaxed) < key);
+        let lines: usize = keys.chunks_exact(LINE_WORDS).map(|line| is_below(&line[LINE_WORDS - 1])).sum();
+        let first = lines * LINE_WORDS;
+        if self.shape.is_inner {
+            // Of the children that the line's keys belong to one is wanted next.
+            let children = &self.words[self.shape.children + first..];
+            children.iter().take(LINE_WORDS).step_by(LINE_WORDS - 1).for_each(prefetch);
+        }
+        let within = match keys[first..].first_chunk::<LINE_WORDS>() {
+            Some(line) => line.iter().map(is_below).sum::<usize>(),
+            None => keys[first..].iter().map(is_below).sum::<usize>(),
+        };
+        first + within
+    }
+
+    /// The same, begun where the key is thought to be.
+    #[inline]
+    pub fn first_word_not_below_near(self, count: usize, key: u64, guess: usize) -> usize {
+        let is_below = |i: usize| self.get(self.shape.keys + i) < key;
+        let (mut low, mut high, mut step) = (guess.min(count), guess.min(count), 1);
+        if low < count && is_below(low) {
+            low += 1;
+            high = low;
+            while high < count && is_below(high) {
+                low = high + 1;
+                high = (high + step).min(count);
+                step *= 2;
+            }
+        } else {
+            while low > 0 && !is_below(low - 1) {
+                high = low - 1;
+                low = low.saturating_sub(step);
+                step *= 2;
+            }
+        }
+        low + first_not_below(high - low, |i| is_below(low + i))
+    }
+
+    /// The key of an entry whose keys have one word.
+    #[inline]
+    pub fn key_word(self, i: usize) -> u64 {
+        self.get(self.shape.keys + i)
+    }
+
+    /// The same of the high entry.
+    #[inline]
+    pub fn high_word(self) -> u64 {
+        self.get(HIGH)
+    }
+
+    /// Starts loading the header and the lines with the keys and row ids of the entries from `low` to `high`, of one-word keys.
+    #[inline]
+    pub fn prefetch_entries(self, low: usize, high: usize) {
+        prefetch(&self.words[0]);
+        let high = high.min(self.shape.capacity - 1);
+        for part in [self.shape.keys, self.shape.rows] {
+            let lines = (part + low) / LINE_WORDS..=(part + high) / LINE_WORDS;
+            lines.for_each(|line| prefetch(&self.words[line * LINE_WORDS]));
         }
     }
 
@@ -607,6 +686,7 @@ impl Nodes {
     }
 
     /// Entries of a node.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.shape.capacity
     }

@@ -397,6 +397,56 @@ mod plain {
         assert_eq!(collect(&tree, Bound::Unbounded, Bound::Unbounded, Direction::Backward), [[500, 7]]);
     }
 
+    /// Keys in orders that let their places be told, and in orders that do not.
+    #[test]
+    fn a_guess_leads_to_the_first_row_of_its_key() {
+        const KEYS: u64 = 20_000;
+        let orders: [fn(u64) -> u64; 5] =
+            [|i| i, |i| u64::MAX - 3 * i, scattered, |i| ((i / 7) << 40) | (i % 7), |i| (1 << (i % 64)) | (i << 50)];
+        for order in orders {
+            let tree = BTreeIndex::new(1);
+            let mut first: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+            for i in 0..KEYS {
+                tree.insert(&[order(i)], RowId(i));
+                first.entry(order(i)).or_insert(i);
+            }
+            let keys: Vec<u64> = (0..KEYS).map(|i| order(scattered(i) % KEYS)).collect();
+            for (i, &key) in keys.iter().enumerate() {
+                keys.get(i + 16).into_iter().for_each(|&key| tree.prefetch(key));
+                assert_eq!(tree.guess(key), first.get(&key).map(|&row| RowId(row)), "key {key}, known ahead");
+            }
+            let fresh = |key: u64| std::thread::scope(|scope| scope.spawn(|| tree.guess(key)).join()).expect("a guess");
+            for &key in &keys[..50] {
+                assert_eq!(fresh(key), Some(RowId(first[&key])), "key {key}");
+                let absent = key.wrapping_add(1);
+                assert_eq!(fresh(absent), first.get(&absent).map(|&row| RowId(row)), "key {absent}");
+            }
+        }
+    }
+
+    /// Leaves that a thread remembers split, die and are given out again; trees come and go at the same keys.
+    #[test]
+    fn what_a_thread_remembers_of_a_key_misleads_nobody() {
+        const KEYS: u64 = 40;
+        for round in 0..20 {
+            let tree = tiny(1);
+            let row = |i: u64| RowId(round * 1000 + i);
+            let key = |i: u64| i << 20;
+            assert!((0..KEYS).all(|i| tree.guess(key(i)).is_none()), "of the tree before, or of none");
+            (0..KEYS).for_each(|i| assert!(tree.insert(&[key(i)], row(i))));
+            (0..KEYS).for_each(|i| tree.prefetch(key(i)));
+            (0..2000).for_each(|i| assert!(tree.insert(&[scattered(i) >> 30 | 1], RowId(i))));
+            assert!((0..KEYS).all(|i| tree.guess(key(i)) == Some(row(i))), "through splits");
+            (0..KEYS).for_each(|i| tree.prefetch(key(i)));
+            (0..2000).for_each(|i| assert!(tree.remove(&[scattered(i) >> 30 | 1], RowId(i), || false)));
+            assert!((0..KEYS).all(|i| tree.guess(key(i)) == Some(row(i))), "through merges");
+            (5000..5400).for_each(|i| assert!(tree.insert(&[scattered(i)], RowId(i))));
+            assert!((0..KEYS).all(|i| tree.guess(key(i)) == Some(row(i))), "through other lives");
+            (0..KEYS).for_each(|i| assert!(tree.remove(&[key(i)], row(i), || false)));
+            assert!((0..KEYS).all(|i| tree.guess(key(i)).is_none()), "what is gone is gone");
+        }
+    }
+
     /// Nodes in use, dead ones aside.
     fn living(tree: &BTreeIndex) -> usize {
         let nodes = |nodes: &Nodes| nodes.memory_bytes() / nodes.node_bytes() - nodes.free_count();
@@ -495,6 +545,10 @@ mod plain {
                         for i in 0..CONSTANT {
                             assert_eq!(rows_of(tree, &[i << 32]), [i]);
                             assert!(tree.contains(&[i << 32], RowId(i)));
+                        }
+                        (0..CONSTANT).for_each(|i| tree.prefetch(i << 32));
+                        for i in 0..CONSTANT {
+                            assert!(tree.guess(i << 32).is_none_or(|row| row == RowId(i)));
                         }
                         let keys: Vec<u64> = (0..CONSTANT).map(|i| i << 32).collect();
                         let mut found = Vec::new();
@@ -880,8 +934,10 @@ mod shuttle_schedules {
                 let met: Vec<u64> = all.iter().map(|entry| entry[1]).filter(|&row| row < CONSTANT).collect();
                 assert_eq!(met, expected, "{direction:?}");
                 expected.reverse();
+                (0..CONSTANT).for_each(|i| tree.prefetch(i << 30));
                 for i in 0..CONSTANT {
                     assert_eq!(rows_of(&tree, &[i << 30]), [i]);
+                    assert!(tree.guess(i << 30).is_none_or(|row| row == RowId(i)));
                 }
             }
             threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
