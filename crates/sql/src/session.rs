@@ -1117,11 +1117,14 @@ impl Session {
             return Err(self.statement_failed(error));
         }
         self.constraints.start_statement();
+        if let Some(sequences) = &self.env.sequences {
+            // A definition's, too, which evaluates defaults.
+            sequences.begin_run();
+        }
         if statement.uses_sequences
             && let Some(sequences) = &self.env.sequences
         {
             sequences.set_read_only(self.inner.is_read_only());
-            sequences.begin_run();
             if self.env.keys.is_none() {
                 self.env.keys = Some(self.inner.advisory_keys());
             }
@@ -1389,7 +1392,8 @@ impl Session {
         parameters: &[Datum],
         rows: &mut RowSet,
     ) -> Result<Step, SqlError> {
-        if let Some(length) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_sleep()) {
+        let asleep = self.env.sequences.as_ref().and_then(|s| s.take_awaited_sleep());
+        if let Some(length) = asleep.filter(|_| crate::expr::is_sleep(&error)) {
             return self.sleep(length, statement, parameters, rows);
         }
         if let Some(token) = self.env.sequences.as_ref().and_then(|s| s.take_awaited_key()) {

@@ -1,6 +1,6 @@
 //! How does a statement wait for a time to come? One thread wakes all who sleep; it is started by the first.
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -46,7 +46,11 @@ impl Sleepers {
                     let end = first.key().0;
                     self.is_earlier.wait_until(&mut by_end, end);
                 }
-                Some(first) => first.remove().wake(),
+                Some(first) => {
+                    let waker = first.remove();
+                    // Whoever is woken may drop a sleep of its own.
+                    MutexGuard::unlocked(&mut by_end, || waker.wake());
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ pub use advisory::KeyCall;
 pub use eval::{Frame, evaluate, test, truth};
 pub use sequence::{SequenceCall, SequenceRef, SessionSequences};
 pub use show::show;
+pub(crate) use sleep::is_asked as is_sleep;
 
 use crate::role::Access;
 use crate::settings::Settings;

@@ -108,7 +108,9 @@ impl SessionSequences {
 
     /// The statement runs, or runs again.
     pub fn begin_run(&self) {
-        self.inner.lock().sleeps.begin_run();
+        if self.has_slept.load(Ordering::Relaxed) {
+            self.inner.lock().sleeps.begin_run();
+        }
     }
 
     /// How long to sleep, where that is what ended the statement.

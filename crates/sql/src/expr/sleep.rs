@@ -29,6 +29,11 @@ impl Span {
         }
     }
 
+    /// What a call says that cannot wait itself.
+    fn refused(self) -> SqlError {
+        SqlError::unsupported(format!("{} here", self.name()))
+    }
+
     pub fn arguments(self) -> &'static [Type] {
         match self {
             Span::Seconds => &[Type::Float8],
@@ -55,15 +60,19 @@ impl Sleeps {
         (self.met, self.awaited) = (0, None);
     }
 
-    /// Whether this call has been slept for; if not, it is from now on.
+    /// Whether this call has been slept for; if not, it is from now on, unless another call has ended the run already. Calls that are short count, too:
+    /// a moment that was waited for is past in the next run.
     pub fn is_over(&mut self, length: Duration) -> bool {
-        self.met += 1;
-        let is_over = self.met <= self.done;
-        if !is_over {
-            self.done = self.met;
-            self.awaited = Some(length);
+        if self.awaited.is_some() {
+            return false;
         }
-        is_over
+        self.met += 1;
+        if self.met <= self.done {
+            return true;
+        }
+        self.done = self.met;
+        self.awaited = (!length.is_zero()).then_some(length);
+        self.awaited.is_none()
     }
 
     pub fn take_awaited(&mut self) -> Option<Duration> {
@@ -74,7 +83,7 @@ impl Sleeps {
 pub fn call<'a>(span: Span, arg: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'a>, SqlError> {
     let given = evaluate(arg, frame)?;
     let seconds = match (span, given.value()) {
-        (_, Value::Null) => return Ok(Scalar::NULL),
+        (_, Value::Null) => 0.0,
         (Span::Seconds, Value::Float(seconds)) => seconds,
         (Span::Until, Value::Int(moment)) => moment.saturating_sub(now()) as f64 / 1e6,
         (Span::Interval, Value::Bytes(stored)) => {
@@ -84,15 +93,26 @@ pub fn call<'a>(span: Span, arg: &'a Expr, frame: &Frame<'a>) -> Result<Scalar<'
         }
         (_, other) => unreachable!("invariant: an argument has its type: {other:?}"),
     };
-    let is_long = seconds > 0.0;
-    let here = || SqlError::unsupported(format!("{} here", span.name()));
-    if is_long && !frame.env.sequences.as_ref().ok_or_else(here)?.has_slept(length_of(seconds)) {
-        return Err(here());
+    let is_over = match &frame.env.sequences {
+        Some(sequences) => sequences.has_slept(length_of(seconds)),
+        None => seconds <= 0.0,
+    };
+    match given.is_null() {
+        _ if !is_over => Err(span.refused()),
+        true => Ok(Scalar::NULL),
+        false => Ok(Scalar::Own(Datum::Bytes(Default::default()))),
     }
-    Ok(Scalar::Own(Datum::Bytes(Default::default())))
+}
+
+/// Whether the error is a call's that ended a run, or may be.
+pub fn is_asked(error: &SqlError) -> bool {
+    [Span::Seconds, Span::Interval, Span::Until].iter().any(|span| span.refused().message == error.message)
 }
 
 /// As long as there are numbers for it; who sleeps longer is woken by nobody.
 fn length_of(seconds: f64) -> Duration {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return Duration::ZERO;
+    }
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
