@@ -191,7 +191,7 @@ folders!(
 #[test]
 fn roles_on_the_compiled_road() {
     let mut failures = Vec::new();
-    for name in ["roles", "grants", "nobody"] {
+    for name in ["roles", "grants", "nobody", "usage", "reading"] {
         let file = directory().join("records/role").join(name).with_extension("slt");
         let dir = tempfile::tempdir().expect("a directory for the database");
         let db = Database::open(Options::small(dir.path())).expect("the database opens");

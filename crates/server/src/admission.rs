@@ -113,6 +113,14 @@ impl Network {
         }
     }
 
+    /// Whether an address is in both.
+    fn meets(&self, other: &Network) -> bool {
+        match (self.of, other.of) {
+            (None, _) | (_, None) => true,
+            (Some((one, _)), Some((two, _))) => self.has(two) || other.has(one),
+        }
+    }
+
     /// Whether none of its addresses is another machine's.
     fn is_loopback(&self) -> bool {
         match self.of {
@@ -207,6 +215,31 @@ impl Rule {
     }
 }
 
+impl Rule {
+    fn is_for_any_database(&self) -> bool {
+        self.database.any(|name| name == "all")
+    }
+
+    /// Whether a client can come under both by where, how and as whom it comes. Members of a group may be anybody.
+    fn shares_guests(&self, other: &Rule) -> bool {
+        use Transport::{Any, Local, Plain, Tls};
+        let come_alike = match (self.transport, other.transport) {
+            (Local, Local) => true,
+            (Local, _) | (_, Local) | (Tls, Plain) | (Plain, Tls) => false,
+            (Any | Tls | Plain, Any | Tls | Plain) => true,
+        };
+        let are_there = match (&self.address, &other.address) {
+            (Some(one), Some(two)) => one.meets(two),
+            _ => true,
+        };
+        let anybody = |name: &str| name == "all" || name.starts_with('+');
+        let is_same = self.user.any(anybody)
+            || other.user.any(anybody)
+            || self.user.any(|name| other.user.any(|other| other == name));
+        come_alike && are_there && is_same
+    }
+}
+
 /// All rules. Without any, the machine itself is trusted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Rules(pub Vec<Rule>);
@@ -232,6 +265,32 @@ impl Rules {
         }
     }
 
+    /// There is one database, which answers to whatever name a client says: a rule for some names that trusts, beside one for the same clients that does not, leaves
+    /// the choice to them.
+    fn check_databases(&self, whose: impl Fn(&Rule) -> String) -> Result<(), String> {
+        let trusting = self.0.iter().enumerate().filter(|(_, rule)| rule.method == Method::Trust);
+        for (at, lax) in trusting {
+            let is_dodged = |other: usize, strict: &Rule| {
+                let is_chosen = match (lax.is_for_any_database(), strict.is_for_any_database()) {
+                    (true, true) => false,
+                    // The one for any name comes into play where the other one was not named.
+                    (false, true) => at < other,
+                    (true, false) => other < at,
+                    (false, false) => lax.database != strict.database,
+                };
+                strict.method != Method::Trust && is_chosen && lax.shares_guests(strict)
+            };
+            if let Some((_, strict)) = self.0.iter().enumerate().find(|&(other, rule)| is_dodged(other, rule)) {
+                let (lax, strict) = (whose(lax), whose(strict));
+                return Err(format!(
+                    "the rule for {lax} trusts clients that the one for {strict} does not, and only the database's name tells them apart, \
+                     which is the client's to choose: give both database = \"all\", or the same method"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether this address may be listened on; the reason why not says what to do.
     pub fn check_listen(&self, listen: SocketAddr, has_tls: bool, allow_plain: bool) -> Result<(), String> {
         let whose = |rule: &Rule| rule.address.clone().map_or_else(|| "[local]".to_owned(), String::from);
@@ -254,6 +313,7 @@ impl Rules {
                 whose(rule)
             ));
         }
+        self.check_databases(whose)?;
         if listen.ip().to_canonical().is_loopback() {
             return Ok(());
         }
@@ -407,6 +467,39 @@ mod tests {
         // The machine's own addresses, all of them and some more.
         let wide = rule("host", "'all'", "127.0.0.0/7", "trust");
         assert!(check(&wide, everywhere, true, true).is_err());
+    }
+
+    /// The name of the database is the client's to choose.
+    #[test]
+    fn no_rule_is_dodged_by_naming_another_database() {
+        let here: SocketAddr = "127.0.0.1:5433".parse().unwrap();
+        let rule = |database: &str, user: &str, address: &str, method: &str| {
+            format!("[[rule]]\ntype='host'\ndatabase={database}\nuser={user}\naddress='{address}'\nmethod='{method}'\n")
+        };
+        let trust = |database: &str| rule(database, "'all'", "127.0.0.1/32", "trust");
+        let scram = |database: &str| rule(database, "'all'", "127.0.0.0/8", "scram-sha-256");
+        let check = |text: &str| rules(text).check_listen(here, false, false);
+        for dodged in [
+            trust("'test'") + &scram("'all'"),
+            trust("['test', 'demo']") + &scram("'all'"),
+            trust("'sameuser'") + &scram("'all'"),
+            scram("'shop'") + &trust("'all'"),
+            scram("'shop'") + &trust("'test'"),
+            trust("'test'") + &rule("'all'", "'+staff'", "all", "reject"),
+        ] {
+            assert!(check(&dodged).is_err_and(|why| why.contains("client's to choose")), "{dodged}");
+        }
+        for clear in [
+            trust("'all'") + &scram("'all'"),
+            trust("'test'") + &trust("'all'"),
+            scram("'all'") + &trust("'test'"),
+            trust("'all'") + &scram("'shop'"),
+            scram("'shop'") + &rule("'all'", "'all'", "all", "reject"),
+            rule("'test'", "'a'", "127.0.0.1", "trust") + &rule("'all'", "'b'", "127.0.0.1", "scram-sha-256"),
+            rule("'test'", "'a'", "127.0.0.1", "trust") + &rule("'all'", "'a'", "127.0.0.2", "scram-sha-256"),
+        ] {
+            assert_eq!(check(&clear), Ok(()), "{clear}");
+        }
     }
 
     #[test]

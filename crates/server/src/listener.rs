@@ -21,12 +21,13 @@ use crate::logging;
 use crate::pgwire::connection::{Connection, Shared};
 use crate::pgwire::long::LongStatements;
 use crate::pgwire::registry::Registry;
+use crate::pgwire::scram;
 use crate::reception::{self, Arrival, Door, Limits, LinkArrival, Reception, Serving, Worker, refuse};
 use crate::recovery::Recovery;
 use crate::tls::{Tls, TlsFiles};
 use crate::watched::Watched;
 use freshet_db::Database;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -142,8 +143,6 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
     let registry = Registry::new(options.connections_max, options.connections_reserved);
     let (stop, stopped) = watch::channel(false);
     let serving = Arc::new(OnceLock::new());
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| ListenError(format!("no random numbers: {error}")))?;
     let (door_of, tls_of, limits) = (serving.clone(), tls.clone(), options.clone());
     let rules = Arc::new(RulesInForce::new(options.rules.clone()));
     let door_rules = rules.clone();
@@ -163,8 +162,7 @@ pub fn start(options: Options, recovery: Arc<Recovery>) -> Result<Starting, List
                 rules: door_rules,
                 tls: tls_of,
                 limits: Limits { authentication: limits.authentication_timeout, delay: limits.login_delay },
-                secret,
-                failed: RefCell::default(),
+                failed: Rc::default(),
                 delayed: Cell::new(0),
                 by_role: Arc::default(),
                 links: Arc::default(),
@@ -247,7 +245,8 @@ impl Starting {
             workers.push(worker);
             threads.push(thread);
         }
-        let opened = self.serving.set(Serving { workers, database: database.clone() }).is_ok();
+        let secret = scram::mock_secret(database.engine().database_id().0);
+        let opened = self.serving.set(Serving { workers, database: database.clone(), secret }).is_ok();
         assert!(opened, "invariant: a listener begins to serve once");
         threads.extend(self.reception.take());
         let is_first = self.watched.database.set(database.clone()).is_ok();

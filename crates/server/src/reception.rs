@@ -3,18 +3,19 @@
 //! ```text
 //! accept ─▶ TLS at once? ─▶ SSLRequest? ─▶ startup packet ─▶ rule ─┬─ trust ──────────────────────────▶ worker
 //!                              └─ cancel request: served             └─ SCRAM ─┬─ the password ──────────▶ worker
-//!                                                                              └─ delay, 28P01
+//!                                                                              └─ delay, 28P01 (the next password waits as long)
 //! ```
 //!
 //! While the database recovers clients are turned away with 57P03 and the time that is left.
 //!
 //! Invariants:
 //! 1. A client has [`Limits::authentication`] for all of this; who takes longer is dropped without a word, as in PostgreSQL.
-//! 2. Who waits for having said a wrong password takes nobody's place: neither among those who come nor among the sessions.
+//! 2. Who waits for the answer to a wrong password takes nobody's place: neither among those who come nor among the sessions. Who waits with the next
+//!    one makes room for newcomers first.
 //! 3. What came in clear before TLS began is not read after it.
 
 use crate::admission::{Guest, Method, Origin, RulesInForce};
-use crate::delay::{Failed, LoginDelay};
+use crate::delay::{self, Failed, LoginDelay};
 use crate::link::frame::LINK_VERSION;
 use crate::link::host::{LinkPlace, Opened};
 use crate::local::LocalListener;
@@ -116,6 +117,8 @@ impl Drop for Place {
 pub(crate) struct Serving {
     pub workers: Vec<Worker>,
     pub database: Database,
+    /// Makes the salts of users who are not there: the same after a restart, as the others' are.
+    pub secret: [u8; 32],
 }
 
 /// What the reception goes by.
@@ -132,9 +135,7 @@ pub(crate) struct Door {
     pub rules: Arc<RulesInForce>,
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
-    /// Makes the salts of users who are not there.
-    pub secret: [u8; 32],
-    pub failed: RefCell<Failed>,
+    pub failed: Rc<RefCell<Failed>>,
     pub delayed: Cell<usize>,
     pub by_role: Arc<ByRole>,
     pub links: Arc<AtomicUsize>,
@@ -433,16 +434,18 @@ async fn admit(
     if method == Method::Scram {
         let login = role::login(&schema, &hello.user, freshet_db::sql::session::now());
         let binding = shown.map(|shown| shown.end_point.clone());
-        let mut exchange = Exchange::new(&hello.user, login.verifier.as_deref(), &door.secret, binding);
+        let mut exchange = Exchange::new(&hello.user, login.verifier.as_deref(), &serving.secret, binding);
+        let guesser = door.failed.borrow().guesser(origin.address(), &hello.user);
+        let turn = delay::turn(&door.failed, guesser, door.limits.delay);
         let negotiate = negotiate.as_ref().map(|negotiate| negotiate.message());
-        match authenticate(&mut stream, &mut input, &mut exchange, negotiate).await {
-            Ok(()) => door.failed.borrow_mut().forget(origin.address()),
+        match authenticate(&mut stream, &mut input, &mut exchange, negotiate, turn).await {
+            Ok(()) => door.failed.borrow_mut().forget(guesser),
             Err(None) => return None,
             Err(Some(error)) => {
                 fails(&error);
                 let now = Instant::now();
                 let delay = match error.sqlstate {
-                    "28P01" => door.failed.borrow_mut().note(origin.address(), door.limits.delay, now),
+                    "28P01" => door.failed.borrow_mut().note(guesser, door.limits.delay, now),
                     _ => Duration::ZERO,
                 };
                 return Some(Refused { stream, error, delay });
@@ -534,12 +537,13 @@ fn join<'w>(
 
 // ---- SCRAM
 
-/// The exchange. `Err(None)`: the client is gone.
+/// The exchange; the password is looked at when it is its `turn`. `Err(None)`: the client is gone, or to be dropped.
 async fn authenticate(
     stream: &mut Stream,
     input: &mut BytesMut,
     exchange: &mut Exchange,
     negotiate: Option<::pgwire::messages::startup::NegotiateProtocolVersion>,
+    turn: impl Future<Output = bool>,
 ) -> Result<(), Option<SqlError>> {
     let mut output = Output::default();
     if let Some(negotiate) = &negotiate {
@@ -562,6 +566,9 @@ async fn authenticate(
     output.message(&Authentication::SASLContinue(challenge.into()));
     send(stream, &mut output).await?;
     let proof = password_message(stream, input).await?;
+    if !turn.await {
+        return Err(None);
+    }
     let signature = exchange.last(&proof)?;
     output.message(&Authentication::SASLFinal(signature.into()));
     send(stream, &mut output).await

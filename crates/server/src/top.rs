@@ -1,6 +1,7 @@
 //! `freshet top`: what does a server do right now? Rates, response times, log, checkpoint, locks and sessions on a terminal, over an ordinary
-//! connection and the statistics views.
+//! connection and the statistics views. Whoever watches needs no more rights than to connect.
 
+use crate::ship::tls::{Security, SslMode};
 use clap::Args;
 use freshet_db::sql::latency::{BUCKETS, Responses};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,9 +11,13 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use ratatui::{Frame, Terminal};
 use std::collections::VecDeque;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_postgres::config::{Host, SslMode as Wanted};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 /// Rates that the curve shows.
 const HISTORY: usize = 240;
@@ -20,9 +25,15 @@ const HISTORY: usize = 240;
 /// Watch a server: rates, latencies, sessions, waits, log and checkpoint
 #[derive(Args, Debug)]
 pub struct TopArgs {
-    /// The server, as libpq writes it
+    /// The server, as libpq writes it. A password is better in PGPASSWORD, where no list of processes shows it
     #[arg(long, default_value = "host=127.0.0.1 port=5433 user=freshet", value_name = "CONNECTION")]
     to: String,
+    /// TLS to the server, as libpq has it [default: what the connection says, or prefer]
+    #[arg(long, env = "PGSSLMODE", value_name = "MODE", value_enum)]
+    sslmode: Option<SslMode>,
+    /// Root certificates by which the server's is verified, in PEM
+    #[arg(long, env = "PGSSLROOTCERT", value_name = "FILE")]
+    sslrootcert: Option<PathBuf>,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     interval: f64,
@@ -36,7 +47,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a stderr there is nobody to tell; the code still says it.
-            let _ = writeln!(std::io::stderr(), "freshet top: {error}");
+            let _ = writeln!(std::io::stderr(), "freshet top: {}", with_causes(&*error));
             ExitCode::from(1)
         }
     }
@@ -44,26 +55,74 @@ pub fn run(args: &TopArgs) -> ExitCode {
 
 type Failure = Box<dyn std::error::Error>;
 
+/// An error and what it comes from, unless it says so itself.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let (mut told, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let cause_told = cause.to_string();
+        if !told.contains(&cause_told) {
+            told = format!("{told}: {cause_told}");
+        }
+        next = cause.source();
+    }
+    told
+}
+
 fn watch(args: &TopArgs) -> Result<(), Failure> {
     if !args.interval.is_finite() || !(0.05..=3600.0).contains(&args.interval) {
         return Err("the interval is between 0.05 and 3600 seconds".into());
     }
     let interval = Duration::from_secs_f64(args.interval);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let client = runtime.block_on(connect(&args.to))?;
+    let client = runtime.block_on(connect(args))?;
     let mut view = View::new(runtime.block_on(Sample::take(&client))?);
     if args.once {
         std::thread::sleep(interval);
         view.advance(runtime.block_on(Sample::take(&client))?);
         return print(&view);
     }
-    on_terminal(interval, &mut view, || runtime.block_on(Sample::take(&client)))
+    runtime.block_on(on_terminal(interval, &mut view, &client))
 }
 
-async fn connect(to: &str) -> Result<Client, tokio_postgres::Error> {
-    let mut config: tokio_postgres::Config = to.parse()?;
-    let (client, connection) = config.application_name("freshet top").connect(NoTls).await?;
-    // Its end is seen by the next query.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
+async fn connect(args: &TopArgs) -> Result<Client, Failure> {
+    let mut config: Config = args.to.parse()?;
+    config.application_name("freshet top");
+    if config.get_password().is_none()
+        && let Some(password) = std::env::var_os("PGPASSWORD")
+    {
+        config.password(password.into_encoded_bytes());
+    }
+    let (address, port) = (config.get_hostaddrs().first(), config.get_ports().first().copied().unwrap_or(5432));
+    let host = match (config.get_hosts().first(), address) {
+        (Some(Host::Tcp(host)), _) => host.clone(),
+        (None, Some(address)) => address.to_string(),
+        // What does not leave the machine is not encrypted.
+        (Some(Host::Unix(_)), _) | (None, None) => {
+            let (client, connection) = config.connect(NoTls).await?;
+            // Its end is seen by the next query.
+            tokio::spawn(connection);
+            return Ok(client);
+        }
+    };
+    let said = match config.get_ssl_mode() {
+        Wanted::Disable => SslMode::Disable,
+        Wanted::Require => SslMode::Require,
+        _ => SslMode::Prefer,
+    };
+    let security = Security { mode: args.sslmode.unwrap_or(said), roots: args.sslrootcert.clone() };
+    let to = address.map_or_else(|| host.clone(), ToString::to_string);
+    let made = async {
+        let socket = TcpStream::connect((to.as_str(), port)).await?;
+        socket.set_nodelay(true)?;
+        security.secure(socket, &format!("{host}:{port}")).await
+    };
+    let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_LIMIT);
+    let made = tokio::time::timeout(limit, made).await.map_err(|_| format!("{host}:{port} does not answer"))?;
+    let socket = made.map_err(|error| format!("cannot connect to {host}:{port}: {error}"))?;
+    // It is encrypted already, where it is to be.
+    let (client, connection) = config.ssl_mode(Wanted::Disable).connect_raw(socket, NoTls).await?;
     tokio::spawn(connection);
     Ok(client)
 }
@@ -85,18 +144,15 @@ fn lines(terminal: &Terminal<ratatui::backend::TestBackend>) -> Vec<String> {
     buffer.content().chunks(width).map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect()
 }
 
-fn on_terminal(
-    interval: Duration,
-    view: &mut View,
-    mut sample: impl FnMut() -> Result<Sample, Failure>,
-) -> Result<(), Failure> {
+/// Until a key ends it, also while the server does not answer.
+async fn on_terminal(interval: Duration, view: &mut View, client: &Client) -> Result<(), Failure> {
     use ratatui::termion::event::Key;
     use ratatui::termion::input::TermRead;
     use ratatui::termion::raw::IntoRawMode;
     use ratatui::termion::screen::IntoAlternateScreen;
     let screen = std::io::stdout().into_raw_mode()?.into_alternate_screen()?;
     let mut terminal = Terminal::new(ratatui::backend::TermionBackend::new(screen))?;
-    let (keys, pressed) = std::sync::mpsc::channel();
+    let (keys, mut pressed) = unbounded_channel();
     std::thread::spawn(move || {
         for key in std::io::stdin().keys().map_while(Result::ok) {
             if keys.send(key).is_err() {
@@ -106,15 +162,23 @@ fn on_terminal(
     });
     loop {
         terminal.draw(|frame| draw(frame, view))?;
-        let next = Instant::now() + interval;
-        while let Ok(key) = pressed.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            if matches!(key, Key::Char('q') | Key::Esc | Key::Ctrl('c')) {
-                return Ok(());
+        let next = async {
+            tokio::time::sleep(interval).await;
+            Sample::take(client).await
+        };
+        let quit = async {
+            while let Some(key) = pressed.recv().await {
+                if matches!(key, Key::Char('q') | Key::Esc | Key::Ctrl('c')) {
+                    return;
+                }
             }
+            // The channel is closed where stdin is no terminal.
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = quit => return Ok(()),
+            sample = next => view.advance(sample?),
         }
-        // The channel may be closed, where stdin is no terminal.
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        view.advance(sample()?);
     }
 }
 

@@ -216,6 +216,11 @@ fn keys_of(verifier: &str) -> Option<Keys> {
     })
 }
 
+/// By which the salts of those are made who have none: nobody knows it but who has the database's files, and it stays, so that they are the same after a restart.
+pub fn mock_secret(database: u128) -> Key {
+    hmac(&database.to_be_bytes(), b"salts of users who are not there")
+}
+
 fn mock(user: &str, secret: &[u8]) -> Keys {
     let salt = hmac(secret, user.as_bytes());
     let salt = STANDARD.encode(&salt[..SALT_BYTES]);

@@ -2,8 +2,10 @@
 
 use crate::Fixture;
 use crate::client::encoded;
+use freshet_db::{Database, Options};
 use freshet_server::admission::{Rule, Rules};
 use freshet_server::delay::LoginDelay;
+use freshet_server::listener;
 use freshet_server::tls::TlsFiles;
 use pgwire::messages::startup::{SslRequest, Startup};
 use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
@@ -268,7 +270,7 @@ fn a_wrong_password_waits_and_nobody_waits_with_it() {
     let address = fixture.server.local_addr();
     let start = Instant::now();
     let wrong = std::thread::spawn(move || {
-        let refused = Raw::open(address).plainly("alice", b"wrong");
+        let refused = Raw::open(address).plainly("single", b"wrong");
         (refused, start.elapsed())
     });
     is_well(&fixture);
@@ -276,6 +278,56 @@ fn a_wrong_password_waits_and_nobody_waits_with_it() {
     let (refused, took) = wrong.join().expect("a refusal");
     assert_eq!(state(refused), "28P01");
     assert!(took >= 3 * second, "{took:?}");
+}
+
+/// Who does not wait for an answer guesses no faster: the password itself waits, a right one too, and another user's login does not make good.
+#[test]
+fn the_next_password_waits_before_it_is_looked_at() {
+    let delay = Duration::from_millis(1500);
+    let fixture = guarded(|options| options.login_delay = LoginDelay { first: delay, max: delay });
+    let took = |user: &str| {
+        let start = Instant::now();
+        connect(&fixture).plainly(user, PASSWORD).expect("it is the right one");
+        start.elapsed()
+    };
+    assert!(took("alice") < delay);
+    let mut guess = connect(&fixture);
+    guess.ask("alice");
+    let mut client = ScramSha256::new(b"wrong", ChannelBinding::unsupported());
+    guess.send(&initial("SCRAM-SHA-256", client.message()));
+    client.update(&guess.expect(b'R')[4..]).expect("a challenge");
+    guess.send(&frame(b'p', client.message()));
+    // Given up before its answer: that comes in 1.5 s.
+    std::thread::sleep(Duration::from_millis(200));
+    drop(guess);
+    assert!(took("single") < delay, "another user's");
+    assert!(took("alice") >= delay, "the next of the same");
+    assert!(took("alice") < delay, "it made good");
+}
+
+/// Else two connections with a restart between tell who is there: the salts of those stay.
+#[test]
+fn salts_of_who_is_not_there_stay_over_a_restart() {
+    let salts = |directory: &Path| {
+        let database = Database::open(Options::small(directory)).expect("it opens");
+        let mut options = listener::Options::new("127.0.0.1:0".parse().expect("an address"));
+        options.rules = rules(EVERYBODY_BY_PASSWORD);
+        let server = listener::listen(&database, options).expect("a free port");
+        let mut session = database.session().expect("a session");
+        let _ = session.run("create role bare login");
+        let salt = |user: &str| {
+            let mut client = Raw::open(server.local_addr());
+            client.ask(user);
+            client.send(&initial("SCRAM-SHA-256", b"n,,n=,r=abc"));
+            String::from_utf8(client.expect(b'R')).expect("text").split(',').nth(1).expect("a salt").to_owned()
+        };
+        ["nobody", "noone", "bare"].map(salt)
+    };
+    let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let before = salts(one.path());
+    assert_eq!(before, salts(one.path()));
+    let elsewhere = salts(other.path());
+    assert!(before.iter().all(|salt| !elsewhere.contains(salt)), "of another database they are others");
 }
 
 #[test]
@@ -663,4 +715,44 @@ fn a_key_that_others_can_read_is_none() {
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).expect("its own file");
     let refused = freshet_server::tls::Tls::load(files).err().expect("refused").to_string();
     assert!(refused.contains("group or world access"), "{refused}");
+}
+
+/// `freshet top`, as libpq would: encrypted where it is asked for, and with a password that no list of processes shows.
+#[test]
+fn top_watches_through_tls() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = certificate(directory.path());
+    let fixture = guarded(|options| {
+        options.tls = Some(files.clone());
+        options.rules = rules(&EVERYBODY_BY_PASSWORD.replace("'host'", "'hostssl'"));
+    });
+    let port = fixture.server.local_addr().port();
+    let to = format!("host=localhost hostaddr=127.0.0.1 port={port} user=alice");
+    let look = |to: &str, arguments: &[&str], password: Option<&str>| {
+        let mut command = crate::command::freshet(&["top", "--once", "--interval", "0.1", "--to", to]);
+        for name in ["PGSSLMODE", "PGSSLROOTCERT", "PGPASSWORD"] {
+            command.env_remove(name);
+        }
+        command.args(arguments).envs(password.map(|password| ("PGPASSWORD", password)));
+        let output = command.output().expect("the binary runs");
+        let told = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        (output.status.code(), told)
+    };
+    let password = Some("correct horse");
+    let root = files.certificate.to_str().expect("a readable path");
+    let verified = ["--sslmode", "verify-full", "--sslrootcert", root];
+    for (to, arguments) in [(to.clone(), &[][..]), (format!("{to} sslmode=require"), &[]), (to.clone(), &verified)] {
+        let (code, told) = look(&to, arguments, password);
+        assert!(code == Some(0) && told.contains("commits per second"), "{to} {arguments:?}: {told}");
+    }
+    let (code, told) = look(&format!("{to} sslmode=disable"), &[], password);
+    assert!(code == Some(1) && told.contains("no encryption"), "{told}");
+    assert_eq!(look(&to, &[], Some("wrong")).0, Some(1));
+    assert_eq!(look(&to, &[], None).0, Some(1));
+    let other = tempfile::tempdir().expect("a directory");
+    let stranger = certificate(other.path()).certificate;
+    let stranger = ["--sslmode", "verify-ca", "--sslrootcert", stranger.to_str().expect("a readable path")];
+    assert_eq!(look(&to, &stranger, password).0, Some(1));
+    let elsewhere = format!("host=127.0.0.1 port={port} user=alice");
+    assert_eq!(look(&elsewhere, &verified, password).0, Some(1), "the certificate is for localhost");
 }

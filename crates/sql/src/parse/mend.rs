@@ -7,6 +7,7 @@
 //! | MERGE's `DO NOTHING` | `UPDATE SET "<marker>" = 0` or `INSERT ("<marker>") VALUES (0)`, which [`is_nothing`] tells |
 //! | MERGE's `INSERT DEFAULT VALUES` | `INSERT VALUES (DEFAULT)` |
 //! | `'a'` and on another line `'b'` | `'ab'` |
+//! | `a OPERATOR(pg_catalog.=) ANY (b)` | `a = ANY (b)` |
 //! | `SET a[1] = value` | `SET a = "<marker>"(value, 1)`, which [`super::element`] reads |
 //! | `(t).*` | `t.*` |
 //! | `TABLE t` | `SELECT * FROM t` |
@@ -108,6 +109,7 @@ pub fn mend(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let has_parts = has(&tokens, Keyword::SET) && tokens.iter().any(|t| t.token == Token::LBracket);
     let tokens = if has_parts { super::element::with_parts(words_of(tokens)) } else { tokens };
     let tokens = if tokens.iter().any(|t| t.token == Token::Mul) { with_plain_rows(tokens) } else { tokens };
+    let tokens = if has(&tokens, Keyword::OPERATOR) { with_plain_operators(words_of(tokens)) } else { tokens };
     let tokens = if has(&tokens, Keyword::IN) { with_queries_in_lists(words_of(tokens)) } else { tokens };
     if has(&tokens, Keyword::FOR) { with_plain_locks(limits_before_locks(words_of(tokens))) } else { tokens }
 }
@@ -156,11 +158,18 @@ fn with_joined_literals(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         if let Token::SingleQuotedString(more) = &token.token
             && let Some(last) = joined.iter().rposition(|t| !matches!(t.token, Token::Whitespace(_)))
             && is_line_break(&joined[last + 1..])
-            && let Token::SingleQuotedString(text) = &mut joined[last].token
         {
-            text.push_str(more);
-            joined.truncate(last + 1);
-            continue;
+            // Behind E'a' a backslash would mean something else than it was read as.
+            let text = match &mut joined[last].token {
+                Token::SingleQuotedString(text) => Some(text),
+                Token::EscapedStringLiteral(text) if !more.contains('\\') => Some(text),
+                _ => None,
+            };
+            if let Some(text) = text {
+                text.push_str(more);
+                joined.truncate(last + 1);
+                continue;
+            }
         }
         joined.push(token);
     }
@@ -173,6 +182,25 @@ fn is_line_break(blanks: &[TokenWithSpan]) -> bool {
     };
     let comments = |t: &TokenWithSpan| matches!(t.token, Token::Whitespace(Whitespace::MultiLineComment(_)));
     blanks.iter().any(breaks) && !blanks.iter().any(comments)
+}
+
+/// `OPERATOR(pg_catalog.=)` before ANY, ALL and SOME, as pg_dump and psql write it.
+fn with_plain_operators(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    const WIDTH: usize = 6;
+    let mut at = 0;
+    while at + WIDTH < tokens.len() {
+        let is_named = keyword(tokens.get(at)) == Keyword::OPERATOR
+            && tokens[at + 1].token == Token::LParen
+            && is_word(tokens.get(at + 2), "pg_catalog")
+            && tokens[at + 3].token == Token::Period
+            && tokens[at + 5].token == Token::RParen;
+        if is_named && matches!(keyword(tokens.get(at + WIDTH)), Keyword::ANY | Keyword::ALL | Keyword::SOME) {
+            let symbol = tokens[at + 4].clone();
+            tokens.splice(at..at + WIDTH, [symbol]);
+        }
+        at += 1;
+    }
+    tokens
 }
 
 /// Without ONLY before the table that is read or changed.

@@ -131,8 +131,8 @@ pub(super) fn pg_get_serial_sequence(a: &Arguments<'_>) -> Result {
 fn by_name(a: &Arguments<'_>, kind: OidKind) -> Result {
     match catalog(a)?.find(kind, a.text(0)) {
         Ok(number) => Ok(Datum::Int(number.into())),
-        // Not there; what is no name is still an error.
-        Err(error) if !matches!(error.sqlstate, "42601" | "42602" | "0A000") => Ok(Datum::Null),
+        // Not there; what is no name, or in a schema that may not be used, is still an error.
+        Err(error) if !matches!(error.sqlstate, "42601" | "42602" | "0A000" | "42501") => Ok(Datum::Null),
         Err(error) => Err(error),
     }
 }
