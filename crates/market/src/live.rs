@@ -175,23 +175,65 @@ impl Drop for Live {
     }
 }
 
+/// Up to when all that came was looked at. What is missing may lie in the kernel's buffer behind what is read, however long this thread stood still: it is given up
+/// only once all that had come by the end of its time was read.
+struct Seen {
+    up_to: Instant,
+    /// All that had come by then is read after so many datagrams more, if the buffer is not found empty before.
+    marked: (Instant, u64),
+    buffer_datagrams: u64,
+}
+
+/// What a datagram takes of the kernel's buffer at least: its own account of one.
+const BUFFERED_BYTES_MIN: u64 = 256;
+
+impl Seen {
+    fn new(buffer_bytes: u64, now: Instant) -> Seen {
+        let buffer_datagrams = buffer_bytes / BUFFERED_BYTES_MIN;
+        Seen { up_to: now, marked: (now, buffer_datagrams), buffer_datagrams }
+    }
+
+    /// Nothing was there at that time.
+    fn note_empty(&mut self, asked: Instant) {
+        self.up_to = asked;
+        self.marked = (asked, self.buffer_datagrams);
+    }
+
+    fn note_datagram(&mut self, now: Instant) {
+        match &mut self.marked {
+            (at, 0) => {
+                self.up_to = *at;
+                self.marked = (now, self.buffer_datagrams);
+            }
+            (_, left) => *left -= 1,
+        }
+    }
+}
+
 impl Receiving {
     /// Receives until the feed's end, or until nobody wants more.
     fn run(&self, mut sequencer: Sequencer, sender: SyncSender<Piece>) -> io::Result<()> {
         let mut bytes = vec![0; 1 << 16];
+        let buffer_bytes = socket2::SockRef::from(&self.socket).recv_buffer_size()? as u64;
+        let mut seen = Seen::new(buffer_bytes, Instant::now());
         while !sequencer.is_over() && !self.stop.load(Ordering::Relaxed) {
+            let asked = Instant::now();
             let received = match self.socket.recv(&mut bytes) {
                 Ok(count) => Some(count),
                 Err(error) if is_pause(&error) => None,
                 Err(error) => return Err(error),
             };
             let now = Instant::now();
+            match received {
+                Some(_) => seen.note_datagram(now),
+                None => seen.note_empty(asked),
+            }
             let mut messages = Vec::new();
             let mut keep = |number: u64, message: &[u8]| messages.push((number, message.to_vec()));
             if let Some(count) = received {
                 sequencer.take(&bytes[..count], now, &mut keep);
             }
-            let gap = sequencer.look(now, &mut keep);
+            let gap = sequencer.look(seen.up_to, &mut keep);
             *locked(&self.counts) = sequencer.counts;
             if let Some(gap) = gap {
                 self.tell_gap(&gap, sequencer.counts.gaps);
@@ -421,5 +463,79 @@ impl Sender {
         self.packer.send(|bytes| self.socket.send_to(bytes, self.to)).or_else(nobody_there)?;
         self.sent.datagrams += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagrams(count: usize) -> Vec<Vec<u8>> {
+        let mut packer = Packer::new(*b"0000000007");
+        let one = |number: usize| {
+            packer.push(number.to_string().as_bytes());
+            packer.send(<[u8]>::to_vec)
+        };
+        (1..=count).map(one).collect()
+    }
+
+    /// The receiver is held up behind a message, as by a full channel or another's turn on its core, while what is missing arrives.
+    #[test]
+    fn what_arrived_while_nobody_looked_is_no_gap() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        socket.set_read_timeout(Some(LOOK_INTERVAL)).expect("a socket");
+        let to = socket.local_addr().expect("bound");
+        let receiver = Arc::new(Receiving {
+            socket,
+            counts: Mutex::default(),
+            failure: Mutex::default(),
+            stop: AtomicBool::new(false),
+            tell: |_| {},
+        });
+        let (sender, pieces) = sync_channel(0);
+        let running = receiver.clone();
+        let thread = std::thread::spawn(move || running.run(Sequencer::new(None), sender));
+        let from = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let sent = datagrams(5);
+        let send = |number: usize| _ = from.send_to(&sent[number - 1], to).expect("loopback");
+        // The second is missing from here on; the first waits to be taken.
+        [3, 1].into_iter().for_each(send);
+        std::thread::sleep(crate::datagram::PATIENCE * 2);
+        [4, 5, 2].into_iter().for_each(send);
+        let mut numbers = Vec::new();
+        while numbers.len() < 5 {
+            let piece = pieces.recv_timeout(Duration::from_secs(10)).expect("all came");
+            numbers.extend(piece.messages.iter().map(|(number, _)| *number));
+        }
+        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+        assert_eq!(locked(&receiver.counts).gaps, 0);
+        // What does not come at all is still given up.
+        let more = datagrams(9);
+        [7, 9].into_iter().for_each(|number: usize| _ = from.send_to(&more[number - 1], to).expect("loopback"));
+        while numbers.len() < 7 {
+            let piece = pieces.recv_timeout(Duration::from_secs(10)).expect("it is given up");
+            numbers.extend(piece.messages.iter().map(|(number, _)| *number));
+        }
+        assert_eq!(numbers[5..], [7, 9]);
+        receiver.stop.store(true, Ordering::Relaxed);
+        thread.join().expect("it does not panic").expect("a socket");
+    }
+
+    /// A buffer that is never found empty is read through all the same.
+    #[test]
+    fn a_flood_does_not_hide_a_gap() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut seen = Seen::new(10 * BUFFERED_BYTES_MIN, start);
+        for turn in 1..=10 {
+            seen.note_datagram(at(turn));
+            assert_eq!(seen.up_to, start);
+        }
+        seen.note_datagram(at(11));
+        assert_eq!(seen.up_to, start, "what was there at first is read now");
+        (12..=22).for_each(|turn| seen.note_datagram(at(turn)));
+        assert_eq!(seen.up_to, at(11));
+        seen.note_empty(at(30));
+        assert_eq!(seen.up_to, at(30));
     }
 }

@@ -45,6 +45,13 @@ const LIVE_FINGERPRINT: u64 = 0x5544_5020_6665_6564;
 /// The name of the engine's lock files.
 const LOCK: &str = "lock";
 
+/// The names of the engine's other files in a data directory; those of images have a number.
+const FILES: [&str; 8] =
+    ["fence", "fence.new", "manifest", "manifest.new", "restart", "restart.new", "probe.tmp", "unfinished"];
+/// The log's directory, and the names there beside those of segments.
+const LOG: &str = "log";
+const LOG_FILES: [&str; 4] = ["fence", "fence.new", "prepare.tmp", "probe.tmp"];
+
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Replays a trading day into a durable database and checks what it holds.
@@ -226,6 +233,10 @@ fn open_day(args: &MarketArgs) -> Result<Day> {
     };
     let day = Day::open(source)?;
     let summary = &day.summary;
+    if summary.messages == 0 {
+        let name = &summary.name;
+        return Err(MarketError::Usage(format!("{name} holds no messages: {} lines were skipped", summary.skipped)));
+    }
     say(&match args.feed {
         None => format!("{}, {}", summary.name, day.date()),
         Some(_) => format!(
@@ -255,11 +266,11 @@ fn prepare_directory(dir: &Path, fresh: bool) -> Result<()> {
     }
     if !empty && fresh {
         refuse_if_in_use(dir)?;
-        // The marker goes last, so that a deletion that is interrupted can be begun again.
-        delete_except(dir, &marker)?;
+        // The marker stays, so that a deletion that is interrupted can be begun again.
+        delete_run(dir)?;
     }
     std::fs::create_dir_all(dir).map_err(|e| MarketError::file(dir, e))?;
-    let text = "A market database of freshet; `freshet market --fresh` may delete this directory's contents.\n";
+    let text = "A market database of freshet; `freshet market --fresh` may delete what it left in this directory.\n";
     std::fs::write(&marker, text).map_err(|e| MarketError::file(&marker, e))
 }
 
@@ -278,19 +289,40 @@ fn refuse_if_in_use(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn delete_except(dir: &Path, kept: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(dir).map_err(|e| MarketError::file(dir, e))? {
-        let entry = entry.map_err(|e| MarketError::file(dir, e))?;
-        let path = entry.path();
-        if path == kept {
-            continue;
-        }
-        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let deleted = match is_dir {
-            true => std::fs::remove_dir_all(&path),
-            false => std::fs::remove_file(&path),
+/// Deletes what a run left in its directory, and nothing else. What is left is told.
+fn delete_run(dir: &Path) -> Result<()> {
+    let failed = |path: &Path, error| MarketError::file(path, error);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_of = |name: &str, whole: &[&str], prefix: &str, suffix: &str| {
+        let number = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+        name == LOCK || whole.contains(&name) || number.is_some_and(is_number)
+    };
+    let mut left = Vec::new();
+    let log = dir.join(LOG);
+    for (dir, whole, prefix, suffix) in
+        [(dir, &FILES[..], "images-", ""), (log.as_path(), &LOG_FILES[..], "log-", ".seg")]
+    {
+        let entries = match std::fs::read_dir(dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(|error| failed(dir, error))?,
         };
-        deleted.map_err(|e| MarketError::file(&path, e))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| failed(dir, error))?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            match name.to_str() {
+                Some(MARKER | LOG) => {}
+                Some(name) if is_file && (name == SPOOL || is_of(name, whole, prefix, suffix)) => {
+                    std::fs::remove_file(&path).map_err(|error| failed(&path, error))?;
+                }
+                _ => left.push(path.display().to_string()),
+            }
+        }
+    }
+    match left.is_empty() {
+        // Empty now, if it was there.
+        true => _ = std::fs::remove_dir(&log),
+        false => say(&format!("left where it is, as no run made it: {}", left.join(", "))),
     }
     Ok(())
 }

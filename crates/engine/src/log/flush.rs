@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -109,6 +109,8 @@ pub struct Log {
     /// Apart from the drivers: commits never wake whoever prepares.
     prepare_parking: Parking,
     locks: Vec<Arc<Vec<Box<dyn Lock>>>>,
+    /// Whose log it is. What a fork copies of it goes on at positions that are no longer the log's.
+    process: AtomicU32,
 }
 
 /// One device: who may write where.
@@ -249,6 +251,7 @@ impl Log {
             lingering: AtomicUsize::new(0),
             prepare_parking: Parking::default(),
             locks: beginning.locks,
+            process: AtomicU32::new(std::process::id()),
         })
     }
 
@@ -538,6 +541,10 @@ impl Log {
                 blocked = Progress::Elsewhere;
                 continue;
             };
+            if let Err(error) = self.check_process() {
+                self.poison("prepare", &device.dir, error);
+                return Progress::Poisoned;
+            }
             let bytes = (2 * device.last_group_bytes.load(Ordering::Relaxed))
                 .clamp(PREPARE_BYTES_MIN, PREPARE_BYTES_MAX)
                 .next_multiple_of(BLOCK_BYTES as u64);
@@ -919,6 +926,20 @@ impl Log {
 
     // ---- writing ----
 
+    /// An error in a process that has a copy of the log by a fork: the log is the other one's, which writes it.
+    fn check_process(&self) -> io::Result<()> {
+        match std::process::id() == self.process.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(io::Error::other("the database was opened by another process, of which this one is a fork")),
+        }
+    }
+
+    /// As if this process were a fork of the log's.
+    #[cfg(test)]
+    pub(super) fn pretend_forked(&self) {
+        self.process.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn write_step(&self, device: &Device) -> Progress {
         if self.poison.get().is_some() {
             return Progress::Poisoned;
@@ -934,6 +955,10 @@ impl Log {
         }
         let (group, written) = writer.current.as_mut().expect("a group was just made current");
         let path = || device.dir.join(segment::file_name(group.segment));
+        if let Err(error) = self.check_process() {
+            self.poison("write", &path(), error);
+            return Progress::Poisoned;
+        }
         if !*written && device.writes_durably.load(Ordering::Relaxed) {
             if let Err(error) = group.file.write_durably_at(&group.buf, group.offset) {
                 self.poison("write", &path(), error);

@@ -176,18 +176,53 @@ fn only_our_own_directory_is_used_or_deleted() {
     prepare_directory(&ours, true).expect("an absent directory is made");
     std::fs::create_dir(ours.join("log")).expect("made");
     std::fs::write(ours.join("log/lock"), "").expect("written");
-    std::fs::write(ours.join("image"), "x").expect("written");
+    std::fs::write(ours.join("images-000001"), "x").expect("written");
+    let precious = [ours.join("precious"), ours.join("images-2024"), ours.join("log/precious.seg")];
+    let precious = precious.each_ref().map(|path| path.as_path());
+    precious[..1].iter().chain(&precious[2..]).for_each(|path| std::fs::write(path, "x").expect("written"));
+    std::fs::create_dir(precious[1]).expect("made");
     prepare_directory(&ours, false).expect("ours");
-    assert!(ours.join("image").is_file());
+    assert!(ours.join("images-000001").is_file());
     let held = std::fs::File::open(ours.join("log/lock")).expect("opens");
     held.lock().expect("free");
     let error = prepare_directory(&ours, true).expect_err("in use");
     assert!(error.to_string().ends_with("is in use by another process"));
-    assert!(ours.join("image").is_file());
+    assert!(ours.join("images-000001").is_file());
     drop(held);
     prepare_directory(&ours, true).expect("ours");
-    let left: Vec<_> = std::fs::read_dir(&ours).expect("reads").collect();
-    assert_eq!(left.len(), 1, "only the marker");
+    assert!(!ours.join("images-000001").exists() && !ours.join("log/lock").exists());
+    assert!(precious.iter().all(|path| path.exists()), "what no run made stays");
+}
+
+/// Whatever a run leaves is known as its own.
+#[test]
+fn a_fresh_run_finds_nothing_of_the_one_before() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let data = directory.path().join("market");
+    run_all(&args(&data, &[]));
+    let db = Database::open(Options::small(&data)).expect("opens");
+    db.checkpoint().expect("a checkpoint");
+    drop(db);
+    std::fs::write(data.join(SPOOL), "").expect("written");
+    prepare_directory(&data, true).expect("ours");
+    let left: Vec<_> = std::fs::read_dir(&data).expect("reads").map(|e| e.expect("an entry").file_name()).collect();
+    assert_eq!(left, [MARKER], "only the marker");
+}
+
+#[test]
+fn a_feed_without_messages_is_no_day() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let feed = directory.path().join("day.csv");
+    let data = directory.path().join("data");
+    for text in ["", "rubbish\nrubbish\n"] {
+        std::fs::write(&feed, text).expect("write");
+        let words = ["market", "--on-error", "skip", "--listen", "none", "--feed", feed.to_str().expect("UTF-8")];
+        let words = words.into_iter().chain(["--data", data.to_str().expect("UTF-8")]);
+        let args = Cli::try_parse_from(words).expect("valid options").market;
+        let line = refusal(&args);
+        assert!(line.contains("holds no messages"), "{line}");
+    }
+    assert!(!data.exists(), "nothing was made");
 }
 
 #[test]

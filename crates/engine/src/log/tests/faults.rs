@@ -104,3 +104,24 @@ fn an_unreadable_log_is_an_error_not_a_loss() {
     }
     assert_eq!(recovered(&scan_all(&io, &options).unwrap()).len(), 1);
 }
+
+/// What a forked process has of the log is no log: the other one's acknowledged groups would be written over.
+#[test]
+fn a_fork_of_the_logs_process_writes_and_acknowledges_nothing() {
+    for way in [FlushWay::WriteThenSync, FlushWay::DurableWrite] {
+        let (io, options) = (MemIo::new(), options(1));
+        let log = create(&io, &options);
+        log.set_flush_way(crate::ids::DeviceId(0), way);
+        let mut worker = log.worker().unwrap();
+        let cts = commit(&mut worker, 1);
+        assert!(log.wait_durable(cts).wait_inline().is_ok());
+        let durable = log.durable();
+        log.pretend_forked();
+        let cts = commit(&mut worker, 2);
+        match log.wait_durable(cts).wait_inline() {
+            Err(LogError::Poisoned { source, .. }) => assert!(source.to_string().contains("fork"), "{source}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(log.durable(), durable);
+    }
+}
