@@ -28,6 +28,7 @@
 //! | `order` | in which order tables are joined |
 //! | `rules` | which of DataFusion's logical rules are mended |
 //! | `constants` | what DataFusion must not know to be constant |
+//! | `sorted` | which sorts of subqueries stay |
 //! | `run` | where and how a plan runs |
 //! | `template` | which plans are made once for many runs |
 //! | `lookup` | when a join looks its rows up |
@@ -68,6 +69,7 @@ mod scan;
 mod series;
 mod sets;
 mod shift;
+mod sorted;
 mod sums;
 mod template;
 mod window;

@@ -18,6 +18,7 @@ use super::interrupt::{Stopped, interruptible};
 use super::lookup::LookUp;
 use super::order;
 use super::rules::mended;
+use super::sorted::KeepSorts;
 use super::template::Filled;
 use crate::error::SqlError;
 use crate::unwind::{error_of, reading};
@@ -201,6 +202,9 @@ fn state(parts: usize) -> SessionState {
     // Sides are chosen before, and how rows are spread after.
     let sides = rules.iter().position(|rule| rule.name() == "join_selection").map_or(rules.len(), |at| at + 1);
     rules.insert(sides, Arc::new(LookUp));
+    if let Some(settled) = rules.iter().position(|rule| rule.name() == "EnsureRequirements") {
+        rules.insert(settled, Arc::new(KeepSorts));
+    }
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
         .with_optimizer_rules(logical)

@@ -1,0 +1,78 @@
+//! Which sorts within a query does somebody above rely on, though SQL promises nothing? An aggregate that keeps its rows, and a window without an
+//! order of its own, take their input as it comes: PostgreSQL gives it in the order of the subquery below, and people count on that.
+//!
+//! DataFusion takes away what sorts for nobody. Over such a sort this puts DataFusion's own node for a requirement, which forbids it, and which
+//! DataFusion takes out again once sorts and partitions are settled.
+
+use super::gather::Gather;
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::output_requirements::OutputRequirementExec;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{Distribution, ExecutionPlan};
+use std::sync::Arc;
+
+/// The rule after which sorts below aggregates and windows stay; just before sorts are looked at.
+#[derive(Debug)]
+pub struct KeepSorts;
+
+impl PhysicalOptimizerRule for KeepSorts {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let kept = plan.transform_up(|node| {
+            let input = if takes_rows_as_they_come(&node) { only_input(&node) } else { None };
+            let required = input.map(required).transpose()?.flatten();
+            Ok(match required {
+                Some(input) => Transformed::yes(replace_children_if_necessary(node, vec![input])?),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(kept.data)
+    }
+
+    fn name(&self) -> &str {
+        "keep_sorts"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn takes_rows_as_they_come(node: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        return aggregate.aggr_expr().iter().any(|call| call.fun().inner().downcast_ref::<Gather>().is_some());
+    }
+    let windows = match (node.downcast_ref::<WindowAggExec>(), node.downcast_ref::<BoundedWindowAggExec>()) {
+        (Some(windows), _) => windows.window_expr(),
+        (_, Some(windows)) => windows.window_expr(),
+        _ => return false,
+    };
+    windows.iter().any(|window| window.order_by().is_empty())
+}
+
+fn only_input(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    match node.children().as_slice() {
+        [input] => Some(Arc::clone(input)),
+        _ => None,
+    }
+}
+
+/// The plan with its order required; `None`: it has none of a sort below what gives rows as it gets them.
+fn required(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        let order = sort.expr().clone().into();
+        let kept = OutputRequirementExec::new(plan, Some(order), Distribution::SinglePartition, None);
+        return Ok(Some(Arc::new(kept)));
+    }
+    let is_kept_already = plan.downcast_ref::<OutputRequirementExec>().is_some();
+    let input = if is_kept_already || plan.maintains_input_order() != [true] { None } else { only_input(&plan) };
+    match input.map(required).transpose()?.flatten() {
+        Some(input) => replace_children_if_necessary(plan, vec![input]).map(Some),
+        None => Ok(None),
+    }
+}
