@@ -288,7 +288,9 @@ impl World {
         match stop {
             Stop::Wait(_) => self.tally.waits += 1,
             Stop::Error(Error::UniqueViolation { .. }) => self.tally.violations += 1,
-            Stop::Error(Error::Serialization | Error::ReadChanged) => self.tally.serializations += 1,
+            Stop::Error(Error::Serialization | Error::ReadChanged | Error::ShownOtherwise) => {
+                self.tally.serializations += 1
+            }
             Stop::Error(Error::Deadlock(_)) => self.tally.deadlocks += 1,
             Stop::Error(Error::LogFull) => self.tally.refusals += 1,
             Stop::Error(error @ (Error::OutOfMemory(_) | Error::SnapshotTooOld)) => {
