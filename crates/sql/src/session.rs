@@ -1120,13 +1120,9 @@ impl Session {
         if let Some(sequences) = &self.env.sequences {
             // A definition's, too, which evaluates defaults.
             sequences.begin_run();
-        }
-        if statement.uses_sequences
-            && let Some(sequences) = &self.env.sequences
-        {
-            sequences.set_read_only(self.inner.is_read_only());
-            if self.env.keys.is_none() {
-                self.env.keys = Some(self.inner.advisory_keys());
+            if statement.uses_sequences {
+                sequences.set_read_only(self.inner.is_read_only());
+                self.env.keys.get_or_insert_with(|| self.inner.advisory_keys());
             }
         }
         if !self.knows_access(self.inner.schema()) {

@@ -622,23 +622,34 @@ impl BTreeIndex {
     /// The child that covers `at`, or one to the left of it, of an inner node that covers it or is to the left of one. Nothing if a node
     /// has died.
     #[inline]
-    fn child_covering(&self, mut link: Link, at: At<'_>) -> Option<Link> {
+    fn child_covering(&self, link: Link, at: At<'_>) -> Option<Link> {
+        self.seen_of_child(link, at, |node, _, i| node.child(i))
+    }
+
+    /// What `look` sees of that child, given its node, the node's count and the child's place: it may be of a node that changes, and is seen again then.
+    #[inline]
+    fn seen_of_child<T>(&self, mut link: Link, at: At<'_>, look: impl Fn(Node<'_>, usize, usize) -> T) -> Option<T> {
         loop {
             let node = self.inners.node(link.id());
             let seen = node.begin_read();
             let is_alive = node.is_meant_by(link);
-            let goes_right = node.is_below(at);
-            let next = if goes_right { node.right() } else { node.child(node.child_for(node.count(), at)) };
+            let found = match node.is_below(at) {
+                true => Err(node.right()),
+                false => {
+                    let count = node.count();
+                    Ok(look(node, count, node.child_for(count, at)))
+                }
+            };
             if !node.end_read(seen) {
                 continue;
             }
             if !is_alive {
                 return None;
             }
-            if !goes_right {
-                return Some(next);
+            match found {
+                Ok(found) => return Some(found),
+                Err(right) => link = right,
             }
-            link = next;
         }
     }
 

@@ -9,10 +9,9 @@ use crate::compiled::init::{RowQueries, reads};
 use crate::compiled::rules::Event;
 use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::parse::{conflict_key, parse_expression};
+use crate::parse::{conflict_key, has_query, parse_expression};
 use freshet_engine::catalog::{Index, IndexDef, Table};
 use sqlparser::ast::{self, ConflictTarget, OnConflictAction, OnInsert};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl Binder<'_> {
@@ -147,7 +146,8 @@ impl Binder<'_> {
 
     /// The expressions with the queries in them that are about the two rows, if there are such.
     fn asking_rows(&mut self, table: &Arc<Table>, both: &Scope, update: &ast::DoUpdate) -> Bind<Option<AskingRows>> {
-        if !has_query(update) {
+        let mut values = update.assignments.iter().map(|assignment| &assignment.value);
+        if !values.any(has_query) && !update.selection.as_ref().is_some_and(has_query) {
             return Ok(None);
         }
         // They are computed by the compiled road, whoever plans the rest.
@@ -185,15 +185,6 @@ impl Binder<'_> {
 
 /// What DO UPDATE sets, its condition, and what they ask.
 type AskingRows = (Vec<(u16, Expr)>, Vec<Expr>, Option<Arc<RowQueries>>);
-
-fn has_query(update: &ast::DoUpdate) -> bool {
-    let is_query = |expr: &ast::Expr| match expr {
-        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    };
-    let values = update.assignments.iter().map(|assignment| &assignment.value);
-    values.chain(&update.selection).any(|expr| ast::visit_expressions(expr, is_query).is_break())
-}
 
 /// The expression without columns of the other source.
 fn of_one_source(expr: &Expr, source: u16) -> Expr {

@@ -137,23 +137,18 @@ impl Splitter {
         self.record(start, end, next)
     }
 
-    /// Whether there are records at hand of so many bytes.
-    pub fn has_chunk(&self, bytes_min: usize) -> bool {
-        !self.ends.is_empty() && self.start() >= bytes_min
-    }
-
     /// The records at hand, if there are so many bytes of them.
     pub fn chunk(&mut self, bytes_min: usize) -> Option<Chunk> {
-        self.chunk_into(bytes_min, Chunk::default())
+        self.chunk_in(bytes_min, Chunk::default)
     }
 
-    /// The same, in the memory of one that is spent.
-    pub fn chunk_into(&mut self, bytes_min: usize, spent: Chunk) -> Option<Chunk> {
-        if !self.has_chunk(bytes_min) {
+    /// The same; what is left goes into the memory of a chunk that is spent.
+    pub fn chunk_in(&mut self, bytes_min: usize, spent: impl FnOnce() -> Chunk) -> Option<Chunk> {
+        let end = self.start();
+        if self.ends.is_empty() || end < bytes_min {
             return None;
         }
-        let end = self.start();
-        let Chunk { data: mut rest, ends: mut next_ends, .. } = spent;
+        let Chunk { data: mut rest, ends: mut next_ends, .. } = spent();
         rest.clear();
         next_ends.clear();
         rest.extend_from_slice(&self.data[end..]);

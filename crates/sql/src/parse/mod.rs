@@ -39,6 +39,7 @@ use sqlparser::ast::{self, SetExpr, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
+use std::ops::ControlFlow;
 
 /// How deeply expressions and queries may nest: what a session's stack surely takes.
 pub const DEPTH_MAX: usize = 100;
@@ -214,6 +215,15 @@ pub fn parse_types(sql: &str) -> Result<Vec<sqlparser::ast::DataType>, SqlError>
     let list = parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| syntax_error(sql, e))?;
     expect_end(&parser, sql)?;
     Ok(list)
+}
+
+/// Whether a query stands in the expression.
+pub fn has_query(expr: &ast::Expr) -> bool {
+    let is_query = |expr: &ast::Expr| match expr {
+        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    ast::visit_expressions(expr, is_query).is_break()
 }
 
 fn expect_end(parser: &Parser<'_>, sql: &str) -> Result<(), SqlError> {

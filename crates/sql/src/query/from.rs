@@ -38,19 +38,13 @@ use std::sync::Arc;
 /// the query is.
 fn asking_join(relation: &TableFactor, constraint: &JoinConstraint) -> Bind<Option<TableFactor>> {
     let JoinConstraint::On(condition) = constraint else { return Ok(None) };
-    let mut asks = false;
-    let _ = ast::visit_expressions(condition, |expr| {
-        use ast::Expr::{Exists, InSubquery, Subquery};
-        asks |= matches!(expr, Subquery(_) | Exists { .. } | InSubquery { .. });
-        ControlFlow::<()>::Continue(())
-    });
     let name = match relation {
         TableFactor::Table { alias: Some(alias), args: None, .. } => Some(&alias.name),
         TableFactor::Table { name, alias: None, args: None, .. } => name.0.last().and_then(|part| part.as_ident()),
         TableFactor::Derived { lateral: false, alias: Some(alias), .. } => Some(&alias.name),
         _ => None,
     };
-    let Some(name) = name.filter(|_| asks) else { return Ok(None) };
+    let Some(name) = name.filter(|_| crate::parse::has_query(condition)) else { return Ok(None) };
     let text = format!("SELECT * FROM {relation} WHERE {condition}");
     let Some(subquery) = crate::parse::parse(&text)?.query() else { return Ok(None) };
     let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };

@@ -383,12 +383,10 @@ impl Session {
                         return Err(error);
                     }
                     let bytes_min = if copy.is_complete { 1 } else { CHUNK_BYTES };
-                    if !copy.splitter.has_chunk(bytes_min) {
-                        return Ok(None);
+                    match copy.splitter.chunk_in(bytes_min, || loading.spent().unwrap_or_default()) {
+                        Some(chunk) => loading.push(chunk),
+                        None => return Ok(None),
                     }
-                    let spent = loading.spent().unwrap_or_default();
-                    let chunk = copy.splitter.chunk_into(bytes_min, spent).expect("just asked");
-                    loading.push(chunk);
                 }
                 Sink::Insert => {
                     let bytes_min = if copy.is_complete { 1 } else { BATCH_BYTES };

@@ -187,26 +187,8 @@ impl BTreeIndex {
 
     /// The child that covers the key's first entry, or one left of it, of an inner node that does so. Nothing if a node has died.
     #[inline]
-    fn child_of(&self, mut link: Link, key: u64) -> Option<Child> {
-        let at = At { key: &[key], row: 0 };
-        loop {
-            let node = self.inners.node(link.id());
-            let seen = node.begin_read();
-            let is_alive = node.is_meant_by(link);
-            let (goes_right, count) = (node.is_below(at), node.count());
-            let child = look_at(node, count, node.child_for(count, at));
-            let right = node.right();
-            if !node.end_read(seen) {
-                continue;
-            }
-            if !is_alive {
-                return None;
-            }
-            if !goes_right {
-                return Some(child);
-            }
-            link = right;
-        }
+    fn child_of(&self, link: Link, key: u64) -> Option<Child> {
+        self.seen_of_child(link, At { key: &[key], row: 0 }, look_at)
     }
 
     #[inline]
