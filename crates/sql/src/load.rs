@@ -5,7 +5,7 @@ use crate::session::{convert, has_form};
 use crate::value::zone::Clock;
 use crate::value::{self, Datum, cast, pgtype};
 use freshet_engine::catalog::Table;
-use freshet_engine::schema::{Row, Type, Value};
+use freshet_engine::schema::{Row, TimeKind, Type, Value};
 
 /// Sets every column of a row that is spent or new. Bytes for an unconstrained `numeric` are text, as everywhere in the embedded API.
 pub fn set_row(table: &Table, row: &mut Row, values: &[Datum]) -> Result<(), SqlError> {
@@ -30,6 +30,9 @@ pub fn set_row(table: &Table, row: &mut Row, values: &[Datum]) -> Result<(), Sql
                 let number = value::from_text(pgtype::NUMERIC, text)?;
                 let kept = cast::cast(pgtype::NUMERIC, &number.as_value(), Type::Numeric { typmod }, false)?;
                 row.set(&table.layout, column, &kept.as_value());
+            }
+            (ty @ Type::Rounded(TimeKind::Interval, _), Datum::Bytes(text)) => {
+                row.set(&table.layout, column, &value::from_text(ty, text)?.as_value());
             }
             (ty, datum) if has_form(ty, datum) => row.set(&table.layout, column, &datum.as_value()),
             (ty, datum) => row.set(&table.layout, column, &convert(ty, datum, Clock::UTC)?.as_value()),

@@ -338,6 +338,7 @@ fn plain_column(expr: &Expr, source: u16) -> Option<u16> {
 /// Whether a value that is compared with the column can be turned into the column's own type, exactly or as a bound.
 fn key_convertible(from: Type, to: Type) -> bool {
     use Type::*;
+    let (from, to) = (from.unrounded(), to.unrounded());
     converts_to_itself(from, to)
         || matches!(
             (from, to),
@@ -350,6 +351,7 @@ fn key_convertible(from: Type, to: Type) -> bool {
 
 fn converts_to_itself(from: Type, to: Type) -> bool {
     use Type::*;
+    let (from, to) = (from.unrounded(), to.unrounded());
     from == to
         || matches!(
             (from, to),
