@@ -539,7 +539,8 @@ impl Session {
             (routed.columns, routed.parameters) = self.shape_of_named(named, types)?;
         }
         charge.shrink(plan_bytes(sql));
-        let notice = parse::cut_name_notice(sql).or(routed.notice.take()).map(Box::new);
+        let notice = parse::cut_name_notice(sql).or_else(|| parse::digits_notice(sql));
+        let notice = notice.or(routed.notice.take()).map(Box::new);
         let needs_catalog = routed.uses_clock || routed.columns.iter().any(|c| cast::shows_names(c.ty));
         let prepared = Arc::new(Prepared {
             sql: sql.to_owned(),
@@ -2355,6 +2356,10 @@ pub(crate) fn has_form(ty: Type, datum: &Datum) -> bool {
 pub(crate) fn convert(ty: Type, datum: &Datum, clock: &Clock) -> Result<Datum, SqlError> {
     let from = match datum {
         _ if has_form(ty, datum) => return Ok(datum.clone()),
+        datum if let Type::Rounded(kind, _) = ty => {
+            let plain = convert(kind.plain(), datum, clock)?;
+            return cast::cast(kind.plain(), &plain.as_value(), ty, false);
+        }
         Datum::Int(_) => Type::Int8,
         Datum::Float(_) => Type::Float8,
         Datum::Bool(_) => Type::Bool,

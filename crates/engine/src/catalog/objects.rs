@@ -34,7 +34,7 @@ use super::{
 };
 use crate::ids::StorageId;
 use crate::mem::Pages;
-use crate::schema::{KeyColumn, Layout, Missing, OidKind, Row, SystemKind, Type, Value, VectorKind};
+use crate::schema::{KeyColumn, Layout, Missing, OidKind, Row, SystemKind, TimeKind, Type, Value, VectorKind};
 use crate::table::Store;
 use std::sync::Arc;
 
@@ -483,6 +483,7 @@ fn type_bytes(ty: Type) -> [u8; 12] {
         Type::Vector(VectorKind::Int2) => (25, 0, 0),
         Type::Vector(VectorKind::Oid) => (26, 0, 0),
         Type::System(kind) => (27, kind as u32, 0),
+        Type::Rounded(kind, digits) => (28, kind as u32, digits.into()),
         Type::Array(_) => unreachable!("invariant: the elements of an array are scalar"),
     };
     let mut bytes = [0; 12];
@@ -695,6 +696,9 @@ impl<'a> Reader<'a> {
             25 => Type::Vector(VectorKind::Int2),
             26 => Type::Vector(VectorKind::Oid),
             27 => Type::System(*SystemKind::ALL.get(a as usize).ok_or(BadObject("an unknown system type"))?),
+            28 if b <= 6 => {
+                Type::Rounded(*TimeKind::ALL.get(a as usize).ok_or(BadObject("an unknown type of times"))?, b as u8)
+            }
             _ => return Err(BadObject("an unknown type")),
         };
         Ok(if code & ARRAY == 0 { ty } else { Type::array_of(ty) })
@@ -708,6 +712,7 @@ mod tests {
     #[test]
     fn kinds_have_the_codes_of_their_order() {
         let types = OidKind::ALL.map(Type::Oid).into_iter().chain(SystemKind::ALL.map(Type::System));
+        let types = types.chain(TimeKind::ALL.map(|kind| Type::Rounded(kind, 3)));
         for ty in types {
             assert_eq!(Reader(&type_bytes(ty)).type_of(), Ok(ty));
             assert_eq!(Reader(&type_bytes(Type::array_of(ty))).type_of(), Ok(Type::array_of(ty)));

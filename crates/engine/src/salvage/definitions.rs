@@ -416,7 +416,7 @@ impl Writer<'_> {
 fn is_stored_alike(a: Type, b: Type) -> bool {
     let is_integer = |ty: Type| matches!(ty, Type::Int2 | Type::Int4 | Type::Int8);
     let is_text = |ty: Type| matches!(ty, Type::Text | Type::Varchar(_));
-    a == b || is_integer(a) && is_integer(b) || is_text(a) && is_text(b)
+    a.unrounded() == b.unrounded() || is_integer(a) && is_integer(b) || is_text(a) && is_text(b)
 }
 
 /// Of the table, its indexes and constraints.

@@ -1,7 +1,7 @@
 //! A row as a private copy of a record: what readers get and writers give.
 
 use super::layout::{FIELD_BYTES_MAX, Field, IntegerWord, LINK_BITS, Layout, Missing, Picks};
-use super::types::{Type, Value};
+use super::types::{TimeKind, Type, Value};
 use crate::ids::{Cts, RowId};
 use crate::mem::bytes_of;
 use crate::planted::{self, Bug};
@@ -109,6 +109,7 @@ impl Row {
             Type::Int2 => Value::Int(i64::from(raw as i16)),
             Type::Int4 | Type::Date => Value::Int(i64::from(raw as i32)),
             Type::Int8 | Type::Time | Type::Timestamp | Type::Timestamptz | Type::Oid(_) => Value::Int(raw as i64),
+            Type::Rounded(kind, _) if kind != TimeKind::Interval => Value::Int(raw as i64),
             Type::Float4 => Value::Float(f64::from(f32::from_bits(raw as u32))),
             Type::Float8 => Value::Float(f64::from_bits(raw)),
             Type::Decimal { .. } => Value::Decimal(match field.ty.field_bytes() {

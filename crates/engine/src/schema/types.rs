@@ -54,6 +54,32 @@ pub enum Type {
     Vector(VectorKind),
     /// Of system relations' columns only: text with which nothing is computed.
     System(SystemKind),
+    /// `timestamp(3)` and its like: a second has so many digits, 0..=6. Stored, ordered and computed with as the plain type.
+    Rounded(TimeKind, u8),
+}
+
+/// Types whose seconds may be limited in their digits. By each kind's order here definitions name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum TimeKind {
+    Time,
+    Timestamp,
+    Timestamptz,
+    Interval,
+}
+
+impl TimeKind {
+    /// In the order of their codes.
+    pub const ALL: [TimeKind; 4] = [TimeKind::Time, TimeKind::Timestamp, TimeKind::Timestamptz, TimeKind::Interval];
+
+    /// The type without the limit.
+    pub fn plain(self) -> Type {
+        match self {
+            TimeKind::Time => Type::Time,
+            TimeKind::Timestamp => Type::Timestamp,
+            TimeKind::Timestamptz => Type::Timestamptz,
+            TimeKind::Interval => Type::Interval,
+        }
+    }
 }
 
 /// What an object's number is a number of, and so how it is written. By each kind's order here definitions name it.
@@ -164,8 +190,24 @@ impl Type {
                 10..=18 => 8,
                 _ => 16,
             },
+            Type::Rounded(kind, _) => kind.plain().field_bytes(),
             Type::Uuid => 16,
             _ => 16,
+        }
+    }
+
+    /// The type with so many digits of a second, if its values have seconds.
+    pub fn rounded(self, digits: u8) -> Option<Type> {
+        TimeKind::ALL.into_iter().find(|kind| kind.plain() == self).map(|kind| Type::Rounded(kind, digits))
+    }
+
+    /// The type, of an array its elements' too, without a limit of digits.
+    #[inline]
+    pub fn unrounded(self) -> Type {
+        match self {
+            Type::Rounded(kind, _) => kind.plain(),
+            Type::Array(Type::Rounded(kind, _)) => Type::array_of(kind.plain()),
+            other => other,
         }
     }
 
@@ -175,7 +217,7 @@ impl Type {
         matches!(
             self,
             Numeric { .. } | Char(_) | Varchar(_) | Text | Bytea | Interval | Json | Jsonb | Array(_) | Name | CharByte
-        ) || matches!(self, Vector(_) | System(_))
+        ) || matches!(self, Vector(_) | System(_) | Rounded(TimeKind::Interval, _))
     }
 
     /// The type of arrays of this type. Each is made once and kept: there are as many as there are types with their modifiers in use.
@@ -216,7 +258,7 @@ impl Type {
     pub fn key_bytes(self, stored: &[u8]) -> &[u8] {
         match self {
             Type::Numeric { .. } => &stored[..stored.len().saturating_sub(2)],
-            Type::Interval => &stored[..stored.len().saturating_sub(8)],
+            Type::Interval | Type::Rounded(TimeKind::Interval, _) => &stored[..stored.len().saturating_sub(8)],
             Type::Jsonb | Type::Array(_) | Type::Vector(_) => match stored.split_last_chunk::<4>() {
                 Some((rest, unordered)) => &rest[..rest.len().saturating_sub(u32::from_be_bytes(*unordered) as usize)],
                 None => stored,

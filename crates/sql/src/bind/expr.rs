@@ -7,19 +7,19 @@ use super::more::{interval_args, is_operator_function, operator_function, row_it
 use super::names::{RelationName, namespace_named};
 use super::record::must_compare;
 use super::scope::{Found, Scope, fold};
-use super::types::{digits_of, type_of};
+use super::types::type_of;
 use super::{Bind, Binder, PLACEHOLDERS, Refusal};
 use crate::catalog::Known;
 use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::error::SqlError;
 use crate::expr::{Env, EnvValue, Expr, Frame, evaluate};
 use crate::parse::printed::national;
-use crate::parse::{DEPTH_MAX, call_of, span_position};
+use crate::parse::{DEPTH_MAX, span_position};
 use crate::value::aggregate::Gathered;
 use crate::value::cast::{self, CastContext, common_type, number_literal};
 use crate::value::function::Function;
 use crate::value::operator::{BinaryOp, BinaryOperator};
-use crate::value::pgtype::{LENGTH_MAX, NUMERIC, UNLIMITED, name as type_name};
+use crate::value::pgtype::{LENGTH_MAX, NUMERIC, SECOND_DIGITS_MAX, UNLIMITED, name as type_name};
 use crate::value::{self, Clock, Datum};
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::{OidKind, Type};
@@ -118,9 +118,6 @@ impl Binder<'_> {
                 self.like(expr, pattern, escape_char, true, *negated, scope)
             }
             A::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None } => {
-                if let Some((data_type, digits)) = digits_of(data_type) {
-                    return self.cast_to_digits(expr, &data_type, digits, scope);
-                }
                 let to = type_of(data_type)?;
                 if let Some(number) = bits_of(expr, to)? {
                     return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
@@ -134,9 +131,6 @@ impl Binder<'_> {
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
             }
             A::TypedString(ast::TypedString { data_type, value, uses_odbc_syntax: false }) => {
-                if let Some((data_type, digits)) = digits_of(data_type) {
-                    return self.cast_to_digits(&ast::Expr::Value(value.clone()), &data_type, digits, scope);
-                }
                 let to = type_of(data_type)?;
                 let inner = self.literal(&value.value)?;
                 Ok(Bound::new(self.explicit_cast(inner, to)?, to))
@@ -426,7 +420,7 @@ impl Binder<'_> {
                     return Ok(Bound::new(Expr::Const(least), ty));
                 }
                 let inner = self.bind(expr, scope)?;
-                if inner.ty == Some(Type::Interval) {
+                if inner.ty.map(Type::unrounded) == Some(Type::Interval) {
                     return if *op == UnaryOperator::Plus { Ok(inner) } else { self.call_bound("-", vec![inner]) };
                 }
                 if inner.ty.is_none() && matches!(inner.expr, Expr::Const(_)) {
@@ -753,9 +747,9 @@ impl Binder<'_> {
             return Ok(self.env(value, ty));
         }
         if let [digits] = args.as_slice()
-            && let Some(data_type) = clock_type(name)
+            && let Some((value, ty)) = environment(name).filter(|(_, ty)| ty.rounded(0).is_some())
         {
-            return self.rounded_clock(name, data_type, digits);
+            return self.rounded_clock(value, ty, digits);
         }
         match name {
             "coalesce" => {
@@ -802,13 +796,13 @@ impl Binder<'_> {
     }
 
     /// `current_timestamp(p)`.
-    fn rounded_clock(&mut self, name: &str, data_type: ast::DataType, digits: &ast::Expr) -> Bind<Bound> {
+    fn rounded_clock(&mut self, value: EnvValue, plain: Type, digits: &ast::Expr) -> Bind<Bound> {
         let ast::Expr::Value(ast::ValueWithSpan { value: ast::Value::Number(number, false), .. }) = digits else {
             return Err(SqlError::new("42601", format!("syntax error at or near \"{digits}\"")).into());
         };
-        let plain = call_of(ast::ObjectName::from(vec![Ident::new(name)]), FunctionArguments::None);
-        let digits = number.parse().unwrap_or(u64::MAX).min(6);
-        self.cast_to_digits(&plain, &data_type, digits, &Scope::default())
+        let to = super::types::with_digits(plain, number.parse().unwrap_or(u64::MAX));
+        let bound = self.env(value, plain);
+        Ok(Bound::new(self.explicit_cast(bound, to)?, to))
     }
 
     fn env(&mut self, value: EnvValue, ty: Type) -> Bound {
@@ -968,7 +962,7 @@ impl Binder<'_> {
             _ => return Err(self.not_compiled(&format!("{name} with these arguments"), ast)),
         };
         let arg = arg.map(|a| self.known(a)).transpose()?;
-        let ty = arg.as_ref().and_then(|a| a.ty);
+        let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
         if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
             let what = match function {
                 AggregateFunction::Sum => Some(Gathered::SumInterval),
@@ -1103,7 +1097,9 @@ impl Binder<'_> {
         let ty = match context {
             CastContext::Assignment => to,
             _ => parameter_type(to),
-        };
+        }
+        // Another place may want all digits of it.
+        .unrounded();
         *self.parameters[usize::from(parameter)].get_or_insert(ty)
     }
 
@@ -1138,6 +1134,9 @@ fn same_form(from: Type, to: Type) -> bool {
         (Char(a), Char(b)) => a <= b,
         (Numeric { .. }, Numeric { typmod: None }) => true,
         (Decimal { precision: p1, scale: s1 }, Decimal { precision: p2, scale: s2 }) => s1 == s2 && p1 <= p2,
+        (from, Rounded(kind, SECOND_DIGITS_MAX)) => from.unrounded() == kind.plain(),
+        (Rounded(a, p), Rounded(b, q)) => a == b && p <= q,
+        (from @ (Rounded(..) | Array(Rounded(..))), to) => from.unrounded() == to,
         _ => false,
     }
 }
@@ -1199,17 +1198,6 @@ fn with_whole_rows(function: &ast::Function, scope: &Scope) -> Result<Option<ast
         *arg = FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::Identifier(name)));
     }
     Ok(Some(ast::Function { args: FunctionArguments::List(list), ..function.clone() }))
-}
-
-/// The type of what is asked for with digits of a second.
-fn clock_type(name: &str) -> Option<ast::DataType> {
-    use ast::TimezoneInfo as Zone;
-    Some(match name {
-        "current_timestamp" => ast::DataType::Timestamp(None, Zone::WithTimeZone),
-        "localtimestamp" => ast::DataType::Timestamp(None, Zone::None),
-        "localtime" => ast::DataType::Time(None, Zone::None),
-        _ => return None,
-    })
 }
 
 /// `x'1F'` and `b'101'` as a whole number of this type.

@@ -2,7 +2,6 @@
 
 use super::expr::{Bound, fold_constant, text};
 use super::scope::Scope;
-use super::types::type_of;
 use super::{Bind, Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -81,7 +80,8 @@ pub(super) fn named_operator(parts: &[String]) -> Option<Symbol> {
 
 /// Whether an operator on these types is a function: on arrays, documents and intervals, and where an interval comes out.
 pub(crate) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> bool {
-    let (left, right) = (left.map(Type::as_array), right.map(Type::as_array));
+    let plain = |ty: Type| ty.as_array().unrounded();
+    let (left, right) = (left.map(plain), right.map(plain));
     let either = |is: fn(Type) -> bool| left.is_some_and(is) || right.is_some_and(is);
     if op == BinaryOp::Concat {
         let text = |ty: Option<Type>| ty.is_some_and(value::cast::is_text);
@@ -266,27 +266,6 @@ impl Binder<'_> {
 
     // ---- times
 
-    /// `x::timestamp(p)`.
-    pub(super) fn cast_to_digits(
-        &mut self,
-        expr: &ast::Expr,
-        data_type: &ast::DataType,
-        digits: u64,
-        scope: &Scope,
-    ) -> Bind<Bound> {
-        let to = type_of(data_type)?;
-        let inner = self.bind(expr, scope)?;
-        let value = Bound::new(self.explicit_cast(inner, to)?, to);
-        let digits = Bound::new(Expr::Const(Datum::Int(digits as i64)), Type::Int4);
-        let name = match to {
-            Type::Time => "time",
-            Type::Timestamp => "timestamp",
-            Type::Timestamptz => "timestamptz",
-            _ => "interval",
-        };
-        self.call_bound(name, vec![value, digits])
-    }
-
     fn interval(&mut self, ast: &ast::Interval) -> Bind<Bound> {
         let ast::Interval {
             value: given,
@@ -327,7 +306,7 @@ impl Binder<'_> {
         let mut as_moment = |bound: Bound| -> Bind<Bound> {
             Ok(Bound::new(self.coerce(bound, Type::Timestamptz, CastContext::Implicit)?, Type::Timestamptz))
         };
-        Ok(match (left.ty, right.ty) {
+        Ok(match (left.ty.map(Type::unrounded), right.ty.map(Type::unrounded)) {
             (l, r) if l == zoned && local(r) => (left, as_moment(right)?),
             (l, r) if r == zoned && local(l) => (as_moment(left)?, right),
             _ => (left, right),
@@ -549,7 +528,7 @@ impl Binder<'_> {
         let mut args = Vec::with_capacity(4);
         for (start, end) in spans {
             let mut bound = self.bind(end, scope)?;
-            if bound.ty == Some(Type::Interval) {
+            if bound.ty.map(Type::unrounded) == Some(Type::Interval) {
                 let (left, right) = (Box::new(start.clone()), Box::new(end.clone()));
                 bound = self.bind(&ast::Expr::BinaryOp { left, op: Symbol::Plus, right }, scope)?;
             }

@@ -755,10 +755,7 @@ fn named(ast: &ast::Expr) -> Option<String> {
 /// An expression's name, and whether a cast around it keeps that: it does not keep a type's or CASE's.
 fn figured(ast: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as A;
-    let of_type = |data_type| {
-        let plain = super::types::digits_of(data_type).map(|(plain, _)| plain);
-        Some((short_name(super::types::type_of(plain.as_ref().unwrap_or(data_type)).ok()?).to_owned(), false))
-    };
+    let of_type = |data_type| Some((short_name(super::types::type_of(data_type).ok()?).to_owned(), false));
     let name = match ast {
         A::Identifier(ident) => fold(ident),
         A::CompoundIdentifier(parts) => fold(parts.last()?),
@@ -829,7 +826,7 @@ fn first_name(query: &ast::Query) -> Option<String> {
 
 /// The catalog's name of a type.
 fn short_name(ty: Type) -> &'static str {
-    match ty {
+    match ty.unrounded() {
         Type::Bool => "bool",
         Type::Int2 => "int2",
         Type::Int4 => "int4",

@@ -2,7 +2,7 @@
 
 use super::scope::fold;
 use crate::error::SqlError;
-use crate::value::pgtype::{self, LENGTH_MAX, UNLIMITED};
+use crate::value::pgtype::{self, LENGTH_MAX, SECOND_DIGITS_MAX, UNLIMITED};
 use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
 
@@ -26,18 +26,16 @@ pub fn type_of(data_type: &DataType) -> Result<Type, SqlError> {
         DataType::Bytea => Type::Bytea,
         DataType::Date => Type::Date,
         DataType::Time(precision, zone) => {
-            full_precision("time", *precision)?;
             if zoned(zone) {
                 return Err(SqlError::unsupported("type time with time zone"));
             }
-            Type::Time
+            limited(Type::Time, *precision)
         }
         DataType::Timestamp(precision, zone) => {
-            full_precision("timestamp", *precision)?;
-            if zoned(zone) { Type::Timestamptz } else { Type::Timestamp }
+            limited(if zoned(zone) { Type::Timestamptz } else { Type::Timestamp }, *precision)
         }
         DataType::Uuid => Type::Uuid,
-        DataType::Interval { fields: None, precision: None | Some(6) } => Type::Interval,
+        DataType::Interval { fields: None, precision } => limited(Type::Interval, *precision),
         DataType::JSON => Type::Json,
         DataType::JSONB => Type::Jsonb,
         DataType::Regclass => Type::Oid(OidKind::Class),
@@ -53,24 +51,14 @@ fn zoned(zone: &TimezoneInfo) -> bool {
     matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz)
 }
 
-/// The digits of a second that a type's name limits a value to, and the type without that limit.
-pub fn digits_of(data_type: &DataType) -> Option<(DataType, u64)> {
-    match data_type {
-        DataType::Time(Some(p), zone) if *p < 6 => Some((DataType::Time(None, *zone), *p)),
-        DataType::Timestamp(Some(p), zone) if *p < 6 => Some((DataType::Timestamp(None, *zone), *p)),
-        DataType::Interval { fields: None, precision: Some(p) } if *p < 6 => {
-            Some((DataType::Interval { fields: None, precision: None }, *p))
-        }
-        _ => None,
-    }
+fn limited(plain: Type, digits: Option<u64>) -> Type {
+    digits.map_or(plain, |digits| with_digits(plain, digits))
 }
 
-/// Times are kept to the microsecond; a smaller precision would have to round, which we do not do.
-fn full_precision(name: &str, precision: Option<u64>) -> Result<(), SqlError> {
-    match precision {
-        None | Some(6) => Ok(()),
-        Some(p) => Err(SqlError::unsupported(format!("type {name}({p})"))),
-    }
+/// A type of times whose seconds have so many digits, or as many as there are: `parse::digits_notice` says so.
+pub fn with_digits(plain: Type, digits: u64) -> Type {
+    let digits = u8::try_from(digits).unwrap_or(u8::MAX).min(SECOND_DIGITS_MAX);
+    plain.rounded(digits).unwrap_or(plain)
 }
 
 fn float(info: &ExactNumberInfo) -> Result<Type, SqlError> {
@@ -169,6 +157,10 @@ fn named(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
             return Err(SqlError::unsupported(format!("type {short} (sequences)")));
         }
         "numeric" if !modifiers.is_empty() => return modified_numeric(modifiers),
+        "time" | "timestamp" | "timestamptz" | "interval" if !modifiers.is_empty() => {
+            let plain = pgtype::named(short).ok_or_else(missing)?;
+            return Ok(limited(plain, length()?));
+        }
         _ => pgtype::named(short).ok_or_else(missing)?,
     };
     if modifiers.is_empty() {

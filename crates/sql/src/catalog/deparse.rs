@@ -250,6 +250,16 @@ impl Deparser<'_> {
         Some((Node::Atom(name.to_uppercase()), Some(ty)))
     }
 
+    /// `CURRENT_TIMESTAMP(3)`.
+    fn rounded_clock(&self, name: &str, args: &[&Expr]) -> Option<Typed> {
+        let [Expr::Value(value)] = args else { return None };
+        let Value::Number(digits, false) = &value.value else { return None };
+        let (_, plain) = self.keyword(name)?;
+        let digits = digits.parse::<u8>().unwrap_or(u8::MAX).min(pgtype::SECOND_DIGITS_MAX);
+        let text = format!("{}({digits})", name.to_uppercase());
+        Some((Node::Atom(text), plain?.rounded(digits)))
+    }
+
     /// An expression as what a function or operator takes.
     fn typed(&self, ast: &Expr, to: Type) -> Option<Node> {
         let typed = self.node(ast)?;
@@ -261,9 +271,9 @@ impl Deparser<'_> {
         Some(match (node, from) {
             (Node::Untyped(text), _) => {
                 let clock = Clock { catalog: super::Known::of_schema(&self.catalog.schema), ..Clock::default() };
-                // What another clock reads otherwise stays as it was written.
+                // What another clock reads otherwise stays as it was written. Digits of a second are cut behind the literal.
                 let is_told = is_moment(to) && value::is_read_by_clock(text.as_bytes(), to);
-                let of = if is_told { Type::Text } else { to };
+                let of = if is_told { Type::Text } else { to.unrounded() };
                 let datum = value::from_text_by(of, text.as_bytes(), &clock).ok()?;
                 let mut shown = Vec::new();
                 value::to_text_by(of, &datum.as_value(), &clock, &mut shown);
@@ -546,6 +556,7 @@ impl Deparser<'_> {
                 return Some((Node::Call { head: "NULLIF(".into(), args, between: ", ", tail: ")" }, Some(ty)));
             }
             "nextval" | "currval" => return self.sequence_call(name, &args),
+            "current_timestamp" | "localtimestamp" | "localtime" => return self.rounded_clock(name, &args),
             "now" if args.is_empty() => {
                 return Some((
                     Node::Call { head: "now(".into(), args: Vec::new(), between: ", ", tail: ")" },
@@ -575,7 +586,7 @@ impl Deparser<'_> {
             }
             [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg))] => {
                 let arg = self.node(arg)?;
-                let (input, result) = aggregate.types(arg.1)?;
+                let (input, result) = aggregate.types(arg.1.map(Type::unrounded))?;
                 let input = input.or(arg.1).unwrap_or(Type::Text);
                 (vec![self.coerced(arg, input)?], result)
             }
@@ -617,7 +628,7 @@ fn unnested(ast: &Expr) -> &Expr {
 }
 
 fn is_moment(ty: Type) -> bool {
-    matches!(ty, Type::Date | Type::Timestamp | Type::Timestamptz)
+    matches!(ty.unrounded(), Type::Date | Type::Timestamp | Type::Timestamptz)
 }
 
 fn literal(value: &Value) -> Option<Typed> {

@@ -349,6 +349,7 @@ fn has_one_value(from: Type, to: Type) -> bool {
 /// Whether a value that is compared with the column can be turned into the column's own type, exactly or as a bound.
 fn key_convertible(from: Type, to: Type) -> bool {
     use Type::*;
+    let (from, to) = (from.unrounded(), to.unrounded());
     converts_to_itself(from, to)
         || matches!(
             (from, to),
@@ -362,6 +363,7 @@ fn key_convertible(from: Type, to: Type) -> bool {
 
 fn converts_to_itself(from: Type, to: Type) -> bool {
     use Type::*;
+    let (from, to) = (from.unrounded(), to.unrounded());
     from == to
         || matches!(
             (from, to),

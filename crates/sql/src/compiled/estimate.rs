@@ -56,7 +56,7 @@ fn compared(
     value: &Expr,
 ) -> f64 {
     match (value, known) {
-        (Expr::Const(datum), Some(values)) if value_type == ty && *datum != Datum::Null => {
+        (Expr::Const(datum), Some(values)) if value_type == ty.unrounded() && *datum != Datum::Null => {
             values.compared(ty, op, datum)
         }
         (_, Some(values)) if op == BinaryOp::Eq => (1.0 - values.null_fraction) / values.distinct.max(1.0),

@@ -282,6 +282,7 @@ impl Point {
 }
 
 fn is_integer(ty: Type) -> bool {
+    let ty = ty.unrounded();
     matches!(ty, Type::Int2 | Type::Int4 | Type::Int8 | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz)
 }
 

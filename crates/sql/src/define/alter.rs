@@ -17,7 +17,7 @@ use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
 use crate::parse::{AlterAction, AlterKind, SequenceClauses};
 use crate::value::cast::{self, CastContext};
-use crate::value::pgtype::name as type_name;
+use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
     ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, View,
     ViewDef,
@@ -1021,6 +1021,9 @@ fn is_trivial(from: Type, to: Type) -> bool {
         (Type::Varchar(a), Type::Varchar(b)) => a <= b,
         (Type::Text, Type::Varchar(n)) => n == crate::value::pgtype::UNLIMITED,
         (Type::Decimal { precision: p, scale: s }, Type::Decimal { precision: q, scale: t }) => s == t && p <= q,
+        (from, Type::Rounded(kind, SECOND_DIGITS_MAX)) => from.unrounded() == kind.plain(),
+        (Type::Rounded(a, p), Type::Rounded(b, q)) => a == b && p <= q,
+        (from @ Type::Rounded(..), to) => from.unrounded() == to,
         _ => false,
     }
 }

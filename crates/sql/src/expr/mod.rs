@@ -399,7 +399,7 @@ impl Expr {
     /// Whether what this expression itself computes depends on the clock.
     pub fn needs_clock(&self) -> bool {
         match self {
-            Expr::Cast { expr, from, to, .. } => match (expr.as_ref(), to) {
+            Expr::Cast { expr, from, to, .. } => match (expr.as_ref(), to.unrounded()) {
                 (Expr::Const(Datum::Bytes(text)), Type::Date | Type::Timestamp | Type::Timestamptz)
                     if is_text(*from) =>
                 {

@@ -29,6 +29,7 @@ pub use forms::rows_from;
 pub use forms::{Like, conflict_key, like_of, set_columns};
 use freshet_engine::txn::LockMode;
 use grammar::Grammar;
+#[cfg(feature = "query")]
 pub use grammar::call_of;
 #[cfg(feature = "query")]
 pub use mend::is_nothing;
@@ -468,6 +469,48 @@ pub fn cut_name_notice(sql: &str) -> Option<Notice> {
     Some(Notice::new("42622", format!("identifier \"{name}\" will be truncated to \"{}\"", &name[..end])))
 }
 
+/// What is to be said of more digits of a second than there are: of the first such type.
+pub fn digits_notice(sql: &str) -> Option<Notice> {
+    if !may_have_many_digits(sql) {
+        return None;
+    }
+    let tokens = whole_tokens(sql).ok()?;
+    let tokens: Vec<&Token> =
+        tokens.iter().map(|t| &t.token).filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    (0..tokens.len()).find_map(|at| digits_notice_at(&tokens[at..]))
+}
+
+/// A word that may be a type of times, and behind it a number of two digits or above 6 in parentheses.
+fn may_have_many_digits(sql: &str) -> bool {
+    let bytes = sql.as_bytes();
+    let opens = bytes.iter().enumerate().filter(|(_, b)| **b == b'(').map(|(at, _)| at);
+    opens.into_iter().any(|at| {
+        let word = bytes[..at].trim_ascii_end().last().map(u8::to_ascii_lowercase);
+        let inner = bytes[at + 1..].trim_ascii_start();
+        let count = inner.iter().take_while(|b| b.is_ascii_digit()).count();
+        matches!(word, Some(b'e' | b'l' | b'p' | b'z')) && (count > 1 || count == 1 && inner[0] > b'6')
+    })
+}
+
+fn digits_notice_at(tokens: &[&Token]) -> Option<Notice> {
+    let [Token::Word(word), Token::LParen, Token::Number(digits, false), Token::RParen, rest @ ..] = tokens else {
+        return None;
+    };
+    let digits = digits.parse::<u32>().ok().filter(|digits| *digits > 6)?;
+    let is = |at: usize, text: &str| matches!(rest.get(at), Some(Token::Word(w)) if w.value.eq_ignore_ascii_case(text));
+    let zoned = is(0, "with") && is(1, "time") && is(2, "zone");
+    let (name, zoned) = match word.value.to_ascii_lowercase().as_str() {
+        "timestamp" => ("TIMESTAMP", zoned),
+        "timestamptz" | "current_timestamp" => ("TIMESTAMP", true),
+        "localtimestamp" => ("TIMESTAMP", false),
+        "time" | "localtime" => ("TIME", false),
+        "interval" => ("INTERVAL", false),
+        _ => return None,
+    };
+    let zone = if zoned { " WITH TIME ZONE" } else { "" };
+    Some(Notice::new("22023", format!("{name}({digits}){zone} precision reduced to maximum allowed, 6")))
+}
+
 /// Byte offsets of tokens met in their order.
 struct Offsets<'a> {
     rest: std::str::CharIndices<'a>,
@@ -584,6 +627,29 @@ mod tests {
             assert_eq!(error.sqlstate, "42601", "{sql}");
             assert_eq!(error.message, message, "{sql}");
             assert_eq!(error.position, position, "{sql}");
+        }
+    }
+
+    #[test]
+    fn more_digits_of_a_second_than_there_are_are_told() {
+        let told = |sql: &str| digits_notice(sql).map(|notice| (notice.severity(), notice.message));
+        let cases = [
+            ("create table t (a timestamp(7))", "TIMESTAMP(7)"),
+            ("create table t (a int, b timestamp ( 10 ) with time zone, c time(9))", "TIMESTAMP(10) WITH TIME ZONE"),
+            ("create table t (a timestamp(6), b TIMESTAMPTZ(7))", "TIMESTAMP(7) WITH TIME ZONE"),
+            ("select '1 s'::interval(8)", "INTERVAL(8)"),
+            ("select time(7) without time zone '10:00'", "TIME(7)"),
+            ("select localtime(7)", "TIME(7)"),
+            ("select current_timestamp(7)", "TIMESTAMP(7) WITH TIME ZONE"),
+        ];
+        for (sql, what) in cases {
+            let message = format!("{what} precision reduced to maximum allowed, 6");
+            assert_eq!(told(sql), Some(("WARNING", message)), "{sql}");
+        }
+        for sql in
+            ["select 'timestamp(7)'", "select timestamp(6) '2024-01-01'", "values (7)", "select f(time, 7), e(8)"]
+        {
+            assert_eq!(told(sql), None, "{sql}");
         }
     }
 

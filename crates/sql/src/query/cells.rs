@@ -54,6 +54,7 @@ pub fn data_type(ty: Type) -> DataType {
         Type::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
         Type::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         Type::Uuid => DataType::FixedSizeBinary(16),
+        Type::Rounded(kind, _) => data_type(kind.plain()),
     }
 }
 
@@ -138,6 +139,7 @@ impl Writer {
                 Builder::Moment(TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(data_type(ty)))
             }
             Type::Uuid => Builder::Uuid(FixedSizeBinaryBuilder::with_capacity(rows, 16)),
+            Type::Rounded(kind, _) => Writer::new(kind.plain(), rows).builder,
         };
         Writer { ty, builder }
     }

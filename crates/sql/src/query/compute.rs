@@ -157,12 +157,14 @@ pub struct Key {
 impl Key {
     /// `None`: the value is its own key.
     pub fn of(ty: Type) -> Option<Key> {
+        let ty = ty.unrounded();
         let has_one = matches!(ty, Type::Float4 | Type::Float8) || Key::shows_more(ty);
         has_one.then(|| Key { ty, signature: takes_any(1) })
     }
 
     /// Whether equal values may be written differently, so that the key is no value.
     pub fn shows_more(ty: Type) -> bool {
+        let ty = ty.unrounded();
         matches!(ty, Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Array(_) | Type::Vector(_))
     }
 }

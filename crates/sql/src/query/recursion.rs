@@ -39,7 +39,7 @@ pub fn check_types(name: &str, anchor: &Rel, term: &Rel) -> Bind<()> {
 /// UNION without ALL drops rows whose stored bytes are known: a type of which equal values may be written differently cannot take part.
 pub fn check_told_apart(ty: Type) -> Bind<()> {
     must_compare(ty, "equality")?;
-    match ty {
+    match ty.unrounded() {
         Type::Array(element) => check_told_apart(*element),
         Type::Numeric { .. } | Type::Interval | Type::Jsonb | Type::Float4 | Type::Float8 | Type::Vector(_) => {
             refuse(format!("UNION without ALL of a column of type {} in a recursive query", format_type(ty)))

@@ -197,7 +197,7 @@ impl Planner<'_> {
                 return refuse(format!("{name} with these arguments"));
             }
             let arg = arg.map(|a| binder.known(a)).transpose()?;
-            let ty = arg.as_ref().and_then(|a| a.ty);
+            let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
             if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
                 let what = match function {
                     AggregateFunction::Sum => Some(Gathered::SumInterval),
@@ -283,7 +283,7 @@ impl Planner<'_> {
                     ty
                 } else {
                     let first = binder.known(first)?;
-                    let mut ty = first.ty.unwrap_or(Type::Text);
+                    let mut ty = first.ty.unwrap_or(Type::Text).unrounded();
                     if with_default {
                         ty = crate::value::cast::without_modifier(ty);
                     }

@@ -103,6 +103,8 @@ impl Gathered {
 
     /// The types to cast to, and of the result; `None` where there is no such aggregate.
     pub fn resolve(self, given: &[Option<Type>]) -> Option<Signature> {
+        let plain: Vec<Option<Type>> = given.iter().map(|ty| ty.map(Type::unrounded)).collect();
+        let given = plain.as_slice();
         let known = |at: usize| given.get(at).map(|ty| ty.unwrap_or(Type::Text));
         let text = |at: usize| given.get(at).is_some_and(|ty| ty.is_none_or(is_text));
         let (arguments, result): (Vec<Type>, Type) = match (self, given.len()) {

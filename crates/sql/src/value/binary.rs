@@ -67,6 +67,7 @@ pub(crate) fn read(ty: Type, bytes: &[u8]) -> Result<Datum, SqlError> {
             return Err(SqlError::unsupported("input of anonymous composite types"));
         }
         Type::System(_) => Datum::Bytes(text::check_text(bytes)?.into()),
+        Type::Rounded(kind, digits) => text::rounded(read(kind.plain(), bytes)?, digits),
     })
 }
 
@@ -97,6 +98,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, out: &mut Vec<u8>) {
         (Type::Name | Type::System(_), Value::Bytes(v)) => out.extend_from_slice(v),
         (Type::CharByte, Value::Bytes(v)) => out.push(v.first().copied().unwrap_or(0)),
         (Type::Vector(kind), Value::Bytes(v)) => array::send(Type::vector_element(kind), v, out),
+        (Type::Rounded(kind, _), _) => write(kind.plain(), value, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

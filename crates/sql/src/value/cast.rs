@@ -82,6 +82,7 @@ pub fn same_base(a: Type, b: Type) -> bool {
 /// The weakest wish that the cast needs; `None` if there is no such cast.
 pub fn context(from: Type, to: Type) -> Option<CastContext> {
     use CastContext::{Assignment, Explicit, Implicit};
+    let (from, to) = (from.unrounded(), to.unrounded());
     if same_base(from, to) || is_text(from) && is_text(to) {
         return Some(Implicit);
     }
@@ -139,6 +140,7 @@ pub fn cast(from: Type, value: &Value<'_>, to: Type, explicit: bool) -> Result<D
 
 /// Whether the cast's result depends on the clock.
 pub fn needs_clock(from: Type, to: Type) -> bool {
+    let (from, to) = (from.unrounded(), to.unrounded());
     let zoned = |ty| match ty {
         Type::Array(element) => *element == Type::Timestamptz,
         ty => ty == Type::Timestamptz,
@@ -165,6 +167,12 @@ pub fn cast_by(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &
     }
     if from == to {
         return Ok(Datum::from(*value));
+    }
+    if let Type::Rounded(kind, _) = from {
+        return cast_by(kind.plain(), value, to, explicit, clock);
+    }
+    if let Type::Rounded(kind, digits) = to {
+        return Ok(text::rounded(cast_by(from, value, kind.plain(), explicit, clock)?, digits));
     }
     if matches!(from, Type::Vector(_)) && !is_text(to) {
         return cast_by(from.as_array(), value, to, explicit, clock);
@@ -481,7 +489,7 @@ pub fn without_modifier(ty: Type) -> Type {
         Type::Char(_) => Type::Char(pgtype::UNLIMITED),
         Type::Varchar(_) => Type::Varchar(pgtype::UNLIMITED),
         Type::Array(element) => Type::array_of(without_modifier(*element)),
-        _ => ty,
+        ty => ty.unrounded(),
     }
 }
 
@@ -499,7 +507,7 @@ pub(crate) enum Category {
 }
 
 pub(crate) fn category(ty: Type) -> Category {
-    match ty {
+    match ty.unrounded() {
         Type::Bool => Category::Boolean,
         _ if number_rank(ty).is_some() => Category::Number,
         Type::Oid(OidKind::Xid | OidKind::Cid) => Category::Other,
@@ -516,5 +524,6 @@ pub(crate) fn category(ty: Type) -> Category {
 
 /// The type of its category that wins when nothing else decides.
 pub(crate) fn is_preferred(ty: Type) -> bool {
+    let ty = ty.unrounded();
     matches!(ty, Type::Bool | Type::Float8 | Type::Text | Type::Timestamptz | Type::Interval | Type::Oid(OidKind::Oid))
 }

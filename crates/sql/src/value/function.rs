@@ -201,6 +201,10 @@ signatures! {
 impl Function {
     /// Finds the function (its name in lower case) for argument types; `None` is the type of an untyped literal.
     pub fn resolve(name: &str, arguments: &[Option<Type>]) -> Result<Function, SqlError> {
+        if arguments.iter().flatten().any(|ty| ty.unrounded() != *ty) {
+            let plain: Vec<Option<Type>> = arguments.iter().map(|ty| ty.map(Type::unrounded)).collect();
+            return Function::resolve(name, &plain);
+        }
         if let Some(function) = resolve_variadic(name, arguments) {
             return Ok(function);
         }

@@ -158,8 +158,9 @@ impl BinaryOperator {
     /// Finds the operator; `None` is the type of an untyped literal, which must then be read as the type given here.
     pub fn resolve(op: BinaryOp, left: Option<Type>, right: Option<Type>) -> Result<BinaryOperator, SqlError> {
         use BinaryOp::*;
-        // A vector is compared as the array that it is.
-        let (left, right) = (left.map(Type::as_array), right.map(Type::as_array));
+        // A vector is compared as the array that it is, and digits of a second limit what is kept only.
+        let plain = |ty: Type| ty.as_array().unrounded();
+        let (left, right) = (left.map(plain), right.map(plain));
         let resolved = match op {
             Add | Sub | Mul | Div | Mod => resolve_arithmetic(op, left, right),
             Power => resolve_power(left, right),

@@ -54,7 +54,7 @@ impl Ordered {
 
     /// A value that is not null.
     pub fn put(&mut self, ty: Type, value: &Value<'_>) {
-        match (ty, *value) {
+        match (ty.unrounded(), *value) {
             (_, Value::Bool(v)) => self.key.push(u8::from(v)),
             (_, Value::Int(v)) => self.key.extend_from_slice(&((v as u64) ^ 1 << 63).to_be_bytes()),
             (_, Value::Float(v)) => self.key.extend_from_slice(&ordered_float(v).to_be_bytes()),
@@ -144,7 +144,7 @@ impl<'a> Taking<'a> {
     }
 
     pub fn datum(&mut self, ty: Type) -> Datum {
-        match ty {
+        match ty.unrounded() {
             Type::Bool => Datum::Bool(self.byte() == 1),
             Type::Float4 | Type::Float8 => Datum::Float(float_of(u64::from_be_bytes(self.chunk()))),
             Type::Uuid => Datum::Uuid(u128::from_be_bytes(self.chunk())),

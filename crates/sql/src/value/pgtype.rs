@@ -8,14 +8,15 @@
 //! | text | 25 | -1 | -1 |
 //! | real, double precision | 700, 701 | 4, 8 | -1 |
 //! | character(n), character varying(n) | 1042, 1043 | -1 | n + 4 |
-//! | date, time, timestamp, timestamptz | 1082, 1083, 1114, 1184 | 4, 8, 8, 8 | -1 |
+//! | date, time, timestamp, timestamptz | 1082, 1083, 1114, 1184 | 4, 8, 8, 8 | -1, the latter three's the digits of a second |
+//! | interval | 1186 | 16 | -1, or 0x7fff0000 and the digits of a second |
 //! | numeric(p,s) | 1700 | -1 | (p << 16 \| s & 0x7ff) + 4 |
 //! | uuid | 2950 | 16 | -1 |
 //! | oid and what is written as a name | 26, 24, 2202..2206, 4089, 4096, 4191 | 4 | -1 |
 //! | name, "char" | 19, 18 | 64, 1 | -1 |
 //! | int2vector, oidvector | 22, 30 | -1 | -1 |
 
-use freshet_engine::schema::{OidKind, SystemKind, Type, VectorKind};
+use freshet_engine::schema::{OidKind, SystemKind, TimeKind, Type, VectorKind};
 
 /// The `n` of a `char` or `varchar` without a length modifier.
 pub const UNLIMITED: u32 = u32::MAX;
@@ -25,6 +26,9 @@ pub const LENGTH_MAX: u32 = 10_485_760;
 
 /// Largest precision and scale of [`Type::Decimal`]: what an `i128` holds.
 pub const DECIMAL_DIGITS_MAX: u8 = 38;
+
+/// The most digits of a second.
+pub const SECOND_DIGITS_MAX: u8 = 6;
 
 /// `numeric` without modifiers.
 pub const NUMERIC: Type = Type::Numeric { typmod: None };
@@ -77,6 +81,10 @@ pub fn describe(ty: Type) -> PgType {
         Type::Vector(VectorKind::Int2) => (22, -1),
         Type::Vector(VectorKind::Oid) => (30, -1),
         Type::System(kind) => system_oid(kind),
+        Type::Rounded(kind, _) => {
+            let PgType { oid, length, .. } = describe(kind.plain());
+            (oid, length)
+        }
     };
     PgType { oid, length, modifier: modifier(ty) }
 }
@@ -200,8 +208,23 @@ fn modifier(ty: Type) -> i32 {
         Type::Char(n) | Type::Varchar(n) if n <= LENGTH_MAX => n as i32 + 4,
         Type::Decimal { precision, scale } => numeric_modifier(precision.into(), scale.into()),
         Type::Numeric { typmod: Some((precision, scale)) } => numeric_modifier(precision, scale),
+        Type::Rounded(TimeKind::Interval, digits) => INTERVAL_FIELDS | i32::from(digits),
+        Type::Rounded(_, digits) => digits.into(),
         _ => -1,
     }
+}
+
+/// All fields, in the high half of an interval's modifier.
+const INTERVAL_FIELDS: i32 = 0x7fff << 16;
+
+/// A type of times with its modifier; of an interval that is not limited to some fields.
+fn with_digits(plain: Type, modifier: i32) -> Type {
+    let digits = if plain == Type::Interval { modifier ^ INTERVAL_FIELDS } else { modifier };
+    u8::try_from(digits)
+        .ok()
+        .filter(|digits| *digits <= SECOND_DIGITS_MAX)
+        .and_then(|n| plain.rounded(n))
+        .unwrap_or(plain)
 }
 
 fn numeric_modifier(precision: u16, scale: i16) -> i32 {
@@ -223,9 +246,9 @@ pub fn from_oid(oid: u32, modifier: i32) -> Option<Type> {
         1042 => Type::Char(length),
         1043 => Type::Varchar(length),
         1082 => Type::Date,
-        1083 => Type::Time,
-        1114 => Type::Timestamp,
-        1184 => Type::Timestamptz,
+        1083 => with_digits(Type::Time, modifier),
+        1114 => with_digits(Type::Timestamp, modifier),
+        1184 => with_digits(Type::Timestamptz, modifier),
         1700 if modifier < 4 => NUMERIC,
         1700 => {
             let packed = modifier - 4;
@@ -233,7 +256,7 @@ pub fn from_oid(oid: u32, modifier: i32) -> Option<Type> {
             numeric((packed >> 16) as u16, scale as i16)
         }
         2950 => Type::Uuid,
-        1186 => Type::Interval,
+        1186 => with_digits(Type::Interval, modifier),
         114 => Type::Json,
         3802 => Type::Jsonb,
         19 => Type::Name,
@@ -350,6 +373,7 @@ pub fn name(ty: Type) -> &'static str {
         Type::Vector(VectorKind::Int2) => "int2vector",
         Type::Vector(VectorKind::Oid) => "oidvector",
         Type::System(kind) => system_name(kind),
+        Type::Rounded(kind, _) => name(kind.plain()),
     }
 }
 
@@ -372,6 +396,7 @@ fn array_name(element: Type) -> &'static str {
         Type::Timestamptz => "timestamp with time zone[]",
         Type::Uuid => "uuid[]",
         Type::Interval => "interval[]",
+        Type::Rounded(kind, _) => array_name(kind.plain()),
         Type::Json => "json[]",
         Type::Jsonb => "jsonb[]",
         Type::Name => "name[]",
@@ -415,6 +440,11 @@ pub fn format_type(ty: Type) -> String {
         Type::Decimal { precision, scale } => format!("{name}({precision},{scale})"),
         Type::Numeric { typmod: Some((precision, scale)) } => format!("{name}({precision},{scale})"),
         Type::Array(element) => format!("{}[]", format_type(*element)),
+        // The digits stand behind the first word.
+        Type::Rounded(_, digits) => match name.split_once(' ') {
+            Some((first, rest)) => format!("{first}({digits}) {rest}"),
+            None => format!("{name}({digits})"),
+        },
         _ => name.to_owned(),
     }
 }
@@ -461,6 +491,11 @@ mod tests {
             Type::array_of(Type::Oid(OidKind::Role)),
             Type::array_of(Type::System(SystemKind::AclItem)),
             Type::System(SystemKind::NodeTree),
+            Type::Rounded(TimeKind::Time, 0),
+            Type::Rounded(TimeKind::Timestamp, 3),
+            Type::Rounded(TimeKind::Timestamptz, 6),
+            Type::Rounded(TimeKind::Interval, 0),
+            Type::array_of(Type::Rounded(TimeKind::Interval, 6)),
         ];
         for ty in types {
             let wire = describe(ty);
@@ -485,6 +520,10 @@ mod tests {
             (Type::Varchar(UNLIMITED), -1, "character varying"),
             (Type::Char(UNLIMITED), -1, "bpchar"),
             (Type::Timestamptz, -1, "timestamp with time zone"),
+            (Type::Rounded(TimeKind::Timestamptz, 0), 0, "timestamp(0) with time zone"),
+            (Type::Rounded(TimeKind::Time, 2), 2, "time(2) without time zone"),
+            (Type::Rounded(TimeKind::Interval, 3), 2_147_418_115, "interval(3)"),
+            (Type::array_of(Type::Rounded(TimeKind::Timestamp, 3)), 3, "timestamp(3) without time zone[]"),
         ];
         for (ty, modifier, name) in cases {
             assert_eq!(describe(ty).modifier, modifier, "{name}");

@@ -23,6 +23,7 @@ pub fn place(from: Type, value: &Value<'_>, column: Type) -> Option<Place> {
     if value.is_null() {
         return None;
     }
+    let (from, column) = (from.unrounded(), column.unrounded());
     match column {
         Type::Int2 | Type::Int4 | Type::Int8 => among_integers(from, value, column),
         Type::Decimal { precision, scale } => {

@@ -38,7 +38,20 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Json => json::read_json(check_text(text)?)?,
         Type::Jsonb => json::read_jsonb(check_text(text)?)?,
         Type::Array(element) => array::read(*element, check_text(text)?, clock)?,
+        Type::Rounded(kind, digits) => rounded(read(kind.plain(), text, clock)?, digits),
     })
+}
+
+/// A value of a type of times with so many digits of a second.
+pub(crate) fn rounded(datum: Datum, digits: u8) -> Datum {
+    match datum {
+        Datum::Int(us) => Datum::Int(datetime::rounded(us, digits.into())),
+        Datum::Bytes(stored) => {
+            let span = Interval::from_stored(&stored);
+            Datum::Bytes(Interval { us: datetime::rounded(span.us, digits.into()), ..span }.to_stored())
+        }
+        other => other,
+    }
 }
 
 /// The output function. The value has the type's form and is not null.
@@ -65,6 +78,7 @@ pub(crate) fn write(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8
         (Type::Interval, Value::Bytes(v)) => Interval::from_stored(v).write_as(clock.intervals, out),
         (Type::Jsonb, Value::Bytes(v)) => json::Json::from_stored(v).write(out),
         (Type::Array(element), Value::Bytes(v)) => array::write(*element, v, clock, out),
+        (Type::Rounded(kind, _), _) => write(kind.plain(), value, clock, out),
         _ => panic!("invariant: a value has the form of its type: {ty:?}, {value:?}"),
     }
 }

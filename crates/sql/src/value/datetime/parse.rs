@@ -97,7 +97,7 @@ fn is_fixed(text: &[u8], zoned: bool) -> bool {
 
 /// Whether a literal of this type means something else for another clock. Of arrays that is said of some that mean the same.
 pub(crate) fn is_read_by_clock(text: &[u8], to: Type) -> bool {
-    match to {
+    match to.unrounded() {
         Type::Date | Type::Timestamp => !is_fixed(text, false),
         Type::Timestamptz => !is_fixed(text, true),
         Type::Array(element) => match *element {

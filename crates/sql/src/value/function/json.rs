@@ -275,6 +275,7 @@ pub(super) fn object_of_two(a: &Arguments<'_>) -> Result {
 
 /// A value as `to_json` writes it.
 pub(crate) fn write_json(ty: Type, value: &Value<'_>, clock: &Clock, out: &mut Vec<u8>) {
+    let ty = ty.unrounded();
     let shown = |out: &mut Vec<u8>| texts::write(ty, value, clock, out);
     match (ty, value) {
         (_, Value::Null) => out.extend_from_slice(b"null"),

@@ -93,7 +93,8 @@ impl RowFunction {
     }
 
     pub fn resolve(name: &str, given: &[Option<Type>]) -> Result<RowFunction, SqlError> {
-        let arrays: Vec<Option<Type>> = given.iter().map(|ty| ty.map(Type::as_array)).collect();
+        let plain = |ty: Type| ty.as_array().unrounded();
+        let arrays: Vec<Option<Type>> = given.iter().map(|ty| ty.map(plain)).collect();
         let given = arrays.as_slice();
         let missing = || super::unresolved("42883", name, given, "does not exist", "No function matches");
         let gives = named(name).ok_or_else(missing)?;

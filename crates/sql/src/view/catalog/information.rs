@@ -414,6 +414,7 @@ fn measures(ty: Type) -> Measures {
         Type::Time | Type::Timestamp | Type::Timestamptz | Type::Interval => {
             Measures { datetime: Some(6), ..Measures::default() }
         }
+        Type::Rounded(_, digits) => Measures { datetime: Some(digits.into()), ..Measures::default() },
         _ => Measures::default(),
     }
 }
