@@ -1,7 +1,7 @@
 //! COPY FROM has two roads: an empty table is loaded by threads, rows of another one are inserted. Both read the same.
 
 use crate::world::World;
-use freshet_db::SqlError;
+use freshet_db::{IntoDatum, SqlError};
 
 /// More than what is inserted row by row (`LOAD_BYTES_MIN`).
 const DATA_BYTES: usize = 3 << 19;
@@ -159,5 +159,51 @@ fn a_load_ends_by_the_errors_of_an_insert() {
         let (count, rows) = both("bigint NOT NULL", "NULL '\\N'", &format!("{good}{record}\n{line}"));
         assert_eq!(count.expect_err(record).sqlstate, sqlstate, "{record:?}");
         assert!(rows.is_empty(), "{record:?}");
+    }
+}
+
+/// Its columns, and what they keep of `DIGITS_GIVEN`.
+const DIGITS: &str = "a timestamp(3), b timestamptz(0), c time(1), d interval(2)";
+const DIGITS_GIVEN: [&str; 4] =
+    ["2024-01-01 00:00:00.0005", "2024-01-01 00:00:00.5+00", "10:00:00.05", "1.005 seconds"];
+const DIGITS_KEPT: &str = "2024-01-01 00:00:00.001\t2024-01-01 00:00:01+00\t10:00:00.1\t00:00:01.01\n";
+
+/// The rows of the table, each once.
+fn distinct(world: &World, table: &str) -> String {
+    let mut rows = Vec::new();
+    let all = format!("COPY (SELECT a, b, c, d FROM {table} GROUP BY a, b, c, d) TO STDOUT");
+    world.db.session().expect("a session").copy_out(&all, &mut rows).expect("the rows");
+    String::from_utf8(rows).expect("text")
+}
+
+#[test]
+fn seconds_are_rounded_to_their_digits_on_every_road() {
+    let tables = ["loaded", "inserted", "parameters", "numbers", "appended"];
+    let setup: Vec<String> = tables.iter().map(|table| format!("CREATE TABLE {table} ({DIGITS})")).collect();
+    let world = World::new(&setup.join(";"));
+    let mut session = world.db.session().expect("a session");
+
+    let record = format!("{}\n", DIGITS_GIVEN.join("\t"));
+    session.copy_in("COPY loaded FROM STDIN", record.repeat(DATA_BYTES / record.len() + 1).as_bytes()).expect("a load");
+    session.copy_in("COPY inserted FROM STDIN", record.as_bytes()).expect("it inserts");
+    session.copy_in("COPY inserted FROM STDIN (FORMAT csv)", record.replace('\t', ",").as_bytes()).expect("it inserts");
+
+    let texts = DIGITS_GIVEN.map(IntoDatum::into_datum);
+    let numbers = [500_i64 + 757_382_400_000_000, 757_382_400_500_000, 36_000_050_000].map(IntoDatum::into_datum);
+    let numbers = [numbers.as_slice(), &texts[3..]].concat();
+    for (table, values) in [("parameters", texts.as_slice()), ("numbers", numbers.as_slice())] {
+        let insert = session.prepare(&format!("INSERT INTO {table} VALUES ($1, $2, $3, $4)")).expect("it binds");
+        assert_eq!(session.execute(&insert, values).expect("it inserts"), 1);
+        assert_eq!(session.execute(&insert, values).expect("it inserts again"), 1);
+    }
+    let load = world.db.bulk_load("appended").expect("a load");
+    let mut appender = load.appender().expect("an appender");
+    appender.append(&texts).expect("a row");
+    appender.append(&numbers).expect("a row");
+    appender.finish().expect("its rows");
+    assert_eq!(load.commit().expect("it commits"), 2);
+
+    for table in tables {
+        assert_eq!(distinct(&world, table), DIGITS_KEPT, "{table}");
     }
 }
