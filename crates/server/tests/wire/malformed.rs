@@ -109,22 +109,22 @@ fn cut_conversations_leave_nothing_behind() {
     assert_eq!(client.value("select count(*) from cut"), "1");
 }
 
-/// Messages of every kind.
-fn conversation() -> Vec<Vec<u8>> {
+/// Messages of every kind, about a table of its caller's own: who waits for another's row is told 08006 once it has closed its side.
+fn conversation(table: &str) -> Vec<Vec<u8>> {
     vec![
-        parse("s", "select id, name from bent where id = $1 and name < $2", &[23, 25]),
+        parse("s", &format!("select id, name from {table} where id = $1 and name < $2"), &[23, 25]),
         describe_statement("s"),
         bind_formats("p", "s", &[1, 0], &[Some(b"\0\0\0\x01"), Some(b"text")], &[1, 0]),
         describe_portal("p"),
         execute("p", 1),
         close_portal("p"),
-        run("insert into bent values ($1, $2)", &["1", "one"]),
+        run(&format!("insert into {table} values ($1, $2)"), &["1", "one"]),
         sync(),
-        query("begin; delete from bent; rollback"),
-        query("copy bent from stdin"),
+        query(&format!("begin; delete from {table}; rollback")),
+        query(&format!("copy {table} from stdin")),
         copy_data(b"7\tseven\n"),
         copy_done(),
-        query("copy bent from stdin"),
+        query(&format!("copy {table} from stdin")),
         copy_fail("enough"),
         b"H\0\0\0\x04".to_vec(),
         b"F\0\0\0\x0e\0\0\0\x01\0\0\0\0\0\0".to_vec(),
@@ -149,8 +149,8 @@ fn heard(bytes: &[u8]) -> Vec<Reply> {
 /// Each message's length word says something else than the truth.
 #[test]
 fn every_length_lies() {
-    connect().query("create table if not exists bent(id int primary key, name text)");
-    let messages = conversation();
+    connect().query("create table lies(id int primary key, name text)");
+    let messages = conversation("lies");
     for (at, message) in messages.iter().enumerate() {
         // Some are made of several.
         let true_length = u32::from_be_bytes(message[1..5].try_into().expect("a length word"));
@@ -174,13 +174,13 @@ fn every_length_lies() {
 /// Every byte of an exchange, the start included, flipped in turn.
 #[test]
 fn every_byte_flipped_is_survived() {
-    connect().query("create table if not exists bent(id int primary key, name text)");
+    connect().query("create table flips(id int primary key, name text)");
     let start = {
         let mut startup = pgwire::messages::startup::Startup::new();
         startup.parameters.insert("user".to_owned(), "u".to_owned());
         encoded(startup)
     };
-    let exchange = [start, conversation().concat()].concat();
+    let exchange = [start, conversation("flips").concat()].concat();
     for at in 0..exchange.len() {
         for flip in [0x01, 0x80] {
             let mut bent = exchange.clone();
@@ -203,8 +203,8 @@ fn every_byte_flipped_is_survived() {
 #[test]
 fn bent_conversations_are_survived() {
     const ROUNDS: u64 = 1000;
-    connect().query("create table if not exists bent(id int primary key, name text)");
-    let whole = conversation().concat();
+    connect().query("create table bends(id int primary key, name text)");
+    let whole = conversation("bends").concat();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move |below: usize| {
         // xorshift64: the same bends in every run.
