@@ -672,6 +672,8 @@ impl Binder<'_> {
         types.rotate_right(usize::from(otherwise.is_some()));
         let ty = common_type("CASE", &types)?;
         let mut results = self.coerce_all(results, ty)?;
+        // Without ELSE there is a NULL of no digits.
+        let ty = if otherwise.is_none() { ty.unrounded() } else { ty };
         let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
         let case = Expr::Case { branches: tests.into_iter().zip(results).collect(), otherwise };
         let case = match (once, whole) {

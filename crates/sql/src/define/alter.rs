@@ -327,7 +327,8 @@ impl Definer<'_> {
         self.engine.rewrite_table(table.id, def, convert)
     }
 
-    /// Computed columns of the new definition over its cells: those that are new, or follow from a column whose type changes.
+    /// Computed columns of the new definition over its cells: those that are new, and hidden ones if a type changes. (A generated one is over
+    /// no column whose type changes, and keeps its value.)
     fn computed(
         &self,
         table: &Table,
@@ -338,7 +339,7 @@ impl Definer<'_> {
         for role in [ColumnRole::Generated, ColumnRole::Hidden] {
             for (at, column) in def.columns.iter().enumerate().filter(|(_, c)| c.role == role) {
                 let is_same = table.def.columns.iter().zip(&def.columns).all(|(a, b)| a.ty == b.ty);
-                if at < table.def.columns.len() && is_same {
+                if at < table.def.columns.len() && (is_same || role == ColumnRole::Generated) {
                     continue;
                 }
                 let text = column.default.as_deref().unwrap_or("NULL");
@@ -598,6 +599,7 @@ impl Definer<'_> {
             })?;
         }
         check_generated(&def, &schema)?;
+        let hidden_stay = retype_hidden(&mut def, &schema)?;
         for constraint in &def.constraints {
             if let ConstraintKind::Check { condition, columns } = &constraint.kind
                 && columns.contains(&(at as u16))
@@ -606,7 +608,7 @@ impl Definer<'_> {
             }
         }
         let layout = def.layout().map_err(|_| SqlError::new("54000", "the row is too wide"))?;
-        let stays = using.is_none() && is_trivial(before.ty, ty) && layout.is_same_record(&table.layout);
+        let stays = using.is_none() && is_trivial(before.ty, ty) && hidden_stay && layout.is_same_record(&table.layout);
         if stays {
             return Ok(self.engine.redefine_table(table.id, def)?);
         }
@@ -622,7 +624,13 @@ impl Definer<'_> {
             .iter()
             .filter(|c| matches!(&c.kind, ConstraintKind::Check { columns, .. } if columns.contains(&(at as u16))));
         let ids: Vec<u32> = checks.map(|c| c.id).chain(keys).collect();
-        if ids.is_empty() { Ok(()) } else { self.validate(table.id, &ids) }
+        if !ids.is_empty() {
+            self.validate(table.id, &ids)?;
+        }
+        let children = schema.references(table.id).filter(|(_, _, key)| key.parent_columns.contains(&(at as u16)));
+        children
+            .map(|(child, constraint, _)| (child.id, constraint.id))
+            .try_for_each(|(child, id)| self.validate(child, &[id]))
     }
 
     /// The cast that needs no USING.
@@ -1011,6 +1019,22 @@ fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<freshet_engine::
         // What cannot be bound as either is looked at by its words.
         Err(_) => super::view::mentions(text, &def.columns[at].name),
     }
+}
+
+/// Gives the columns that indexes' expressions are kept in the types that these have now; whether all values stay as they are.
+fn retype_hidden(def: &mut TableDef, schema: &Arc<freshet_engine::catalog::Schema>) -> Done<bool> {
+    let mut stay = true;
+    for at in 0..def.columns.len() {
+        let column = &def.columns[at];
+        if column.role != ColumnRole::Hidden {
+            continue;
+        }
+        let text = column.default.as_deref().expect("what is hidden is computed");
+        let ty = super::create::index_type(text, &super::create::scope_of(def), schema)?;
+        stay &= is_trivial(column.ty, ty);
+        def.columns[at].ty = ty;
+    }
+    Ok(stay)
 }
 
 /// Values of the one type are values of the other as they are.

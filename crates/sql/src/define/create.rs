@@ -548,18 +548,10 @@ impl Definer<'_> {
 
     /// The hidden column of this expression, made if there is none.
     fn hidden_column(&self, def: &mut TableDef, table: &Arc<Table>, text: &str) -> Done<u16> {
-        let known = |c: &ColumnDef| c.role == ColumnRole::Hidden && c.default.as_deref() == Some(text);
+        let ty = index_type(text, &Scope::of_table(table, None), &self.schema())?;
+        let known = |c: &ColumnDef| c.role == ColumnRole::Hidden && c.ty == ty && c.default.as_deref() == Some(text);
         if let Some(at) = def.columns.iter().position(known) {
             return Ok(at as u16);
-        }
-        let schema = self.schema();
-        let ast = crate::parse::parse_expression(text)?;
-        let mut binder = Binder::new(text, &schema, &[]);
-        let bound = binder.bind(&ast, &Scope::of_table(table, None))?;
-        let ty = bound.ty.unwrap_or(Type::Text);
-        let expr = binder.coerce(bound, ty, CastContext::Implicit)?;
-        if binder.uses_clock || !expr.is_immutable() {
-            return Err(SqlError::new("42P17", "functions in index expression must be marked IMMUTABLE").into());
         }
         let at = def.columns.len() as u16;
         def.columns.push(ColumnDef {
@@ -571,6 +563,19 @@ impl Definer<'_> {
         });
         Ok(at)
     }
+}
+
+/// The type of what an index is to be over; 42P17 for what is not the same each time.
+pub(super) fn index_type(text: &str, scope: &Scope, schema: &Arc<Schema>) -> Done<Type> {
+    let ast = crate::parse::parse_expression(text)?;
+    let mut binder = Binder::new(text, schema, &[]);
+    let bound = binder.bind(&ast, scope)?;
+    let ty = bound.ty.unwrap_or(Type::Text);
+    let expr = binder.coerce(bound, ty, CastContext::Implicit)?;
+    if binder.uses_clock || !expr.is_immutable() {
+        return Err(SqlError::new("42P17", "functions in index expression must be marked IMMUTABLE").into());
+    }
+    Ok(ty)
 }
 
 /// What a partial unique index's first column is computed by.

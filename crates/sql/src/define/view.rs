@@ -56,7 +56,7 @@ impl Definer<'_> {
         let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
             self.check_owner(old.id)?;
-            check_replacement(old, &def)?;
+            check_replacement(old, &def, &schema)?;
             let before: Vec<String> = old.def.columns.iter().map(|(name, _)| name.clone()).collect();
             for (new, _) in &def.columns[before.len()..] {
                 self.keep_meaning(old.id, (namespace, &written.name), &before, new)?;
@@ -125,17 +125,17 @@ fn value_text(value: &Expr) -> String {
     }
 }
 
-fn check_replacement(old: &View, new: &ViewDef) -> Result<(), SqlError> {
+fn check_replacement(old: &View, new: &ViewDef, schema: &Arc<Schema>) -> Result<(), SqlError> {
     if new.columns.len() < old.def.columns.len() {
         return Err(SqlError::new("42P16", "cannot drop columns from view"));
     }
-    for ((old_name, old_type), (name, ty)) in old.def.columns.iter().zip(&new.columns) {
+    for (at, ((old_name, old_type), (name, ty))) in old.def.columns.iter().zip(&new.columns).enumerate() {
         if old_name != name {
             let message = format!("cannot change name of view column \"{old_name}\" to \"{name}\"");
             return Err(SqlError::new("42P16", message)
                 .with_hint("Use ALTER VIEW ... RENAME COLUMN ... to change name of view column instead."));
         }
-        if old_type != ty {
+        if old_type != ty && types_now(old, schema).get(at) != Some(ty) {
             let shown = |ty: &Option<Type>| ty.map_or_else(|| "text".to_owned(), |ty| type_name(ty).to_owned());
             let message = format!(
                 "cannot change data type of view column \"{old_name}\" from {} to {}",
@@ -146,6 +146,12 @@ fn check_replacement(old: &View, new: &ViewDef) -> Result<(), SqlError> {
         }
     }
     Ok(())
+}
+
+/// The types that a view's query gives now. (Those that are kept are of the release that made it.)
+fn types_now(view: &View, schema: &Arc<Schema>) -> Vec<Option<Type>> {
+    let shape = query_of(view).and_then(|query| columns_of(&query, schema));
+    shape.map(|(columns, _)| columns.into_iter().map(|(_, ty)| ty).collect()).unwrap_or_default()
 }
 
 /// The columns of a view, and its query's text.

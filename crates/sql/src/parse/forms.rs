@@ -11,6 +11,7 @@
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
 //! | `(a int UNIQUE NULLS NOT DISTINCT)` | `(a int, UNIQUE NULLS NOT DISTINCT (a))` |
+//! | `INTERVAL (2) '1.234 s'` | `CAST ('1.234 s' AS INTERVAL (2))`: the parser forgets the digits |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
 //! | `a <>-1`, `j->-1` | `a <> -1`, `j -> -1`: an operator does not end in a sign |
 //! | `ON CONFLICT (lower(a))` | `ON CONFLICT ("<marker>lower(a)")`, which [`conflict_key`] reads |
@@ -34,6 +35,7 @@ struct Met {
     conflict: bool,
     set_columns: bool,
     table: bool,
+    interval: bool,
 }
 
 impl Met {
@@ -52,6 +54,7 @@ impl Met {
                     Keyword::CONFLICT => met.conflict = true,
                     Keyword::FOREIGN => met.set_columns = true,
                     Keyword::TABLE => met.table = true,
+                    Keyword::INTERVAL => met.interval = true,
                     _ => {}
                 },
                 _ => {}
@@ -61,8 +64,10 @@ impl Met {
     }
 
     fn is_any(&self) -> bool {
-        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table } = *self;
-        trim || substring || fetch || using || array || rows || signs || conflict || set_columns || table
+        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval } = *self;
+        let is_word =
+            trim || substring || fetch || using || array || rows || conflict || set_columns || table || interval;
+        is_word || signs
     }
 }
 
@@ -76,7 +81,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 10] = [
+    let mends: [(bool, Mend); 11] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -87,6 +92,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.conflict, conflict),
         (met.set_columns, delete_columns),
         (met.table, table),
+        (met.interval, interval),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -294,6 +300,25 @@ fn is_type(word: &Word) -> bool {
             | K::JSON
             | K::JSONB
     )
+}
+
+/// `INTERVAL (n) 'text'`.
+fn interval(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    const WIDTH: usize = 4;
+    if word(tokens, at) != Keyword::INTERVAL || tokens.len() <= at + WIDTH {
+        return;
+    }
+    let [open, Token::Number(..), close, text] = [1, 2, 3, 4].map(|i| &tokens[at + i].token) else { return };
+    let is_text = matches!(text, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_));
+    if !(*open == Token::LParen && *close == Token::RParen && is_text) {
+        return;
+    }
+    let mut typed: Vec<TokenWithSpan> = tokens[at..=at + WIDTH].to_vec();
+    let text = typed.pop().expect("the text is the last");
+    let ends = spanned(&text, Token::RParen);
+    let (first, of) = (spanned(&typed[0], Token::make_keyword("CAST")), spanned(&text, Token::make_keyword("AS")));
+    let opens = spanned(&typed[0], Token::LParen);
+    tokens.splice(at..=at + WIDTH, [first, opens, text, of].into_iter().chain(typed).chain([ends]));
 }
 
 const ROWS: &str = "rows";

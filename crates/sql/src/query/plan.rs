@@ -24,7 +24,7 @@ use super::fold::{Fold, Kind};
 use super::gather::Gather;
 use super::lock::Locking;
 use super::scan::Snapshot;
-use super::sets::{FieldOf, SetCall, field_of, set_leaf, spread_rows};
+use super::sets::{FieldOf, OutputSets, SetCall, field_of, set_leaf, spread_rows};
 use super::sums::FixedSum;
 use super::template::Holes;
 use super::window::Window;
@@ -308,7 +308,7 @@ impl<'a> Planner<'a> {
         Ok(convert(&leaves)?)
     }
 
-    fn given(&self, expr: DfExpr, ty: Type) -> Bound {
+    pub(super) fn given(&self, expr: DfExpr, ty: Type) -> Bound {
         let mut state = self.state.borrow_mut();
         state.given.push(Leaf::new(expr, ty));
         let column = (state.given.len() - 1) as u16;
@@ -892,12 +892,12 @@ impl<'a> Planner<'a> {
         // Who reads a row of a function from outside takes it apart: there it is its fields.
         let projection = if is_outermost { select.projection.clone() } else { spread_rows(&select.projection) };
         let items = binder.items(&projection, &scope);
-        let sets = self.state.borrow_mut().sets.take().unwrap_or_default();
         binder.output_types = Vec::new();
         let mut items = items?;
         let untyped = untyped_items(&projection, items.len());
         let mut order = binder.order(order, &items, distinct, &scope)?;
         let mut on = self.distinct_on(binder, select, &items, &order, &scope)?;
+        let sets = self.state.borrow_mut().sets.take();
         let mut windows = self.state.borrow_mut().windows.take().unwrap_or_default();
         let having = match &select.having {
             None => None,
@@ -906,7 +906,10 @@ impl<'a> Planner<'a> {
         };
         let aggregates = binder.aggregates.take().unwrap_or_default();
         let asked = self.take_pending();
+        self.state.borrow_mut().sets = sets;
         let mut keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
+        let mut sets = OutputSets::new(self.state.borrow_mut().sets.take().unwrap_or_default());
+        sets.refuse_in(&aggregates, &mut windows)?;
         if let Some(Keys { exprs, sets: None }) = &mut keys {
             let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
             add_dependents(exprs, asked, &scope);
@@ -926,9 +929,15 @@ impl<'a> Planner<'a> {
             windows: !windows.is_empty(),
             sets: !sets.is_empty(),
         })?;
-        let at_most_one = (grouped && keys.is_none()) || (select.from.is_empty() && sets.is_empty());
-        let alone = !grouped && windows.is_empty();
-        let (FromRel { mut plan, scope, sources }, set_leaves) = self.expand_outputs(from, &sets, alone)?;
+        let is_one_group = grouped && keys.is_none();
+        let at_most_one = (is_one_group || select.from.is_empty()) && sets.is_empty();
+        let FromRel { mut plan, scope, sources } = from;
+        if let Some(keys) = &mut keys {
+            plan = sets.expand_keys(self, plan, &sources, &mut keys.exprs)?;
+            items.iter_mut().for_each(|item| sets.placed.put(&mut item.expr));
+            order.iter_mut().for_each(|item| sets.placed.put(&mut item.expr));
+            on.iter_mut().for_each(|(expr, _)| sets.placed.put(expr));
+        }
         let origins: Vec<Option<(u32, u16)>> =
             items.iter().map(|item| if grouped { None } else { origin(&item.expr, &scope) }).collect();
         let mut leaves = sources;
@@ -942,14 +951,15 @@ impl<'a> Planner<'a> {
                     Expr::Cell { source: GROUPING, column } => Some(Expr::Cell { source: 0, column: first + column }),
                     _ => None,
                 });
-                Ok(())
+                sets.placed.refuse_loose(expr)
             };
             items.iter_mut().try_for_each(|item| over(&mut item.expr))?;
             order.iter_mut().try_for_each(|item| over(&mut item.expr))?;
             on.iter_mut().try_for_each(|(expr, _)| over(expr))?;
             windows.iter_mut().try_for_each(|window| window.each_expr(&over))?;
             let mut having = having;
-            having.iter_mut().try_for_each(over)?;
+            having.iter_mut().try_for_each(&over)?;
+            sets.later.iter_mut().flat_map(|(_, call)| &mut call.args).try_for_each(over)?;
             let groupings = grouping_places(&groupings, &keys)?;
             let before = leaves.clone();
             (plan, leaves) = match &keys.sets {
@@ -967,11 +977,12 @@ impl<'a> Planner<'a> {
             if let Some(having) = having {
                 // Joined, a count would be 0 where the condition leaves no row.
                 let is_outer = self.with_leaves(&leaves, |leaves| leaves.condition(&having))?.contains_outer();
-                self.is_deep.set(self.is_deep.get() || is_outer && at_most_one);
+                self.is_deep.set(self.is_deep.get() || is_outer && is_one_group);
                 plan = self.filter(plan, &having, &leaves)?;
             }
         }
         let (plan, window_leaves) = self.window(plan, &leaves, &windows)?;
+        let (plan, set_leaves) = sets.expand_outputs(self, plan, &leaves, &window_leaves)?;
         let selected =
             Selected { items, untyped, origins, order, on, distinct, at_most_one, window_leaves, set_leaves };
         self.finish_select(plan, &leaves, selected, limits)
@@ -1200,6 +1211,15 @@ impl<'a> Planner<'a> {
         keys: &[(Expr, Type)],
         aggregates: &[Aggregate],
     ) -> Bind<(LogicalPlan, Vec<Vec<Leaf>>)> {
+        let taken: HashSet<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+        // No column of a table is called as one of the plan's own.
+        let named = |kind: char, number: usize| {
+            let mut name = format!("{kind}{number}");
+            while taken.contains(&name) {
+                name.push('_');
+            }
+            name
+        };
         let mut groups = Vec::new();
         let mut folded = Vec::new();
         let mut columns = Vec::new();
@@ -1208,9 +1228,9 @@ impl<'a> Planner<'a> {
             let value = self.with_leaves(leaves, |l| l.convert(expr, *ty))?;
             let column = if super::compute::Key::shows_more(*ty) {
                 // Of equal numbers that are written differently the first is shown.
-                groups.push(key(value.clone(), *ty).alias(format!("g{i}")));
-                folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(format!("n{i}")));
-                DfColumn::new_unqualified(format!("n{i}"))
+                groups.push(key(value.clone(), *ty).alias(named('g', i)));
+                folded.push(plain_aggregate(first_value_udaf(), vec![value], false, None).alias(named('n', i)));
+                DfColumn::new_unqualified(named('n', i))
             } else if let DfExpr::Column(column) = &value
                 && super::compute::Key::of(*ty).is_none()
             {
@@ -1218,8 +1238,8 @@ impl<'a> Planner<'a> {
                 groups.push(value.clone());
                 column.clone()
             } else {
-                groups.push(key(value, *ty).alias(format!("g{i}")));
-                DfColumn::new_unqualified(format!("g{i}"))
+                groups.push(key(value, *ty).alias(named('g', i)));
+                DfColumn::new_unqualified(named('g', i))
             };
             columns.push(Leaf::new(DfExpr::Column(column), *ty));
         }
@@ -1227,13 +1247,13 @@ impl<'a> Planner<'a> {
         groups.retain(|group| known.insert(group.clone()));
         for (i, aggregate) in aggregates.iter().enumerate() {
             let (expr, ty) = self.with_leaves(leaves, |l| fold_of(aggregate, l))?;
-            folded.push(expr.alias(format!("a{i}")));
-            columns.push(Leaf::new(DfExpr::Column(DfColumn::new_unqualified(format!("a{i}"))), ty));
+            folded.push(expr.alias(named('a', i)));
+            columns.push(Leaf::new(DfExpr::Column(DfColumn::new_unqualified(named('a', i))), ty));
         }
         if groups.is_empty() && folded.is_empty() {
             // HAVING alone makes one group.
             let count = plain_aggregate(count_udaf(), vec![lit(Type::Int8, &Datum::Int(1))?], false, None);
-            folded.push(count.alias("a0"));
+            folded.push(count.alias(named('a', 0)));
         }
         let plan = df(df(LogicalPlanBuilder::from(plan).aggregate(groups, folded))?.build())?;
         Ok((plan, vec![columns]))

@@ -7,7 +7,8 @@
 //! | FROM f(constants) | one row | none |
 //! | FROM t, f(t.x); JOIN f(t.x) ON ... | the rows of t: functions in FROM are always lateral | none |
 //! | LEFT JOIN f(t.x) ON true | the same | one with nulls |
-//! | SELECT f(t.x), ... | the rows after WHERE; several calls advance together, the shorter with nulls | none |
+//! | SELECT f(t.x), ... | the rows after WHERE, GROUP BY and window functions; several calls advance together, the shorter with nulls | none |
+//! | GROUP BY f(t.x), by name or number too | the rows after WHERE | none |
 //!
 //! `generate_series` of constant whole numbers in FROM is not here but in `series`: it streams.
 
@@ -15,10 +16,12 @@ use super::cells::{Writer, data_type};
 use super::compute::readable;
 use super::convert::{Leaf, Leaves, call};
 use super::fault::carried;
-use super::plan::{FromRel, Planner, SETS, df, refuse};
+use super::plan::{Planner, SETS, WINDOW, df, refuse};
+use super::window::Window;
 use crate::bind::expr::Bound;
 use crate::bind::scope::{Scope, ScopeColumn, ScopeSource, fold};
 use crate::bind::{Bind, Binder};
+use crate::compiled::aggregate::Aggregate;
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::cast::CastContext;
@@ -40,7 +43,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Debug)]
 pub struct SetCall {
     pub function: SetFunction,
-    args: Vec<Expr>,
+    pub args: Vec<Expr>,
     /// WITH ORDINALITY: one more column, the row's number.
     ordinality: bool,
 }
@@ -202,17 +205,143 @@ impl Planner<'_> {
         }
         Ok(Some(cell(at, ty)))
     }
+}
 
-    /// The rows of the outputs' calls; none of them may be with groups or window functions, whose rows they would come after.
-    pub fn expand_outputs(&self, from: FromRel, calls: &[SetCall], alone: bool) -> Bind<(FromRel, Vec<Vec<Leaf>>)> {
-        if calls.is_empty() {
-            return Ok((from, Vec::new()));
+/// The calls among a block's outputs, by when their rows come: those of GROUP BY before the groups, the others behind groups and
+/// window functions. Those of one time advance together.
+pub struct OutputSets {
+    /// How many there are: cells of [`SETS`] tell them apart.
+    count: usize,
+    /// Those of GROUP BY, once there.
+    pub placed: Placed,
+    /// The others, with their numbers.
+    pub later: Vec<(usize, SetCall)>,
+}
+
+/// Cells of calls, and what they became.
+#[derive(Default)]
+pub struct Placed(Vec<(u16, Expr)>);
+
+impl Placed {
+    /// Puts the columns in the place of their cells.
+    pub fn put(&self, expr: &mut Expr) {
+        if self.0.is_empty() {
+            return;
         }
-        if !alone {
-            return refuse("a set-returning function among the outputs, with groups or window functions");
+        let taken = std::mem::replace(expr, Expr::NULL);
+        *expr = taken.rewrite(&mut |e| match e {
+            Expr::Cell { source: SETS, column } => {
+                self.0.iter().find(|(cell, _)| cell == column).map(|(_, placed)| placed.clone())
+            }
+            _ => None,
+        });
+    }
+
+    /// Refuses an expression over groups that asks for a call of GROUP BY otherwise than its key does.
+    pub fn refuse_loose(&self, expr: &Expr) -> Bind<()> {
+        let mut is_loose = false;
+        expr.walk(&mut |e| {
+            is_loose |= self.0.iter().any(|(_, placed)| placed == e);
+            !is_loose
+        });
+        if is_loose {
+            let message = "a set-returning function must appear in the GROUP BY clause as it is among the outputs";
+            return Err(SqlError::new("42803", message).into());
         }
-        let (plan, leaves) = self.expand(from.plan, &from.sources, calls, NullHandling::Drop)?;
-        Ok((FromRel { plan, ..from }, leaves))
+        Ok(())
+    }
+}
+
+impl OutputSets {
+    pub fn new(calls: Vec<SetCall>) -> Self {
+        OutputSets { count: calls.len(), placed: Placed::default(), later: calls.into_iter().enumerate().collect() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What is folded has its rows before any call's.
+    pub fn refuse_in(&self, aggregates: &[Aggregate], windows: &mut [Window]) -> Bind<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let refuse = |what: &str| -> Bind<()> {
+            let message = format!("{what} function calls cannot contain set-returning function calls");
+            Err(SqlError::new("0A000", message).into())
+        };
+        if aggregates.iter().any(|aggregate| aggregate.mentions(|source| source == SETS)) {
+            return refuse("aggregate");
+        }
+        let in_window =
+            |expr: &mut Expr| if expr.mentions(|source| source == SETS) { refuse("window") } else { Ok(()) };
+        windows.iter_mut().try_for_each(|window| window.each_expr(&in_window))
+    }
+
+    /// The plan with the rows of the calls that are, or are part of, keys of GROUP BY, and the keys over their columns.
+    pub fn expand_keys(
+        &mut self,
+        planner: &Planner<'_>,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        keys: &mut [(Expr, Type)],
+    ) -> Bind<LogicalPlan> {
+        let in_key = |call: usize| {
+            let is = |e: &Expr| matches!(e, Expr::Cell { source: SETS, column } if usize::from(*column) / COLUMNS_MAX == call);
+            keys.iter().any(|(key, _)| {
+                let mut found = false;
+                key.walk(&mut |e| {
+                    found |= is(e);
+                    !found
+                });
+                found
+            })
+        };
+        let (now, later) = std::mem::take(&mut self.later).into_iter().partition(|(at, _)| in_key(*at));
+        self.later = later;
+        let now: Vec<(usize, SetCall)> = now;
+        if now.is_empty() {
+            return Ok(plan);
+        }
+        let (numbers, calls): (Vec<usize>, Vec<SetCall>) = now.into_iter().unzip();
+        let (plan, leaves) = planner.expand(plan, sources, &calls, NullHandling::Drop)?;
+        for (call, columns) in numbers.into_iter().zip(leaves) {
+            for (at, leaf) in columns.into_iter().enumerate() {
+                self.placed.0.push((set_cell(call, at), planner.given(leaf.expr, leaf.ty).expr));
+            }
+        }
+        keys.iter_mut().for_each(|(key, _)| self.placed.put(key));
+        Ok(plan)
+    }
+
+    /// The plan with the rows of the other calls, and by call its columns.
+    pub fn expand_outputs(
+        mut self,
+        planner: &Planner<'_>,
+        plan: LogicalPlan,
+        sources: &[Vec<Leaf>],
+        windows: &[Leaf],
+    ) -> Bind<(LogicalPlan, Vec<Vec<Leaf>>)> {
+        let mut leaves = vec![Vec::new(); self.count];
+        if self.later.is_empty() {
+            return Ok((plan, leaves));
+        }
+        for arg in self.later.iter_mut().flat_map(|(_, call)| &mut call.args) {
+            let taken = std::mem::replace(arg, Expr::NULL);
+            *arg = taken.rewrite(&mut |e| match e {
+                Expr::Cell { source: WINDOW, column } => {
+                    let leaf = &windows[usize::from(*column)];
+                    Some(planner.given(leaf.expr.clone(), leaf.ty).expr)
+                }
+                _ => None,
+            });
+        }
+        let (numbers, calls): (Vec<usize>, Vec<SetCall>) = self.later.into_iter().unzip();
+        let (plan, expanded) = planner.expand(plan, sources, &calls, NullHandling::Drop)?;
+        for (call, columns) in numbers.into_iter().zip(expanded) {
+            leaves[call] = columns;
+        }
+        Ok((plan, leaves))
     }
 }
 
