@@ -392,12 +392,13 @@ impl Log {
 
     /// Recycles the segments below `start`, which the caller has saved durably.
     pub fn recycle_below(&self, start: &LogStart) -> Result<(), LogError> {
-        for device in &self.devices {
+        for (device, first) in self.devices.iter().zip(&start.devices) {
+            assert_eq!(device.id, first.device, "a start names this incarnation's devices, in their order");
             if let Some(error) = self.poisoned() {
                 return Err(error);
             }
             let mut preparer = device.preparer.lock();
-            match segment::recycle(&*self.io, &device.segments, &mut preparer, start.epoch) {
+            match segment::recycle(&*self.io, &device.segments, &mut preparer, first.segment) {
                 Ok(0) => {}
                 Ok(_) => device.no_space_until_us.store(0, Ordering::SeqCst),
                 Err(failed) => return Err(self.poison_files(failed)),

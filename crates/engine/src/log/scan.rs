@@ -562,11 +562,12 @@ fn open_segments(
             continue;
         }
         let device = fence.device_of(dir, start.incarnation);
-        let first = start.devices.iter().find(|start| Some(start.device) == device).map(|start| start.segment);
+        let start_here = start.devices.iter().find(|start| Some(start.device) == device);
+        let mut first = start_here.map(|start| start.segment);
         io.sync_dir(path).map_err(|error| damage("sync", error))?;
         let names = io.list(path).map_err(|error| damage("list", error))?;
         let before = files.len();
-        let mut is_foreign = false;
+        let (mut is_foreign, mut is_first_void) = (false, false);
         let mut markers = Vec::new();
         for number in names.iter().filter_map(|name| segment::parse_name(name)) {
             let path = path.join(segment::file_name(number));
@@ -582,6 +583,11 @@ fn open_segments(
                 let own =
                     |(owner, _): &(Owner, _)| owner.database == fence.database() && fence.may_be(dir, owner.device);
                 marked = segment::read_marker(&block).filter(own);
+                let begins = start_here.filter(|start| number.0 == start.segment.0 + 1).map(|start| start.group);
+                if begins.is_some_and(|group| begins_with(&block, (fence.database(), start.incarnation), number, group))
+                {
+                    is_first_void = true;
+                }
             }
             let is_unused = marked.is_some_and(|(_, marked)| marked == number);
             markers.extend(marked.filter(|_| is_unused));
@@ -592,6 +598,10 @@ fn open_segments(
         }
         if is_foreign && fence.is_joining(dir) {
             return Err(LogDamage::Foreign { path: path.clone() });
+        }
+        // Up to release 0.1 of November 2026 a segment that the start names was recycled if the start's first group went to the next one.
+        if is_first_void {
+            first = first.map(|first| SegmentNo(first.0 + 1));
         }
         let lengths = files[before..].iter().map(|file| (file.number, file.bytes)).collect();
         // Who has lost the manifest knows where the groups begin, not from which segment on all must be there.
@@ -604,6 +614,20 @@ fn open_segments(
         }
     }
     Ok((files, is_taken))
+}
+
+/// Whether a segment begins with this group.
+fn begins_with(
+    block: &[u8],
+    (database, incarnation): (DatabaseId, Incarnation),
+    number: SegmentNo,
+    group: GroupNo,
+) -> bool {
+    GroupHeader::decode(block).is_ok_and(|header| {
+        (header.database, header.incarnation) == (database, incarnation)
+            && (header.segment, header.offset) == (number, 0)
+            && header.group == group
+    })
 }
 
 /// The first segment of a directory that the markers of the newest incarnation prove, and that was taken away or cut short by somebody else

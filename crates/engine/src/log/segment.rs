@@ -34,7 +34,8 @@
 //! 4. Files never exceed the configured number: the log's size is bounded.
 //! 5. An incarnation gives its numbers without a gap, and each name is durable before the next number is given. So a marker proves that
 //!    every segment from its incarnation's first number to its own was there, in its full length, but for those below the log's start:
-//!    one that is not there now, or is shorter, was taken away by somebody else.
+//!    one that is not there now, or is shorter, was taken away by somebody else. So no segment is recycled that the saved start names
+//!    ([`LogStart`](super::LogStart)), even if it ended before the start's first group.
 //! 6. While the marker of its own number stands, nothing in a segment was acknowledged, nor anything after it on its device: a
 //!    device writes a group only when the one before is synced, and the first one of a segment overwrites the marker. So a recovery
 //!    need not read what lies behind it, and an unused segment costs a restart one block.
@@ -293,11 +294,12 @@ impl Segments {
         (current.unwrap_or(self.unused_from), next_group)
     }
 
-    /// Takes the segments below `epoch` out, except the current one.
-    fn take_below(&mut self, epoch: Epoch) -> Vec<InUse> {
+    /// Takes the segments below `first` out, except the current one. (By the number and not by the epoch: what was current and of no use
+    /// when a start was asked for is named by it, though it may be full and of no use by now.)
+    fn take_below(&mut self, first: SegmentNo) -> Vec<InUse> {
         let current = usize::from(self.current.is_some());
         let mut taken = Vec::new();
-        while self.in_use.len() > current && self.in_use[0].last_epoch < epoch {
+        while self.in_use.len() > current && self.in_use[0].number < first {
             // One of another size is removed: never the device's last file, without which a recovery would take it for lost.
             let is_last = self.in_use.len() == 1 && self.unused() == 0;
             if is_last && self.in_use[0].bytes != self.segment_bytes {
@@ -489,14 +491,14 @@ pub fn renumber(
     io.sync_dir(dir).map_err(|error| FileError::new("sync", dir, error))
 }
 
-/// Turns the segments below `epoch` into spares; says how many.
+/// Turns the segments below `first` into spares; says how many.
 pub fn recycle(
     io: &dyn Io,
     segments: &parking_lot::Mutex<Segments>,
     preparer: &mut Preparer,
-    epoch: Epoch,
+    first: SegmentNo,
 ) -> Result<usize, FileError> {
-    let taken = segments.lock().take_below(epoch);
+    let taken = segments.lock().take_below(first);
     let (keep, odd): (Vec<_>, Vec<_>) = taken.into_iter().partition(|segment| segment.bytes == preparer.segment_bytes);
     // Files of another size, from before the option was changed, cannot be reused.
     for segment in &odd {
@@ -588,12 +590,12 @@ mod tests {
         let (first, incarnation) = (SegmentNo(3), Incarnation(1));
         let owner = Owner { database: DatabaseId(7), device: DeviceId(0), incarnation, first, segment_bytes: 1 << 16 };
         let mut preparer = Preparer::new(PathBuf::from("d"), owner, false, 1 << 16);
-        assert!(recycle(&io, &segments, &mut preparer, Epoch(9)).is_ok());
+        assert!(recycle(&io, &segments, &mut preparer, SegmentNo(3)).is_ok());
         assert_eq!(io.list(Path::new("d")).unwrap(), [file_name(SegmentNo(2))]);
         while segments.lock().spares() == 0 {
             assert!(prepare(&io, &segments, &mut preparer, 1 << 16).is_ok());
         }
-        assert!(recycle(&io, &segments, &mut preparer, Epoch(9)).is_ok());
+        assert!(recycle(&io, &segments, &mut preparer, SegmentNo(3)).is_ok());
         assert!(!io.exists(&Path::new("d").join(file_name(SegmentNo(2)))).unwrap());
     }
 

@@ -117,6 +117,71 @@ fn recycling_keeps_what_is_needed_and_hides_what_is_stale() {
     assert!(matches!(scan_all(&io, &options), Err(LogDamage::Lost { .. })));
 }
 
+/// A start that was saved names a segment that is there, whatever came to the log between its being asked for and the recycling: the
+/// current segment may be full by then, and its groups of no use.
+#[test]
+fn what_a_saved_start_names_is_not_recycled() {
+    let (io, options) = (MemIo::new(), options(1));
+    let log = create(&io, &options);
+    let mut worker = log.worker().unwrap();
+    let mut moved = 0;
+    for number in 0..400 {
+        // One group or two, so that each place of a segment is met.
+        for before in 0..1 + number % 2 {
+            let cts = commit(&mut worker, 10_000 * before + number);
+            log.flush_inline(cts).unwrap();
+        }
+        let start = log.log_start(Epoch(log.durable().0 + 1));
+        let named = start.devices[0].segment;
+        let cts = commit(&mut worker, 30_000 + number);
+        log.flush_inline(cts).unwrap();
+        drive(&log);
+        log.recycle_below(&start).unwrap();
+        let later = log.log_start(Epoch(log.durable().0)).devices[0].segment;
+        moved += u32::from(later > named);
+        let again =
+            scan(&dynamic(&io.fork().crash(number)), &options, &start, start.prev).expect("nobody took anything away");
+        assert_eq!(recovered(&again).keys().copied().collect::<Vec<_>>(), [30_000 + number]);
+    }
+    assert!(moved > 5, "{moved}");
+}
+
+/// Earlier releases did recycle it, which is no damage: the segment behind it proves that it holds nothing of use.
+#[test]
+fn a_recycled_first_segment_of_no_use_is_no_damage() {
+    let (io, options) = (MemIo::new(), options(1));
+    let log = create(&io, &options);
+    let mut worker = log.worker().unwrap();
+    let segment = |number: SegmentNo| options.dirs[0].join(super::super::segment::file_name(number));
+    let (mut moved, mut stayed) = (0, 0);
+    for number in 0..200 {
+        for before in 0..1 + number % 2 {
+            let cts = commit(&mut worker, 10_000 * before + number);
+            log.flush_inline(cts).unwrap();
+        }
+        let start = log.log_start(Epoch(log.durable().0 + 1));
+        let named = start.devices[0].segment;
+        let cts = commit(&mut worker, 30_000 + number);
+        log.flush_inline(cts).unwrap();
+        drive(&log);
+        let copy = io.fork().crash(number);
+        copy.lose(&segment(named));
+        let found = scan(&dynamic(&copy), &options, &start, start.prev);
+        match log.log_start(Epoch(log.durable().0)).devices[0].segment > named {
+            true => {
+                moved += 1;
+                assert_eq!(recovered(&found.expect("it holds nothing of use")).len(), 1);
+            }
+            false => {
+                stayed += 1;
+                assert!(found.is_err());
+            }
+        }
+        log.recycle_below(&start).unwrap();
+    }
+    assert!(moved > 3 && stayed > 100, "{moved}, {stayed}");
+}
+
 #[test]
 fn a_full_log_opens_and_is_freed_by_a_checkpoint() {
     let (io, options) = (MemIo::new(), options(1));
