@@ -20,7 +20,7 @@ use crate::parse::{Parsed, Utility, parse};
 use crate::road::{Planned, Request, other_road};
 use crate::role::Access;
 use crate::rows::{Column, is_same_row};
-use crate::settings::Forced;
+use crate::settings::{Forced, Setting, joined};
 use crate::statistics::Statistics;
 use crate::value::Datum;
 use freshet_engine::catalog::{Schema, Table};
@@ -636,12 +636,16 @@ fn setting_name(name: &ast::ObjectName) -> String {
 
 fn set_plan(set: &Set) -> Result<Plan, SqlError> {
     Ok(match set {
-        Set::SingleAssignment { scope, hivevar: false, variable, values } => {
-            Plan::Set { name: setting_name(variable), value: setting_value(values)?, local: is_local(scope.as_ref())? }
-        }
-        Set::SetTimeZone { local, value } => {
-            Plan::Set { name: "timezone".to_owned(), value: setting_value(std::slice::from_ref(value))?, local: *local }
-        }
+        Set::SingleAssignment { scope, hivevar: false, variable, values } => Plan::Set {
+            name: setting_name(variable),
+            value: setting_value(&setting_name(variable), values)?,
+            local: is_local(scope.as_ref())?,
+        },
+        Set::SetTimeZone { local, value } => Plan::Set {
+            name: "timezone".to_owned(),
+            value: setting_value("timezone", std::slice::from_ref(value))?,
+            local: *local,
+        },
         Set::SetNames { charset_name, collation_name: None } => {
             Plan::Set { name: "client_encoding".to_owned(), value: Some(charset_name.value.clone()), local: false }
         }
@@ -675,7 +679,7 @@ fn is_local(scope: Option<&ast::ContextModifier>) -> Result<bool, SqlError> {
 }
 
 /// The value as text; `None` for DEFAULT.
-fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
+fn setting_value(setting: &str, values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
     let mut parts = Vec::with_capacity(values.len());
     for value in values {
         parts.push(match value {
@@ -684,17 +688,17 @@ fn setting_value(values: &[ast::Expr]) -> Result<Option<String>, SqlError> {
             {
                 return Ok(None);
             }
-            ast::Expr::Identifier(ident) => ident.value.clone(),
-            ast::Expr::Value(v) => match &v.value {
+            ast::Expr::Identifier(ident) => Setting::Name(ident.clone()),
+            ast::Expr::Value(v) => Setting::Text(match &v.value {
                 ast::Value::SingleQuotedString(s) | ast::Value::EscapedStringLiteral(s) => s.clone(),
                 ast::Value::Number(n, _) => n.clone(),
                 ast::Value::Boolean(b) => b.to_string(),
                 other => return Err(SqlError::unsupported(format!("the value {other}"))),
-            },
-            other => other.to_string(),
+            }),
+            other => Setting::Text(other.to_string()),
         });
     }
-    Ok(Some(parts.join(", ")))
+    Ok(Some(joined(setting, &parts)))
 }
 
 /// What a call of `set_config` alone is given, as drivers send it.

@@ -10,6 +10,8 @@ use crate::error::SqlError;
 use crate::route::Level;
 use crate::value::Zone;
 use crate::value::interval::IntervalStyle;
+use crate::value::quoted_ident;
+use sqlparser::ast::Ident;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,7 +225,30 @@ pub(crate) fn list(text: &str) -> Vec<String> {
             None => part.trim_matches('\'').to_lowercase(),
         }
     };
-    text.split(',').map(name).filter(|name| !name.is_empty()).collect()
+    let mut is_quoted = false;
+    let parts = text.split(|c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    });
+    parts.map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// What SET is given, one value or several, as the setting's text. Each of a list of names is one, whatever characters it has.
+pub(crate) fn joined(setting: &str, values: &[Setting]) -> String {
+    let is_of_names = setting == "search_path";
+    let text = |value: &Setting| match value {
+        Setting::Text(text) if is_of_names => quoted_ident(text),
+        Setting::Name(ident) if is_of_names => quoted_ident(&crate::bind::scope::fold(ident)),
+        Setting::Text(text) => text.clone(),
+        Setting::Name(ident) => ident.value.clone(),
+    };
+    values.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+/// One value of SET.
+pub(crate) enum Setting {
+    Name(Ident),
+    Text(String),
 }
 
 /// The one road that statements may take, where the session says (`freshet.road`, for tests).

@@ -600,6 +600,9 @@ impl Definer<'_> {
         }
         check_generated(&def, &schema)?;
         let hidden_stay = retype_hidden(&mut def, &schema)?;
+        for index in &table.indexes {
+            super::create::check_keys(&index.def.columns, &def, index.def.kind)?;
+        }
         for constraint in &def.constraints {
             if let ConstraintKind::Check { condition, columns } = &constraint.kind
                 && columns.contains(&(at as u16))

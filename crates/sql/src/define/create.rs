@@ -346,6 +346,8 @@ impl Definer<'_> {
                 def.columns[usize::from(column.column)].not_null = true;
             }
         }
+        let kind = key.kind.unwrap_or(if key.primary { primary_kind } else { IndexKind::BTree });
+        check_keys(&list, def, kind)?;
         let parts: Vec<&str> = list.iter().map(|c| def.columns[usize::from(c.column)].name.as_str()).collect();
         let schema = self.engine.schema();
         let taken = |n: &str| others.iter().any(|i| i.name == n) || schema.has_relation_in(def.namespace, n);
@@ -359,7 +361,7 @@ impl Definer<'_> {
         }
         Ok(IndexDef {
             name,
-            kind: key.kind.unwrap_or(if key.primary { primary_kind } else { IndexKind::BTree }),
+            kind,
             unique: !key.deferrable,
             primary: key.primary,
             columns: list,
@@ -442,6 +444,7 @@ impl Definer<'_> {
         };
         let (list, nulls_against, parts) = self.index_columns(&table, columns, *is_unique, predicate.as_deref())?;
         let table = self.engine.schema().table_by_id(table.id).cloned().expect("the table that was just changed");
+        check_keys(&list, &table.def, kind)?;
         let include = include.iter().map(|ident| {
             table
                 .column(&fold(ident))
@@ -563,6 +566,20 @@ impl Definer<'_> {
         });
         Ok(at)
     }
+}
+
+/// 42704 for a key of a type that has neither order nor equality.
+pub(super) fn check_keys(keys: &[KeyColumn], def: &TableDef, kind: IndexKind) -> Result<(), SqlError> {
+    if !keys.iter().any(|key| def.columns[usize::from(key.column)].ty == Type::Json) {
+        return Ok(());
+    }
+    let method = match kind {
+        IndexKind::BTree => "btree",
+        IndexKind::Hash => "hash",
+    };
+    let message = format!("data type json has no default operator class for access method \"{method}\"");
+    let hint = "You must specify an operator class for the index or define a default operator class for the data type.";
+    Err(SqlError::new("42704", message).with_hint(hint))
 }
 
 /// The type of what an index is to be over; 42P17 for what is not the same each time.

@@ -128,6 +128,12 @@ impl Dialect for Grammar {
         }
     }
 
+    /// An argument's name is a word, `name => value`. The parser would read each argument twice to see whether an expression is a name, and
+    /// those within it four times.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
     pass_on! {
         identifier_quote_style(identifier: &str) -> Option<char>;
         is_delimited_identifier_start(ch: char) -> bool;
@@ -148,8 +154,6 @@ impl Dialect for Grammar {
         supports_bitwise_shift_operators() -> bool;
         supports_comment_on() -> bool;
         supports_load_extension() -> bool;
-        supports_named_fn_args_with_colon_operator() -> bool;
-        supports_named_fn_args_with_expr_name() -> bool;
         supports_empty_projections() -> bool;
         supports_nested_comments() -> bool;
         supports_string_escape_constant() -> bool;

@@ -660,4 +660,50 @@ mod tests {
         let sql = format!("select 1{}", " + 1".repeat(100_000));
         assert_eq!(parse(&sql).expect_err("too long").sqlstate, "54001");
     }
+
+    /// What is read twice at each depth would not end in a lifetime.
+    #[test]
+    fn each_form_nests_without_being_read_anew() {
+        const DEPTH: usize = 40;
+        for (opens, closes) in [
+            ("abs(", ")"),
+            ("coalesce(null, ", ", 2)"),
+            ("replace(", ", 'a', 'b')"),
+            ("(", ")"),
+            ("row(", ", 1)"),
+            ("cast(", " as int)"),
+            ("(", ")::int"),
+            ("array[", "]"),
+            ("case when ", " then 1 end"),
+            ("1 in (", ", 2)"),
+            ("1 = any (", ")"),
+            ("not exists (select ", ")"),
+            ("(select ", ")"),
+            ("(select 1 from (values (", ")) v)"),
+            ("extract(year from ", ")"),
+            ("substring(", " from 1 for 2)"),
+            ("position('a' in ", ")"),
+            ("trim(both 'a' from ", ")"),
+            ("overlay(", " placing 'a' from 1)"),
+            ("sum(1) filter (where ", ")"),
+            ("string_agg('a', 'b' order by ", ")"),
+            ("sum(1) over (partition by ", ")"),
+            ("f(a => ", ")"),
+            ("jsonb_build_object('a', ", ")"),
+            ("interval '1' * ", ""),
+            ("- ", ""),
+            ("not ", ""),
+            ("1 between 0 and (", ")"),
+            ("nullif(", ", 1)"),
+            ("(1, ", ")"),
+        ] {
+            let sql = format!("select {}1{}", opens.repeat(DEPTH), closes.repeat(DEPTH));
+            let ended = parse(&sql);
+            assert!(ended.as_ref().map_or_else(|e| e.sqlstate == "54001", |_| true), "{opens}: {:?}", ended.err());
+        }
+        let joined = format!("select * from {}t{}", "(".repeat(DEPTH), " join t on true)".repeat(DEPTH));
+        assert!(parse(&joined).map_or_else(|e| e.sqlstate == "54001", |_| true));
+        let derived = format!("select * from {}t{}", "(select * from ".repeat(DEPTH), ") x".repeat(DEPTH));
+        assert!(parse(&derived).map_or_else(|e| e.sqlstate == "54001", |_| true));
+    }
 }

@@ -9,9 +9,11 @@ use crate::bind::scope::fold;
 use crate::error::SqlError;
 use crate::role::acl::{Kind, Privileges};
 use crate::role::password;
+use crate::settings::{Setting, joined};
 use freshet_engine::catalog::Verifier;
 use sqlparser::ast::{Ident, ObjectName};
 use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Span;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// Who is meant.
@@ -340,7 +342,7 @@ impl Reader<'_, '_> {
             if !self.p.consume_token(&Token::Eq) {
                 self.expect("to")?;
             }
-            let value = self.setting_value()?;
+            let value = self.setting_value(&name)?;
             return Ok(RoleCommand::Set { role, name, value });
         }
         if self.take("reset") {
@@ -363,7 +365,7 @@ impl Reader<'_, '_> {
     }
 
     /// `None`: DEFAULT.
-    fn setting_value(&mut self) -> Read<Option<String>> {
+    fn setting_value(&mut self, setting: &str) -> Read<Option<String>> {
         if self.take("default") {
             return Ok(None);
         }
@@ -371,17 +373,18 @@ impl Reader<'_, '_> {
         loop {
             let negative = self.p.consume_token(&Token::Minus);
             let value = match self.p.next_token().token {
-                Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => text,
-                Token::Number(digits, _) => digits,
-                Token::Word(word) => word.value,
+                Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Setting::Text(text),
+                Token::Number(digits, _) if negative => Setting::Text(format!("-{digits}")),
+                Token::Number(digits, _) => Setting::Text(digits),
+                Token::Word(word) => Setting::Name(word.into_ident(Span::empty())),
                 _ => {
                     self.p.prev_token();
                     return self.p.expected("a value", self.p.peek_token());
                 }
             };
-            values.push(if negative { format!("-{value}") } else { value });
+            values.push(value);
             if !self.p.consume_token(&Token::Comma) {
-                return Ok(Some(values.join(", ")));
+                return Ok(Some(joined(setting, &values)));
             }
         }
     }

@@ -315,6 +315,24 @@ impl<'a> Planner<'a> {
         Bound::new(Expr::Cell { source: GIVEN, column }, ty)
     }
 
+    /// The plan's own columns that stand in the expressions.
+    fn names_in<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> HashSet<String> {
+        let state = self.state.borrow();
+        let mut names = HashSet::new();
+        for expr in exprs {
+            expr.walk(&mut |e| {
+                if let Expr::Cell { source: GIVEN, column } = e
+                    && let Some(leaf) = state.given.get(usize::from(*column))
+                {
+                    let columns = leaf.expr.column_refs().into_iter().filter(|column| column.relation.is_none());
+                    names.extend(columns.map(|column| column.name.clone()));
+                }
+                true
+            });
+        }
+        names
+    }
+
     /// Says of what stands for a value whether that is computed.
     fn noted(&self, value: Bound, is_computed: bool) -> Bound {
         if let (Expr::Cell { source: GIVEN, column }, true) = (&value.expr, is_computed) {
@@ -911,14 +929,17 @@ impl<'a> Planner<'a> {
         let mut sets = OutputSets::new(self.state.borrow_mut().sets.take().unwrap_or_default());
         sets.refuse_in(&aggregates, &mut windows)?;
         if let Some(Keys { exprs, sets: None }) = &mut keys {
+            let in_sets = sets.later.iter().flat_map(|(_, call)| &call.args);
             let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
+            let asked = asked.chain(in_sets);
             add_dependents(exprs, asked, &scope);
         }
         let groupings = std::mem::replace(&mut self.state.borrow_mut().groupings, groupings);
         let grouped = keys.is_some() || !aggregates.is_empty() || having.is_some() || !groupings.is_empty();
+        let in_keys = self.names_in(keys.iter().flat_map(|keys| &keys.exprs).map(|(key, _)| key));
         let (before, after): (Vec<Pending>, Vec<Pending>) =
-            asked.into_iter().partition(|pending| !grouped || pending.in_aggregate);
-        // Those of GROUP BY, and those that aggregates fold.
+            asked.into_iter().partition(|p| !grouped || p.in_aggregate || in_keys.contains(&p.name));
+        // Those of GROUP BY, be they outputs too, and those that aggregates fold.
         from.plan = self.applied(from.plan)?;
         from.plan = before.into_iter().try_fold(from.plan, |plan, pending| self.apply_one(plan, pending))?;
         self.refuse_folded_locks(Folds {
