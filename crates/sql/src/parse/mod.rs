@@ -676,7 +676,6 @@ mod tests {
             ("array[", "]"),
             ("case when ", " then 1 end"),
             ("1 in (", ", 2)"),
-            ("1 = any (", ")"),
             ("not exists (select ", ")"),
             ("(select ", ")"),
             ("(select 1 from (values (", ")) v)"),

@@ -37,6 +37,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
 };
@@ -52,6 +53,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOOKUP_COST: f64 = 16.0;
 /// Smaller tables are read as fast.
 const WORTH_SLOTS: u64 = 256;
+/// Elements of a list, as PostgreSQL thinks of an array that it does not know.
+const ELEMENTS: f64 = 10.0;
 /// Rows of the small side that are looked up under one lease.
 const ROWS_OF_LEASE: usize = 512;
 
@@ -62,11 +65,12 @@ pub struct LookUp;
 impl PhysicalOptimizerRule for LookUp {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let replaced = plan.transform_up(|node| {
-            let join = node.downcast_ref::<HashJoinExec>().and_then(IndexLookupJoin::of);
-            Ok(match join {
-                Some(join) => Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>),
-                None => Transformed::no(node),
-            })
+            let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
+            if let Some(join) = IndexLookupJoin::of(join) {
+                return Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>));
+            }
+            let swapped = looked_up_swapped(join)?;
+            Ok(swapped.map_or_else(|| Transformed::no(node), Transformed::yes))
         })?;
         Ok(replaced.data)
     }
@@ -78,6 +82,40 @@ impl PhysicalOptimizerRule for LookUp {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// The same with its sides swapped, where DataFusion left a table before rows whose number nobody told it.
+fn looked_up_swapped(join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let is_known = |side| rows_told(side).is_some();
+    if scan_below(join.left()).is_none() || is_known(join.right()) {
+        return Ok(None);
+    }
+    let swapped = join.swap_inputs(*join.partition_mode())?;
+    let replaced = swapped.transform_down(|node| {
+        let found = node.downcast_ref::<HashJoinExec>().and_then(IndexLookupJoin::of);
+        Ok(match found {
+            Some(join) => Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(replaced.transformed.then_some(replaced.data))
+}
+
+fn rows_told(plan: &Arc<dyn ExecutionPlan>) -> Option<f64> {
+    let told = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).ok()?;
+    told.num_rows.get_value().map(|rows| *rows as f64)
+}
+
+/// Rows of a plan, estimated: at most those of what it reads, but for the elements of lists.
+fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> Option<f64> {
+    let told = rows_told(plan);
+    if told.is_some() {
+        return told;
+    }
+    let children = plan.children();
+    let [input] = children.as_slice() else { return None };
+    let each = if plan.downcast_ref::<UnnestExec>().is_some() { ELEMENTS } else { 1.0 };
+    Some(rows_of(input)? * each)
 }
 
 /// Rows, each joined with those of a table that its key finds.
@@ -129,8 +167,7 @@ impl IndexLookupJoin {
         if !scan.reads_all() || scan.table().slots() < WORTH_SLOTS {
             return None;
         }
-        let told = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new()).ok()?;
-        let outer_rows = *told.num_rows.get_value()? as f64;
+        let outer_rows = rows_of(join.left())?;
         let (left, right) = (join.left().schema(), join.right().schema());
         let mut pairs = Vec::with_capacity(join.on().len());
         for (outer, inner) in join.on() {

@@ -927,7 +927,6 @@ impl<'a> Planner<'a> {
         self.state.borrow_mut().sets = sets;
         let mut keys = self.group_keys(binder, &select.group_by, &items, &scope)?;
         let mut sets = OutputSets::new(self.state.borrow_mut().sets.take().unwrap_or_default());
-        sets.refuse_in(&aggregates, &mut windows)?;
         if let Some(Keys { exprs, sets: None }) = &mut keys {
             let in_sets = sets.later.iter().flat_map(|(_, call)| &call.args);
             let asked = items.iter().map(|i| &i.expr).chain(order.iter().map(|o| &o.expr)).chain(having.as_ref());
@@ -959,6 +958,7 @@ impl<'a> Planner<'a> {
             order.iter_mut().for_each(|item| sets.placed.put(&mut item.expr));
             on.iter_mut().for_each(|(expr, _)| sets.placed.put(expr));
         }
+        sets.refuse_in(&aggregates, &mut windows)?;
         let origins: Vec<Option<(u32, u16)>> =
             items.iter().map(|item| if grouped { None } else { origin(&item.expr, &scope) }).collect();
         let mut leaves = sources;

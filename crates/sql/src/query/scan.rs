@@ -18,8 +18,8 @@ use crate::error::SqlError;
 use crate::explain::{Estimate, Node};
 use crate::expr::{Env, Expr, Frame, test};
 use crate::statistics::TableStatistics;
-use crate::value::Datum;
 use crate::value::operator::BinaryOp;
+use crate::value::{Datum, array_items};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatchOptions;
@@ -46,6 +46,7 @@ use freshet_engine::catalog::{Index, IndexKind, Table};
 use freshet_engine::ids::RowId;
 use freshet_engine::schema::{KeyBuf, KeyPart, Row, Type, Value};
 use freshet_engine::txn::{Batch, EntryCursor, PageCursor, Reader, RowPicks};
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -202,7 +203,7 @@ impl Snapshot {
     ) -> Result<SnapshotScan> {
         let schema = Arc::new(self.schema.project(&columns)?);
         let told = self.told(filters, &columns);
-        let path = Path::choose(&self.table, &conditions);
+        let path = self.path_for(&conditions);
         let partitions = match (&path, limit) {
             (Path::All, None) => self.partitions(workers),
             _ => 1,
@@ -295,6 +296,7 @@ pub(super) enum Condition {
         op: BinaryOp,
         right: usize,
     },
+    /// In the order of the column's type, each value once, no null.
     In {
         column: usize,
         list: Vec<Datum>,
@@ -350,7 +352,7 @@ impl Condition {
             DfExpr::InList(list) if !list.negated => {
                 let column = column_of(&list.expr, table)?;
                 let items = list.list.iter().map(|item| literal_for(item, column, table));
-                Some(Condition::In { column, list: items.collect::<Option<_>>()? })
+                Some(Condition::among(column, items.collect::<Option<_>>()?, table))
             }
             DfExpr::ScalarFunction(call) => {
                 let computed = call.func.inner().downcast_ref::<Computed>()?;
@@ -363,11 +365,23 @@ impl Condition {
                     Expr::Cell { column, .. } => args.get(usize::from(*column)).cloned(),
                     _ => None,
                 });
+                if let Some((column, list)) = listed(&expr, table) {
+                    return Some(Condition::among(column, list, table));
+                }
                 let env = Arc::new(Env { clock: computed.clock().clone(), ..Env::default() });
                 Some(Condition::Computed { expr, env })
             }
             _ => None,
         }
+    }
+
+    /// That the column's value is one of these.
+    fn among(column: usize, mut list: Vec<Datum>, table: &Table) -> Condition {
+        let ty = table.layout.column_type(column);
+        list.retain(|item| *item != Datum::Null);
+        list.sort_by(|a, b| ty.compare(&a.as_value(), &b.as_value()));
+        list.dedup_by(|a, b| ty.compare(&a.as_value(), &b.as_value()).is_eq());
+        Condition::In { column, list }
     }
 
     fn both(left: &DfExpr, right: &DfExpr, table: &Table) -> Option<Vec<Condition>> {
@@ -408,8 +422,7 @@ impl Condition {
             }
             Condition::In { column, list } => {
                 let (value, ty) = (get(*column), table.layout.column_type(*column));
-                let equals = |item: &Datum| *item != Datum::Null && ty.compare(&value, &item.as_value()).is_eq();
-                !value.is_null() && list.iter().any(equals)
+                !value.is_null() && list.binary_search_by(|item| ty.compare(&item.as_value(), &value)).is_ok()
             }
             Condition::Null { column, negated } => row.is_null(&table.layout, *column) != *negated,
             Condition::Always(truth) => *truth,
@@ -434,6 +447,22 @@ impl Condition {
             }
         })
     }
+}
+
+/// The column and the values of `column = ANY (array)`, where no element has to be converted.
+fn listed(expr: &Expr, table: &Table) -> Option<(usize, Vec<Datum>)> {
+    let Expr::Quantified { operator, left, array, all: false } = expr else { return None };
+    let (Expr::Column { column, .. }, Expr::Const(array)) = (left.as_ref(), array.as_ref()) else { return None };
+    let column = usize::from(*column);
+    let ty = table.def.columns.get(column)?.ty;
+    if operator.op != BinaryOp::Eq || (operator.left, operator.right) != (ty, ty) {
+        return None;
+    }
+    let items = match array {
+        Datum::Bytes(stored) => array_items(ty, stored),
+        _ => Vec::new(),
+    };
+    Some((column, items))
 }
 
 fn comparison(op: Operator) -> Option<BinaryOp> {
@@ -495,25 +524,160 @@ enum Path {
         lower: Option<Datum>,
         upper: Option<Datum>,
     },
+    /// The rows of all of these, each once: of a list's values, of the arms of an OR.
+    Several(Vec<Path>),
+}
+
+/// What it costs to look a key up, and to fetch a row of an index, in rows that are read one after another.
+const LOOKUP_ROWS: f64 = 2.0;
+
+impl Snapshot {
+    /// How the rows for which all these hold are found: by the index that leads to the fewest, by several look-ups where that is less.
+    fn path_for(&self, conditions: &[Condition]) -> Path {
+        let all: Vec<&Condition> = conditions.iter().collect();
+        let mut best: Option<(f64, usize, Path)> = None;
+        for index in &self.table.indexes {
+            let Some((worth, path)) = Path::through(index, &all) else { continue };
+            let cost = LOOKUP_ROWS + LOOKUP_ROWS * self.rows_by(&path, conditions);
+            let is_better =
+                best.as_ref().is_none_or(|(least, most, _)| cost < *least || cost == *least && worth > *most);
+            if is_better {
+                best = Some((cost, worth, path));
+            }
+        }
+        let limit = best.as_ref().map_or(self.table.slots() as f64, |(cost, ..)| *cost);
+        match self.several(conditions, limit) {
+            Some(path) => path,
+            None => best.map_or(Path::All, |(_, _, path)| path),
+        }
+    }
+
+    /// Rows that a path leads to, estimated.
+    fn rows_by(&self, path: &Path, conditions: &[Condition]) -> f64 {
+        if path.is_of_one_row() {
+            return 1.0;
+        }
+        let used: Vec<Condition> = conditions.iter().filter(|c| path.finds_by(c)).cloned().collect();
+        self.rows_of(&[]) * super::estimate::share(&used, &self.table, self.known.as_deref())
+    }
+
+    /// The cheapest of the lists and ORs that lead to rows through indexes, if it costs less than this.
+    fn several(&self, conditions: &[Condition], mut limit: f64) -> Option<Path> {
+        let mut best = None;
+        for (at, condition) in conditions.iter().enumerate() {
+            let arms = match condition {
+                Condition::In { list, .. } => list.len(),
+                Condition::Any(arms) => arms.len(),
+                _ => continue,
+            };
+            if arms as f64 * LOOKUP_ROWS >= limit {
+                continue;
+            }
+            let rest = conditions[..at].iter().chain(&conditions[at + 1..]).collect();
+            let Some(paths) = self.arms(condition, rest) else { continue };
+            let rows = match paths.iter().all(Path::is_of_one_row) {
+                true => paths.len() as f64,
+                false => {
+                    self.rows_of(&[])
+                        * super::estimate::share(std::slice::from_ref(condition), &self.table, self.known.as_deref())
+                }
+            };
+            let cost = LOOKUP_ROWS * (paths.len() as f64 + rows);
+            if cost < limit {
+                (limit, best) = (cost, Some(Path::Several(paths)));
+            }
+        }
+        best
+    }
+
+    /// A path for each value or arm, beside what else holds; none if one of them leads through no index.
+    fn arms<'c>(&self, condition: &'c Condition, mut beside: Vec<&'c Condition>) -> Option<Vec<Path>> {
+        let through = |index: &Arc<Index>, conditions: &[&Condition]| Path::through(index, conditions);
+        match condition {
+            Condition::In { column, list } => {
+                let equal = |item: &Datum| Condition::Compare { column: *column, op: BinaryOp::Eq, with: item.clone() };
+                let first = equal(list.first()?);
+                let asked =
+                    |item: &Condition, index: &Arc<Index>| through(index, &[beside.as_slice(), &[item]].concat());
+                let usable = self.table.indexes.iter().filter_map(|index| {
+                    let (worth, path) = asked(&first, index)?;
+                    path.finds_by(&first).then_some((worth, index))
+                });
+                let (_, index) = usable.max_by_key(|(worth, _)| *worth)?;
+                list.iter().map(|item| asked(&equal(item), index).map(|(_, path)| path)).collect()
+            }
+            Condition::Any(arms) => {
+                let count = beside.len();
+                let path_of = |arm: &'c Condition| {
+                    beside.truncate(count);
+                    match arm {
+                        Condition::All(list) => beside.extend(list),
+                        one => beside.push(one),
+                    }
+                    let paths = self.table.indexes.iter().filter_map(|index| through(index, &beside));
+                    let own = paths.filter(|(_, path)| beside[count..].iter().any(|c| path.finds_by(c)));
+                    own.max_by_key(|(worth, _)| *worth).map(|(_, path)| path)
+                };
+                arms.iter().map(path_of).collect()
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Path {
-    fn choose(table: &Table, conditions: &[Condition]) -> Path {
-        let mut best = (0, Path::All);
-        for index in &table.indexes {
-            if let Some((worth, path)) = Path::through(index, conditions)
-                && worth > best.0
-            {
-                best = (worth, path);
+    fn is_of_one_row(&self) -> bool {
+        matches!(self, Path::Lookup { index, .. } if index.def.unique)
+    }
+
+    /// The index, if there is but one.
+    fn index(&self) -> Option<&Arc<Index>> {
+        match self {
+            Path::All => None,
+            Path::Lookup { index, .. } | Path::Range { index, .. } => Some(index),
+            Path::Several(paths) => {
+                let first = paths.first()?.index()?;
+                let is_same = |path: &Path| path.index().is_some_and(|index| Arc::ptr_eq(index, first));
+                paths.iter().all(is_same).then_some(first)
             }
         }
-        best.1
+    }
+
+    /// By name, each once.
+    fn index_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = match self {
+            Path::Several(paths) => paths.iter().flat_map(Path::index_names).collect(),
+            one => one.index().map(|index| index.def.name.as_str()).into_iter().collect(),
+        };
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// One after the other.
+    fn arm(&self, at: usize) -> Option<&Path> {
+        match self {
+            Path::Several(paths) => paths.get(at),
+            one => (at == 0).then_some(one),
+        }
     }
 
     /// Whether it finds its rows by this condition, among others.
     fn finds_by(&self, condition: &Condition) -> bool {
         let (index, equal, bounded) = match self {
             Path::All => return false,
+            Path::Several(paths) => {
+                return match condition {
+                    Condition::Compare { .. } => paths.iter().all(|path| path.finds_by(condition)),
+                    Condition::In { column, .. } => {
+                        let is_key =
+                            |index: &Arc<Index>| index.def.columns.iter().any(|c| usize::from(c.column) == *column);
+                        self.index().is_some_and(is_key)
+                    }
+                    Condition::Any(arms) => arms.len() == paths.len(),
+                    _ => false,
+                };
+            }
             Path::Lookup { index, key } => (index, key.len(), false),
             Path::Range { index, equal, lower, upper } => (index, equal.len(), lower.is_some() || upper.is_some()),
         };
@@ -527,7 +691,7 @@ impl Path {
     }
 
     /// The path through an index and its worth, if the conditions give a key.
-    fn through(index: &Arc<Index>, conditions: &[Condition]) -> Option<(usize, Path)> {
+    fn through(index: &Arc<Index>, conditions: &[&Condition]) -> Option<(usize, Path)> {
         let equal_to = |wanted: usize| {
             conditions.iter().find_map(|c| match c {
                 Condition::Compare { column, op: BinaryOp::Eq, with } if *column == wanted => Some(with.clone()),
@@ -673,6 +837,9 @@ struct Progress {
     slots: u64,
     left: usize,
     row: Row,
+    /// Which of several paths is being followed, and the rows that they gave.
+    arm: usize,
+    given: HashSet<RowId>,
 }
 
 impl Progress {
@@ -683,7 +850,17 @@ impl Progress {
             _ => Position::Start,
         };
         let (slots, left) = (scan.table.slots(), scan.limit.unwrap_or(usize::MAX));
-        Progress { scan, reader, position, stretch_end: first + STRETCH_SLOTS, slots, left, row: Row::default() }
+        Progress {
+            scan,
+            reader,
+            position,
+            stretch_end: first + STRETCH_SLOTS,
+            slots,
+            left,
+            row: Row::default(),
+            arm: 0,
+            given: HashSet::new(),
+        }
     }
 
     /// Where the lease that begins may read to: past the end of a stretch the partition's next one begins.
@@ -720,25 +897,33 @@ impl Progress {
     fn fill(&mut self, batch: &mut Batch<'_>, out: &mut Output, rows: usize) -> Result<(), SqlError> {
         let scan = self.scan.clone();
         if matches!(self.position, Position::Start) {
-            self.position = start(&scan, batch);
+            self.position = start(&scan, self.arm, batch);
         }
         let slots_end = self.stretch();
         while out.rows < rows {
             let next = match &mut self.position {
                 Position::Slots(cursor) => batch.scan_next(&scan.table, cursor, slots_end, &scan.picks, &mut self.row),
                 Position::Candidates(list, at) => next_candidate(&scan, batch, list, at, &mut self.row),
-                Position::Entries(cursor, key) => match &scan.path {
+                Position::Entries(cursor, key) => match scan.path.arm(self.arm).expect("the arm that was begun") {
                     Path::Range { index, .. } => batch.range_next(&scan.table, index, cursor, key, &mut self.row),
                     _ => None,
                 },
                 Position::Start | Position::End => None,
             };
             let Some(id) = next else {
+                if scan.path.arm(self.arm + 1).is_some() {
+                    self.arm += 1;
+                    self.position = start(&scan, self.arm, batch);
+                    continue;
+                }
                 if !matches!(&self.position, Position::Slots(cursor) if cursor.position() < self.slots) {
                     self.position = Position::End;
                 }
                 return Ok(());
             };
+            if matches!(scan.path, Path::Several(_)) && !self.given.insert(id) {
+                continue;
+            }
             if !holds(&scan, batch, &mut self.row)? {
                 continue;
             }
@@ -763,9 +948,10 @@ fn holds(scan: &Scan, batch: &mut Batch<'_>, row: &mut Row) -> Result<bool, SqlE
     Ok(true)
 }
 
-fn start(scan: &Scan, batch: &mut Batch<'_>) -> Position {
-    match &scan.path {
-        Path::All => Position::Slots(PageCursor::at(0)),
+fn start(scan: &Scan, arm: usize, batch: &mut Batch<'_>) -> Position {
+    let Some(path) = scan.path.arm(arm) else { return Position::End };
+    match path {
+        Path::All | Path::Several(_) => Position::Slots(PageCursor::at(0)),
         Path::Lookup { index, key } => {
             let mut candidates = Vec::new();
             batch.lookup(index, |i| key[i].as_value(), &mut candidates);
@@ -1022,9 +1208,11 @@ impl SnapshotScan {
         let table = &self.scan.table.def.name;
         let node = match &self.scan.path {
             Path::All => Node::new("Seq Scan", estimate),
-            Path::Lookup { index, .. } | Path::Range { index, .. } => Node::new("Index Scan", estimate)
-                .being("Scan Direction", "Forward")
-                .about(" using ", "Index Name", &index.def.name),
+            path => Node::new("Index Scan", estimate).being("Scan Direction", "Forward").about(
+                " using ",
+                "Index Name",
+                &path.index_names().join(", "),
+            ),
         };
         let node = node.on(table, table);
         let all_of = |list: &[String]| match list {
@@ -1050,6 +1238,14 @@ impl DisplayAs for SnapshotScan {
             }
             Path::Range { index, .. } => {
                 write!(f, "SnapshotScan: {table} by range of {} ({})", index.def.name, kind(index))?;
+            }
+            Path::Several(paths) => {
+                write!(
+                    f,
+                    "SnapshotScan: {table} by {} keys of {}",
+                    paths.len(),
+                    self.scan.path.index_names().join(", ")
+                )?;
             }
         }
         let names: Vec<&str> = self.scan.schema.fields().iter().map(|field| field.name().as_str()).collect();

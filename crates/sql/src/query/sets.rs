@@ -261,7 +261,7 @@ impl OutputSets {
         self.count == 0
     }
 
-    /// What is folded has its rows before any call's.
+    /// What is folded has its rows before any call's, and so has a window: there are only those of GROUP BY.
     pub fn refuse_in(&self, aggregates: &[Aggregate], windows: &mut [Window]) -> Bind<()> {
         if self.is_empty() {
             return Ok(());
@@ -273,9 +273,11 @@ impl OutputSets {
         if aggregates.iter().any(|aggregate| aggregate.mentions(|source| source == SETS)) {
             return refuse("aggregate");
         }
-        let in_window =
-            |expr: &mut Expr| if expr.mentions(|source| source == SETS) { refuse("window") } else { Ok(()) };
-        windows.iter_mut().try_for_each(|window| window.each_expr(&in_window))
+        let placed = |expr: &mut Expr| {
+            self.placed.put(expr);
+            if expr.mentions(|source| source == SETS) { refuse("window") } else { Ok(()) }
+        };
+        windows.iter_mut().try_for_each(|window| window.each_expr(&placed))
     }
 
     /// The plan with the rows of the calls that are, or are part of, keys of GROUP BY, and the keys over their columns.
