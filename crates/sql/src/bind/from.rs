@@ -61,9 +61,11 @@ impl Binder<'_> {
         let mut from = From { known: self.knowledge(), ..From::default() };
         for item in list {
             let TableWithJoins { relation, joins } = item;
+            let first = from.scope.sources.len();
+            from.scope.begin_item();
             self.factor(relation, &mut from)?;
             for join in joins {
-                self.join(join, &mut from)?;
+                self.join(join, first, &mut from)?;
             }
         }
         Ok(from)
@@ -210,7 +212,8 @@ impl Binder<'_> {
         from.add(source, Some(access))
     }
 
-    fn join(&mut self, join: &Join, from: &mut From) -> Bind<()> {
+    /// `first`: the first source of its item of FROM, before which a join sees nothing.
+    fn join(&mut self, join: &Join, first: usize, from: &mut From) -> Bind<()> {
         let Join { relation, global, join_operator } = join;
         if *global {
             return not_compiled("a GLOBAL join");
@@ -220,14 +223,14 @@ impl Binder<'_> {
             JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => (c, true),
             _ => return not_compiled(format!("the join {join}")),
         };
-        let before = from.scope.clone();
+        let before = from.scope.behind(first);
         let known = from.conditions.len();
         let source = self.factor(relation, from)?;
         // What a subquery in its place asks of its rows.
         let own = from.conditions.split_off(known);
         let mut conditions = match constraint {
             JoinConstraint::On(on) => {
-                let scope = from.scope.clone();
+                let scope = from.scope.behind(first);
                 conjuncts(self.condition(on, "JOIN/ON", &scope)?)
             }
             JoinConstraint::Using(columns) => self.using(columns, &before, source, from)?,

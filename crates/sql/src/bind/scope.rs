@@ -111,14 +111,16 @@ pub struct Found {
 #[derive(Clone, Default, Debug)]
 pub struct Scope {
     pub sources: Vec<ScopeSource>,
-    /// What `*` shows before all else: the columns that USING merged.
+    /// What `*` shows before all else of their item of FROM: the columns that USING merged.
     pub first: Vec<Found>,
+    /// The first source of each of FROM's items, which commas part.
+    pub items: Vec<u16>,
 }
 
 impl Scope {
     pub fn of_table(table: &Arc<Table>, alias: Option<String>) -> Scope {
         let name = alias.unwrap_or_else(|| table.def.name.clone());
-        Scope { sources: vec![ScopeSource::of_table(name, table)], first: Vec::new() }
+        Scope { sources: vec![ScopeSource::of_table(name, table)], ..Scope::default() }
     }
 
     pub fn add(&mut self, source: ScopeSource) -> Result<u16, SqlError> {
@@ -127,6 +129,21 @@ impl Scope {
         }
         self.sources.push(source);
         Ok(self.sources.len() as u16 - 1)
+    }
+
+    /// What is added from now on is another item of FROM.
+    pub fn begin_item(&mut self) {
+        self.items.push(self.sources.len() as u16);
+    }
+
+    /// The scope without what stands before `first`: its sources keep their numbers and lose their names.
+    pub fn behind(&self, first: usize) -> Scope {
+        let mut scope = self.clone();
+        for source in scope.sources.iter_mut().take(first) {
+            source.name = String::new();
+            source.columns.clear();
+        }
+        scope
     }
 
     /// Notes the columns that USING merged, in its order.
@@ -146,10 +163,15 @@ impl Scope {
 
     /// The columns of `*` in their order.
     pub fn all(&self) -> Vec<Found> {
-        let mut all = self.first.clone();
+        let mut all = Vec::new();
         for (i, source) in self.sources.iter().enumerate() {
+            let i = i as u16;
+            if i == 0 || self.items.contains(&i) {
+                let end = self.items.iter().find(|begin| **begin > i).copied().unwrap_or(u16::MAX);
+                all.extend(self.first.iter().filter(|found| (i..end).contains(&found.source)));
+            }
             for (j, column) in source.columns.iter().enumerate() {
-                let found = Found { source: i as u16, column: j as u16, ty: column.ty };
+                let found = Found { source: i, column: j as u16, ty: column.ty };
                 let hidden = column.name.is_empty() || source.merged.contains(&found.column);
                 if !hidden && !self.first.contains(&found) {
                     all.push(found);

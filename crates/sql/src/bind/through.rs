@@ -36,7 +36,7 @@ impl Through {
         let shown = |&(_, column): &(String, u16)| Found { source: 0, column, ty: columns[usize::from(column)].ty };
         let first = self.columns.iter().map(shown).collect();
         let source = ScopeSource { table: Some(self.table.clone()), ..ScopeSource::of_columns(name, columns) };
-        Scope { sources: vec![source], first }
+        Scope { sources: vec![source], first, ..Scope::default() }
     }
 }
 

@@ -636,7 +636,7 @@ pub(super) fn stored_type(declared: &ast::DataType) -> Result<Type, SqlError> {
 
 /// The scope of a table that is not there yet.
 pub fn scope_of(def: &TableDef) -> Scope {
-    Scope { sources: vec![ScopeSource::of_def(def.name.clone(), def)], first: Vec::new() }
+    Scope { sources: vec![ScopeSource::of_def(def.name.clone(), def)], ..Scope::default() }
 }
 
 /// An expression over such a table, with the columns that it names.

@@ -124,6 +124,7 @@ impl Planner<'_> {
         for TableWithJoins { relation, joins } in list {
             let first = all.sources.len();
             let mut item = FromRel { plan: all.plan.clone(), ..all.clone() };
+            item.scope.begin_item();
             let mut entry = self.factor(binder, relation, &item, NullHandling::Drop)?;
             let beside = entry.after == After::Beside && entry.per_row.is_none();
             entry.add_to(&mut item)?;
@@ -423,7 +424,7 @@ impl Planner<'_> {
         let added = item.sources.len();
         entry.add_to(item)?;
         // A join sees its own sides only.
-        let scope = visible(&item.scope, first);
+        let scope = item.scope.behind(first);
         let mut asked = Vec::new();
         let condition = match constraint {
             JoinConstraint::On(on) => {
@@ -436,10 +437,10 @@ impl Planner<'_> {
             }
             JoinConstraint::Using(columns) => {
                 let names = columns.iter().map(relation_name).collect::<Result<Vec<_>, _>>()?;
-                Some(self.using(binder, &names, &visible(&before, first), item, kind)?)
+                Some(self.using(binder, &names, &before.behind(first), item, kind)?)
             }
             JoinConstraint::Natural => {
-                let left = visible(&before, first);
+                let left = before.behind(first);
                 let right = item.scope.sources.last().expect("the entry was just added");
                 let shared = |name: &String| right.columns.iter().any(|c| c.name == *name);
                 let named = |f: &Found| left.sources[usize::from(f.source)].columns[usize::from(f.column)].name.clone();
@@ -757,16 +758,6 @@ fn batch_of(view: &Relation, rows: &[Cells]) -> Bind<RecordBatch> {
         arrays.push(cells.finish());
     }
     df(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).map_err(Into::into))
-}
-
-/// The scope without what stands before `first`: its sources keep their numbers and lose their names.
-fn visible(scope: &Scope, first: usize) -> Scope {
-    let mut scope = scope.clone();
-    for source in scope.sources.iter_mut().take(first) {
-        source.name = String::new();
-        source.columns.clear();
-    }
-    scope
 }
 
 fn rename_outputs(rel: &mut Rel, name: &str, names: &[String]) -> Bind<()> {

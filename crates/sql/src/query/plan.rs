@@ -1905,7 +1905,7 @@ pub fn as_unsupported(refusal: Refusal) -> Refusal {
 
 fn scope_of(rel: &Rel) -> Scope {
     let columns = rel.columns.iter().map(Output::scope_column);
-    Scope { sources: vec![ScopeSource::of_columns(String::new(), columns.collect())], first: Vec::new() }
+    Scope { sources: vec![ScopeSource::of_columns(String::new(), columns.collect())], ..Scope::default() }
 }
 
 fn origin(expr: &Expr, scope: &Scope) -> Option<(u32, u16)> {
