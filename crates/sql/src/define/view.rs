@@ -7,7 +7,7 @@
 use super::{Definer, Done};
 use crate::bind::cte::Ctes;
 use crate::bind::names::{RelationName, qualified};
-use crate::bind::query::{has_group_by, has_star};
+use crate::bind::query::has_group_by;
 use crate::bind::record::RECORD;
 use crate::bind::scope::fold;
 use crate::error::SqlError;
@@ -623,18 +623,21 @@ fn is_whole(statement: &Statement, source: &str) -> bool {
 /// Whether a query reads the relation where a `*` means all of its columns.
 fn has_star_of(query: &str, relation: &RelationName) -> bool {
     let Ok(statement) = parsed(query) else { return true };
-    any_select(&statement, |select| {
-        let mut names = Vec::new();
-        select.from.iter().for_each(|from| add_names(from, relation, &mut names));
-        let means = |item: &SelectItem| match item {
-            SelectItem::Wildcard(_) => true,
-            SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
-                of.0.last().and_then(|part| part.as_ident()).is_none_or(|ident| names.contains(&fold(ident)))
-            }
-            _ => false,
-        };
-        !names.is_empty() && select.projection.iter().any(means)
-    })
+    any_select(&statement, |select| is_starred(select, relation))
+}
+
+/// Whether a SELECT reads the relation and has a `*` that means its columns: another source's `q.*` does not.
+fn is_starred(select: &ast::Select, relation: &RelationName) -> bool {
+    let mut names = Vec::new();
+    select.from.iter().for_each(|from| add_names(from, relation, &mut names));
+    let means = |item: &SelectItem| match item {
+        SelectItem::Wildcard(_) => true,
+        SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), _) => {
+            of.0.last().and_then(|part| part.as_ident()).is_none_or(|ident| names.contains(&fold(ident)))
+        }
+        _ => false,
+    };
+    !names.is_empty() && select.projection.iter().any(means)
 }
 
 /// What the relation is called in an entry of FROM.
@@ -665,7 +668,7 @@ fn is_grouped(statement: &Statement) -> bool {
 fn reads_all(query: &str, relation: &RelationName) -> bool {
     let Ok(statement) = parsed(query) else { return true };
     any_select(&statement, |select| {
-        let (mut is_there, mut is_open) = (false, has_star(select));
+        let (mut is_there, mut is_open) = (false, is_starred(select, relation));
         for from in &select.from {
             look_at(from, relation, &mut is_there, &mut is_open);
         }
