@@ -6,7 +6,7 @@
 use super::expr::Bound;
 use super::more::row_items;
 use super::scope::{Found, Scope, ScopeSource, fold};
-use super::{Bind, Binder};
+use super::{Bind, Binder, not_compiled};
 use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::value::Datum;
@@ -60,7 +60,7 @@ impl Binder<'_> {
         // Where the join found no row there is none, which a column tells that has a value in every row.
         let Some(column) = column_with_values(of) else {
             let message = "the row of a relation without a NOT NULL column on the nullable side of an outer join";
-            return Err(SqlError::unsupported(message).into());
+            return not_compiled(message);
         };
         let found = Found { source, column, ty: of.columns[usize::from(column)].ty };
         let is_missing = Expr::IsNull { expr: Box::new(scope.expr(found)), negated: false };
@@ -129,8 +129,8 @@ fn row_columns(source: u16, scope: &Scope, through: bool) -> Vec<(String, Found)
     shown.map(|(at, column)| (column.name.clone(), Found { source, column: at, ty: column.ty })).collect()
 }
 
-/// A column of a table that is null in no row.
+/// A column that is null in no row.
 fn column_with_values(source: &ScopeSource) -> Option<u16> {
-    let table = source.table.as_ref()?;
+    let Some(table) = &source.table else { return source.present };
     table.def.columns.iter().position(|column| column.not_null && column.is_visible()).map(|at| at as u16)
 }

@@ -66,13 +66,24 @@ pub struct ScopeSource {
     pub nullable: bool,
     /// A function that gives plain values: its name alone means its column, whatever that is called.
     pub is_scalar: bool,
+    /// A column without a name that has a value in every row, of a query that an outer join may extend.
+    pub present: Option<u16>,
 }
 
 impl ScopeSource {
     /// Columns of no table, all of them in `*`.
     pub fn of_columns(name: String, columns: Vec<ScopeColumn>) -> ScopeSource {
         let merged = Vec::new();
-        ScopeSource { name, table: None, columns, merged, derived: false, nullable: false, is_scalar: false }
+        ScopeSource {
+            name,
+            table: None,
+            columns,
+            merged,
+            derived: false,
+            nullable: false,
+            is_scalar: false,
+            present: None,
+        }
     }
 
     pub fn of_table(name: String, table: &Arc<Table>) -> ScopeSource {

@@ -3,7 +3,7 @@
 use super::apply::Kind;
 use super::called::Called;
 use super::cells::{Writer, data_type};
-use super::convert::{Leaf, key};
+use super::convert::{Leaf, key, lit};
 use super::plan::{
     FromRel, Output, Pending, PerRow, Planner, Rel, as_unsupported, df, numbered_name, output, refuse, subquery_of,
 };
@@ -81,6 +81,14 @@ struct EachRow {
 impl Entry {
     pub(super) fn of(plan: LogicalPlan, source: ScopeSource, leaves: Vec<Leaf>) -> Entry {
         Entry { plan, sources: vec![(source, leaves)], first: Vec::new(), after: After::Beside, per_row: None }
+    }
+
+    /// Which column of its one source has a value in every row.
+    fn told_by(mut self, present: Option<u16>) -> Entry {
+        if let [(source, _)] = self.sources.as_mut_slice() {
+            source.present = present;
+        }
+        self
     }
 
     pub(super) fn placed(self, after: After) -> Entry {
@@ -166,7 +174,7 @@ impl Planner<'_> {
                 sample: None,
                 index_hints,
             } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => match args {
-                None if !with_ordinality => self.named(binder, name, alias.as_ref()),
+                None if !with_ordinality => self.named(binder, name, alias.as_ref(), nulls),
                 Some(ast::TableFunctionArgs { args, settings: None }) => {
                     let call = Called { name, args, ordinality: *with_ordinality, alias: alias.as_ref() };
                     self.called(binder, &call, before, nulls)
@@ -199,10 +207,12 @@ impl Planner<'_> {
                     let (scope, sources) = (before.scope.clone(), before.sources.clone());
                     let (rel, per_row) =
                         self.per_row_query(binder, &scope, sources, |binder| self.query(binder, subquery))?;
-                    return match per_row.slots.is_empty() {
+                    let (rel, present) = self.with_presence(rel, nulls)?;
+                    let entry = match per_row.slots.is_empty() {
                         true => self.entry(rel, name, names, false),
                         false => self.lateral_entry(rel, per_row, name, names),
                     };
+                    return entry.map(|entry| entry.told_by(present));
                 }
                 if let Some(entry) = self.locked_table(binder, subquery, &name, &names)? {
                     return Ok(entry);
@@ -215,7 +225,8 @@ impl Planner<'_> {
                         self.query(binder, subquery)
                     })?,
                 };
-                self.entry(rel, name, names, *lateral)
+                let (rel, present) = self.with_presence(rel, nulls)?;
+                self.entry(rel, name, names, *lateral).map(|entry| entry.told_by(present))
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } if table_with_joins.joins.is_empty() => {
                 self.factor(binder, &table_with_joins.relation, before, nulls)
@@ -318,7 +329,13 @@ impl Planner<'_> {
     }
 
     /// A table, or a common table expression.
-    fn named(&self, binder: &mut Binder<'_>, name: &ObjectName, alias: Option<&TableAlias>) -> Bind<Entry> {
+    fn named(
+        &self,
+        binder: &mut Binder<'_>,
+        name: &ObjectName,
+        alias: Option<&TableAlias>,
+        nulls: NullHandling,
+    ) -> Bind<Entry> {
         let (alias, names) = alias_parts(alias).map_err(as_unsupported)?;
         let cte = match name.0.as_slice() {
             [ast::ObjectNamePart::Identifier(ident)] => {
@@ -330,7 +347,8 @@ impl Planner<'_> {
             _ => None,
         };
         if let Some((name, rel)) = cte {
-            return self.entry(rel, alias.unwrap_or(name), names, false);
+            let (rel, present) = self.with_presence(rel, nulls)?;
+            return self.entry(rel, alias.unwrap_or(name), names, false).map(|entry| entry.told_by(present));
         }
         if let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice()
             && self.state.borrow().silent_ctes.contains(&fold(ident))
@@ -390,6 +408,19 @@ impl Planner<'_> {
         let (plan, leaves) = self.source(rel, &name)?;
         let after = if correlated { After::Lateral } else { After::Beside };
         Ok(Entry { after, ..Entry::of(plan, source, leaves) })
+    }
+
+    /// A query that an outer join may extend gets a last column that is true in every row: what tells that there is one.
+    fn with_presence(&self, rel: Rel, nulls: NullHandling) -> Bind<(Rel, Option<u16>)> {
+        if nulls == NullHandling::Drop {
+            return Ok((rel, None));
+        }
+        let Rel { plan, columns, at_most_one } = rel;
+        let at = columns.len() as u16;
+        let mut outputs: Vec<(DfExpr, Output)> =
+            columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
+        outputs.push((lit(Type::Bool, &Datum::Bool(true))?, output(String::new(), Type::Bool)));
+        Ok((self.project(plan, outputs, at_most_one)?, Some(at)))
     }
 
     // ---- joins
