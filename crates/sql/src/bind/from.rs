@@ -4,7 +4,7 @@ use super::expr::Bound;
 use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
-use crate::compiled::estimate::share;
+use crate::compiled::estimate::shares;
 use crate::compiled::query::Step;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -400,7 +400,7 @@ pub struct Loops {
     pub ordered: bool,
     /// Every loop gives at most one row.
     pub one_row: bool,
-    /// A stored table is read whole for every row of the loops outside of it.
+    /// A stored table, or many computed rows, are looked through for every row of the loops outside of them.
     pub rescans: bool,
 }
 
@@ -410,6 +410,10 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         _ if rank.one_row => 1.0,
         Access::Lookup { .. } => 10.0,
         Access::Points { list, .. } => 2.0 * list.expected() as f64,
+        Access::Union(arms) => {
+            arms.iter().map(|arm| expected_rows(&arm.access, &Rank { one_row: false, bounds: 2, ..Rank::default() })).sum()
+        }
+        Access::Unique { .. } => 1.0,
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
@@ -433,6 +437,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
     let mut loops =
         Loops { steps: Vec::with_capacity(count), precondition, ordered: true, one_row: true, rescans: false };
     let mut rest = conditions;
+    let mut outer_rows = 1.0;
     for (depth, &source) in sequence.iter().enumerate() {
         let done: Vec<u16> = sequence[..depth].to_vec();
         let known = |s: u16| s == source || done.contains(&s);
@@ -446,7 +451,10 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         let mut outer = from.outer[usize::from(source)].take();
         let choice = {
             let keyed = outer.as_ref().unwrap_or(&now);
-            path(from, source, keyed, &|s| done.contains(&s), &wanted)
+            let choice = path(from, source, keyed, &|s| done.contains(&s), &wanted);
+            looks_through_many(from, source, outer_rows, &mut loops);
+            outer_rows *= rows_of_path(from, source, keyed, &choice, depth == 0);
+            choice
         };
         let answered = outer.as_mut().unwrap_or(&mut now);
         let mut at = 0;
@@ -460,22 +468,33 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
             of.map(|(_, condition)| describe(condition, from)).collect()
         };
         let (keyed, conditions) = (shown(true), shown(false));
-        answered.retain(|_| {
+        let asked = answered.extract_if(.., |_| {
             at += 1;
-            !choice.answered.contains(&(at - 1))
+            choice.answered.contains(&(at - 1))
         });
+        let answered = asked.collect();
         if depth == 0 {
             loops.ordered = choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
         }
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
-        loops.steps.push(Step { source, access, filter: now, outer, keyed, conditions });
+        loops.steps.push(Step { source, access, filter: now, outer, answered, keyed, conditions });
     }
     if let Some(last) = loops.steps.last_mut() {
         last.conditions.extend(each_row.iter().map(|condition| describe(condition, from)));
         last.filter.extend(each_row);
     }
     loops
+}
+
+/// Rows of the outer loops for each of which a computed source may be looked through.
+const FEW_OUTER_ROWS: f64 = 10.0;
+
+/// Notes a computed source whose rows are better hashed.
+fn looks_through_many(from: &From, source: u16, outer_rows: f64, loops: &mut Loops) {
+    if let Some(Access::Derived(inner)) = &from.computed[usize::from(source)] {
+        loops.rescans |= outer_rows > FEW_OUTER_ROWS && !inner.gives_few() && !inner.locks_rows();
+    }
 }
 
 fn describe(condition: &Expr, from: &From) -> String {
@@ -520,12 +539,7 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         let rated = candidates.into_iter().map(|source| {
             let on = from.outer[usize::from(source)].as_deref();
             let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
-            let expected = match &from.computed[usize::from(source)] {
-                Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
-                _ => counted_rows(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty())
-                    .unwrap_or_else(|| expected_rows(&choice.access, &choice.rank)),
-            };
-            (source, expected)
+            (source, rows_of_path(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty()))
         });
         let Some((source, expected)) = rated.min_by(|a, b| a.1.total_cmp(&b.1)) else {
             break;
@@ -537,6 +551,14 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
     (sequence, cost)
 }
 
+fn rows_of_path(from: &From, source: u16, conditions: &[Expr], choice: &Choice, is_first: bool) -> f64 {
+    match &from.computed[usize::from(source)] {
+        Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
+        _ => counted_rows(from, source, conditions, choice, is_first)
+            .unwrap_or_else(|| expected_rows(&choice.access, &choice.rank)),
+    }
+}
+
 /// The rows of a path by the table's statistics. What is read whole for each row of the loops before it has none: see `refuse_rescans`.
 fn counted_rows(from: &From, source: u16, conditions: &[Expr], choice: &Choice, is_first: bool) -> Option<f64> {
     let table = from.scope.sources[usize::from(source)].table.as_ref()?;
@@ -544,8 +566,8 @@ fn counted_rows(from: &From, source: u16, conditions: &[Expr], choice: &Choice, 
         return None;
     }
     let known = from.known.of(table)?;
-    let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
-    Some((known.rows_of(table) * shares.product::<f64>()).max(1.0))
+    let share = shares(choice.keyed.iter().map(|&at| &conditions[at]), source, table, Some(&known));
+    Some((known.rows_of(table) * share).max(1.0))
 }
 
 /// Refuses what only another road can do well.

@@ -6,19 +6,22 @@
 //! | `Lookup` | every column of another index has an equality | candidates, read and checked |
 //! | `Points` | as those, with an IN list or `= ANY(array)` on one column | one probe for each distinct value |
 //! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
+//! | `Union` | an OR of which every arm has one of these | each row of an arm, once |
 //! | `Scan` | otherwise | all |
 //!
-//! `Unique` and `Points` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
+//! `Unique`, `Points` and `Union` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
 //! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
 
-use super::estimate::share;
-use super::{Halt, Level, Run, Scratch};
+use super::estimate::shares;
+use super::union::{Arm, UnionCursor, try_union};
+use super::{Halt, Kept, Level, Run, Scratch};
 use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::statistics::{Statistics, TableStatistics};
 use crate::value::cast::to_f64;
 use crate::value::operator::BinaryOp;
+use crate::value::pattern::like_prefix;
 use crate::value::search::{Place, place};
 use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
@@ -39,13 +42,32 @@ pub struct KeyValue {
     to: Type,
     /// The expression's value is the key's value as it stands: no conversion, no copy.
     direct: bool,
+    form: Form,
+}
+
+/// What of its expression's value a key is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Value,
+    /// The null that IS NULL asks for.
+    Null,
+    /// Of a pattern with this escape: the first text that begins as its matches do, and the first that comes after all of those.
+    FirstMatch(Option<char>),
+    AfterMatches(Option<char>),
 }
 
 impl KeyValue {
     fn new(expr: Expr, from: Type, to: Type) -> KeyValue {
         let leaf = matches!(expr, Expr::Const(_) | Expr::Param(_) | Expr::Column { .. } | Expr::Cell { .. });
         let direct = leaf && converts_to_itself(from, to);
-        KeyValue { expr, from, to, direct }
+        KeyValue { expr, from, to, direct, form: Form::Value }
+    }
+
+    fn in_form(form: Form, expr: Expr, from: Type, to: Type) -> KeyValue {
+        match form {
+            Form::Value => KeyValue::new(expr, from, to),
+            _ => KeyValue { expr, from, to, direct: false, form },
+        }
     }
 
     /// The expression, if its value is the key's as it stands.
@@ -88,6 +110,10 @@ pub struct Range {
     pub lower: Option<KeyValue>,
     pub upper: Option<KeyValue>,
     pub direction: Direction,
+    /// Without the nulls of the column after the equalities.
+    pub not_null: bool,
+    /// A pattern bounds it and nobody wants its order: where that turns out to begin with a wildcard, the table is read instead.
+    by_pattern: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +134,8 @@ pub enum Access {
         list: List,
     },
     Range(Range),
+    /// The rows of several paths, each of an arm of an OR.
+    Union(Vec<Arm>),
     Scan,
     /// Integers from the first to the second by the third.
     Series([Expr; 3]),
@@ -131,6 +159,7 @@ struct Usable<'a> {
     op: BinaryOp,
     value: &'a Expr,
     ty: Type,
+    form: Form,
     /// Where the condition stands in the list.
     at: usize,
 }
@@ -168,8 +197,8 @@ pub struct Rank {
     pub one_row: bool,
     pub equalities: usize,
     pub bounds: usize,
-    pub ordered: bool,
     pub list: bool,
+    pub ordered: bool,
     pub whole_key: bool,
     /// A narrow index before a wide one.
     pub spare_columns: Reverse<usize>,
@@ -191,11 +220,37 @@ pub fn choose(
     order: &[WantedOrder],
     known: &Knowledge,
 ) -> Choice {
+    let unions = (0..conditions.len()).filter_map(|at| try_union(table, source, conditions, at, available, known));
+    choose_among(unions.collect(), table, source, conditions, available, order, known)
+}
+
+/// As `choose`, for an arm of an OR.
+pub(super) fn choose_one(
+    table: &Arc<Table>,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    known: &Knowledge,
+) -> Choice {
+    choose_among(Vec::new(), table, source, conditions, available, &[], known)
+}
+
+fn choose_among(
+    unions: Vec<Choice>,
+    table: &Arc<Table>,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    order: &[WantedOrder],
+    known: &Knowledge,
+) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
     let found = table.indexes.iter().flat_map(|index| {
-        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
+        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists, order)].into_iter().flatten()
     });
-    let mut found: Vec<Choice> = found.collect();
+    let unordered = |union: Choice| Choice { ordered: order.is_empty(), ..union };
+    let mut found: Vec<Choice> = found.chain(unions.into_iter().map(unordered)).collect();
+    found.retain(|choice| !finds_many_nulls(choice, table, source, conditions, known));
     let whole = Choice {
         access: Access::Scan,
         answered: Vec::new(),
@@ -214,8 +269,8 @@ pub fn choose(
     }
     let cheapest = known.of(table).and_then(|known| {
         let cost = |choice: &Choice| {
-            let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
-            let rows = known.rows_of(table) * shares.product::<f64>();
+            let keyed = choice.keyed.iter().map(|&at| &conditions[at]);
+            let rows = known.rows_of(table) * shares(keyed, source, table, Some(&known));
             if choice.ordered { rows } else { rows * UNORDERED_COST }
         };
         let costs: Vec<f64> = found.iter().map(cost).collect();
@@ -223,6 +278,18 @@ pub fn choose(
         (costs[cheapest] * CLEARLY < costs[ranked]).then_some(cheapest)
     });
     found.swap_remove(cheapest.unwrap_or(ranked))
+}
+
+/// Of a table's rows: those who want more by nulls alone had better read it whole.
+const NULLS_MAX: f64 = 0.25;
+
+/// Whether a path has nothing but nulls to go by, and many rows have them.
+fn finds_many_nulls(choice: &Choice, table: &Table, source: u16, conditions: &[Expr], known: &Knowledge) -> bool {
+    let mut keyed = choice.keyed.iter().map(|&at| &conditions[at]).peekable();
+    if choice.rank.ordered || keyed.peek().is_none() || !keyed.clone().all(|c| matches!(c, Expr::IsNull { .. })) {
+        return false;
+    }
+    known.of(table).is_some_and(|known| shares(keyed, source, table, Some(&known)) > NULLS_MAX)
 }
 
 /// Rows that must be sorted cost so much more than those that come in order, of which a limit may take the first.
@@ -253,7 +320,7 @@ pub fn view_key(
     available: &dyn Fn(u16) -> bool,
 ) -> Option<(u16, KeyValue)> {
     let (usable, _) = usable(source, conditions, available);
-    usable.iter().filter(|u| u.op == BinaryOp::Eq).find_map(|u| {
+    usable.iter().filter(|u| u.op == BinaryOp::Eq && !u.is_null()).find_map(|u| {
         let (_, to) = view.every_column().nth(usize::from(u.column))?;
         let is_whole = !matches!(to, Type::Float4 | Type::Float8 | Type::Bool) && to.as_array() == to;
         let key = || KeyValue::new(u.value.clone(), u.ty, to);
@@ -281,7 +348,7 @@ fn usable<'a>(
                         && known(value)
                         && has_one_value(ty, own)
                     {
-                        usable.push(Usable { column, op, value, ty, at });
+                        usable.push(Usable { column, op, value, ty, form: Form::Value, at });
                     }
                 }
             }
@@ -307,8 +374,26 @@ fn usable<'a>(
                 op: BinaryOp::Eq,
                 value: &Expr::Const(Datum::Bool(true)),
                 ty: Type::Bool,
+                form: Form::Value,
                 at,
             }),
+            Expr::IsNull { expr, negated: false } => {
+                if let Some(column) = plain_column(expr, source) {
+                    let (op, value) = (BinaryOp::Eq, &Expr::NULL);
+                    usable.push(Usable { column, op, value, ty: Type::Bool, form: Form::Null, at });
+                }
+            }
+            Expr::Like { expr, pattern, escape, insensitive: false, negated: false } => {
+                if let Some(column) = plain_column(expr, source)
+                    && known(pattern)
+                    && may_begin_plainly(pattern, *escape)
+                {
+                    let (value, ty) = (pattern.as_ref(), Type::Text);
+                    let (first, after) = (Form::FirstMatch(*escape), Form::AfterMatches(*escape));
+                    usable.push(Usable { column, op: BinaryOp::Ge, value, ty, form: first, at });
+                    usable.push(Usable { column, op: BinaryOp::Lt, value, ty, form: after, at });
+                }
+            }
             _ => {}
         }
     }
@@ -329,6 +414,15 @@ impl Wanted<'_> {
             Wanted::Values(values) => List::Values(values.iter().map(|(e, ty)| key(e, *ty)).collect()),
             Wanted::Array(array, ty) => List::Array(key(array, *ty)),
         }
+    }
+}
+
+/// Whether the matches of a pattern may all begin with the same text.
+fn may_begin_plainly(pattern: &Expr, escape: Option<char>) -> bool {
+    match pattern {
+        Expr::Const(Datum::Bytes(pattern)) => !like_prefix(pattern, escape).is_empty(),
+        Expr::Const(_) => false,
+        _ => true,
     }
 }
 
@@ -383,7 +477,8 @@ fn converts_to_itself(from: Type, to: Type) -> bool {
 
 fn key_value(table: &Table, column: u16, usable: &Usable<'_>) -> Option<KeyValue> {
     let to = table.layout.column_type(usize::from(column));
-    key_convertible(usable.ty, to).then(|| KeyValue::new(usable.value.clone(), usable.ty, to))
+    let is_key = usable.form == Form::Null || key_convertible(usable.ty, to);
+    is_key.then(|| KeyValue::in_form(usable.form, usable.value.clone(), usable.ty, to))
 }
 
 fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Option<(KeyValue, &'u Usable<'a>)> {
@@ -391,6 +486,12 @@ fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Opt
         .iter()
         .filter(|u| u.column == column && u.op == BinaryOp::Eq)
         .find_map(|u| key_value(table, column, u).map(|key| (key, u)))
+}
+
+impl Usable<'_> {
+    fn is_null(&self) -> bool {
+        self.form == Form::Null
+    }
 }
 
 fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], order: &[WantedOrder]) -> Option<Choice> {
@@ -406,16 +507,19 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     }
     let equalities = keys.len();
     let whole_key = equalities == columns.len();
+    // A null says less than a value: many rows may have it, also in a unique index.
+    let nulls = keys.iter().filter(|key| key.form == Form::Null).count();
+    let one_row = whole_key && index.def.unique && nulls == 0;
     let rank = |bounds, ordered| Rank {
-        one_row: whole_key && index.def.unique,
-        equalities,
+        one_row,
+        equalities: equalities - nulls,
         whole_key,
         bounds,
         ordered,
         list: false,
         spare_columns: Reverse(columns.len() - equalities),
     };
-    if whole_key && index.def.unique {
+    if one_row {
         return Some(Choice {
             access: Access::Unique { index: index.clone(), keys },
             keyed: answered.clone(),
@@ -425,7 +529,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
         });
     }
     if index.def.kind == IndexKind::Hash {
-        return whole_key.then(|| Choice {
+        return (whole_key && nulls == 0).then(|| Choice {
             access: Access::Lookup { index: index.clone(), keys },
             answered: Vec::new(),
             keyed: answered,
@@ -441,7 +545,10 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     };
     let (lower, low_at) = bound([BinaryOp::Gt, BinaryOp::Ge]).unzip();
     let (upper, high_at) = bound([BinaryOp::Lt, BinaryOp::Le]).unzip();
-    answered.extend(low_at.into_iter().chain(high_at));
+    answered.extend(low_at);
+    answered.extend(high_at.filter(|_| high_at != low_at));
+    let is_pattern = |key: &Option<KeyValue>| key.as_ref().is_some_and(|key| matches!(key.form, Form::FirstMatch(_)));
+    let by_pattern = equalities == 0 && order.is_empty() && is_pattern(&lower) && low_at == high_at;
     let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
     let direction = ordered_by(&columns, equalities, usable, order);
     if equalities == 0 && bounds == 0 && (order.is_empty() || direction.is_none()) {
@@ -454,6 +561,8 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
             lower,
             upper,
             direction: direction.unwrap_or(Direction::Forward),
+            not_null: false,
+            by_pattern,
         }),
         answered: Vec::new(),
         keyed: answered,
@@ -492,12 +601,13 @@ fn try_points(
     index: &Arc<Index>,
     usable: &[Usable<'_>],
     lists: &[UsableList<'_>],
+    order: &[WantedOrder],
 ) -> Option<Choice> {
     let mut keys = Vec::new();
     let mut answered = Vec::new();
     let mut varying = None;
     for (i, column) in index.spec.columns().enumerate() {
-        if let Some((key, condition)) = equality(table, column.column, usable) {
+        if let Some((key, condition)) = equality(table, column.column, usable).filter(|(_, found)| !found.is_null()) {
             keys.push(key);
             answered.push(condition.at);
             continue;
@@ -517,7 +627,7 @@ fn try_points(
         access: Access::Points { index: index.clone(), keys, varying, list },
         keyed: answered.clone(),
         answered,
-        ordered: false,
+        ordered: order.is_empty(),
         rank: Rank {
             one_row: false,
             // A list narrows more than a bound and less than an equality.
@@ -535,14 +645,36 @@ fn try_points(
 
 /// Where a key's value lies among the column's values; `None` for a NULL, which equals nothing and bounds to nothing.
 fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError> {
+    if key.form == Form::Null {
+        return Ok(Some(Place::At(Datum::Null)));
+    }
     let scalar = evaluate(&key.expr, frame)?;
     if scalar.is_null() {
         return Ok(None);
+    }
+    if let (Form::FirstMatch(escape) | Form::AfterMatches(escape), Value::Bytes(pattern)) = (key.form, scalar.value()) {
+        return Ok(Some(match_bound(like_prefix(pattern, escape), key.form)));
     }
     if converts_to_itself(key.from, key.to) {
         return Ok(Some(Place::At(scalar.into_datum())));
     }
     place_among(key, &scalar.value()).map(Some)
+}
+
+/// An end of the texts that begin so.
+fn match_bound(mut prefix: Vec<u8>, form: Form) -> Place {
+    if matches!(form, Form::FirstMatch(_)) {
+        return if prefix.is_empty() { Place::BelowAll } else { Place::At(Datum::Bytes(prefix.into())) };
+    }
+    // No byte of a text is 255.
+    while prefix.pop_if(|last| *last == u8::MAX).is_some() {}
+    match prefix.last_mut() {
+        None => Place::AboveAll,
+        Some(last) => {
+            *last += 1;
+            Place::At(Datum::Bytes(prefix.into()))
+        }
+    }
 }
 
 /// The place of a value that is not null; an error is the comparison's own.
@@ -616,6 +748,7 @@ pub enum Cursor {
         candidate: usize,
     },
     Range(Box<RangeCursor>),
+    Union(UnionCursor),
     Scan(TableCursor),
     Series {
         next: Option<i64>,
@@ -631,9 +764,11 @@ pub enum Cursor {
     },
     /// Rows, and what they are charged.
     Derived(std::vec::IntoIter<Vec<Datum>>, #[expect(dead_code, reason = "held until the rows are gone")] Charge),
+    Kept(Arc<Kept>, usize),
 }
 
 /// One source's step, as its cursor needs it.
+#[derive(Clone, Copy)]
 pub struct StepView<'a> {
     pub tables: &'a [Option<Arc<Table>>],
     pub source: u16,
@@ -650,8 +785,8 @@ impl<'a> StepView<'a> {
 }
 
 impl Access {
-    /// Calls `f` with every expression that the path itself evaluates over the sources before it.
-    pub fn expressions(&self, f: &mut impl FnMut(&Expr)) {
+    /// Calls `f` with every expression that the path itself evaluates.
+    pub fn expressions(&self, f: &mut dyn FnMut(&Expr)) {
         match self {
             Access::Unique { keys, .. } | Access::Lookup { keys, .. } => {
                 keys.iter().for_each(|k| f(&k.expr));
@@ -662,6 +797,12 @@ impl Access {
             Access::Range(range) => {
                 let keys = range.equal.iter().chain(&range.lower).chain(&range.upper);
                 keys.for_each(|k| f(&k.expr));
+            }
+            Access::Union(arms) => {
+                for arm in arms {
+                    arm.access.expressions(f);
+                    arm.condition.iter().for_each(&mut *f);
+                }
             }
             Access::Series(bounds) => bounds.iter().for_each(f),
             Access::Values(rows) => rows.iter().flatten().for_each(f),
@@ -677,13 +818,15 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
         Access::Lookup { index, keys } => open_lookup(view, index, keys, run),
         Access::Points { keys, varying, list, .. } => open_points(view, keys, *varying, list, run),
         Access::Range(range) => open_range(view, range, run),
+        Access::Union(_) => Ok(Cursor::Union(UnionCursor::new())),
         Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
         Access::Series(bounds) => open_series(view, bounds, run),
         Access::Values(_) => Ok(Cursor::Values(0)),
-        Access::Derived(query) => {
+        Access::Derived(query) if view.depth == 0 => {
             let (rows, charge) = super::query::materialize(query, run)?;
             Ok(Cursor::Derived(rows.into_iter(), charge))
         }
+        Access::Derived(query) => Ok(Cursor::Kept(kept(query, view.depth, run)?, 0)),
         Access::View { view: relation, schema, key } => {
             let rows = crate::view::rows(relation, schema, run.env)?;
             let selected = match key {
@@ -696,6 +839,17 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
             Ok(Cursor::View { rows, selected, at: 0 })
         }
     }
+}
+
+/// The rows of a query in FROM: it depends on no row of the loops before it.
+fn kept(query: &super::query::Query, depth: usize, run: &mut Run<'_>) -> Result<Arc<Kept>, Halt> {
+    if let Some(kept) = &run.scratch.levels[depth].kept {
+        return Ok(kept.clone());
+    }
+    let (rows, charge) = super::query::materialize(query, run)?;
+    let kept = Arc::new(Kept { rows, charge });
+    run.scratch.levels[depth].kept = Some(kept.clone());
+    Ok(kept)
 }
 
 /// A frame that leaves the engine free for use.
@@ -869,6 +1023,11 @@ fn next_points(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mu
 }
 
 fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    if let Some(lower) = range.lower.as_ref().filter(|_| range.by_pattern)
+        && resolve(lower, &run.frame(view.tables))? == Some(Place::BelowAll)
+    {
+        return Ok(Cursor::Scan(TableCursor::default()));
+    }
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     let filled = fill_bounds(view, range, &mut level, run);
     let cursor = match filled {
@@ -904,7 +1063,7 @@ fn fill_bounds(view: &StepView<'_>, range: &Range, level: &mut Level, run: &Run<
             Some(Place::At(datum) | Place::Above(datum)) => high = Some(datum),
         }
     }
-    let bounded = range.lower.is_some() || range.upper.is_some();
+    let bounded = range.lower.is_some() || range.upper.is_some() || range.not_null;
     let spec = &range.index.spec;
     let fixed = range.equal.len();
     let descending = spec.columns().nth(fixed).is_some_and(|column| column.descending);
@@ -978,6 +1137,12 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
             let row = &mut run.scratch.rows[source];
             run.engine.range_next(view.table(), index, range, row)
         }
+        Cursor::Union(union) => {
+            let Access::Union(arms) = view.access else {
+                unreachable!("invariant: a cursor is of its path");
+            };
+            return union.next(arms, view, run);
+        }
         Cursor::Scan(scan) => {
             let row = &mut run.scratch.rows[source];
             run.engine.scan_next(view.table(), scan, row)
@@ -1013,6 +1178,14 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
                 return Ok(false);
             };
             run.scratch.cells[source] = row;
+            return Ok(true);
+        }
+        Cursor::Kept(kept, at) => {
+            let Some(row) = kept.rows.get(*at) else {
+                return Ok(false);
+            };
+            *at += 1;
+            run.scratch.cells[source].clone_from(row);
             return Ok(true);
         }
     };

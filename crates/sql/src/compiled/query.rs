@@ -31,6 +31,8 @@ pub struct Step {
     pub filter: Vec<Expr>,
     /// LEFT JOIN: what makes a match. The filter is then asked after it, of the row of nulls too.
     pub outer: Option<Vec<Expr>>,
+    /// What the path answers, so that nobody asks it again: for estimates.
+    pub answered: Vec<Expr>,
     /// As EXPLAIN shows them: what the path finds its rows by, and what is asked of them.
     pub keyed: Vec<String>,
     pub conditions: Vec<String>,
@@ -111,6 +113,15 @@ impl Query {
             && !self.sort.iter().any(|key| key.expr.is_volatile())
     }
 
+    /// Whether it is known beforehand to give a handful of rows.
+    pub fn gives_few(&self) -> bool {
+        const FEW: i64 = 100;
+        let is_one = |step: &Step| matches!(step.access, Access::Unique { .. });
+        matches!(self.limit, Some(Expr::Const(Datum::Int(n))) if n <= FEW)
+            || self.grouping.as_ref().is_some_and(|grouping| grouping.keys.is_empty())
+            || self.steps.iter().all(is_one)
+    }
+
     fn reads_much(&self) -> bool {
         let stops_early = self.limit.is_some() && self.sort.is_empty() && !self.distinct && self.grouping.is_none();
         let is_large = |step: &Step| match &step.access {
@@ -162,6 +173,14 @@ impl Query {
 pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     run.scratch.make_room(query.tables.len().max(1));
     rows.start(&query.columns);
+    let result = run_all(query, run, rows);
+    if query.steps.len() > 1 {
+        run.scratch.forget_kept();
+    }
+    result
+}
+
+fn run_all(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     super::lock::enter_read(query, run)?;
     let limits = Limits::of(query, run)?;
     if limits.left == 0 || !holds(&query.precondition, &run.frame(&query.tables))? {
@@ -197,14 +216,26 @@ fn run_grouped(
     let engine = run.env.engine.as_ref().filter(|_| grouping.is_unbounded());
     let mut groups = Groups::new(grouping, Charge::of_query(engine));
     if read {
-        descend(query, 0, run, &mut |run: &mut Run<'_>| {
-            groups.add(&run.frame(&query.tables))?;
-            Ok(Flow::Continue)
-        })?;
+        let rows_of = std::iter::once(query).chain(grouping.ends.iter().filter_map(|ends| ends.other.as_deref()));
+        for query in rows_of {
+            gather(query, grouping, &mut groups, run)?;
+        }
     }
     let mut output = Output::new(query, limits, rows, run.env);
     groups.finish(run, |frame| output.take(frame))?;
     Ok(output.finish()?)
+}
+
+fn gather(query: &Query, grouping: &Grouping, groups: &mut Groups<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
+    descend(query, 0, run, &mut |run: &mut Run<'_>| {
+        let frame = run.frame(&query.tables);
+        groups.add(&frame)?;
+        Ok(match &grouping.ends {
+            Some(ends) if !evaluate(&ends.value, &frame)?.is_null() => Flow::Stop,
+            _ => Flow::Continue,
+        })
+    })?;
+    Ok(())
 }
 
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
