@@ -13,7 +13,7 @@ use super::claims::{Awaited, Claimed, SHARE_BYTES, stop_of_asked};
 use super::core::{BODY, CHANGED, Core, stop_of};
 use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
-use super::locks::{Asked, LockMode, Mode, Strength, Thing};
+use super::locks::{Asked, Mode, Strength, Thing};
 use super::reader::Lease;
 use super::record;
 use super::serial::{Reads, Validation};
@@ -681,23 +681,25 @@ impl Session {
 
     /// This transaction writes the table: DDL on it waits from now on. Gives the table's number in `tables`.
     pub(super) fn enter(&mut self, table: &Arc<Table>) -> Result<u16, Stop> {
-        self.enter_in(table, LockMode::RowExclusive)
+        self.enter_in(table, false)
     }
 
-    /// The same for who writes its rows, or only locks some of them (`RowShare`).
-    pub(super) fn enter_in(&mut self, table: &Arc<Table>, mode: LockMode) -> Result<u16, Stop> {
+    /// The same for who writes its rows, or `only_locks` some of them.
+    pub(super) fn enter_in(&mut self, table: &Arc<Table>, only_locks: bool) -> Result<u16, Stop> {
         if let Some(at) = self.tables.iter().position(|t| Arc::ptr_eq(t, table)) {
-            if !self.claims.is_empty() && mode == LockMode::RowExclusive && self.only_locks_rows(table.id) {
-                self.claim_table(table, mode.into())?;
+            if !self.claims.is_empty() && !only_locks && self.only_locks_rows(table.id) {
+                self.claim_table(table, Mode::of_writer())?;
             }
             return Ok(at as u16);
         }
         self.needs_write()?;
+        // Under another definition of the table it may have written rows.
+        let is_known = self.tables.iter().any(|known| known.id == table.id);
         // Announce first, then look at the gate; who closes the gate looks at the announcements afterwards.
         self.place().announce_table(table.id);
         if table.gate.closed.load(Ordering::SeqCst) != 0 {
             self.withdraw(table.id);
-            self.claim_table(table, mode.into())?;
+            self.claim_table(table, if only_locks { Mode::of_locker(is_known) } else { Mode::of_writer() })?;
             // Whoever wants the gate closed waits for the claim.
             self.place().announce_table(table.id);
         }
@@ -753,8 +755,13 @@ impl Session {
 
     // ---- waiting
 
-    /// Waits for a session's transaction to end (DDL), while it is in the way.
-    pub(super) fn wait_for_session(&mut self, holder: SessionNo, is_in_the_way: impl Fn() -> bool) -> Stop {
+    /// Waits for a session's transaction to end (DDL), while it is in the way; not for one that only locks rows of `table`.
+    pub(super) fn wait_for_session(
+        &mut self,
+        holder: SessionNo,
+        table: Option<TableId>,
+        is_in_the_way: impl Fn() -> bool,
+    ) -> Stop {
         if self.nowait {
             return Error::LockNotAvailable.into();
         }
@@ -762,7 +769,7 @@ impl Session {
         let core = self.core.clone();
         let place = core.sessions.place(holder);
         let serial = place.serial();
-        let asked = core.locks.ask_end(self.no, holder, || {
+        let asked = core.locks.ask_end(self.no, holder, table, || {
             place.end_waited.store(true, Ordering::SeqCst);
             fences::heavy();
             place.serial() != serial || !is_in_the_way()
