@@ -1140,7 +1140,7 @@ impl Session {
                 Err(error) => return Err(self.statement_failed(error)),
             };
             if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
-                self.inner.begin_statement();
+                self.inner.begin_statement_anew();
             }
             self.read_catalog(&statement, rows);
             return self.run(&statement, parameters, rows);

@@ -454,8 +454,19 @@ impl Session {
     /// Starts what the end of a transaction does by itself, as nobody's statement: a read-only one does it too. Nobody else reads what it changes.
     pub fn begin_upkeep(&mut self) {
         self.place().set_changes_rows(true);
-        self.read_only = false;
+        let only_read = std::mem::take(&mut self.read_only) && self.changes_nothing() && self.reads.is_none();
+        if only_read && self.isolation.keeps_snapshot() {
+            // It was told the truth to its last row, and upkeep reads nothing at the snapshot: that it was ended meanwhile is in nobody's way.
+            self.resting = false;
+            self.unregister();
+            self.place().begin_phase();
+            self.take_snapshot();
+        }
         self.begin_statement();
+    }
+
+    fn changes_nothing(&self) -> bool {
+        self.writes.is_empty() && self.ddl.schema.is_none()
     }
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
@@ -490,6 +501,14 @@ impl Session {
         self.at_newest = true;
         self.leave_ended();
         self.refresh_schema();
+    }
+
+    /// Begins anew, with a snapshot, what was begun by `begin_statement_at_newest` and has done nothing yet: it is the same run of the statement.
+    pub fn begin_statement_anew(&mut self) {
+        if let Some(keys) = &self.keys {
+            keys.undo_statement();
+        }
+        self.begin_statement();
     }
 
     /// As `begin_statement`, for LOCK TABLE, which reads nothing: who locks tables first sees in them what was committed until then.
@@ -900,7 +919,7 @@ impl Session {
     fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
-        let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
+        let changes = !self.changes_nothing();
         // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
         let is_ended = changes && self.isolation.keeps_snapshot() && self.place().is_ended();
         // Validation reads at the snapshot: from here on nobody takes the versions away that it leads to.
