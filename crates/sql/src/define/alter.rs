@@ -780,7 +780,9 @@ impl Definer<'_> {
             })?;
         }
         let name = name.map_or(wanted, fold);
-        let def = IndexDef { name, primary, constraint: IndexDef::CONSTRAINT, ..index.def.clone() };
+        // A primary key has no nulls that could be equal.
+        let nulls_not_distinct = index.def.nulls_not_distinct && !primary;
+        let def = IndexDef { name, primary, constraint: IndexDef::CONSTRAINT, nulls_not_distinct, ..index.def.clone() };
         Ok(self.engine.redefine_index(index.id, def)?)
     }
 

@@ -450,14 +450,56 @@ pub(super) fn strict_columns(tokens: &mut Vec<TokenWithSpan>, open: usize) {
         let is_named = at > column + 2 && word(tokens, at - 2) == Keyword::CONSTRAINT;
         let name = tokens[column].clone();
         let start = if is_named { at - 2 } else { at };
-        let constraint: Vec<TokenWithSpan> = tokens.drain(start..at + 4).collect();
+        let end = deferral_end(tokens, at + 4);
+        let mut constraint: Vec<TokenWithSpan> = tokens.drain(start..end).collect();
+        let deferral = constraint.split_off(at + 4 - start);
         let place = |token| spanned(&name, token);
         let list = [place(Token::LParen), name.clone(), place(Token::RParen)];
-        said.insert(0, [place(Token::Comma)].into_iter().chain(constraint).chain(list).collect::<Vec<_>>());
+        let words = constraint.into_iter().chain(list).chain(deferral);
+        said.insert(0, [place(Token::Comma)].into_iter().chain(words).collect::<Vec<_>>());
     }
     if let (false, Some(close)) = (said.is_empty(), closing(tokens, open)) {
         tokens.splice(close..close, said.into_iter().flatten());
     }
+}
+
+/// Where `[NOT] DEFERRABLE INITIALLY {DEFERRED | IMMEDIATE}` ends, if it begins here.
+fn deferral_end(tokens: &[TokenWithSpan], from: usize) -> usize {
+    let mut at = from;
+    loop {
+        at += match (word(tokens, at), word(tokens, at + 1)) {
+            (Keyword::NOT, Keyword::DEFERRABLE) => 2,
+            (Keyword::INITIALLY, Keyword::DEFERRED | Keyword::IMMEDIATE) => 2,
+            (Keyword::DEFERRABLE, _) => 1,
+            _ => return at,
+        };
+    }
+}
+
+/// `ADD [COLUMN] a int [CONSTRAINT c] UNIQUE NULLS NOT DISTINCT` adds the constraint after the column.
+pub(super) fn strict_added(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_strict = word(tokens, at) == Keyword::UNIQUE
+        && is_word(tokens.get(at + 1), "nulls")
+        && word(tokens, at + 2) == Keyword::NOT
+        && word(tokens, at + 3) == Keyword::DISTINCT
+        && !is(tokens, at + 4, &Token::LParen);
+    let actions = (0..at).rev().find(|&i| word(tokens, i) == Keyword::ADD);
+    let Some(add) = actions.filter(|_| is_strict) else { return };
+    let column = add + 1 + usize::from(word(tokens, add + 1) == Keyword::COLUMN);
+    if word(tokens, column) == Keyword::IF || column + 1 >= at {
+        return;
+    }
+    let is_named = at > column + 2 && word(tokens, at - 2) == Keyword::CONSTRAINT;
+    let (name, start, end) = (tokens[column].clone(), if is_named { at - 2 } else { at }, deferral_end(tokens, at + 4));
+    let mut constraint: Vec<TokenWithSpan> = tokens.drain(start..end).collect();
+    let deferral = constraint.split_off(at + 4 - start);
+    let next = outer(tokens, start - 1, tokens.len()).into_iter().find(|&i| is(tokens, i, &Token::Comma));
+    let place = |token| spanned(&name, token);
+    let list = [place(Token::LParen), name.clone(), place(Token::RParen)];
+    let words = [place(Token::Comma), place(Token::make_keyword("ADD"))].into_iter().chain(constraint);
+    let words: Vec<TokenWithSpan> = words.chain(list).chain(deferral).collect();
+    let end = next.unwrap_or(tokens.len());
+    tokens.splice(end..end, words);
 }
 
 /// A name's part in quotes: `date` is no type here.

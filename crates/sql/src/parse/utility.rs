@@ -310,7 +310,10 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     }
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
-    let tokens = super::forms::with_plain_forms(tokens);
+    let mut tokens = super::forms::with_plain_forms(tokens);
+    if word(0) == Keyword::ALTER {
+        (0..tokens.len()).rev().for_each(|at| super::forms::strict_added(&mut tokens, at));
+    }
     let mut parser = parser_of(&dialect, tokens);
     let parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
