@@ -111,7 +111,8 @@ impl Binder<'_> {
     pub fn insert_into(&mut self, table: &Arc<Table>, columns: Vec<u16>, source: InsertSource) -> Bind<Insert> {
         let mut defaults = Vec::new();
         for (i, column) in table.def.columns.iter().enumerate() {
-            if !columns.contains(&(i as u16)) && column.default.is_some() && !column.is_computed() {
+            let has_default = column.default.is_some() || self.view_default(i).is_some();
+            if !columns.contains(&(i as u16)) && has_default && !column.is_computed() {
                 defaults.push((i as u16, self.default(table, i)?));
             }
         }
@@ -303,17 +304,25 @@ impl Binder<'_> {
         self.coerce(bound, to, CastContext::Assignment)
     }
 
+    /// The default that a column has where a view is changed.
+    fn view_default(&self, column: usize) -> Option<String> {
+        let defaults = &self.through.as_ref()?.defaults;
+        defaults.iter().find(|(of, _)| usize::from(*of) == column).map(|(_, text)| text.clone())
+    }
+
     fn default(&mut self, table: &Arc<Table>, column: usize) -> Bind<Expr> {
         let def = &table.def.columns[column];
-        match &def.default {
+        let of_view = self.view_default(column);
+        let is_own = of_view.is_none();
+        match of_view.or_else(|| def.default.clone()) {
             // A computed column's is set when the others are.
             _ if def.is_computed() => Ok(Expr::NULL),
             None => Ok(Expr::NULL),
             Some(text) => {
-                let (expr, uses) = default_of(text, def.ty, self.schema)?;
+                let (expr, uses) = default_of(&text, def.ty, self.schema)?;
                 self.uses_clock |= uses.clock;
                 self.uses_sequences |= uses.sequences;
-                Ok(if def.is_identity() { with_own_sequence(expr) } else { expr })
+                Ok(if def.is_identity() && is_own { with_own_sequence(expr) } else { expr })
             }
         }
     }

@@ -19,8 +19,8 @@ use crate::parse::{AlterAction, AlterKind, SequenceClauses};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, View,
-    ViewDef,
+    ColumnDef, ColumnRole, Constraint, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Schema, Table,
+    TableDef, TableId, View, ViewDef,
 };
 use freshet_engine::schema::{Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
@@ -328,12 +328,7 @@ impl Definer<'_> {
     }
 
     /// Computed columns of the new definition over its cells: those that are new, or follow from a column whose type changes.
-    fn computed(
-        &self,
-        table: &Table,
-        def: &TableDef,
-        schema: &Arc<freshet_engine::catalog::Schema>,
-    ) -> Done<Vec<(usize, Expr)>> {
+    fn computed(&self, table: &Table, def: &TableDef, schema: &Arc<Schema>) -> Done<Vec<(usize, Expr)>> {
         let mut computed = Vec::new();
         for role in [ColumnRole::Generated, ColumnRole::Hidden] {
             for (at, column) in def.columns.iter().enumerate().filter(|(_, c)| c.role == role) {
@@ -942,6 +937,19 @@ impl Definer<'_> {
                 self.check_free(namespace, &sequence.def.name)?;
                 self.rename_sequence(id, namespace, sequence.def.name.clone())
             }
+            AlterAction::SetDefault(column, expr) => {
+                let (at, ty) = view_column(&view.def, column)?;
+                let text = self.default_text(expr, ty)?;
+                if text.as_ref().is_some_and(|text| asks_sequence(text, ty, &schema)) {
+                    // Nothing would keep it from being dropped.
+                    return Err(SqlError::unsupported("a sequence in a view's default").into());
+                }
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, text))?)
+            }
+            AlterAction::DropDefault(column) => {
+                let (at, _) = view_column(&view.def, column)?;
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, None))?)
+            }
             AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", sequence.def.name)).into()),
@@ -1005,7 +1013,7 @@ fn no_constraint(name: &str, table: &Table) -> SqlError {
 }
 
 /// Whether an expression over the table names the column.
-fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<freshet_engine::catalog::Schema>) -> bool {
+fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<Schema>) -> bool {
     let bound: Result<_, Refusal> = super::create::bind_over(text, Type::Text, def, schema)
         .or_else(|_| super::create::bind_over(text, Type::Bool, def, schema));
     match bound {
@@ -1031,11 +1039,7 @@ fn is_trivial(from: Type, to: Type) -> bool {
 }
 
 /// 0A000 for a column that a generated one is computed of.
-fn check_no_generated_over(
-    table: &Table,
-    at: usize,
-    schema: &Arc<freshet_engine::catalog::Schema>,
-) -> Result<(), SqlError> {
+fn check_no_generated_over(table: &Table, at: usize, schema: &Arc<Schema>) -> Result<(), SqlError> {
     let is_over = |c: &&ColumnDef| {
         c.role == ColumnRole::Generated && mentions(c.default.as_deref().unwrap_or_default(), &table.def, at, schema)
     };
@@ -1043,4 +1047,25 @@ fn check_no_generated_over(
     let name = &table.def.columns[at].name;
     let error = SqlError::new("0A000", "cannot alter type of a column used by a generated column");
     Err(error.with_detail(format!("Column \"{name}\" is used by generated column \"{}\".", generated.name)))
+}
+
+/// A view's column of this name, with its type.
+fn view_column(def: &ViewDef, name: &Ident) -> Done<(u16, Type)> {
+    let name = fold(name);
+    match def.columns.iter().position(|(column, _)| *column == name) {
+        Some(at) => Ok((at as u16, def.columns[at].1.unwrap_or(Type::Text))),
+        None => {
+            let message = format!("column \"{name}\" of relation \"{}\" does not exist", def.name);
+            Err(SqlError::new("42703", message).into())
+        }
+    }
+}
+
+fn with_default(def: &ViewDef, column: u16, text: Option<String>) -> ViewDef {
+    let others = def.defaults.iter().filter(|(at, _)| *at != column).cloned();
+    ViewDef { defaults: others.chain(text.map(|text| (column, text))).collect(), ..def.clone() }
+}
+
+fn asks_sequence(text: &str, ty: Type, schema: &Arc<Schema>) -> bool {
+    crate::bind::expr::default_of(text, ty, schema).is_ok_and(|(_, uses)| uses.sequences)
 }
