@@ -345,6 +345,11 @@ impl<'q> Groups<'q> {
         Ok(at)
     }
 
+    /// Cells of a group's row.
+    pub fn width(&self) -> usize {
+        self.grouping.keys.len() + self.grouping.aggregates.len()
+    }
+
     /// Gives each group's computed row, at source 0.
     pub fn finish(
         self,

@@ -1015,6 +1015,20 @@ impl<'a> Planner<'a> {
             is_wide: self.is_wide,
             holes: self.holes.as_ref(),
         };
+        // Outputs that do something do it for the rows that are left, in their order.
+        let acts_last = items.iter().any(|item| item.expr.is_volatile())
+            && !(order.is_empty() || order.iter().any(|by| by.expr.is_volatile()))
+            && !(distinct || !on.is_empty() || limits.with_ties);
+        let no_limits = Limits::default();
+        let (plan, order, limits) = match acts_last {
+            false => (plan, order, limits),
+            true => {
+                let by = |by: &OrderItem| Ok(sort(leaves.convert(&by.expr, by.order.ty)?, by));
+                let sorts = order.iter().map(by).collect::<Result<Vec<_>, SqlError>>()?;
+                let sorted = df(df(LogicalPlanBuilder::from(plan).sort(sorts))?.build())?;
+                (limits.limited(sorted)?, Vec::new(), &no_limits)
+            }
+        };
         let mut outputs = Vec::with_capacity(items.len());
         for ((item, untyped), origin) in items.iter().zip(untyped).zip(origins) {
             let expr = leaves.convert(&item.expr, item.ty)?;
@@ -1801,15 +1815,19 @@ impl Limits {
     }
 
     fn apply(&self, rel: Rel) -> Bind<Rel> {
+        let plan = self.limited(rel.plan)?;
+        Ok(Rel { plan, ..rel })
+    }
+
+    fn limited(&self, plan: LogicalPlan) -> Bind<LogicalPlan> {
         if self.limit.is_none() && self.offset.unwrap_or(0) == 0 {
-            return Ok(rel);
+            return Ok(plan);
         }
         let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         // With ties the rows that are too many are gone already.
         let fetch = self.limit.filter(|&limit| !self.with_ties || limit == 0);
         let (skip, fetch) = (number(self.offset.unwrap_or(0)), fetch.map(number));
-        let plan = df(df(LogicalPlanBuilder::from(rel.plan).limit(skip, fetch))?.build())?;
-        Ok(Rel { plan, ..rel })
+        df(df(LogicalPlanBuilder::from(plan).limit(skip, fetch))?.build())
     }
 }
 

@@ -18,7 +18,7 @@ use super::interrupt::{Stopped, interruptible};
 use super::lookup::LookUp;
 use super::order;
 use super::rules::mended;
-use super::sorted::KeepSorts;
+use super::sorted::{KeepActs, KeepSorts};
 use super::template::Filled;
 use crate::error::SqlError;
 use crate::unwind::{error_of, reading};
@@ -204,6 +204,9 @@ fn state(parts: usize) -> SessionState {
     rules.insert(sides, Arc::new(LookUp));
     if let Some(settled) = rules.iter().position(|rule| rule.name() == "EnsureRequirements") {
         rules.insert(settled, Arc::new(KeepSorts));
+    }
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
+        *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)
