@@ -9,6 +9,8 @@
 //! | `FETCH FIRST (1 + 1) ROWS ONLY` | `LIMIT (1 + 1)` |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
+//! | `f(a, VARIADIC b || c)` | `f(a, variadic(b || c))`, which PostgreSQL takes too |
+//! | `RANGE '1 day'::interval PRECEDING` | `RANGE ('1 day')::interval PRECEDING` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
 //! | `(a int UNIQUE NULLS NOT DISTINCT)` | `(a int, UNIQUE NULLS NOT DISTINCT (a))` |
 //! | `TABLE t ORDER BY a` | `SELECT * FROM t ORDER BY a`: the parser takes two words more for the name |
@@ -34,6 +36,8 @@ struct Met {
     conflict: bool,
     set_columns: bool,
     table: bool,
+    variadic: bool,
+    range: bool,
 }
 
 impl Met {
@@ -52,6 +56,8 @@ impl Met {
                     Keyword::CONFLICT => met.conflict = true,
                     Keyword::FOREIGN => met.set_columns = true,
                     Keyword::TABLE => met.table = true,
+                    Keyword::VARIADIC => met.variadic = true,
+                    Keyword::PRECEDING | Keyword::FOLLOWING => met.range = true,
                     _ => {}
                 },
                 _ => {}
@@ -61,8 +67,10 @@ impl Met {
     }
 
     fn is_any(&self) -> bool {
-        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table } = *self;
-        trim || substring || fetch || using || array || rows || signs || conflict || set_columns || table
+        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, variadic, range } =
+            *self;
+        let of_calls = trim || substring || rows || variadic || range;
+        of_calls || fetch || using || array || signs || conflict || set_columns || table
     }
 }
 
@@ -76,7 +84,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 10] = [
+    let mends: [(bool, Mend); 12] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -87,6 +95,8 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.conflict, conflict),
         (met.set_columns, delete_columns),
         (met.table, table),
+        (met.variadic, variadic),
+        (met.range, offset),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -348,6 +358,46 @@ fn text_of(token: &Token) -> String {
             format!("'{}'", text.replace('\'', "''"))
         }
         other => other.to_string(),
+    }
+}
+
+/// An array in place of a function's last arguments.
+fn variadic(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_argument = at > 0 && (is(tokens, at - 1, &Token::LParen) || is(tokens, at - 1, &Token::Comma));
+    if word(tokens, at) != Keyword::VARIADIC || !is_argument {
+        return;
+    }
+    let mut depth = 0isize;
+    let end = (at + 1..tokens.len()).find(|&i| {
+        depth += match tokens[i].token {
+            Token::LParen => 1,
+            Token::RParen => -1,
+            _ => 0,
+        };
+        depth < 0
+    });
+    let Some(end) = end else { return };
+    // Printed, and read again.
+    if is(tokens, at + 1, &Token::LParen) && closing(tokens, at + 1) == Some(end - 1) {
+        return;
+    }
+    let place = tokens[at].clone();
+    tokens.insert(end, spanned(&place, Token::RParen));
+    tokens.insert(at + 1, spanned(&place, Token::LParen));
+}
+
+/// The grammar takes a literal at the beginning of a frame's bound for all of it.
+fn offset(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    use Keyword::{AND, BETWEEN, GROUPS, RANGE, ROWS};
+    let is_cast = is(tokens, at, &Token::DoubleColon)
+        && at > 1
+        && matches!(tokens[at - 1].token, Token::SingleQuotedString(_))
+        && matches!(word(tokens, at - 2), AND | BETWEEN | GROUPS | RANGE | ROWS);
+    let ends = |i: usize| matches!(word(tokens, i), Keyword::PRECEDING | Keyword::FOLLOWING);
+    if is_cast && (at + 2..at + 8).any(ends) {
+        let place = tokens[at - 1].clone();
+        tokens.insert(at, spanned(&place, Token::RParen));
+        tokens.insert(at - 1, spanned(&place, Token::LParen));
     }
 }
 
