@@ -41,7 +41,7 @@ use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type, is_float};
+use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -1268,9 +1268,29 @@ impl<'a> Planner<'a> {
             ast::SetQuantifier::Distinct | ast::SetQuantifier::None => false,
             other => return refuse(format!("{op} {other}")),
         };
-        let left = self.set_operand(binder, left)?;
-        let right = self.set_operand(binder, right)?;
+        // A parameter without a type takes that of the other side's column.
+        let types = |rel: &Rel| rel.columns.iter().map(|column| without_modifier(column.ty)).collect();
+        let (left, right) = match (has_open_output(left), has_open_output(right)) {
+            (true, false) => {
+                let right = self.set_operand(binder, right)?;
+                let left = self.set_operand_as(binder, left, types(&right))?;
+                (left, right)
+            }
+            (_, is_open) => {
+                let left = self.set_operand(binder, left)?;
+                let stored = if is_open { types(&left) } else { Vec::new() };
+                let right = self.set_operand_as(binder, right, stored)?;
+                (left, right)
+            }
+        };
         self.combine(op, all, left, right)
+    }
+
+    fn set_operand_as(&self, binder: &mut Binder<'_>, body: &SetExpr, stored: Vec<Type>) -> Bind<Rel> {
+        let around = std::mem::replace(&mut binder.output_types, stored);
+        let operand = self.set_operand(binder, body);
+        binder.output_types = around;
+        operand
     }
 
     pub fn set_operand(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
@@ -1912,6 +1932,25 @@ fn untyped_items(projection: &[SelectItem], items: usize) -> Vec<bool> {
         _ => false,
     });
     items.collect()
+}
+
+/// Whether a parameter stands alone among the outputs of a SELECT.
+fn has_open_output(body: &SetExpr) -> bool {
+    fn is_open(expr: &ast::Expr) -> bool {
+        match expr {
+            ast::Expr::Value(v) => matches!(v.value, ast::Value::Placeholder(_)),
+            ast::Expr::Nested(inner) => is_open(inner),
+            _ => false,
+        }
+    }
+    match body {
+        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_open(expr),
+            _ => false,
+        }),
+        SetExpr::Query(query) if query.with.is_none() => has_open_output(&query.body),
+        _ => false,
+    }
 }
 
 pub fn plain_aggregate(
