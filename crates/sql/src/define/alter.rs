@@ -15,7 +15,7 @@ use crate::bind::scope::{Scope, fold};
 use crate::bind::{Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
-use crate::parse::{AlterAction, AlterKind, SequenceClauses};
+use crate::parse::{AlterAction, AlterKind, SequenceClauses, Triggers};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
@@ -72,6 +72,35 @@ impl Definer<'_> {
                 Err(SqlError::new("42809", format!("\"{}\" is not a {what}", written.name)).into())
             }
             _ => Err(written.undefined().into()),
+        }
+    }
+
+    /// There are no triggers of users. Foreign keys cannot be switched off: whoever asks for that is told, where a table has any.
+    fn switch_triggers(&self, table: &Table, enable: bool, which: &Triggers) -> Done<()> {
+        match which {
+            Triggers::Named(name) => {
+                let (name, table) = (fold(name), &table.def.name);
+                Err(SqlError::new("42704", format!("trigger \"{name}\" for table \"{table}\" does not exist")).into())
+            }
+            Triggers::All if !enable => {
+                let refers = |constraint: &Constraint, from: TableId| match &constraint.kind {
+                    ConstraintKind::Foreign(key) => from == table.id || key.parent == table.id,
+                    _ => false,
+                };
+                let schema = self.schema();
+                match schema.tables().any(|other| other.def.constraints.iter().any(|c| refers(c, other.id))) {
+                    true => {
+                        let message = "switching foreign keys off is not supported";
+                        Err(SqlError::new("0A000", message)
+                            .with_hint(
+                                "Drop the foreign keys and add them again, or make them DEFERRABLE and defer them.",
+                            )
+                            .into())
+                    }
+                    false => Ok(()),
+                }
+            }
+            Triggers::All | Triggers::User => Ok(()),
         }
     }
 
@@ -167,6 +196,7 @@ impl Definer<'_> {
                 })
             }
             AlterAction::Owner(new) => self.change_owner(id.0, new),
+            AlterAction::Triggers { enable, which } => self.switch_triggers(&table, *enable, which),
             AlterAction::Nothing(what) => {
                 self.notice("00000", format!("{what} changes nothing here"));
                 Ok(())
