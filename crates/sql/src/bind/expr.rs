@@ -993,7 +993,13 @@ impl Binder<'_> {
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if function == AggregateFunction::Count && !distinct => {
                 None
             }
-            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(self.bind(arg, scope)?),
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => {
+                let row = row_items(arg).filter(|_| function == AggregateFunction::Count && distinct);
+                Some(match row {
+                    Some(items) => self.distinct_row(arg, &items, scope)?,
+                    None => self.bind(arg, scope)?,
+                })
+            }
             _ => return Err(self.not_compiled(&format!("{name} with these arguments"), ast)),
         };
         let arg = arg.map(|a| self.known(a)).transpose()?;
