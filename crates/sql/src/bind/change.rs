@@ -150,14 +150,25 @@ impl Binder<'_> {
     }
 
     pub fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
-        let wanted = relation_name(name)?;
+        let (wanted, field) = match name.0.as_slice() {
+            // A field of a column, never a column of a table.
+            [first, .., field] => (first.as_ident().map(fold).unwrap_or_default(), Some(field)),
+            _ => (relation_name(name)?, None),
+        };
         let found = match &self.through {
             Some(through) => through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column),
             None => table.column(&wanted).map(|column| column as u16),
         };
-        match found {
-            Some(column) => Ok(column),
-            None => Err(SqlError::new(
+        match (found, field) {
+            (Some(column), None) => Ok(column),
+            (Some(column), Some(field)) => {
+                let ty = type_name(table.def.columns[usize::from(column)].ty);
+                let field = field.as_ident().map(fold).unwrap_or_default();
+                let what = format!("cannot assign to field \"{field}\" of column \"{wanted}\"");
+                let error = SqlError::new("42804", format!("{what} because its type {ty} is not a composite type"));
+                Err(error.at(span_position(self.sql, name.span())).into())
+            }
+            (None, _) => Err(SqlError::new(
                 "42703",
                 format!("column \"{wanted}\" of relation \"{}\" does not exist", table.def.name),
             )
@@ -595,7 +606,6 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
         };
         let values: Vec<ast::Expr> = match &assignment.value {
             ast::Expr::Tuple(values) => values.clone(),
-            ast::Expr::Nested(value) if names.len() == 1 => vec![value.as_ref().clone()],
             // VALUES in parentheses.
             ast::Expr::Nested(value) if matches!(value.as_ref(), ast::Expr::Subquery(_)) => {
                 let ast::Expr::Subquery(query) = value.as_ref() else { unreachable!("it was just looked at") };

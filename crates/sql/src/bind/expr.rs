@@ -122,7 +122,7 @@ impl Binder<'_> {
                 if let Some(number) = bits_of(expr, to)? {
                     return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
                 }
-                if let A::Array(array) = expr.as_ref()
+                if let A::Array(array) = bare(expr)
                     && let Some(bound) = self.typed_array(array, to, scope)?
                 {
                     return Ok(bound);
@@ -274,8 +274,8 @@ impl Binder<'_> {
             V::Null => Bound::untyped(Expr::NULL),
             V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
             V::Number(digits, false) => {
-                let (ty, datum) = number_literal(digits)
-                    .map_err(|_| SqlError::new("42601", format!("syntax error at or near \"{digits}\"")))?;
+                let (ty, datum) =
+                    number_literal(digits).map_err(|_| SqlError::new("22003", "value overflows numeric format"))?;
                 Bound::new(Expr::Const(datum), ty)
             }
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
@@ -1002,6 +1002,9 @@ impl Binder<'_> {
             }
             _ => return Err(self.not_compiled(&format!("{name} with these arguments"), ast)),
         };
+        if arg.as_ref().is_some_and(|arg| arg.ty.is_none()) {
+            function.check_known(name)?;
+        }
         let arg = arg.map(|a| self.known(a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
         if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {

@@ -38,6 +38,16 @@ impl AggregateFunction {
         })
     }
 
+    /// 42725 for a literal without a type, where the function is there for several.
+    pub fn check_known(self, name: &str) -> Result<(), SqlError> {
+        if !matches!(self, AggregateFunction::Sum | AggregateFunction::Avg) {
+            return Ok(());
+        }
+        let message = format!("function {name}(unknown) is not unique");
+        Err(SqlError::new("42725", message)
+            .with_hint("Could not choose a best candidate function. You might need to add explicit type casts."))
+    }
+
     /// What the argument is cast to (`None`: taken as it is), and the result's type; `None` where there is no such aggregate.
     pub fn types(self, arg: Option<Type>) -> Option<(Option<Type>, Type)> {
         use Type::*;

@@ -246,7 +246,7 @@ impl Definer<'_> {
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
         super::create::check_width(&new.def)?;
-        check_generated(&new.def, &self.schema())?;
+        check_generated(&new.def, Some(&table.def), &self.schema())?;
         let at = table.def.columns.len() as u16;
         let mut made = Vec::new();
         for sequence in std::mem::take(&mut new.sequences) {
@@ -622,7 +622,7 @@ impl Definer<'_> {
                 )
             })?;
         }
-        check_generated(&def, &schema)?;
+        check_generated(&def, Some(&table.def), &schema)?;
         for constraint in &def.constraints {
             if let ConstraintKind::Check { condition, columns } = &constraint.kind
                 && columns.contains(&(at as u16))
@@ -947,6 +947,19 @@ impl Definer<'_> {
                 }
                 Ok(self.engine.redefine_view(id, def)?)
             }
+            AlterAction::SetDefault(column, expr) => {
+                let (at, ty) = view_column(&view.def, column)?;
+                let text = self.default_text(expr, ty)?;
+                if text.as_ref().is_some_and(|text| asks_sequence(text, ty, &schema)) {
+                    // Nothing would keep it from being dropped.
+                    return Err(SqlError::unsupported("a sequence in a view's default").into());
+                }
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, text))?)
+            }
+            AlterAction::DropDefault(column) => {
+                let (at, _) = view_column(&view.def, column)?;
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, None))?)
+            }
             AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", view.def.name)).into()),
@@ -966,19 +979,6 @@ impl Definer<'_> {
                 let namespace = self.new_home(sequence.def.namespace, name)?;
                 self.check_free(namespace, &sequence.def.name)?;
                 self.rename_sequence(id, namespace, sequence.def.name.clone())
-            }
-            AlterAction::SetDefault(column, expr) => {
-                let (at, ty) = view_column(&view.def, column)?;
-                let text = self.default_text(expr, ty)?;
-                if text.as_ref().is_some_and(|text| asks_sequence(text, ty, &schema)) {
-                    // Nothing would keep it from being dropped.
-                    return Err(SqlError::unsupported("a sequence in a view's default").into());
-                }
-                Ok(self.engine.redefine_view(id, with_default(&view.def, at, text))?)
-            }
-            AlterAction::DropDefault(column) => {
-                let (at, _) = view_column(&view.def, column)?;
-                Ok(self.engine.redefine_view(id, with_default(&view.def, at, None))?)
             }
             AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),

@@ -651,7 +651,8 @@ impl<'a> Planner<'a> {
                 return refuse("a change within a query");
             }
         };
-        let rel = self.order_outputs(binder, rel, &order, &limits)?;
+        let only_outputs = matches!(body.as_ref(), SetExpr::SetOperation { .. });
+        let rel = self.order_outputs(binder, rel, (&order, only_outputs), &limits)?;
         limits.apply(rel)
     }
 
@@ -685,12 +686,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// ORDER BY after a body that is not a SELECT: outputs by name or position.
+    /// ORDER BY after a body that is not a SELECT: outputs by name or position, behind UNION and its like nothing that is made of them.
     fn order_outputs(
         &self,
         binder: &mut Binder<'_>,
         rel: Rel,
-        order: &[&ast::OrderByExpr],
+        (order, only_outputs): (&[&ast::OrderByExpr], bool),
         limits: &Limits,
     ) -> Bind<Rel> {
         if order.is_empty() {
@@ -706,6 +707,12 @@ impl<'a> Planner<'a> {
         };
         let items: Vec<Item> = rel.columns.iter().enumerate().map(item).collect();
         let order = binder.order(order, &items, false, &scope)?;
+        if only_outputs && order.iter().any(|by| !matches!(by.expr, Expr::Cell { source: 0, .. })) {
+            return Err(SqlError::new("0A000", "invalid UNION/INTERSECT/EXCEPT ORDER BY clause")
+                .with_detail("Only result column names can be used, not expressions or functions.")
+                .with_hint("Add the expression/function to every SELECT, or move the UNION into a FROM clause.")
+                .into());
+        }
         let sorts = self.with_leaves(&leaves, |leaves| {
             order
                 .iter()

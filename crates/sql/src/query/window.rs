@@ -200,6 +200,9 @@ impl Planner<'_> {
             if !bound.is_empty() || (star && function != AggregateFunction::Count) {
                 return refuse(format!("{name} with these arguments"));
             }
+            if arg.as_ref().is_some_and(|arg| arg.ty.is_none()) {
+                function.check_known(&name)?;
+            }
             let arg = arg.map(|a| binder.known(a)).transpose()?;
             let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
             if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
