@@ -470,7 +470,14 @@ impl Session {
     pub fn prepare_text(&mut self, sql: &str) -> Result<(Arc<Prepared>, Vec<Datum>), SqlError> {
         match self.prepare_shape(sql) {
             Some(shaped) => Ok(shaped),
-            None => Ok((self.prepare(sql, &[])?, Vec::new())),
+            None => match self.prepare(sql, &[])? {
+                prepared if prepared.parameters.is_empty() => Ok((prepared, Vec::new())),
+                // Nobody gives them values.
+                _ => {
+                    self.fail();
+                    Err(SqlError::new("42P02", "there is no parameter $1"))
+                }
+            },
         }
     }
 
@@ -1140,7 +1147,7 @@ impl Session {
                 Err(error) => return Err(self.statement_failed(error)),
             };
             if self.inner.is_at_newest() && !statement.plan.locks_by_key() {
-                self.inner.begin_statement();
+                self.inner.begin_statement_anew();
             }
             self.read_catalog(&statement, rows);
             return self.run(&statement, parameters, rows);

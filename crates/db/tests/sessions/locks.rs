@@ -510,6 +510,44 @@ fn a_stronger_lock_that_was_undone_does_not_make_a_weaker_one_wait() {
     b.ok("COMMIT");
 }
 
+/// Who came through the closed gate to lock rows has a lock that goes together with SHARE, until it writes.
+#[test]
+fn whoever_only_locks_rows_is_not_in_the_way_of_share() {
+    let world = World::new(ACCOUNTS);
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    for client in [&mut a, &mut b, &mut c] {
+        client.ok("BEGIN");
+    }
+    a.ok("LOCK TABLE t IN SHARE MODE");
+    c.ok("SELECT v FROM t WHERE id = 1 FOR UPDATE");
+    b.ok("LOCK TABLE t IN SHARE MODE");
+    let writes = c.waits("UPDATE t SET v = 0 WHERE id = 1");
+    a.ok("COMMIT");
+    assert!(!matches!(b.number("SELECT v FROM t WHERE id = 1"), Some(0)));
+    b.ok("COMMIT");
+    c.resume(writes).expect("nobody else has it");
+    // Now it has written, and whoever locks the table waits for it.
+    a.ok("BEGIN");
+    let locks = a.waits("LOCK TABLE t IN SHARE MODE");
+    c.ok("COMMIT");
+    a.resume(locks).expect("it is over");
+    assert_eq!(a.number("SELECT v FROM t WHERE id = 1"), Some(0));
+    a.ok("COMMIT");
+    // What LOCK TABLE calls ROW SHARE says nothing of rows that were written without a lock of the table.
+    for first in ["UPDATE t SET v = 1 WHERE id = 1", "LOCK TABLE t IN ROW SHARE MODE"] {
+        c.ok("BEGIN");
+        c.ok(first);
+        c.ok("LOCK TABLE t IN ROW SHARE MODE");
+        c.ok("UPDATE t SET v = v + 1 WHERE id = 1");
+        c.ok("SELECT v FROM t WHERE id = 2 FOR UPDATE");
+        a.ok("BEGIN");
+        let locks = a.waits("LOCK TABLE t IN SHARE MODE");
+        c.ok("COMMIT");
+        a.resume(locks).expect("it is over");
+        a.ok("COMMIT");
+    }
+}
+
 /// The statement that waits is undone and runs again; what it gave back it once gave back again.
 #[test]
 fn a_key_is_given_back_once_however_often_its_statement_runs() {

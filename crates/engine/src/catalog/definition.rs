@@ -263,6 +263,8 @@ pub struct ViewDef {
     pub reads: Vec<u32>,
     /// WITH CHECK OPTION.
     pub check: Option<CheckOption>,
+    /// What an INSERT gives a column that it leaves out, in place of the table's default.
+    pub defaults: Vec<(u16, String)>,
 }
 
 /// Which conditions a row must meet that is written through a view.

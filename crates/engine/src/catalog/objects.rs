@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | id | bigint | the object's id; row 0 holds the counters and is the lock that serialises DDL |
-//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index |
+//! | kind | smallint | 0 counters, 1 table, 2 index, 3 sequence, 4 view, 5 name space, 6 comment, 7 role, 8 rights, 9 index, 10 view |
 //! | definition | bytea | below |
 //!
 //! Its layout and storage are fixed in code, because recovery needs it before it knows any other table.
@@ -17,13 +17,13 @@
 //! | constraint | id u32, name, validated u8, kind u8; check: condition, columns; foreign key: columns, parent u32, parent's columns, parent's index u32, full u8, on update u8, on delete u8, deferrable u8, deferred u8 |
 //! | index | version u8, table id u32, name, kind u8, unique u8, primary u8, columns u16, each: column u16, descending u8; constraint u32, nulls u32, predicate (0, or 1 and string), included columns; deferrable u8, deferred u8 |
 //! | sequence | version u8, name space u32, name, type 12 bytes, start, increment, min, max, cache, last i64, cycle u8, called u8, owner (0, or 1, table u32 and column u16) |
-//! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded) |
+//! | view | version u8, name space u32, name, columns u16, each: name, type (0, or 1 and 12 bytes), query, reads u16, each u32; check option u8 (0 none, 1 local, 2 cascaded); of kind 10 defaults u16, each: column u16, text |
 //! | name space | version u8, name |
 //! | comment | version u8, object u32, column u16, text |
 //! | role | version u8, name, attributes u16 (bits: superuser, inherits, creates roles, creates databases, logs in, replicates, bypasses row security), connections i32, valid until (0, or 1 and i64), verifier (0, or 1 and string), memberships u16, each: role u32, grantor u32, admin u8; settings u16, each: name, value |
 //! | rights | version u8, object u32, owner u32, grants (0, or 1 and u16 of them, each: grantee u32, grantor u32, privileges u16, grantable u16) |
 //!
-//! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2: a program that does not know it says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
+//! An index of NULLS NOT DISTINCT is of kind 9, and else as of kind 2; a view with defaults is of kind 10, which has them behind the check option. A program that does not know them says so. Kinds 7 and 8 came with version 3: a program from before them says that it does not know the kind, and a database without roles has none.
 //! A list of columns is u16 and so many u16. Version 2 of tables ends before the columns in the record, of indexes before deferrable. Version 1 of tables and indexes ends before what follows the semicolon, and its columns have no role;
 //! versions 1 and 2 of views end there too;
 //! a sequence's `last` and `called` are the limit up to which values may be given out.
@@ -44,6 +44,9 @@ const VERSION: u8 = 3;
 /// The number of an index, and of one whose nulls are equal: who does not know that must not write it.
 const INDEX: i64 = 2;
 const STRICT_INDEX: i64 = 9;
+/// The same of a view, and of one with defaults.
+const VIEW: i64 = 4;
+const VIEW_WITH_DEFAULTS: i64 = 10;
 /// Tables without an extension, indexes without deferred keys.
 const SECOND_VERSION: u8 = 2;
 /// Views have a check option from here on.
@@ -173,7 +176,7 @@ impl Object {
             }
             Object::View(def) => {
                 put_view(&mut out, def);
-                4
+                if def.defaults.is_empty() { VIEW } else { VIEW_WITH_DEFAULTS }
             }
             Object::Namespace(name) => {
                 put_string(&mut out, name);
@@ -256,7 +259,7 @@ impl Object {
                 Ok(Object::Index { table, def })
             }
             3 => reader.sequence(),
-            4 => reader.view(version),
+            VIEW | VIEW_WITH_DEFAULTS => reader.view(version, object_kind == VIEW_WITH_DEFAULTS),
             5 => Ok(Object::Namespace(reader.string()?)),
             6 => Ok(Object::Comment { object: reader.u32()?, column: reader.u16()?, text: reader.string()? }),
             7 => Ok(Object::Role(reader.role()?)),
@@ -396,6 +399,13 @@ fn put_view(out: &mut Vec<u8>, def: &ViewDef) {
         Some(CheckOption::Local) => 1,
         Some(CheckOption::Cascaded) => 2,
     });
+    if !def.defaults.is_empty() {
+        out.extend_from_slice(&(def.defaults.len() as u16).to_le_bytes());
+        for (column, text) in &def.defaults {
+            out.extend_from_slice(&column.to_le_bytes());
+            put_string(out, text);
+        }
+    }
 }
 
 fn put_role(out: &mut Vec<u8>, def: &RoleDef) {
@@ -607,7 +617,7 @@ impl<'a> Reader<'a> {
         Ok(Object::Sequence { def, value: SequenceValue { last, is_called } })
     }
 
-    fn view(&mut self, version: u8) -> Result<Object, BadObject> {
+    fn view(&mut self, version: u8, has_defaults: bool) -> Result<Object, BadObject> {
         let (namespace, name) = (NamespaceId(self.u32()?), self.string()?);
         let column = |reader: &mut Self| {
             let name = reader.string()?;
@@ -623,7 +633,11 @@ impl<'a> Reader<'a> {
             2 => Some(CheckOption::Cascaded),
             _ => return Err(BadObject("an unknown check option")),
         };
-        Ok(Object::View(ViewDef { namespace, name, columns, query, reads, check }))
+        let mut defaults = Vec::new();
+        for _ in 0..if has_defaults { self.u16()? } else { 0 } {
+            defaults.push((self.u16()?, self.string()?));
+        }
+        Ok(Object::View(ViewDef { namespace, name, columns, query, reads, check, defaults }))
     }
 
     fn role(&mut self) -> Result<RoleDef, BadObject> {
@@ -851,6 +865,7 @@ mod tests {
             query: "SELECT 1, NULL".into(),
             reads: vec![16384, 16390],
             check: Some(CheckOption::Local),
+            defaults: vec![(1, "7".into()), (0, "'x'".into())],
         }));
         let (kind, mut bytes) = Object::View(ViewDef { query: "SELECT 1".into(), ..ViewDef::default() }).encode();
         bytes[0] = CHECK_OPTION_VERSION - 1;

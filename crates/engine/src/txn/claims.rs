@@ -77,10 +77,12 @@ impl Session {
             place.serial() == serial && place.writes_table(table.id)
         };
         let awaited = self.awaited_of(table.id);
-        awaited.writers.retain(|&writer| is_writing(writer));
+        // Before it writes a row, who only locks some asks for more, which does not go together with this lock.
+        let only_locks_rows = |no: SessionNo| core.locks.only_locks_rows(no, table.id);
+        awaited.writers.retain(|&writer| is_writing(writer) && !only_locks_rows(writer.0));
         let (writer, since) = (awaited.writers.first().copied(), awaited.since);
         match writer {
-            Some(writer) => Err(match self.wait_for_session(writer.0, || is_writing(writer)) {
+            Some(writer) => Err(match self.wait_for_session(writer.0, Some(table.id), || is_writing(writer)) {
                 Stop::Wait(token) => Stop::Wait(token.since(since)),
                 refused => refused,
             }),
@@ -139,7 +141,7 @@ impl Session {
     /// Whether the transaction has only asked to lock rows of the table, whose gate was closed.
     pub(super) fn only_locks_rows(&self, table: TableId) -> bool {
         let thing = Thing::Table(table);
-        self.has_claim(thing, LockMode::RowShare.into()) && !self.has_claim(thing, LockMode::RowExclusive.into())
+        self.has_claim(thing, Mode::of_locker(false)) && !self.has_claim(thing, Mode::of_writer())
     }
 
     fn room_for_claim(&mut self) -> Result<(), Error> {

@@ -69,26 +69,40 @@ type Modes = u16;
 /// ACCESS EXCLUSIVE by LOCK TABLE, which readers are to wait for; for a change of the schema they are not.
 const BARRING: Mode = Mode(12);
 
+/// ROW SHARE of who locks rows and, so far, writes none: LOCK TABLE says nothing of that.
+const LOCKING_ROWS: Mode = Mode(13);
+
 /// Row by row: with which modes each conflicts.
-const CONFLICTS: [Modes; 13] = [
-    0b1_0000_1000_0000, // ACCESS SHARE
-    0b1_0000_1100_0000, // ROW SHARE
-    0b1_0000_1111_0000, // ROW EXCLUSIVE
-    0b1_0000_1111_1000, // SHARE UPDATE EXCLUSIVE
-    0b1_0000_1110_1100, // SHARE
-    0b1_0000_1111_1100, // SHARE ROW EXCLUSIVE
-    0b1_0000_1111_1110, // EXCLUSIVE
-    0b1_0000_1111_1111, // ACCESS EXCLUSIVE
-    0b0_1000_0000_0000, // FOR KEY SHARE
-    0b0_1100_0000_0000, // FOR SHARE
-    0b0_1110_0000_0000, // FOR NO KEY UPDATE
-    0b0_1111_0000_0000, // FOR UPDATE
-    0b1_0000_1111_1111, // ACCESS EXCLUSIVE, readers too
+const CONFLICTS: [Modes; 14] = [
+    0b01_0000_1000_0000, // ACCESS SHARE
+    0b01_0000_1100_0000, // ROW SHARE
+    0b01_0000_1111_0000, // ROW EXCLUSIVE
+    0b01_0000_1111_1000, // SHARE UPDATE EXCLUSIVE
+    0b01_0000_1110_1100, // SHARE
+    0b01_0000_1111_1100, // SHARE ROW EXCLUSIVE
+    0b11_0000_1111_1110, // EXCLUSIVE
+    0b11_0000_1111_1111, // ACCESS EXCLUSIVE
+    0b00_1000_0000_0000, // FOR KEY SHARE
+    0b00_1100_0000_0000, // FOR SHARE
+    0b00_1110_0000_0000, // FOR NO KEY UPDATE
+    0b00_1111_0000_0000, // FOR UPDATE
+    0b11_0000_1111_1111, // ACCESS EXCLUSIVE, readers too
+    0b01_0000_1100_0000, // ROW SHARE, to lock rows
 ];
 
 impl Mode {
     pub fn of_table(mode: LockMode, bars_readers: bool) -> Mode {
         if bars_readers && mode == LockMode::AccessExclusive { BARRING } else { Mode(mode as u8) }
+    }
+
+    /// Of who writes a table's rows.
+    pub fn of_writer() -> Mode {
+        LockMode::RowExclusive.into()
+    }
+
+    /// Of who locks rows of a table, of which it `may_have_written` some.
+    pub fn of_locker(may_have_written: bool) -> Mode {
+        if may_have_written { LockMode::RowShare.into() } else { LOCKING_ROWS }
     }
 
     fn bit(self) -> Modes {
@@ -116,10 +130,11 @@ impl Mode {
             LockMode::AccessExclusive,
         ];
         const ROW: [Strength; 4] = [Strength::KeyShare, Strength::Share, Strength::NoKeyUpdate, Strength::Update];
-        match usize::from(self.0) {
-            at @ 0..8 => ModeName::Table(TABLE[at]),
-            at @ 8..12 => ModeName::Row(ROW[at - 8]),
-            _ => ModeName::Table(LockMode::AccessExclusive),
+        match self {
+            BARRING => ModeName::Table(LockMode::AccessExclusive),
+            LOCKING_ROWS => ModeName::Table(LockMode::RowShare),
+            Mode(at @ 0..8) => ModeName::Table(TABLE[usize::from(at)]),
+            Mode(at) => ModeName::Row(ROW[usize::from(at) - 8]),
         }
     }
 }
@@ -459,9 +474,24 @@ impl LockTable {
         asked
     }
 
-    /// Queues `me` for the end of `holder`'s transaction. `is_over` is asked under the mutex that the end takes.
-    pub fn ask_end(&self, me: SessionNo, holder: SessionNo, is_over: impl FnOnce() -> bool) -> Asked {
+    /// Whether `session` only locks rows of the table, and has asked for that: whoever is let in beside it need not wait for its end.
+    pub fn only_locks_rows(&self, session: SessionNo, table: TableId) -> bool {
+        self.has(session, Thing::Table(table), LOCKING_ROWS, false)
+    }
+
+    /// Queues `me` for the end of `holder`'s transaction, if it does not only lock rows of `table`. `is_over` is asked under the mutex that the end takes.
+    pub fn ask_end(
+        &self,
+        me: SessionNo,
+        holder: SessionNo,
+        table: Option<TableId>,
+        is_over: impl FnOnce() -> bool,
+    ) -> Asked {
         let mut graph = self.graph.lock();
+        let lock = table.and_then(|table| graph.locks.get(&Thing::Table(table)));
+        if lock.is_some_and(|lock| lock.held_by(holder) & LOCKING_ROWS.bit() != 0) {
+            return Asked::Free;
+        }
         let signal = Arc::new(Signal::default());
         graph.ends.entry(holder).or_default().push((me, signal.clone(), Instant::now()));
         if is_over() {

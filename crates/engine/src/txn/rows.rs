@@ -2,7 +2,7 @@
 
 use super::core::{CHANGED, Core};
 use super::garbage::key_of;
-use super::locks::{Asked, LockMode, Strength};
+use super::locks::{Asked, Strength};
 use super::record::Changed;
 use super::session::{Change, Held, KeyChange, Session, Write, container, room_for_one};
 use super::values::fetch_extension;
@@ -463,7 +463,7 @@ impl Session {
         strength: Strength,
         row: &mut Row,
     ) -> Result<bool, Stop> {
-        let held = Held { table: self.enter_in(table, LockMode::RowShare)?, container: PRIMARY, row: id };
+        let held = Held { table: self.enter_in(table, true)?, container: PRIMARY, row: id };
         self.room_for_lock(Claim::Finish)?;
         if strength.is_shared() {
             return self.share_newest(table, held, strength, row);

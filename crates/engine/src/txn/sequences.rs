@@ -158,7 +158,7 @@ impl Session {
             Some(owner) if owner != self.no => {
                 let core = self.core.clone();
                 let is_in_the_way = || core.system.store.primary.slot(at).head().owner() == Some(owner);
-                self.wait_for_session(owner, is_in_the_way)
+                self.wait_for_session(owner, None, is_in_the_way)
             }
             _ => Stop::Wait(WaitToken::ready()),
         }

@@ -13,7 +13,7 @@ use super::claims::{Awaited, Claimed, SHARE_BYTES, stop_of_asked};
 use super::core::{BODY, CHANGED, Core, stop_of};
 use super::garbage::{Batch, Garbage, GarbageQueue, Leftover, remove_entry};
 use super::load;
-use super::locks::{Asked, LockMode, Mode, Strength, Thing};
+use super::locks::{Asked, Mode, Strength, Thing};
 use super::reader::Lease;
 use super::record;
 use super::serial::{Reads, Validation};
@@ -454,8 +454,19 @@ impl Session {
     /// Starts what the end of a transaction does by itself, as nobody's statement: a read-only one does it too. Nobody else reads what it changes.
     pub fn begin_upkeep(&mut self) {
         self.place().set_changes_rows(true);
-        self.read_only = false;
+        let only_read = std::mem::take(&mut self.read_only) && self.changes_nothing() && self.reads.is_none();
+        if only_read && self.isolation.keeps_snapshot() {
+            // It was told the truth to its last row, and upkeep reads nothing at the snapshot: that it was ended meanwhile is in nobody's way.
+            self.resting = false;
+            self.unregister();
+            self.place().begin_phase();
+            self.take_snapshot();
+        }
         self.begin_statement();
+    }
+
+    fn changes_nothing(&self) -> bool {
+        self.writes.is_empty() && self.ddl.schema.is_none()
     }
 
     /// Starts a statement: a new command number and, in READ COMMITTED, a new snapshot; picks up the current schema.
@@ -490,6 +501,14 @@ impl Session {
         self.at_newest = true;
         self.leave_ended();
         self.refresh_schema();
+    }
+
+    /// Begins anew, with a snapshot, what was begun by `begin_statement_at_newest` and has done nothing yet: it is the same run of the statement.
+    pub fn begin_statement_anew(&mut self) {
+        if let Some(keys) = &self.keys {
+            keys.undo_statement();
+        }
+        self.begin_statement();
     }
 
     /// As `begin_statement`, for LOCK TABLE, which reads nothing: who locks tables first sees in them what was committed until then.
@@ -681,23 +700,25 @@ impl Session {
 
     /// This transaction writes the table: DDL on it waits from now on. Gives the table's number in `tables`.
     pub(super) fn enter(&mut self, table: &Arc<Table>) -> Result<u16, Stop> {
-        self.enter_in(table, LockMode::RowExclusive)
+        self.enter_in(table, false)
     }
 
-    /// The same for who writes its rows, or only locks some of them (`RowShare`).
-    pub(super) fn enter_in(&mut self, table: &Arc<Table>, mode: LockMode) -> Result<u16, Stop> {
+    /// The same for who writes its rows, or `only_locks` some of them.
+    pub(super) fn enter_in(&mut self, table: &Arc<Table>, only_locks: bool) -> Result<u16, Stop> {
         if let Some(at) = self.tables.iter().position(|t| Arc::ptr_eq(t, table)) {
-            if !self.claims.is_empty() && mode == LockMode::RowExclusive && self.only_locks_rows(table.id) {
-                self.claim_table(table, mode.into())?;
+            if !self.claims.is_empty() && !only_locks && self.only_locks_rows(table.id) {
+                self.claim_table(table, Mode::of_writer())?;
             }
             return Ok(at as u16);
         }
         self.needs_write()?;
+        // Under another definition of the table it may have written rows.
+        let is_known = self.tables.iter().any(|known| known.id == table.id);
         // Announce first, then look at the gate; who closes the gate looks at the announcements afterwards.
         self.place().announce_table(table.id);
         if table.gate.closed.load(Ordering::SeqCst) != 0 {
             self.withdraw(table.id);
-            self.claim_table(table, mode.into())?;
+            self.claim_table(table, if only_locks { Mode::of_locker(is_known) } else { Mode::of_writer() })?;
             // Whoever wants the gate closed waits for the claim.
             self.place().announce_table(table.id);
         }
@@ -753,8 +774,13 @@ impl Session {
 
     // ---- waiting
 
-    /// Waits for a session's transaction to end (DDL), while it is in the way.
-    pub(super) fn wait_for_session(&mut self, holder: SessionNo, is_in_the_way: impl Fn() -> bool) -> Stop {
+    /// Waits for a session's transaction to end (DDL), while it is in the way; not for one that only locks rows of `table`.
+    pub(super) fn wait_for_session(
+        &mut self,
+        holder: SessionNo,
+        table: Option<TableId>,
+        is_in_the_way: impl Fn() -> bool,
+    ) -> Stop {
         if self.nowait {
             return Error::LockNotAvailable.into();
         }
@@ -762,7 +788,7 @@ impl Session {
         let core = self.core.clone();
         let place = core.sessions.place(holder);
         let serial = place.serial();
-        let asked = core.locks.ask_end(self.no, holder, || {
+        let asked = core.locks.ask_end(self.no, holder, table, || {
             place.end_waited.store(true, Ordering::SeqCst);
             fences::heavy();
             place.serial() != serial || !is_in_the_way()
@@ -893,7 +919,7 @@ impl Session {
     fn commit_changes(&mut self) -> Result<Committed, Stop> {
         self.close_lease();
         self.settle_wait();
-        let changes = !self.writes.is_empty() || self.ddl.schema.is_some();
+        let changes = !self.changes_nothing();
         // What only read was told the truth to its last row. In READ COMMITTED it was a statement's snapshot, not the transaction's.
         let is_ended = changes && self.isolation.keeps_snapshot() && self.place().is_ended();
         // Validation reads at the snapshot: from here on nobody takes the versions away that it leads to.

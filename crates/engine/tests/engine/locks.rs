@@ -311,3 +311,26 @@ fn keys_of_the_application_are_counted_and_outlive_a_rollback() {
     drop(a);
     assert!(world.engine.locks().is_empty());
 }
+
+/// A statement that gave a key back, waited and is planned otherwise then: it is begun a second time, and has given back one key, not two.
+#[test]
+fn a_statement_begun_anew_knows_what_it_has_unlocked() {
+    let world = World::new();
+    let mut a = world.session();
+    let key = AdvisoryKey::One(8);
+    begin(&mut a, Isolation::ReadCommitted);
+    let keys = a.advisory_keys();
+    for _ in 0..2 {
+        assert!(matches!(keys.lock(key, false, true, false), Ok(KeyTaken::Yes)));
+    }
+    a.commit().expect("commits");
+    begin(&mut a, Isolation::ReadCommitted);
+    assert!(keys.unlock(key, false));
+    a.rollback_statement();
+    a.begin_statement_at_newest();
+    a.begin_statement_anew();
+    assert!(keys.unlock(key, false));
+    a.commit().expect("commits");
+    assert!(keys.unlock(key, false), "the second one is still there");
+    assert!(!keys.unlock(key, false));
+}

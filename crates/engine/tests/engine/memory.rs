@@ -190,6 +190,24 @@ fn a_resting_snapshot_gives_way_at_once() {
     world.reader.commit().expect("commits");
 }
 
+/// A temporary table is emptied at the end of a transaction that only read, and was told the truth.
+#[test]
+fn upkeep_of_a_transaction_that_only_read_goes_on_where_its_snapshot_was_ended() {
+    let mut world = Pinned::new();
+    world.reader.set_read_only(true);
+    world.reader.rest();
+    for n in 1..400 {
+        assert!(world.update(n), "round {n}: the resting snapshot gives way");
+    }
+    world.reader.begin_upkeep();
+    let id = table(&world.reader).id;
+    world.reader.truncate_by_id(id).expect("nobody else writes");
+    world.reader.commit().expect("commits");
+    begin(&mut world.writer, Isolation::ReadCommitted);
+    assert!(all_n(&mut world.writer).is_empty());
+    world.writer.commit().expect("commits");
+}
+
 /// Garbage that two snapshots keep waits for both: neither protects the other.
 #[test]
 fn two_resting_snapshots_of_the_same_age_give_way() {

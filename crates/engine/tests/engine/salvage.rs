@@ -279,7 +279,8 @@ fn rich() -> (MemIo, Options) {
         reads,
         ..ViewDef::default()
     };
-    let under = define(session, |s| s.create_view(view("under", vec![p.0, free])));
+    let with_default = ViewDef { defaults: vec![(0, "7".into())], ..view("under", vec![p.0, free]) };
+    let under = define(session, |s| s.create_view(with_default));
     define(session, |s| s.create_view(view("over", vec![under])));
     define(session, |s| s.set_comment(p.0, 2, Some("a number")));
     define(session, |s| s.set_comment(left.0, 0, Some("forgotten")));

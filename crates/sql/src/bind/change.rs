@@ -111,7 +111,8 @@ impl Binder<'_> {
     pub fn insert_into(&mut self, table: &Arc<Table>, columns: Vec<u16>, source: InsertSource) -> Bind<Insert> {
         let mut defaults = Vec::new();
         for (i, column) in table.def.columns.iter().enumerate() {
-            if !columns.contains(&(i as u16)) && column.default.is_some() && !column.is_computed() {
+            let has_default = column.default.is_some() || self.view_default(i).is_some();
+            if !columns.contains(&(i as u16)) && has_default && !column.is_computed() {
                 defaults.push((i as u16, self.default(table, i)?));
             }
         }
@@ -149,14 +150,25 @@ impl Binder<'_> {
     }
 
     pub fn target(&self, table: &Table, name: &ObjectName) -> Bind<u16> {
-        let wanted = relation_name(name)?;
+        let (wanted, field) = match name.0.as_slice() {
+            // A field of a column, never a column of a table.
+            [first, .., field] => (first.as_ident().map(fold).unwrap_or_default(), Some(field)),
+            _ => (relation_name(name)?, None),
+        };
         let found = match &self.through {
             Some(through) => through.columns.iter().find(|(name, _)| *name == wanted).map(|(_, column)| *column),
             None => table.column(&wanted).map(|column| column as u16),
         };
-        match found {
-            Some(column) => Ok(column),
-            None => Err(SqlError::new(
+        match (found, field) {
+            (Some(column), None) => Ok(column),
+            (Some(column), Some(field)) => {
+                let ty = type_name(table.def.columns[usize::from(column)].ty);
+                let field = field.as_ident().map(fold).unwrap_or_default();
+                let what = format!("cannot assign to field \"{field}\" of column \"{wanted}\"");
+                let error = SqlError::new("42804", format!("{what} because its type {ty} is not a composite type"));
+                Err(error.at(span_position(self.sql, name.span())).into())
+            }
+            (None, _) => Err(SqlError::new(
                 "42703",
                 format!("column \"{wanted}\" of relation \"{}\" does not exist", table.def.name),
             )
@@ -303,17 +315,25 @@ impl Binder<'_> {
         self.coerce(bound, to, CastContext::Assignment)
     }
 
+    /// The default that a column has where a view is changed.
+    fn view_default(&self, column: usize) -> Option<String> {
+        let defaults = &self.through.as_ref()?.defaults;
+        defaults.iter().find(|(of, _)| usize::from(*of) == column).map(|(_, text)| text.clone())
+    }
+
     fn default(&mut self, table: &Arc<Table>, column: usize) -> Bind<Expr> {
         let def = &table.def.columns[column];
-        match &def.default {
+        let of_view = self.view_default(column);
+        let is_own = of_view.is_none();
+        match of_view.or_else(|| def.default.clone()) {
             // A computed column's is set when the others are.
             _ if def.is_computed() => Ok(Expr::NULL),
             None => Ok(Expr::NULL),
             Some(text) => {
-                let (expr, uses) = default_of(text, def.ty, self.schema)?;
+                let (expr, uses) = default_of(&text, def.ty, self.schema)?;
                 self.uses_clock |= uses.clock;
                 self.uses_sequences |= uses.sequences;
-                Ok(if def.is_identity() { with_own_sequence(expr) } else { expr })
+                Ok(if def.is_identity() && is_own { with_own_sequence(expr) } else { expr })
             }
         }
     }
@@ -586,7 +606,6 @@ fn single_assignments(assignments: &[ast::Assignment]) -> Bind<Vec<(ObjectName, 
         };
         let values: Vec<ast::Expr> = match &assignment.value {
             ast::Expr::Tuple(values) => values.clone(),
-            ast::Expr::Nested(value) if names.len() == 1 => vec![value.as_ref().clone()],
             // VALUES in parentheses.
             ast::Expr::Nested(value) if matches!(value.as_ref(), ast::Expr::Subquery(_)) => {
                 let ast::Expr::Subquery(query) = value.as_ref() else { unreachable!("it was just looked at") };

@@ -122,7 +122,7 @@ impl Binder<'_> {
                 if let Some(number) = bits_of(expr, to)? {
                     return Ok(Bound::new(Expr::Const(Datum::Int(number)), to));
                 }
-                if let A::Array(array) = expr.as_ref()
+                if let A::Array(array) = bare(expr)
                     && let Some(bound) = self.typed_array(array, to, scope)?
                 {
                     return Ok(bound);
@@ -274,8 +274,8 @@ impl Binder<'_> {
             V::Null => Bound::untyped(Expr::NULL),
             V::Boolean(b) => Bound::new(Expr::Const(Datum::Bool(*b)), Type::Bool),
             V::Number(digits, false) => {
-                let (ty, datum) = number_literal(digits)
-                    .map_err(|_| SqlError::new("42601", format!("syntax error at or near \"{digits}\"")))?;
+                let (ty, datum) =
+                    number_literal(digits).map_err(|_| SqlError::new("22003", "value overflows numeric format"))?;
                 Bound::new(Expr::Const(datum), ty)
             }
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
@@ -737,6 +737,9 @@ impl Binder<'_> {
         }
         let args =
             plain_args(args).ok_or_else(|| self.not_compiled(&format!("the arguments of {function}"), &whole()))?;
+        if let Some((array, before)) = spread_array(&args) {
+            return self.spread_call(name, before, array, scope);
+        }
         if let Some(bound) = self.sequence_call(name, &args, scope)? {
             return Ok(bound);
         }
@@ -883,6 +886,38 @@ impl Binder<'_> {
         Ok(Bound::new(Expr::Call { function: Box::new(function), args: exprs }, result))
     }
 
+    /// A row that is only told from others: as the document of its values, where equal ones are written alike.
+    fn distinct_row(&mut self, row: &ast::Expr, items: &[&ast::Expr], scope: &Scope) -> Bind<Bound> {
+        let items = self.bind_all(items, scope)?;
+        let is_alike = |item: &Bound| match item.ty.map(Type::unrounded) {
+            Some(Type::Interval | Type::Array(_) | Type::Vector(_) | Type::Json | Type::System(_)) => false,
+            ty => ty.is_none_or(|ty| must_compare(ty, "equality").is_ok()),
+        };
+        match !items.is_empty() && items.iter().all(is_alike) {
+            true => self.call_bound("jsonb_build_array", items),
+            false => self.bind(row, scope),
+        }
+    }
+
+    /// `name(before, VARIADIC array)`.
+    fn spread_call(&mut self, name: &str, before: &[&ast::Expr], array: &ast::Expr, scope: &Scope) -> Bind<Bound> {
+        let mut args = self.bind_all(before, scope)?;
+        let array = self.bind(array, scope)?;
+        let Some(Type::Array(element)) = array.ty.map(Type::as_array) else {
+            return Err(SqlError::new("42804", "VARIADIC argument must be an array").into());
+        };
+        let types: Vec<Option<Type>> = args.iter().map(|arg| arg.ty).collect();
+        let function = Function::resolve_spread(name, &types, *element)?;
+        args.push(array);
+        let mut exprs = Vec::with_capacity(args.len());
+        for (arg, &ty) in args.into_iter().zip(&function.arguments) {
+            exprs.push(self.coerce(arg, ty, CastContext::Implicit)?);
+        }
+        let result = function.result;
+        self.uses_clock |= function.needs_clock();
+        Ok(Bound::new(Expr::Call { function: Box::new(function), args: exprs }, result))
+    }
+
     fn aggregate(
         &mut self,
         function: AggregateFunction,
@@ -960,9 +995,18 @@ impl Binder<'_> {
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if function == AggregateFunction::Count && !distinct => {
                 None
             }
-            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(self.bind(arg, scope)?),
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => {
+                let row = row_items(arg).filter(|_| function == AggregateFunction::Count && distinct);
+                Some(match row {
+                    Some(items) => self.distinct_row(arg, &items, scope)?,
+                    None => self.bind(arg, scope)?,
+                })
+            }
             _ => return Err(self.not_compiled(&format!("{name} with these arguments"), ast)),
         };
+        if arg.as_ref().is_some_and(|arg| arg.ty.is_none()) {
+            function.check_known(name)?;
+        }
         let arg = arg.map(|a| self.known(a)).transpose()?;
         let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
         if let (Some(Type::Interval), Some(arg)) = (ty, &arg) {
@@ -1326,4 +1370,24 @@ pub fn default_of(
 pub struct Uses {
     pub clock: bool,
     pub sequences: bool,
+}
+
+/// The array of `VARIADIC array`, and the arguments before it.
+fn spread_array<'a, 'b>(args: &'b [&'a ast::Expr]) -> Option<(&'a ast::Expr, &'b [&'a ast::Expr])> {
+    let (last, before) = args.split_last()?;
+    let ast::Expr::Function(function) = last else { return None };
+    let is_spread = matches!(function.name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("variadic"));
+    match plain_args(&function.args).filter(|_| is_spread)?.as_slice() {
+        [array] => Some((array, before)),
+        _ => None,
+    }
+}
+
+/// Without the parentheses around it.
+fn bare(ast: &ast::Expr) -> &ast::Expr {
+    match ast {
+        ast::Expr::Nested(inner) => bare(inner),
+        other => other,
+    }
 }

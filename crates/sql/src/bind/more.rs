@@ -93,7 +93,8 @@ pub(crate) fn is_operator_function(op: BinaryOp, left: Option<Type>, right: Opti
     let moment =
         |ty: Option<Type>| matches!(ty, Some(Type::Date | Type::Timestamp | Type::Timestamptz)) || ty.is_none();
     let apart = op == BinaryOp::Sub
-        && (moment(left) && moment(right) || matches!((left, right), (Some(Type::Time), Some(Type::Time) | None)))
+        && (moment(left) && moment(right)
+            || matches!((left, right), (Some(Type::Time) | None, Some(Type::Time)) | (Some(Type::Time), None)))
         && either(|ty| matches!(ty, Type::Timestamp | Type::Timestamptz | Type::Time));
     // What is added to a timestamp or a time can only be an interval.
     let is_stamp = |ty: Option<Type>| matches!(ty, Some(Type::Timestamp | Type::Timestamptz | Type::Time));

@@ -494,6 +494,10 @@ impl Binder<'_> {
                     .into()),
             };
         }
+        if is_other_constant(ast) {
+            let error = SqlError::new("42601", format!("non-integer constant in {clause}"));
+            return Err(error.at(span_position(self.sql, ast.span())).into());
+        }
         if let ast::Expr::Identifier(ident) = ast {
             let name = fold(ident);
             if outputs_first || scope.column(&name).is_err() {
@@ -684,6 +688,15 @@ fn whole_number(ast: &ast::Expr) -> Option<String> {
         ast::Expr::Nested(inner) => whole_number(inner),
         ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => Some(format!("-{}", number(expr)?)),
         plain => number(plain),
+    }
+}
+
+/// A literal that is no number.
+fn is_other_constant(ast: &ast::Expr) -> bool {
+    match ast {
+        ast::Expr::Value(literal) => !matches!(literal.value, ast::Value::Number(..) | ast::Value::Placeholder(_)),
+        ast::Expr::Nested(inner) => is_other_constant(inner),
+        _ => false,
     }
 }
 

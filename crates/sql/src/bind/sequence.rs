@@ -1,4 +1,4 @@
-//! Which sequence do nextval and its like name? One that is known when the statement is planned.
+//! Which sequence do nextval and its like name? One that is known when the statement is planned, where a literal says which.
 
 use super::expr::Bound;
 use super::names::{RelationName, quoted};
@@ -7,9 +7,9 @@ use super::{Bind, Binder};
 use crate::error::SqlError;
 use crate::expr::{Expr, KeyCall, SequenceCall, SequenceRef};
 use crate::parse::span_position;
-use crate::value::cast::CastContext;
+use crate::value::cast::{CastContext, is_text};
 use freshet_engine::catalog::Sequence;
-use freshet_engine::schema::Type;
+use freshet_engine::schema::{OidKind, Type};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments, Spanned};
 use std::sync::Arc;
 
@@ -47,6 +47,17 @@ impl Binder<'_> {
         self.uses_sequences = true;
         let sequence = SequenceRef(self.sequence_named(args[0])?);
         let mut rest = Vec::new();
+        if sequence.0.is_none() {
+            let class = Type::Oid(OidKind::Class);
+            let named = self.bind(args[0], scope)?;
+            let named = match named.ty {
+                Some(ty) if is_text(ty) => self.explicit_cast(named, class)?,
+                _ => self.coerce(named, class, CastContext::Implicit)?,
+            };
+            // Found in the catalog when it is asked.
+            self.uses_clock = true;
+            rest.push(named);
+        }
         for (arg, ty) in args[1..].iter().zip([Type::Int8, Type::Bool]) {
             let bound = self.bind(arg, scope)?;
             rest.push(self.coerce(bound, ty, CastContext::Implicit)?);
@@ -68,14 +79,13 @@ impl Binder<'_> {
         Ok(Some(Bound::new(Expr::Key { call, args: keys }, call.result())))
     }
 
-    fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Arc<Sequence>> {
+    /// The sequence that a literal names; `None`: none does.
+    fn sequence_named(&mut self, arg: &ast::Expr) -> Bind<Option<Arc<Sequence>>> {
         let position = span_position(self.sql, arg.span());
-        let Some(text) = self.name_text(arg)? else {
-            return Err(SqlError::unsupported("a sequence that is not named by a literal").at(position).into());
-        };
+        let Some(text) = self.name_text(arg)? else { return Ok(None) };
         let name = RelationName::of_text(&text).map_err(|e| e.at(position))?;
         match name.sequence(self.schema) {
-            Some(sequence) => Ok(sequence.clone()),
+            Some(sequence) => Ok(Some(sequence.clone())),
             None if name.table(self.schema).is_some() || name.view(self.schema).is_some() => {
                 Err(SqlError::new("42809", format!("\"{name}\" is not a sequence")).at(position).into())
             }
@@ -110,9 +120,7 @@ impl Binder<'_> {
     }
 
     fn serial_sequence(&mut self, table: &ast::Expr, column: &ast::Expr) -> Bind<Option<String>> {
-        let (Some(table), Some(column)) = (self.name_text(table)?, self.name_text(column)?) else {
-            return Err(SqlError::unsupported("pg_get_serial_sequence of anything but literals").into());
-        };
+        let (Some(table), Some(column)) = (self.name_text(table)?, self.name_text(column)?) else { return Ok(None) };
         let name = RelationName::of_text(&table)?;
         let table = name.table(self.schema).ok_or_else(|| name.undefined())?;
         let at = table.column(&column).ok_or_else(|| {

@@ -22,6 +22,8 @@ pub struct Through {
     pub columns: Vec<(String, u16)>,
     /// What the view asks of the table's rows.
     pub conditions: Vec<(ast::Expr, Scope)>,
+    /// What columns of the table are given by the views, where an INSERT leaves them out.
+    pub defaults: Vec<(u16, String)>,
     /// What must hold of rows that are written: views with their conditions, the innermost first.
     pub checks: Vec<(String, ast::Expr, Scope)>,
 }
@@ -91,6 +93,11 @@ impl Binder<'_> {
         if select.projection.len() != view.def.columns.len() {
             return Err(SqlError::unsupported(format!("a change of view {}", view.def.name)).into());
         }
+        for (shown, text) in &view.def.defaults {
+            let column = columns[usize::from(*shown)].1;
+            behind.defaults.retain(|(other, _)| *other != column);
+            behind.defaults.push((column, text.clone()));
+        }
         behind.columns = columns;
         if let Some(selection) = &select.selection {
             if cascaded || view.def.check.is_some() {
@@ -119,7 +126,7 @@ impl Binder<'_> {
 fn of_table(table: Arc<Table>) -> Through {
     let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.is_visible());
     let columns = columns.map(|(at, c)| (c.name.clone(), at as u16)).collect();
-    Through { table, columns, conditions: Vec::new(), checks: Vec::new() }
+    Through { table, columns, conditions: Vec::new(), defaults: Vec::new(), checks: Vec::new() }
 }
 
 /// 0A000 for a query whose view's rows are not those of a table, so that there is nothing to check when one is written.

@@ -39,7 +39,13 @@ impl Catalog {
         let scope = table.map_or_else(Scope::default, |table| Scope::of_table(table, None));
         let deparser = Deparser { catalog: self, scope: &scope, qualified: false, style };
         let (column, text) = split_default(text);
-        let to = column.and_then(|column| Some(table?.def.columns.get(usize::from(column).checked_sub(1)?)?.ty));
+        let to = column.and_then(|column| {
+            let at = usize::from(column).checked_sub(1)?;
+            match table {
+                Some(table) => Some(table.def.columns.get(at)?.ty),
+                None => self.schema.view_by_id(relation)?.def.columns.get(at)?.1,
+            }
+        });
         let shown = crate::parse::parse_expression(text).ok().and_then(|ast| deparser.shown(&ast, to));
         shown.unwrap_or_else(|| text.to_owned())
     }

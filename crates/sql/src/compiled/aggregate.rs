@@ -39,6 +39,16 @@ impl AggregateFunction {
         })
     }
 
+    /// 42725 for a literal without a type, where the function is there for several.
+    pub fn check_known(self, name: &str) -> Result<(), SqlError> {
+        if !matches!(self, AggregateFunction::Sum | AggregateFunction::Avg) {
+            return Ok(());
+        }
+        let message = format!("function {name}(unknown) is not unique");
+        Err(SqlError::new("42725", message)
+            .with_hint("Could not choose a best candidate function. You might need to add explicit type casts."))
+    }
+
     /// What the argument is cast to (`None`: taken as it is), and the result's type; `None` where there is no such aggregate.
     pub fn types(self, arg: Option<Type>) -> Option<(Option<Type>, Type)> {
         use Type::*;
@@ -353,6 +363,11 @@ impl<'q> Groups<'q> {
         let at = self.add_group(keys);
         self.places.insert(self.key.as_slice().into(), at);
         Ok(at)
+    }
+
+    /// Cells of a group's row.
+    pub fn width(&self) -> usize {
+        self.grouping.keys.len() + self.grouping.aggregates.len()
     }
 
     /// Gives each group's computed row, at source 0.

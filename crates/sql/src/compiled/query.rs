@@ -221,6 +221,9 @@ fn run_grouped(
             gather(query, grouping, &mut groups, run)?;
         }
     }
+    if query.computes_last() {
+        return take_groups_in_order(query, groups, limits, run, rows);
+    }
     let mut output = Output::new(query, limits, rows, run.env);
     groups.finish(run, |frame| output.take(frame))?;
     Ok(output.finish()?)
@@ -236,6 +239,35 @@ fn gather(query: &Query, grouping: &Grouping, groups: &mut Groups<'_>, run: &mut
         })
     })?;
     Ok(())
+}
+
+/// Groups are put in order, and the outputs computed of those that the limit leaves.
+fn take_groups_in_order(
+    query: &Query,
+    groups: Groups<'_>,
+    limits: Limits,
+    run: &mut Run<'_>,
+    rows: &mut RowSet,
+) -> Result<(), Halt> {
+    let charge = Charge::of_query(run.env.engine.as_ref());
+    let mut sorter = Sorter::new(&query.orders, groups.width(), limits.kept(), charge);
+    groups.finish(run, |frame| {
+        for key in &query.sort {
+            sorter.push(evaluate(&key.expr, frame)?.into_datum());
+        }
+        frame.cells[0].iter().for_each(|cell| sorter.push(cell.clone()));
+        sorter.row_done()?;
+        Ok(Flow::Continue)
+    })?;
+    let mut output = Output::in_order(query, limits, rows, run.env);
+    for group in sorter.finish() {
+        run.row()?;
+        run.scratch.cells[0] = group;
+        if output.take(&run.frame(&[]))? == Flow::Stop {
+            break;
+        }
+    }
+    Ok(output.finish()?)
 }
 
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {

@@ -15,12 +15,12 @@ use crate::bind::scope::{Scope, fold};
 use crate::bind::{Binder, Refusal};
 use crate::error::SqlError;
 use crate::expr::{Expr, Frame, evaluate};
-use crate::parse::{AlterAction, AlterKind, SequenceClauses};
+use crate::parse::{AlterAction, AlterKind, SequenceClauses, Triggers};
 use crate::value::cast::{self, CastContext};
 use crate::value::pgtype::{SECOND_DIGITS_MAX, name as type_name};
 use freshet_engine::catalog::{
-    ColumnDef, ColumnRole, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Table, TableDef, TableId, View,
-    ViewDef,
+    ColumnDef, ColumnRole, Constraint, ConstraintKind, IndexDef, IndexId, IndexKind, NamespaceId, Schema, Table,
+    TableDef, TableId, View, ViewDef,
 };
 use freshet_engine::schema::{Missing, Row, Type};
 use sqlparser::ast::{self, Ident, ObjectName, TableConstraint};
@@ -72,6 +72,35 @@ impl Definer<'_> {
                 Err(SqlError::new("42809", format!("\"{}\" is not a {what}", written.name)).into())
             }
             _ => Err(written.undefined().into()),
+        }
+    }
+
+    /// There are no triggers of users. Foreign keys cannot be switched off: whoever asks for that is told, where a table has any.
+    fn switch_triggers(&self, table: &Table, enable: bool, which: &Triggers) -> Done<()> {
+        match which {
+            Triggers::Named(name) => {
+                let (name, table) = (fold(name), &table.def.name);
+                Err(SqlError::new("42704", format!("trigger \"{name}\" for table \"{table}\" does not exist")).into())
+            }
+            Triggers::All if !enable => {
+                let refers = |constraint: &Constraint, from: TableId| match &constraint.kind {
+                    ConstraintKind::Foreign(key) => from == table.id || key.parent == table.id,
+                    _ => false,
+                };
+                let schema = self.schema();
+                match schema.tables().any(|other| other.def.constraints.iter().any(|c| refers(c, other.id))) {
+                    true => {
+                        let message = "switching foreign keys off is not supported";
+                        Err(SqlError::new("0A000", message)
+                            .with_hint(
+                                "Drop the foreign keys and add them again, or make them DEFERRABLE and defer them.",
+                            )
+                            .into())
+                    }
+                    false => Ok(()),
+                }
+            }
+            Triggers::All | Triggers::User => Ok(()),
         }
     }
 
@@ -167,6 +196,7 @@ impl Definer<'_> {
                 })
             }
             AlterAction::Owner(new) => self.change_owner(id.0, new),
+            AlterAction::Triggers { enable, which } => self.switch_triggers(&table, *enable, which),
             AlterAction::Nothing(what) => {
                 self.notice("00000", format!("{what} changes nothing here"));
                 Ok(())
@@ -216,7 +246,7 @@ impl Definer<'_> {
         let mut new = NewTable::of(table.def.clone());
         self.add_column(column, &mut new)?;
         super::create::check_width(&new.def)?;
-        check_generated(&new.def, &self.schema())?;
+        check_generated(&new.def, Some(&table.def), &self.schema())?;
         let at = table.def.columns.len() as u16;
         let mut made = Vec::new();
         for sequence in std::mem::take(&mut new.sequences) {
@@ -329,12 +359,7 @@ impl Definer<'_> {
 
     /// Computed columns of the new definition over its cells: those that are new, and hidden ones if a type changes. (A generated one is over
     /// no column whose type changes, and keeps its value.)
-    fn computed(
-        &self,
-        table: &Table,
-        def: &TableDef,
-        schema: &Arc<freshet_engine::catalog::Schema>,
-    ) -> Done<Vec<(usize, Expr)>> {
+    fn computed(&self, table: &Table, def: &TableDef, schema: &Arc<Schema>) -> Done<Vec<(usize, Expr)>> {
         let mut computed = Vec::new();
         for role in [ColumnRole::Generated, ColumnRole::Hidden] {
             for (at, column) in def.columns.iter().enumerate().filter(|(_, c)| c.role == role) {
@@ -598,7 +623,7 @@ impl Definer<'_> {
                 )
             })?;
         }
-        check_generated(&def, &schema)?;
+        check_generated(&def, Some(&table.def), &schema)?;
         let hidden_stay = retype_hidden(&mut def, &schema)?;
         for index in &table.indexes {
             super::create::check_keys(&index.def.columns, &def, index.def.kind)?;
@@ -791,7 +816,9 @@ impl Definer<'_> {
             })?;
         }
         let name = name.map_or(wanted, fold);
-        let def = IndexDef { name, primary, constraint: IndexDef::CONSTRAINT, ..index.def.clone() };
+        // A primary key has no nulls that could be equal.
+        let nulls_not_distinct = index.def.nulls_not_distinct && !primary;
+        let def = IndexDef { name, primary, constraint: IndexDef::CONSTRAINT, nulls_not_distinct, ..index.def.clone() };
         Ok(self.engine.redefine_index(index.id, def)?)
     }
 
@@ -931,6 +958,19 @@ impl Definer<'_> {
                 }
                 Ok(self.engine.redefine_view(id, def)?)
             }
+            AlterAction::SetDefault(column, expr) => {
+                let (at, ty) = view_column(&view.def, column)?;
+                let text = self.default_text(expr, ty)?;
+                if text.as_ref().is_some_and(|text| asks_sequence(text, ty, &schema)) {
+                    // Nothing would keep it from being dropped.
+                    return Err(SqlError::unsupported("a sequence in a view's default").into());
+                }
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, text))?)
+            }
+            AlterAction::DropDefault(column) => {
+                let (at, _) = view_column(&view.def, column)?;
+                Ok(self.engine.redefine_view(id, with_default(&view.def, at, None))?)
+            }
             AlterAction::Owner(new) => self.change_owner(id, new),
             AlterAction::Nothing(_) => Ok(()),
             _ => Err(SqlError::new("42809", format!("\"{}\" is not a table", view.def.name)).into()),
@@ -1014,7 +1054,7 @@ fn no_constraint(name: &str, table: &Table) -> SqlError {
 }
 
 /// Whether an expression over the table names the column.
-fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<freshet_engine::catalog::Schema>) -> bool {
+fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<Schema>) -> bool {
     let bound: Result<_, Refusal> = super::create::bind_over(text, Type::Text, def, schema)
         .or_else(|_| super::create::bind_over(text, Type::Bool, def, schema));
     match bound {
@@ -1033,7 +1073,7 @@ fn retype_hidden(def: &mut TableDef, schema: &Arc<freshet_engine::catalog::Schem
             continue;
         }
         let text = column.default.as_deref().expect("what is hidden is computed");
-        let ty = super::create::index_type(text, &super::create::scope_of(def), schema)?;
+        let ty = super::create::index_type(text, &super::create::scope_of(def), schema, false)?;
         stay &= is_trivial(column.ty, ty);
         def.columns[at].ty = ty;
     }
@@ -1056,11 +1096,7 @@ fn is_trivial(from: Type, to: Type) -> bool {
 }
 
 /// 0A000 for a column that a generated one is computed of.
-fn check_no_generated_over(
-    table: &Table,
-    at: usize,
-    schema: &Arc<freshet_engine::catalog::Schema>,
-) -> Result<(), SqlError> {
+fn check_no_generated_over(table: &Table, at: usize, schema: &Arc<Schema>) -> Result<(), SqlError> {
     let is_over = |c: &&ColumnDef| {
         c.role == ColumnRole::Generated && mentions(c.default.as_deref().unwrap_or_default(), &table.def, at, schema)
     };
@@ -1068,4 +1104,25 @@ fn check_no_generated_over(
     let name = &table.def.columns[at].name;
     let error = SqlError::new("0A000", "cannot alter type of a column used by a generated column");
     Err(error.with_detail(format!("Column \"{name}\" is used by generated column \"{}\".", generated.name)))
+}
+
+/// A view's column of this name, with its type.
+fn view_column(def: &ViewDef, name: &Ident) -> Done<(u16, Type)> {
+    let name = fold(name);
+    match def.columns.iter().position(|(column, _)| *column == name) {
+        Some(at) => Ok((at as u16, def.columns[at].1.unwrap_or(Type::Text))),
+        None => {
+            let message = format!("column \"{name}\" of relation \"{}\" does not exist", def.name);
+            Err(SqlError::new("42703", message).into())
+        }
+    }
+}
+
+fn with_default(def: &ViewDef, column: u16, text: Option<String>) -> ViewDef {
+    let others = def.defaults.iter().filter(|(at, _)| *at != column).cloned();
+    ViewDef { defaults: others.chain(text.map(|text| (column, text))).collect(), ..def.clone() }
+}
+
+fn asks_sequence(text: &str, ty: Type, schema: &Arc<Schema>) -> bool {
+    crate::bind::expr::default_of(text, ty, schema).is_ok_and(|(_, uses)| uses.sequences)
 }

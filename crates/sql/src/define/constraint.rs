@@ -13,7 +13,8 @@ use crate::parse::set_columns;
 use crate::value::cast;
 use crate::value::pgtype::name as type_name;
 use freshet_engine::catalog::{
-    Action, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, Schema, Table, TableDef, TableId,
+    Action, ColumnDef, ColumnRole, Constraint, ConstraintKind, ForeignKey, IndexDef, IndexId, Schema, Table, TableDef,
+    TableId,
 };
 use freshet_engine::schema::{Row, Type};
 use sqlparser::ast::{
@@ -95,7 +96,7 @@ impl Definer<'_> {
     /// Binds the constraints of a table that is being created, and its generated columns.
     pub(super) fn bind_constraints(&mut self, new: &mut NewTable) -> Done<()> {
         let schema = self.schema();
-        check_generated(&new.def, &schema)?;
+        check_generated(&new.def, None, &schema)?;
         for constraint in std::mem::take(&mut new.constraints) {
             let own: Vec<(IndexId, IndexDef)> = new.indexes.iter().map(|i| (IndexId(0), i.clone())).collect();
             let taken: Vec<String> = new.indexes.iter().map(|i| i.name.clone()).collect();
@@ -403,12 +404,15 @@ pub(super) fn check_foreign_types(schema: &Schema, table: &Table, at: u16, ty: T
     Ok(())
 }
 
-/// Generated columns are over plain ones, and give the same whenever they are computed.
-pub fn check_generated(def: &TableDef, schema: &Arc<Schema>) -> Result<(), Halt> {
+/// Generated columns are over plain ones, and give the same whenever they are computed. `before`: what the table had already.
+pub fn check_generated(def: &TableDef, before: Option<&TableDef>, schema: &Arc<Schema>) -> Result<(), Halt> {
     for column in def.columns.iter().filter(|c| c.role == ColumnRole::Generated) {
         let text = column.default.as_deref().unwrap_or("NULL");
-        let (_, over, is_mutable) = bind_over(text, column.ty, def, schema)?;
-        if is_mutable {
+        let (expr, over, is_mutable) = bind_over(text, column.ty, def, schema)?;
+        let is_same = |old: &ColumnDef| old.role == ColumnRole::Generated && old.default == column.default;
+        // A table of before this was asked keeps its columns.
+        let is_new = before.is_none_or(|before| !before.columns.iter().any(is_same));
+        if is_mutable || is_new && expr.is_stable() {
             return Err(SqlError::new("42P17", "generation expression is not immutable").into());
         }
         if let Some(other) = over.iter().find(|&&c| def.columns[usize::from(c)].role == ColumnRole::Generated) {

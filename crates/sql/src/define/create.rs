@@ -378,9 +378,8 @@ impl Definer<'_> {
         let IndexColumn { column: ast::OrderByExpr { expr, options, with_fill: None }, operator_class } = column else {
             return Err(SqlError::unsupported(format!("the index column {column}")).into());
         };
-        // The order is by bytes: what the pattern classes ask for is what is there.
-        if operator_class.as_ref().is_some_and(|c| !c.to_string().ends_with("_ops")) {
-            return Err(SqlError::unsupported(format!("the index column {column}")).into());
+        if let Some(class) = operator_class {
+            return Err(SqlError::new("42601", format!("syntax error at or near \"{class}\"")).into());
         }
         let ast::Expr::Identifier(ident) = expr else {
             return Err(SqlError::unsupported("an expression here").at(span_position(self.sql, expr.span())).into());
@@ -442,7 +441,8 @@ impl Definer<'_> {
             None => None,
             Some(predicate) => Some(self.predicate(predicate, &table)?),
         };
-        let (list, nulls_against, parts) = self.index_columns(&table, columns, *is_unique, predicate.as_deref())?;
+        let (list, nulls_against, parts) =
+            self.index_columns(&table, (columns, kind), *is_unique, predicate.as_deref())?;
         let table = self.engine.schema().table_by_id(table.id).cloned().expect("the table that was just changed");
         check_keys(&list, &table.def, kind)?;
         let include = include.iter().map(|ident| {
@@ -492,7 +492,7 @@ impl Definer<'_> {
     fn predicate(&self, expr: &ast::Expr, table: &Arc<Table>) -> Done<String> {
         let text = expr.to_string();
         let (bound, uses_clock) = crate::bind::rules::table_expr(&text, Type::Bool, table, &self.schema())?;
-        if uses_clock || !bound.is_immutable() {
+        if uses_clock || !bound.is_immutable() || bound.is_stable() {
             let message = "functions in index predicate must be marked IMMUTABLE";
             return Err(SqlError::new("42P17", message).into());
         }
@@ -503,7 +503,7 @@ impl Definer<'_> {
     fn index_columns(
         &mut self,
         table: &Arc<Table>,
-        columns: &[IndexColumn],
+        (columns, kind): (&[IndexColumn], IndexKind),
         is_unique: bool,
         predicate: Option<&str>,
     ) -> Done<(Vec<KeyColumn>, u32, Vec<String>)> {
@@ -515,7 +515,8 @@ impl Definer<'_> {
             let hides = i == 0 && is_unique && predicate.is_some();
             let ident = IndexColumn {
                 column: ast::OrderByExpr { expr: expr.clone(), ..column.column.clone() },
-                operator_class: column.operator_class.clone(),
+                // Looked at below, with the column's type.
+                operator_class: None,
             };
             let (key, nulls) = match plain {
                 true => self.key_column(&ident, |name| table.column(name))?,
@@ -529,6 +530,9 @@ impl Definer<'_> {
                 }
             };
             let mut key = key;
+            if let Some(class) = &column.operator_class {
+                super::opclass::check(class, kind, def.columns[usize::from(key.column)].ty)?;
+            }
             if plain {
                 names.push(table.def.columns[usize::from(key.column)].name.clone());
             }
@@ -551,7 +555,7 @@ impl Definer<'_> {
 
     /// The hidden column of this expression, made if there is none.
     fn hidden_column(&self, def: &mut TableDef, table: &Arc<Table>, text: &str) -> Done<u16> {
-        let ty = index_type(text, &Scope::of_table(table, None), &self.schema())?;
+        let ty = index_type(text, &Scope::of_table(table, None), &self.schema(), true)?;
         let known = |c: &ColumnDef| c.role == ColumnRole::Hidden && c.ty == ty && c.default.as_deref() == Some(text);
         if let Some(at) = def.columns.iter().position(known) {
             return Ok(at as u16);
@@ -583,13 +587,14 @@ pub(super) fn check_keys(keys: &[KeyColumn], def: &TableDef, kind: IndexKind) ->
 }
 
 /// The type of what an index is to be over; 42P17 for what is not the same each time.
-pub(super) fn index_type(text: &str, scope: &Scope, schema: &Arc<Schema>) -> Done<Type> {
+pub(super) fn index_type(text: &str, scope: &Scope, schema: &Arc<Schema>, is_new: bool) -> Done<Type> {
     let ast = crate::parse::parse_expression(text)?;
     let mut binder = Binder::new(text, schema, &[]);
     let bound = binder.bind(&ast, scope)?;
     let ty = bound.ty.unwrap_or(Type::Text);
     let expr = binder.coerce(bound, ty, CastContext::Implicit)?;
-    if binder.uses_clock || !expr.is_immutable() {
+    // Earlier releases took what depends on the session: such indexes stay.
+    if binder.uses_clock || !expr.is_immutable() || is_new && expr.is_stable() {
         return Err(SqlError::new("42P17", "functions in index expression must be marked IMMUTABLE").into());
     }
     Ok(ty)

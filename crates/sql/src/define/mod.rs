@@ -22,6 +22,7 @@ mod constraint;
 mod create;
 mod grant;
 mod like;
+mod opclass;
 mod removal;
 mod remove;
 mod role;

@@ -53,7 +53,8 @@ impl Definer<'_> {
         if check.is_some() {
             crate::bind::through::check_changeable(&create.query)?;
         }
-        let def = ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check };
+        let def =
+            ViewDef { namespace, name: written.name.clone(), columns, query: text, reads, check, defaults: Vec::new() };
         if let Some(old) = schema.view_in(namespace, &written.name).filter(|_| create.or_replace) {
             self.check_owner(old.id)?;
             check_replacement(old, &def, &schema)?;
@@ -65,7 +66,8 @@ impl Definer<'_> {
                 let message = format!("infinite recursion detected in rules for relation \"{}\"", def.name);
                 return Err(SqlError::new("42P17", message).into());
             }
-            return Ok(self.engine.redefine_view(old.id, def)?);
+            let defaults = old.def.defaults.clone();
+            return Ok(self.engine.redefine_view(old.id, ViewDef { defaults, ..def })?);
         }
         if schema.has_relation_in(namespace, &written.name) {
             let is_view = schema.view_in(namespace, &written.name).is_some();

@@ -243,6 +243,21 @@ impl Expr {
         !makes_row && !self.is_volatile()
     }
 
+    /// Whether it may give something else in another statement or session, as PostgreSQL has it, where [`Expr::is_immutable`] knows that of its
+    /// functions it does not here.
+    pub fn is_stable(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| {
+            found |= match e {
+                Expr::Env(_) | Expr::Setting { .. } => true,
+                Expr::Call { function, .. } => function.is_stable(),
+                _ => false,
+            };
+            !found
+        });
+        found
+    }
+
     /// Whether it takes or looks at a sequence's value.
     pub fn asks_sequence(&self) -> bool {
         let mut found = false;

@@ -42,13 +42,19 @@ impl SequenceCall {
     }
 }
 
-/// The sequence of a plan's schema.
+/// The sequence of a plan's schema; `None`: the first argument is its oid, whatever that turns out to be.
 #[derive(Clone, Debug)]
-pub struct SequenceRef(pub Arc<Sequence>);
+pub struct SequenceRef(pub Option<Arc<Sequence>>);
+
+impl SequenceRef {
+    fn id(&self) -> Option<u32> {
+        self.0.as_ref().map(|sequence| sequence.id)
+    }
+}
 
 impl PartialEq for SequenceRef {
     fn eq(&self, other: &SequenceRef) -> bool {
-        self.0.id == other.0.id
+        self.id() == other.id()
     }
 }
 
@@ -146,8 +152,16 @@ pub fn call<'a>(
     args: &'a [Expr],
     frame: &Frame<'a>,
 ) -> Result<Scalar<'a>, SqlError> {
-    let sequence = &sequence.0;
     let own = own(frame)?;
+    let (sequence, args) = match (&sequence.0, args) {
+        (Some(sequence), args) => (sequence.clone(), args),
+        (None, [oid, args @ ..]) => match evaluate(oid, frame)?.value() {
+            Value::Int(oid) => (with_oid(oid, frame)?, args),
+            _ => return Ok(Scalar::NULL),
+        },
+        (None, []) => unreachable!("invariant: a sequence that is not known is an argument"),
+    };
+    let sequence = &sequence;
     let access = own.inner.lock().access.clone();
     let any_of = match call {
         SequenceCall::Own => None,
@@ -182,6 +196,22 @@ pub fn call<'a>(
             }
         }
     }
+}
+
+/// The sequence with this oid, in the schema that the statement sees.
+fn with_oid(oid: i64, frame: &Frame<'_>) -> Result<Arc<Sequence>, SqlError> {
+    let catalog =
+        frame.env.clock.catalog.0.as_ref().ok_or_else(|| SqlError::unsupported("a sequence by its oid here"))?;
+    let id = u32::try_from(oid).unwrap_or_default();
+    if let Some(sequence) = catalog.schema.sequence_by_id(id) {
+        return Ok(sequence.clone());
+    }
+    let table = catalog.schema.table_by_id(freshet_engine::catalog::TableId(id)).map(|table| table.def.name.clone());
+    let other = table.or_else(|| catalog.schema.view_by_id(id).map(|view| view.def.name.clone()));
+    Err(match other {
+        Some(name) => SqlError::new("42809", format!("\"{name}\" is not a sequence")),
+        None => SqlError::new("42P01", format!("relation with OID {oid} does not exist")),
+    })
 }
 
 fn int(value: i64) -> Scalar<'static> {

@@ -70,8 +70,12 @@ pub fn show(expr: &Expr, name: &dyn Fn(u16, u16) -> String) -> String {
         Expr::Env(value) => format!("{value:?}").to_lowercase(),
         Expr::Setting { name: setting, .. } => format!("current_setting({})", show(setting, name)),
         Expr::Sequence { call, sequence, args } => {
-            let args = if args.is_empty() { String::new() } else { format!(", {}", list_of(args, ", ", name)) };
-            format!("{}('{}'{args})", call.name(), sequence.0.def.name)
+            let args = list_of(args, ", ", name);
+            match &sequence.0 {
+                Some(sequence) if args.is_empty() => format!("{}('{}')", call.name(), sequence.def.name),
+                Some(sequence) => format!("{}('{}', {args})", call.name(), sequence.def.name),
+                None => format!("{}({args})", call.name()),
+            }
         }
         Expr::LastValue => "lastval()".to_owned(),
         Expr::Key { call, args } => format!("{}({})", call.name(), list_of(args, ", ", name)),

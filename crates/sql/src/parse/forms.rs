@@ -9,6 +9,8 @@
 //! | `FETCH FIRST (1 + 1) ROWS ONLY` | `LIMIT (1 + 1)` |
 //! | `ORDER BY x USING >` | `ORDER BY x DESC` |
 //! | `int ARRAY`, `int ARRAY[3]` | `int[]`, `int[3]` |
+//! | `f(a, VARIADIC b || c)` | `f(a, variadic(b || c))`, which PostgreSQL takes too |
+//! | `RANGE '1 day'::interval PRECEDING` | `RANGE ('1 day')::interval PRECEDING` |
 //! | `ROWS FROM (f(x), g(y))` | `"<marker>rows"(f(x), g(y))`, which [`rows_from`] tells |
 //! | `(a int UNIQUE NULLS NOT DISTINCT)` | `(a int, UNIQUE NULLS NOT DISTINCT (a))` |
 //! | `INTERVAL (2) '1.234 s'` | `CAST ('1.234 s' AS INTERVAL (2))`: the parser forgets the digits |
@@ -36,6 +38,8 @@ struct Met {
     set_columns: bool,
     table: bool,
     interval: bool,
+    variadic: bool,
+    range: bool,
 }
 
 impl Met {
@@ -55,6 +59,8 @@ impl Met {
                     Keyword::FOREIGN => met.set_columns = true,
                     Keyword::TABLE => met.table = true,
                     Keyword::INTERVAL => met.interval = true,
+                    Keyword::VARIADIC => met.variadic = true,
+                    Keyword::PRECEDING | Keyword::FOLLOWING => met.range = true,
                     _ => {}
                 },
                 _ => {}
@@ -64,10 +70,11 @@ impl Met {
     }
 
     fn is_any(&self) -> bool {
-        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval } = *self;
-        let is_word =
-            trim || substring || fetch || using || array || rows || conflict || set_columns || table || interval;
-        is_word || signs
+        let Met { trim, substring, fetch, using, array, rows, signs, conflict, set_columns, table, interval, .. } =
+            *self;
+        let Met { variadic, range, .. } = *self;
+        let of_calls = trim || substring || rows || variadic || range || interval;
+        of_calls || fetch || using || array || signs || conflict || set_columns || table
     }
 }
 
@@ -81,7 +88,7 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         return tokens;
     }
     let mut tokens = super::mend::words_of(tokens);
-    let mends: [(bool, Mend); 11] = [
+    let mends: [(bool, Mend); 13] = [
         (met.signs, part_sign),
         (met.trim, trim),
         (met.substring, |tokens, at| substring(tokens, at)),
@@ -93,6 +100,8 @@ pub(super) fn with_plain_forms(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan>
         (met.set_columns, delete_columns),
         (met.table, table),
         (met.interval, interval),
+        (met.variadic, variadic),
+        (met.range, offset),
     ];
     for (_, mend) in mends.into_iter().filter(|(is_met, _)| *is_met) {
         // From the end, so that places before it stay.
@@ -376,6 +385,46 @@ fn text_of(token: &Token) -> String {
     }
 }
 
+/// An array in place of a function's last arguments.
+fn variadic(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_argument = at > 0 && (is(tokens, at - 1, &Token::LParen) || is(tokens, at - 1, &Token::Comma));
+    if word(tokens, at) != Keyword::VARIADIC || !is_argument {
+        return;
+    }
+    let mut depth = 0isize;
+    let end = (at + 1..tokens.len()).find(|&i| {
+        depth += match tokens[i].token {
+            Token::LParen => 1,
+            Token::RParen => -1,
+            _ => 0,
+        };
+        depth < 0
+    });
+    let Some(end) = end else { return };
+    // Printed, and read again.
+    if is(tokens, at + 1, &Token::LParen) && closing(tokens, at + 1) == Some(end - 1) {
+        return;
+    }
+    let place = tokens[at].clone();
+    tokens.insert(end, spanned(&place, Token::RParen));
+    tokens.insert(at + 1, spanned(&place, Token::LParen));
+}
+
+/// The grammar takes a literal at the beginning of a frame's bound for all of it.
+fn offset(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    use Keyword::{AND, BETWEEN, GROUPS, RANGE, ROWS};
+    let is_cast = is(tokens, at, &Token::DoubleColon)
+        && at > 1
+        && matches!(tokens[at - 1].token, Token::SingleQuotedString(_))
+        && matches!(word(tokens, at - 2), AND | BETWEEN | GROUPS | RANGE | ROWS);
+    let ends = |i: usize| matches!(word(tokens, i), Keyword::PRECEDING | Keyword::FOLLOWING);
+    if is_cast && (at + 2..at + 8).any(ends) {
+        let place = tokens[at - 1].clone();
+        tokens.insert(at, spanned(&place, Token::RParen));
+        tokens.insert(at - 1, spanned(&place, Token::LParen));
+    }
+}
+
 fn table(tokens: &mut Vec<TokenWithSpan>, at: usize) {
     use Keyword::{ALL, EXCEPT, INTERSECT, UNION};
     let stands = at == 0
@@ -475,14 +524,56 @@ pub(super) fn strict_columns(tokens: &mut Vec<TokenWithSpan>, open: usize) {
         let is_named = at > column + 2 && word(tokens, at - 2) == Keyword::CONSTRAINT;
         let name = tokens[column].clone();
         let start = if is_named { at - 2 } else { at };
-        let constraint: Vec<TokenWithSpan> = tokens.drain(start..at + 4).collect();
+        let end = deferral_end(tokens, at + 4);
+        let mut constraint: Vec<TokenWithSpan> = tokens.drain(start..end).collect();
+        let deferral = constraint.split_off(at + 4 - start);
         let place = |token| spanned(&name, token);
         let list = [place(Token::LParen), name.clone(), place(Token::RParen)];
-        said.insert(0, [place(Token::Comma)].into_iter().chain(constraint).chain(list).collect::<Vec<_>>());
+        let words = constraint.into_iter().chain(list).chain(deferral);
+        said.insert(0, [place(Token::Comma)].into_iter().chain(words).collect::<Vec<_>>());
     }
     if let (false, Some(close)) = (said.is_empty(), closing(tokens, open)) {
         tokens.splice(close..close, said.into_iter().flatten());
     }
+}
+
+/// Where `[NOT] DEFERRABLE INITIALLY {DEFERRED | IMMEDIATE}` ends, if it begins here.
+fn deferral_end(tokens: &[TokenWithSpan], from: usize) -> usize {
+    let mut at = from;
+    loop {
+        at += match (word(tokens, at), word(tokens, at + 1)) {
+            (Keyword::NOT, Keyword::DEFERRABLE) => 2,
+            (Keyword::INITIALLY, Keyword::DEFERRED | Keyword::IMMEDIATE) => 2,
+            (Keyword::DEFERRABLE, _) => 1,
+            _ => return at,
+        };
+    }
+}
+
+/// `ADD [COLUMN] a int [CONSTRAINT c] UNIQUE NULLS NOT DISTINCT` adds the constraint after the column.
+pub(super) fn strict_added(tokens: &mut Vec<TokenWithSpan>, at: usize) {
+    let is_strict = word(tokens, at) == Keyword::UNIQUE
+        && is_word(tokens.get(at + 1), "nulls")
+        && word(tokens, at + 2) == Keyword::NOT
+        && word(tokens, at + 3) == Keyword::DISTINCT
+        && !is(tokens, at + 4, &Token::LParen);
+    let actions = (0..at).rev().find(|&i| word(tokens, i) == Keyword::ADD);
+    let Some(add) = actions.filter(|_| is_strict) else { return };
+    let column = add + 1 + usize::from(word(tokens, add + 1) == Keyword::COLUMN);
+    if word(tokens, column) == Keyword::IF || column + 1 >= at {
+        return;
+    }
+    let is_named = at > column + 2 && word(tokens, at - 2) == Keyword::CONSTRAINT;
+    let (name, start, end) = (tokens[column].clone(), if is_named { at - 2 } else { at }, deferral_end(tokens, at + 4));
+    let mut constraint: Vec<TokenWithSpan> = tokens.drain(start..end).collect();
+    let deferral = constraint.split_off(at + 4 - start);
+    let next = outer(tokens, start - 1, tokens.len()).into_iter().find(|&i| is(tokens, i, &Token::Comma));
+    let place = |token| spanned(&name, token);
+    let list = [place(Token::LParen), name.clone(), place(Token::RParen)];
+    let words = [place(Token::Comma), place(Token::make_keyword("ADD"))].into_iter().chain(constraint);
+    let words: Vec<TokenWithSpan> = words.chain(list).chain(deferral).collect();
+    let end = next.unwrap_or(tokens.len());
+    tokens.splice(end..end, words);
 }
 
 /// A name's part in quotes: `date` is no type here.

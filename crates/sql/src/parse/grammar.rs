@@ -189,7 +189,11 @@ fn typed_string(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     let is_quoted = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
     let of_catalog =
         matches!(&parser.peek_token_ref().token, Token::Word(word) if word.value.eq_ignore_ascii_case("pg_catalog"));
+    // The grammar has types among its keywords; whatever else stands here names one too.
+    let is_other = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::NoKeyword)
+        && (is_literal(1) || parser.peek_nth_token_ref(1).token == Token::Period && is_name(2) && is_literal(3));
     let is_typed = is_quoted && is_literal(1)
+        || is_other
         || of_catalog && parser.peek_nth_token_ref(1).token == Token::Period && is_name(2) && is_literal(3);
     is_typed.then(|| {
         let data_type = ast::DataType::Custom(parser.parse_object_name(false)?, Vec::new());

@@ -12,7 +12,8 @@
 //! | `(t).*` | `t.*` |
 //! | `TABLE t` | `SELECT * FROM t` |
 //! | `FROM ONLY t` | `FROM t`: nothing is inherited |
-//! | `CREATE UNLOGGED TABLE` | `CREATE TABLE` |
+//! | `CREATE UNLOGGED TABLE`, `CREATE TABLE ... TABLESPACE pg_default` | `CREATE TABLE ...` |
+//! | `CREATE RECURSIVE VIEW v (a) AS ...` | `CREATE VIEW v (a) AS WITH RECURSIVE v (a) AS (...) SELECT a FROM v` |
 //! | `CREATE TABLE t (a, b) AS` | `CREATE TABLE t (a text, b text) AS`: the types are the query's |
 //! | `CREATE TABLE t (CHECK (...) NOT VALID)` | without NOT VALID |
 //! | `IN ((SELECT ...), 1)` | `IN (COALESCE((SELECT ...)), 1)`: the grammar takes the first parenthesis for the whole |
@@ -222,6 +223,15 @@ fn without_only(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 /// CREATE TABLE without UNLOGGED, NOT VALID (all of its rows are) and NULLS DISTINCT, and with types for the columns that are named before AS.
 fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens = words_of(tokens);
+    for at in (1..tokens.len().saturating_sub(1)).rev() {
+        // Where everything is.
+        if keyword(tokens.get(at)) == Keyword::TABLESPACE && is_word(tokens.get(at + 1), "pg_default") {
+            tokens.drain(at..at + 2);
+        }
+    }
+    if let Some(at) = tokens.iter().take(4).position(|t| keyword(Some(t)) == Keyword::RECURSIVE) {
+        return recursive_view(tokens, at);
+    }
     if is_word(tokens.get(1), "unlogged") && keyword(tokens.get(2)) == Keyword::TABLE {
         tokens.remove(1);
     }
@@ -254,6 +264,30 @@ fn created(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             tokens.insert(at + 1, spanned(&place, Token::make_keyword("TEXT")));
         }
     }
+    tokens
+}
+
+/// A view of a recursive query, which has its name and columns.
+fn recursive_view(mut tokens: Vec<TokenWithSpan>, at: usize) -> Vec<TokenWithSpan> {
+    let open = tokens.iter().position(|t| t.token == Token::LParen);
+    let Some((open, close)) = open.and_then(|open| Some((open, closing(&tokens, open)?))) else { return tokens };
+    let is_view = keyword(tokens.get(at + 1)) == Keyword::VIEW && keyword(tokens.get(close + 1)) == Keyword::AS;
+    if !is_view || open <= at + 2 {
+        return tokens;
+    }
+    let place = tokens[at].clone();
+    let put = |token: Token| spanned(&place, token);
+    let word = |text: &str| put(Token::make_keyword(text));
+    let (name, columns) = (tokens[open - 1].clone(), tokens[open + 1..close].to_vec());
+    let mut query = vec![word("WITH"), word("RECURSIVE"), name.clone()];
+    query.extend_from_slice(&tokens[open..=close]);
+    query.extend([word("AS"), put(Token::LParen)]);
+    query.extend(tokens.drain(close + 2..));
+    query.extend([put(Token::RParen), word("SELECT")]);
+    query.extend(columns);
+    query.extend([word("FROM"), name]);
+    tokens.extend(query);
+    tokens.remove(at);
     tokens
 }
 

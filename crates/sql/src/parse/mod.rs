@@ -19,7 +19,7 @@ mod utility;
 use crate::compiled::lock::mode_named;
 use crate::error::SqlError;
 use crate::notice::Notice;
-pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Utility, clauses_of, notes};
+pub use utility::{AlterAction, AlterKind, Overriding, SequenceClauses, Triggers, Utility, clauses_of, notes};
 
 pub use role::{GrantStatement, GrantTarget, RoleCommand, RoleOptions, RoleSpec};
 

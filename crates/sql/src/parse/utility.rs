@@ -157,8 +157,21 @@ pub enum AlterAction {
         if_exists: bool,
     },
     Owner(RoleSpec),
+    /// ENABLE and DISABLE TRIGGER.
+    Triggers {
+        enable: bool,
+        which: Triggers,
+    },
     /// What changes nothing here.
     Nothing(&'static str),
+}
+
+#[derive(Clone, Debug)]
+pub enum Triggers {
+    /// Those of users, and those that keep foreign keys.
+    All,
+    User,
+    Named(Ident),
 }
 
 /// What an INSERT says that the grammar has no place for; it travels in one that is other dialects'.
@@ -310,7 +323,10 @@ pub(super) fn utility(sql: &str, words: &[&TokenWithSpan]) -> Result<Option<Util
     }
     let dialect = Grammar::default();
     let tokens: Vec<TokenWithSpan> = words.iter().map(|t| (*t).clone()).collect();
-    let tokens = super::forms::with_plain_forms(tokens);
+    let mut tokens = super::forms::with_plain_forms(tokens);
+    if word(0) == Keyword::ALTER {
+        (0..tokens.len()).rev().for_each(|at| super::forms::strict_added(&mut tokens, at));
+    }
     let mut parser = parser_of(&dialect, tokens);
     let parsed = command(&mut parser).map_err(|e| syntax_error(sql, e))?;
     let next = parser.peek_token();
@@ -469,6 +485,25 @@ fn action(p: &mut Parser<'_>) -> Read<AlterAction> {
             p.parse_identifier()?;
             return Ok(AlterAction::Nothing("SET TABLESPACE"));
         }
+    }
+    if p.parse_keywords(&[Keyword::REPLICA, Keyword::IDENTITY]) {
+        // DEFAULT, FULL, NOTHING, or an index: nothing is replicated by rows.
+        let _ = p.parse_keywords(&[Keyword::USING, Keyword::INDEX]);
+        let _ = p.parse_identifier()?;
+        return Ok(AlterAction::Nothing("REPLICA IDENTITY"));
+    }
+    let switch = p.parse_one_of_keywords(&[Keyword::ENABLE, Keyword::DISABLE]);
+    if let Some(switch) = switch {
+        if switch == Keyword::ENABLE {
+            let _ = p.parse_one_of_keywords(&[Keyword::ALWAYS, Keyword::REPLICA]);
+        }
+        p.expect_keyword(Keyword::TRIGGER)?;
+        let which = match p.parse_one_of_keywords(&[Keyword::ALL, Keyword::USER]) {
+            Some(Keyword::ALL) => Triggers::All,
+            Some(_) => Triggers::User,
+            None => Triggers::Named(p.parse_identifier()?),
+        };
+        return Ok(AlterAction::Triggers { enable: switch == Keyword::ENABLE, which });
     }
     if p.parse_keyword(Keyword::CLUSTER) {
         p.expect_keyword(Keyword::ON)?;

@@ -22,6 +22,8 @@ const ONE_SIDE: f64 = 1.0 / 3.0;
 const COMPUTED: f64 = 0.25;
 /// Of a grouping whose values are not known: rows of a group.
 const ROWS_OF_GROUP: f64 = 5.0;
+/// That a set-returning function gives for a row.
+const ROWS_OF_LIST: f64 = 10.0;
 
 /// The share of a table's rows for which all conditions hold.
 pub fn share(conditions: &[Condition], table: &Table, known: Option<&TableStatistics>) -> f64 {
@@ -150,6 +152,7 @@ pub fn rows(plan: &LogicalPlan) -> f64 {
         LogicalPlan::Join(join) => joined(join),
         LogicalPlan::Values(values) => values.values.len() as f64,
         LogicalPlan::EmptyRelation(_) => 1.0,
+        LogicalPlan::Unnest(unnest) => rows(&unnest.input) * ROWS_OF_LIST,
         LogicalPlan::Union(union) => union.inputs.iter().map(|input| rows(input)).sum(),
         other => other.inputs().into_iter().map(rows).fold(1.0, f64::max),
     }

@@ -17,7 +17,7 @@ use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Signature, Volatility};
 use freshet_engine::schema::{Type, Value};
 use std::cmp::Ordering;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,8 @@ impl Fold {
         Fold { kind, input, result, signature: Signature::any(1, Volatility::Immutable) }
     }
 
-    fn start(&self, distinct: bool) -> Folding {
+    /// `moves`: values leave again.
+    fn start(&self, distinct: bool, moves: bool) -> Folding {
         let total = match (self.kind, self.input) {
             (Kind::Least | Kind::Greatest, _) => Total::Best(f64::NAN),
             (_, Type::Float4 | Type::Float8) => Total::Float { sum: 0.0, infinite: [0; 3] },
@@ -50,7 +51,8 @@ impl Fold {
             _ => Total::Number(NumericSum::default()),
         };
         let Fold { kind, input, result, .. } = *self;
-        Folding { kind, input, result, total, count: 0, seen: distinct.then(HashSet::new) }
+        let framed = (moves && matches!(input, Type::Numeric { .. })).then(FramedNumbers::default);
+        Folding { kind, input, result, total, count: 0, seen: distinct.then(HashSet::new), framed }
     }
 }
 
@@ -77,11 +79,11 @@ impl AggregateUDFImpl for Fold {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(self.start(args.is_distinct)))
+        Ok(Box::new(self.start(args.is_distinct, false)))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let folding = self.start(args.is_distinct);
+        let folding = self.start(args.is_distinct, true);
         Ok(match self.input {
             Type::Float4 | Type::Float8 => Box::new(Framed { empty: folding, values: VecDeque::new() }),
             _ => Box::new(folding),
@@ -116,6 +118,51 @@ struct Folding {
     total: Total,
     count: i64,
     seen: Option<HashSet<Box<[u8]>>>,
+    /// Of a moving frame over numerics without a scale.
+    framed: Option<FramedNumbers>,
+}
+
+/// What a sum cannot tell of the numbers that are in a frame: one that has left is not to be seen any more.
+#[derive(Clone, Default, Debug)]
+struct FramedNumbers {
+    /// How many there are of each scale.
+    scales: BTreeMap<u16, i64>,
+    nan: i64,
+    infinite: i64,
+    negative_infinite: i64,
+}
+
+impl FramedNumbers {
+    /// Whether the number is finite, and so one of the sum's.
+    fn count(&mut self, number: &Numeric, sign: i64) -> bool {
+        match number {
+            Numeric::NaN => self.nan += sign,
+            Numeric::Infinity => self.infinite += sign,
+            Numeric::NegativeInfinity => self.negative_infinite += sign,
+            Numeric::Finite(_) => {
+                let of_scale = self.scales.entry(number.scale()).or_default();
+                *of_scale += sign;
+                if *of_scale == 0 {
+                    self.scales.remove(&number.scale());
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The sum of those that are in the frame, as it is written.
+    fn sum(&self, finite: Numeric) -> Result<Numeric, SqlError> {
+        match (self.nan, self.infinite, self.negative_infinite) {
+            (0, 0, 0) => {
+                let scale = self.scales.last_key_value().map_or(0, |(scale, _)| *scale);
+                finite.round(scale.into())
+            }
+            (0, _, 0) => Ok(Numeric::Infinity),
+            (0, 0, _) => Ok(Numeric::NegativeInfinity),
+            _ => Ok(Numeric::NaN),
+        }
+    }
 }
 
 impl std::fmt::Debug for Folding {
@@ -173,10 +220,9 @@ impl Folding {
             }
             (Total::Number(sum), Value::Bytes(stored)) => {
                 let number = Numeric::from_stored(stored);
-                if sign < 0 && !matches!(number, Numeric::Finite(_)) {
-                    return Err(SqlError::unsupported("a window frame that leaves a numeric NaN or infinity"));
+                if self.framed.as_mut().is_none_or(|framed| framed.count(&number, sign)) {
+                    sum.add(&if sign < 0 { number.negated() } else { number })?;
                 }
-                sum.add(&if sign < 0 { number.negated() } else { number })?;
             }
             (_, other) => unreachable!("invariant: an argument has its aggregate's form: {other:?}"),
         }
@@ -204,6 +250,10 @@ impl Folding {
                 Total::Best(best) => out.push(&Value::Float(*best))?,
                 Total::Number(sum) => {
                     let number = sum.sum()?.unwrap_or_else(Numeric::zero);
+                    let number = match &self.framed {
+                        Some(framed) => framed.sum(number)?,
+                        None => number,
+                    };
                     // The count is ours: values that left a window's frame were added with the other sign.
                     let number = match self.kind {
                         Kind::Average => number.div(&Numeric::from_i64(self.count))?,
@@ -348,7 +398,7 @@ mod tests {
     use crate::value::Datum;
 
     fn folding(average: bool, input: Type, result: Type) -> Folding {
-        Fold::new(if average { Kind::Average } else { Kind::Sum }, input, result).start(false)
+        Fold::new(if average { Kind::Average } else { Kind::Sum }, input, result).start(false, false)
     }
 
     fn array(ty: Type, values: &[Value<'_>]) -> ArrayRef {
@@ -410,7 +460,7 @@ mod tests {
     fn nan_is_the_greatest_float() {
         let values = [array(Type::Float8, &[Value::Float(1.0), Value::Float(f64::NAN), Value::Float(-2.0)])];
         for (kind, expected) in [(Kind::Greatest, f64::NAN), (Kind::Least, -2.0)] {
-            let mut fold = Fold::new(kind, Type::Float8, Type::Float8).start(false);
+            let mut fold = Fold::new(kind, Type::Float8, Type::Float8).start(false, false);
             fold.update_batch(&values).expect("compares");
             let ScalarValue::Float64(Some(found)) = fold.evaluate().expect("a value") else {
                 panic!("a float");

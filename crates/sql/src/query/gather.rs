@@ -173,7 +173,7 @@ impl Rows {
     }
 }
 
-fn compared(order: &KeyOrder, a: &Datum, b: &Datum) -> Ordering {
+pub(super) fn compared(order: &KeyOrder, a: &Datum, b: &Datum) -> Ordering {
     let found = match (a, b) {
         (Datum::Null, Datum::Null) => return Ordering::Equal,
         (Datum::Null, _) => return if order.nulls_first { Ordering::Less } else { Ordering::Greater },

@@ -54,6 +54,23 @@ fn sets_of(entry: &Expr) -> Bind<Vec<Vec<Expr>>> {
             all
         }
         Expr::Tuple(items) => vec![items.clone()],
-        key => vec![vec![key.clone()]],
+        key => match within_sets(key) {
+            Some(entry) => sets_of(&entry)?,
+            None => vec![vec![key.clone()]],
+        },
     })
+}
+
+/// ROLLUP and CUBE within GROUPING SETS, which the grammar takes for calls.
+fn within_sets(key: &Expr) -> Option<Expr> {
+    let Expr::Function(function) = key else { return None };
+    let name = function.name.to_string().to_lowercase();
+    let is_entry = matches!(name.as_str(), "rollup" | "cube");
+    let args = crate::bind::expr::plain_args(&function.args).filter(|_| is_entry)?;
+    let group = |arg: &Expr| match arg {
+        Expr::Tuple(items) => items.clone(),
+        other => vec![other.clone()],
+    };
+    let groups = args.into_iter().map(group).collect();
+    Some(if name == "cube" { Expr::Cube(groups) } else { Expr::Rollup(groups) })
 }

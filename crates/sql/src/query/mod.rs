@@ -15,6 +15,8 @@
 //! | `convert` | how a bound expression becomes one of DataFusion's |
 //! | `grouping` | which groups ROLLUP and its like ask for |
 //! | `window` | what window functions see |
+//! | `frame` | which rows a window's frame names |
+//! | `ranged` | what functions give over ranges with offsets |
 //! | `shift` | `lag` and `lead` by a column |
 //! | `plan` | what a query reads |
 //! | `called` | which functions stand in FROM |
@@ -53,6 +55,7 @@ mod explain;
 mod fault;
 mod fixed;
 mod fold;
+mod frame;
 mod from;
 mod gather;
 mod grouping;
@@ -62,6 +65,7 @@ mod lookup;
 mod merge;
 mod order;
 mod plan;
+mod ranged;
 mod recursion;
 mod rules;
 mod run;

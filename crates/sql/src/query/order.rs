@@ -28,6 +28,10 @@ const WORTH_ROWS: f64 = 2_000.0;
 pub fn ordered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let mut is_changed = false;
     let ordered = plan.clone().transform_down(|node| {
+        if let Some(turned) = smaller_first(&node)? {
+            is_changed = true;
+            return Ok(Transformed::yes(turned));
+        }
         let Some(tree) = Tree::of(&node) else {
             return Ok(Transformed::no(node));
         };
@@ -37,6 +41,21 @@ pub fn ordered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         Ok(Transformed::new(joined, true, TreeNodeRecursion::Jump))
     })?;
     Ok(is_changed.then_some(ordered.data))
+}
+
+/// A product with its smaller side on the left: DataFusion gives a batch for each row of that and each batch of the other side, so that a table
+/// beside a function of few rows would come in as many batches as it has rows. `None`: it is none, or stands so already.
+fn smaller_first(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let LogicalPlan::Join(join) = plan else { return Ok(None) };
+    let is_product = join.join_type == JoinType::Inner && join.on.is_empty() && join.filter.is_none();
+    let asks = matches!(join.right.as_ref(), LogicalPlan::Subquery(_));
+    if !is_product || asks || rows(&join.left) <= rows(&join.right) {
+        return Ok(None);
+    }
+    let (left, right) = (join.left.as_ref().clone(), join.right.as_ref().clone());
+    let turned = LogicalPlanBuilder::from(right).cross_join(left)?.build()?;
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    Ok(Some(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(turned))?)))
 }
 
 /// Relations that are joined, by what.

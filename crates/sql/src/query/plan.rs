@@ -41,7 +41,7 @@ use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::rows::Column;
 use crate::statistics::TableStatistics;
 use crate::value::Datum;
-use crate::value::cast::{CastContext, common_type, is_float};
+use crate::value::cast::{CastContext, common_type, is_float, without_modifier};
 use crate::value::operator::{BinaryOp, BinaryOperator};
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -669,7 +669,8 @@ impl<'a> Planner<'a> {
                 return refuse("a change within a query");
             }
         };
-        let rel = self.order_outputs(binder, rel, &order, &limits)?;
+        let only_outputs = matches!(body.as_ref(), SetExpr::SetOperation { .. });
+        let rel = self.order_outputs(binder, rel, (&order, only_outputs), &limits)?;
         limits.apply(rel)
     }
 
@@ -703,12 +704,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// ORDER BY after a body that is not a SELECT: outputs by name or position.
+    /// ORDER BY after a body that is not a SELECT: outputs by name or position, behind UNION and its like nothing that is made of them.
     fn order_outputs(
         &self,
         binder: &mut Binder<'_>,
         rel: Rel,
-        order: &[&ast::OrderByExpr],
+        (order, only_outputs): (&[&ast::OrderByExpr], bool),
         limits: &Limits,
     ) -> Bind<Rel> {
         if order.is_empty() {
@@ -724,6 +725,12 @@ impl<'a> Planner<'a> {
         };
         let items: Vec<Item> = rel.columns.iter().enumerate().map(item).collect();
         let order = binder.order(order, &items, false, &scope)?;
+        if only_outputs && order.iter().any(|by| !matches!(by.expr, Expr::Cell { source: 0, .. })) {
+            return Err(SqlError::new("0A000", "invalid UNION/INTERSECT/EXCEPT ORDER BY clause")
+                .with_detail("Only result column names can be used, not expressions or functions.")
+                .with_hint("Add the expression/function to every SELECT, or move the UNION into a FROM clause.")
+                .into());
+        }
         let sorts = self.with_leaves(&leaves, |leaves| {
             order
                 .iter()
@@ -1047,6 +1054,20 @@ impl<'a> Planner<'a> {
             is_wide: self.is_wide,
             holes: self.holes.as_ref(),
         };
+        // Outputs that do something do it for the rows that are left, in their order.
+        let acts_last = items.iter().any(|item| item.expr.is_volatile())
+            && !(order.is_empty() || order.iter().any(|by| by.expr.is_volatile()))
+            && !(distinct || !on.is_empty() || limits.with_ties);
+        let no_limits = Limits::default();
+        let (plan, order, limits) = match acts_last {
+            false => (plan, order, limits),
+            true => {
+                let by = |by: &OrderItem| Ok(sort(leaves.convert(&by.expr, by.order.ty)?, by));
+                let sorts = order.iter().map(by).collect::<Result<Vec<_>, SqlError>>()?;
+                let sorted = df(df(LogicalPlanBuilder::from(plan).sort(sorts))?.build())?;
+                (limits.limited(sorted)?, Vec::new(), &no_limits)
+            }
+        };
         let mut outputs = Vec::with_capacity(items.len());
         for ((item, untyped), origin) in items.iter().zip(untyped).zip(origins) {
             let expr = leaves.convert(&item.expr, item.ty)?;
@@ -1295,9 +1316,29 @@ impl<'a> Planner<'a> {
             ast::SetQuantifier::Distinct | ast::SetQuantifier::None => false,
             other => return refuse(format!("{op} {other}")),
         };
-        let left = self.set_operand(binder, left)?;
-        let right = self.set_operand(binder, right)?;
+        // A parameter without a type takes that of the other side's column.
+        let types = |rel: &Rel| rel.columns.iter().map(|column| without_modifier(column.ty)).collect();
+        let (left, right) = match (has_open_output(left), has_open_output(right)) {
+            (true, false) => {
+                let right = self.set_operand(binder, right)?;
+                let left = self.set_operand_as(binder, left, types(&right))?;
+                (left, right)
+            }
+            (_, is_open) => {
+                let left = self.set_operand(binder, left)?;
+                let stored = if is_open { types(&left) } else { Vec::new() };
+                let right = self.set_operand_as(binder, right, stored)?;
+                (left, right)
+            }
+        };
         self.combine(op, all, left, right)
+    }
+
+    fn set_operand_as(&self, binder: &mut Binder<'_>, body: &SetExpr, stored: Vec<Type>) -> Bind<Rel> {
+        let around = std::mem::replace(&mut binder.output_types, stored);
+        let operand = self.set_operand(binder, body);
+        binder.output_types = around;
+        operand
     }
 
     pub fn set_operand(&self, binder: &mut Binder<'_>, body: &SetExpr) -> Bind<Rel> {
@@ -1842,15 +1883,19 @@ impl Limits {
     }
 
     fn apply(&self, rel: Rel) -> Bind<Rel> {
+        let plan = self.limited(rel.plan)?;
+        Ok(Rel { plan, ..rel })
+    }
+
+    fn limited(&self, plan: LogicalPlan) -> Bind<LogicalPlan> {
         if self.limit.is_none() && self.offset.unwrap_or(0) == 0 {
-            return Ok(rel);
+            return Ok(plan);
         }
         let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         // With ties the rows that are too many are gone already.
         let fetch = self.limit.filter(|&limit| !self.with_ties || limit == 0);
         let (skip, fetch) = (number(self.offset.unwrap_or(0)), fetch.map(number));
-        let plan = df(df(LogicalPlanBuilder::from(rel.plan).limit(skip, fetch))?.build())?;
-        Ok(Rel { plan, ..rel })
+        df(df(LogicalPlanBuilder::from(plan).limit(skip, fetch))?.build())
     }
 }
 
@@ -1935,6 +1980,25 @@ fn untyped_items(projection: &[SelectItem], items: usize) -> Vec<bool> {
         _ => false,
     });
     items.collect()
+}
+
+/// Whether a parameter stands alone among the outputs of a SELECT.
+fn has_open_output(body: &SetExpr) -> bool {
+    fn is_open(expr: &ast::Expr) -> bool {
+        match expr {
+            ast::Expr::Value(v) => matches!(v.value, ast::Value::Placeholder(_)),
+            ast::Expr::Nested(inner) => is_open(inner),
+            _ => false,
+        }
+    }
+    match body {
+        SetExpr::Select(select) => select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_open(expr),
+            _ => false,
+        }),
+        SetExpr::Query(query) if query.with.is_none() => has_open_output(&query.body),
+        _ => false,
+    }
 }
 
 pub fn plain_aggregate(

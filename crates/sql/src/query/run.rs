@@ -18,12 +18,12 @@ use super::interrupt::{Stopped, interruptible};
 use super::lookup::LookUp;
 use super::order;
 use super::rules::mended;
-use super::sorted::KeepSorts;
+use super::sorted::{KeepActs, KeepSorts};
 use super::template::Filled;
 use crate::error::SqlError;
 use crate::unwind::{error_of, reading};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -138,7 +138,7 @@ impl Parts {
     /// For a query that may run on all: as much as it reads is worth.
     pub fn of(plan: &LogicalPlan) -> Parts {
         let mut slots = 0;
-        let mut is_whole = false;
+        let mut is_whole = gives_rows_beside(plan);
         let counted = plan.apply_with_subqueries(|node| {
             match node {
                 LogicalPlan::TableScan(scan) => {
@@ -152,6 +152,19 @@ impl Parts {
             Ok(TreeNodeRecursion::Continue)
         });
         if counted.is_ok() && !is_whole && slots >= PARALLEL_SLOTS && cores() > 1 { Parts::All } else { Parts::One }
+    }
+}
+
+/// Whether rows of its own stand beside those of tables in a UNION ALL that nobody orders, as an export's header and trailer do: they are expected
+/// where they were written, which parts that run at once do not keep to.
+fn gives_rows_beside(plan: &LogicalPlan) -> bool {
+    let reads_nothing =
+        |plan: &LogicalPlan| !plan.exists(|node| Ok(matches!(node, LogicalPlan::TableScan(_)))).unwrap_or(true);
+    match plan {
+        LogicalPlan::Projection(projection) => gives_rows_beside(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => gives_rows_beside(&alias.input),
+        LogicalPlan::Union(union) => union.inputs.iter().any(|input| reads_nothing(input) || gives_rows_beside(input)),
+        _ => false,
     }
 }
 
@@ -204,6 +217,9 @@ fn state(parts: usize) -> SessionState {
     rules.insert(sides, Arc::new(LookUp));
     if let Some(settled) = rules.iter().position(|rule| rule.name() == "EnsureRequirements") {
         rules.insert(settled, Arc::new(KeepSorts));
+    }
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "ProjectionPushdown") {
+        *rule = Arc::new(KeepActs(Arc::clone(rule)));
     }
     let logical = mended(state.optimizers());
     SessionStateBuilder::new_from_existing(state)

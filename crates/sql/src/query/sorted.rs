@@ -1,6 +1,8 @@
 //! Which sorts within a query does somebody above rely on, though SQL promises nothing? An aggregate that keeps its rows, and a window without an
 //! order of its own, take their input as it comes: PostgreSQL gives it in the order of the subquery below, and people count on that.
 //!
+//! So do outputs that do something each time they are computed, as taking a sequence's next value.
+//!
 //! DataFusion takes away what sorts for nobody. Over such a sort this puts DataFusion's own node for a requirement, which forbids it, and which
 //! DataFusion takes out again once sorts and partitions are settled.
 
@@ -8,10 +10,13 @@ use super::gather::Gather;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::config::ConfigOptions;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::output_requirements::OutputRequirementExec;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::limit::LocalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{Distribution, ExecutionPlan};
@@ -43,7 +48,52 @@ impl PhysicalOptimizerRule for KeepSorts {
     }
 }
 
+/// Moves projections as another rule does, but none that does something: it computes the rows that come to it, after the sorts and limits below.
+#[derive(Debug)]
+pub struct KeepActs(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+/// What no projection is moved past, and what lets all rows through.
+const EVERY_ROW: usize = usize::MAX;
+
+impl PhysicalOptimizerRule for KeepActs {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, options: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        if !plan.exists(|node| Ok(acts(node)))? {
+            return self.0.optimize(plan, options);
+        }
+        let held = plan.transform_up(|node| match only_input(&node).filter(|_| acts(&node)) {
+            Some(input) => {
+                let held = Arc::new(LocalLimitExec::new(input, EVERY_ROW));
+                Ok(Transformed::yes(replace_children_if_necessary(node, vec![held])?))
+            }
+            None => Ok(Transformed::no(node)),
+        })?;
+        let moved = self.0.optimize(held.data, options)?;
+        let freed = moved.transform_up(|node| match node.downcast_ref::<LocalLimitExec>() {
+            Some(limit) if limit.fetch() == EVERY_ROW => Ok(Transformed::yes(Arc::clone(limit.input()))),
+            _ => Ok(Transformed::no(node)),
+        })?;
+        Ok(freed.data)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// Whether it computes what does something each time.
+fn acts(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let projection = node.downcast_ref::<ProjectionExec>();
+    projection.is_some_and(|projection| projection.expr().iter().any(|output| is_volatile(&output.expr)))
+}
+
 fn takes_rows_as_they_come(node: &Arc<dyn ExecutionPlan>) -> bool {
+    if acts(node) {
+        return true;
+    }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         return aggregate.aggr_expr().iter().any(|call| call.fun().inner().downcast_ref::<Gather>().is_some());
     }

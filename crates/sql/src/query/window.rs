@@ -10,8 +10,9 @@
 
 use super::cells::data_type;
 use super::convert::{Leaf, Leaves, key};
-use super::fault::sql_error;
+use super::frame::Frame;
 use super::plan::{Planner, WINDOW, aggregate_call, df, refuse};
+use super::ranged::{Takes, ranged_udwf};
 use super::shift::shift_udwf;
 use crate::bind::expr::Bound;
 use crate::bind::record::must_compare;
@@ -21,6 +22,7 @@ use crate::compiled::aggregate::{Aggregate, AggregateFunction};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::value::Datum;
 use crate::value::aggregate::Gathered;
 use crate::value::cast::CastContext;
 use datafusion::arrow::datatypes::DataType;
@@ -55,7 +57,7 @@ pub struct Window {
     over: Over,
     partition: Vec<(Expr, Type)>,
     order: Vec<(Expr, KeyOrder)>,
-    frame: Option<ast::WindowFrame>,
+    frame: Option<Frame>,
     filter: Option<Expr>,
     ty: Type,
 }
@@ -81,6 +83,7 @@ impl Window {
         }
         self.partition.iter_mut().try_for_each(|(expr, _)| f(expr))?;
         self.order.iter_mut().try_for_each(|(expr, _)| f(expr))?;
+        self.frame.iter_mut().filter_map(|frame| frame.along.as_mut()).try_for_each(|along| f(&mut along.key))?;
         self.filter.iter_mut().try_for_each(f)
     }
 }
@@ -166,12 +169,13 @@ impl Planner<'_> {
             must_compare(ty, "ordering")?;
             order.push((bound.expr, KeyOrder { ty, descending, nulls_first }));
         }
+        let frame = window_frame.as_ref().map(|frame| self.bind_frame(binder, frame, &order, scope)).transpose()?;
         let filter = filter.map(|f| binder.condition(f, "FILTER", scope)).transpose()?;
         let (over, ty) = self.windowed(binder, name, args, scope)?;
         if filter.is_some() && !matches!(over, Over::Aggregate(_)) {
             return refuse("FILTER of a window function that is no aggregate");
         }
-        Ok(Window { over, partition, order, frame: window_frame, filter, ty })
+        Ok(Window { over, partition, order, frame, filter, ty })
     }
 
     fn windowed(
@@ -195,6 +199,9 @@ impl Planner<'_> {
             let arg = bound.pop();
             if !bound.is_empty() || (star && function != AggregateFunction::Count) {
                 return refuse(format!("{name} with these arguments"));
+            }
+            if arg.as_ref().is_some_and(|arg| arg.ty.is_none()) {
+                function.check_known(&name)?;
             }
             let arg = arg.map(|a| binder.known(a)).transpose()?;
             let ty = arg.as_ref().and_then(|a| a.ty).map(Type::unrounded);
@@ -302,7 +309,7 @@ impl Planner<'_> {
             bound.push((binder.coerce(arg, want, CastContext::Implicit)?, want));
         }
         let number = |at: usize| match bound.get(at) {
-            Some((Expr::Const(crate::value::Datum::Int(n)), _)) => Some(*n),
+            Some((Expr::Const(Datum::Int(n)), _)) => Some(*n),
             _ => None,
         };
         if known == "ntile" && number(0).is_some_and(|n| n <= 0) {
@@ -311,7 +318,7 @@ impl Planner<'_> {
         if known == "nth_value" && number(1).is_some_and(|n| n <= 0) {
             return Err(SqlError::new("22016", "argument of nth_value must be greater than zero").into());
         }
-        let is_null = matches!(bound.get(1), Some((Expr::Const(crate::value::Datum::Null), _)));
+        let is_null = matches!(bound.get(1), Some((Expr::Const(Datum::Null), _)));
         let is_same =
             |from: usize| bound.iter().skip(from).all(|(arg, _)| !arg.mentions(|_| true) && !arg.is_volatile());
         if matches!(known, "lag" | "lead") && (is_null || !is_same(1)) {
@@ -359,14 +366,12 @@ impl Planner<'_> {
     }
 
     fn window_call(&self, window: &Window, leaves: &Leaves<'_>) -> Result<DfExpr, SqlError> {
-        let (fun, args) = match &window.over {
-            Over::Aggregate(aggregate) => {
-                let (function, args, _) = aggregate_call(aggregate, leaves)?;
-                (WindowFunctionDefinition::AggregateUDF(function), args)
-            }
-            Over::Function(name, args) => {
-                let args = args.iter().map(|(expr, ty)| leaves.convert(expr, *ty)).collect::<Result<_, _>>()?;
-                (WindowFunctionDefinition::WindowUDF(named_function(name)), args)
+        let filter = window.filter.as_ref().map(|f| leaves.condition(f)).transpose()?;
+        let (fun, args, filter) = match self.ranged(window, filter.as_ref(), leaves)? {
+            Some((function, args)) => (WindowFunctionDefinition::WindowUDF(function), args, None),
+            None => {
+                let (fun, args) = called(window, leaves)?;
+                (fun, args, filter)
             }
         };
         let partition_by = window.partition.iter().map(|(expr, ty)| Ok(key(leaves.convert(expr, *ty)?, *ty)));
@@ -374,11 +379,9 @@ impl Planner<'_> {
             let expr = key(leaves.convert(expr, order.ty)?, order.ty);
             Ok(Sort { expr, asc: !order.descending, nulls_first: order.nulls_first })
         });
-        check_frame(window)?;
-        let frame = match &window.frame {
-            Some(frame) => WindowFrame::try_from(frame.clone()).map_err(sql_error)?,
-            None => WindowFrame::new((!window.order.is_empty()).then_some(false)),
-        };
+        // What is not DataFusion's has its frame already.
+        let plain = window.frame.as_ref().map_or_else(|| Some(default_frame(window)), Frame::plain);
+        let frame = plain.unwrap_or_else(|| default_frame(window));
         let frame = match window.order.iter().all(|(_, order)| has_ranges(&data_type(order.ty))) {
             true => frame,
             false => by_groups(frame),
@@ -388,11 +391,48 @@ impl Planner<'_> {
             partition_by: partition_by.collect::<Result<_, SqlError>>()?,
             order_by: order_by.collect::<Result<_, SqlError>>()?,
             window_frame: frame,
-            filter: window.filter.as_ref().map(|f| leaves.condition(f)).transpose()?.map(Box::new),
+            filter: filter.map(Box::new),
             null_treatment: None,
             distinct: false,
         };
         Ok(DfExpr::WindowFunction(Box::new(WindowFunction { fun, params })))
+    }
+
+    /// The function over a range with an offset, and its arguments; `None`: the frame is none, or does not matter.
+    #[expect(clippy::type_complexity, reason = "the parts of one call")]
+    fn ranged(
+        &self,
+        window: &Window,
+        filter: Option<&DfExpr>,
+        leaves: &Leaves<'_>,
+    ) -> Result<Option<(Arc<WindowUDF>, Vec<DfExpr>)>, SqlError> {
+        let Some((frame, along)) = window.frame.as_ref().and_then(|frame| Some((frame, frame.along.as_ref()?))) else {
+            return Ok(None);
+        };
+        let (takes, mut args) = match &window.over {
+            Over::Aggregate(aggregate) => {
+                let (function, args, _) = aggregate_call(aggregate, leaves)?;
+                (Takes::Aggregate(function), args)
+            }
+            Over::Function(name, args) => {
+                let takes = match (*name, args.get(1)) {
+                    ("first_value", _) => Takes::First,
+                    ("last_value", _) => Takes::Last,
+                    ("nth_value", Some((Expr::Const(Datum::Int(nth)), _))) => Takes::Nth(*nth),
+                    ("nth_value", _) => return Err(SqlError::unsupported("nth_value by what is not constant")),
+                    _ => return Ok(None),
+                };
+                let (value, ty) = &args[0];
+                (takes, vec![leaves.convert(value, *ty)?])
+            }
+        };
+        args.extend(filter.cloned());
+        let arguments = (args.len(), filter.is_some());
+        args.push(leaves.convert(&along.key, along.ty)?);
+        let order = window.order[0].1;
+        let clock = leaves.env.clock.clone();
+        let function = ranged_udwf(takes, arguments, (frame, along, order), clock, data_type(window.ty));
+        Ok(Some((function, args)))
     }
 
     /// Of the rows with equal keys the first in the order.
@@ -403,8 +443,7 @@ impl Planner<'_> {
         order: &[Sort],
     ) -> Bind<super::plan::Rel> {
         let (plan, number) = self.numbered(rel.plan, keys, order.to_vec())?;
-        let first = number
-            .eq(super::convert::lit(Type::Int8, &crate::value::Datum::Int(1)).map_err(crate::bind::Refusal::Error)?);
+        let first = number.eq(super::convert::lit(Type::Int8, &Datum::Int(1)).map_err(crate::bind::Refusal::Error)?);
         let plan = df(df(LogicalPlanBuilder::from(plan).filter(first))?.build())?;
         let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
         self.project(plan, outputs, rel.at_most_one)
@@ -413,7 +452,7 @@ impl Planner<'_> {
     /// The rows whose rank in the order is at most `last`.
     pub(super) fn ranked_to(&self, rel: super::plan::Rel, order: &[Sort], last: u64) -> Bind<super::plan::Rel> {
         let (plan, rank) = self.counted(rank_udwf(), rel.plan, Vec::new(), order.to_vec())?;
-        let last = crate::value::Datum::Int(i64::try_from(last).unwrap_or(i64::MAX));
+        let last = Datum::Int(i64::try_from(last).unwrap_or(i64::MAX));
         let last = super::convert::lit(Type::Int8, &last).map_err(crate::bind::Refusal::Error)?;
         let plan = df(df(LogicalPlanBuilder::from(plan).filter(rank.lt_eq(last)))?.build())?;
         let outputs = rel.columns.into_iter().map(|c| (DfExpr::Column(c.column.clone()), c)).collect();
@@ -480,28 +519,21 @@ fn extended(named: &[(String, WindowSpec)], spec: WindowSpec) -> Result<WindowSp
     Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame: spec.window_frame })
 }
 
-/// 42P20 for a frame that asks for an order that is not there.
-fn check_frame(window: &Window) -> Result<(), SqlError> {
-    use ast::WindowFrameBound as Bound;
-    let Some(frame) = &window.frame else { return Ok(()) };
-    let is_offset = |bound: &Bound| matches!(bound, Bound::Preceding(Some(_)) | Bound::Following(Some(_)));
-    let has_offset = is_offset(&frame.start_bound) || frame.end_bound.as_ref().is_some_and(is_offset);
-    match frame.units {
-        ast::WindowFrameUnits::Range if has_offset && window.order.len() != 1 => {
-            let message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column";
-            Err(SqlError::new("42P20", message))
+fn default_frame(window: &Window) -> WindowFrame {
+    WindowFrame::new((!window.order.is_empty()).then_some(false))
+}
+
+/// DataFusion's function, and its arguments.
+fn called(window: &Window, leaves: &Leaves<'_>) -> Result<(WindowFunctionDefinition, Vec<DfExpr>), SqlError> {
+    match &window.over {
+        Over::Aggregate(aggregate) => {
+            let (function, args, _) = aggregate_call(aggregate, leaves)?;
+            Ok((WindowFunctionDefinition::AggregateUDF(function), args))
         }
-        ast::WindowFrameUnits::Groups if window.order.is_empty() => {
-            Err(SqlError::new("42P20", "GROUPS mode requires an ORDER BY clause"))
+        Over::Function(name, args) => {
+            let args = args.iter().map(|(expr, ty)| leaves.convert(expr, *ty)).collect::<Result<_, _>>()?;
+            Ok((WindowFunctionDefinition::WindowUDF(named_function(name)), args))
         }
-        ast::WindowFrameUnits::Range if has_offset => {
-            let ty = window.order[0].1.ty;
-            match crate::value::cast::is_numeric(ty) || !has_ranges(&data_type(ty)) {
-                true => Err(SqlError::unsupported("RANGE with an offset over this type")),
-                false => Ok(()),
-            }
-        }
-        _ => Ok(()),
     }
 }
 

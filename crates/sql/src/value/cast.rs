@@ -275,6 +275,12 @@ fn from_jsonb(value: &Value<'_>, to: Type) -> Result<Datum, SqlError> {
 fn to_text_type(from: Type, value: &Value<'_>, to: Type, explicit: bool, clock: &Clock) -> Result<Datum, SqlError> {
     let limited = |bytes: &[u8]| text::limit_length(to, bytes, explicit).map(|kept| Datum::Bytes(kept.into()));
     match *value {
+        // A number is a character's code.
+        Value::Int(code) if to == Type::CharByte && from == Type::Int4 => match i8::try_from(code) {
+            Ok(0) => limited(b""),
+            Ok(code) => limited(&[code as u8]),
+            Err(_) => Err(SqlError::new("22003", "\"char\" out of range")),
+        },
         Value::Bytes(bytes) if is_text(from) => limited(bytes),
         _ => {
             let mut bytes = Vec::new();

@@ -96,6 +96,43 @@ pub enum FunctionId {
     Variadic(Variadic),
     /// Of arrays of any type.
     Array(array::ArrayFunction),
+    /// Another one, whose last arguments come in an array.
+    Spread(Spread),
+}
+
+/// What is called with VARIADIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Spread {
+    Concat,
+    ConcatWs,
+    Variadic(Variadic),
+}
+
+impl Spread {
+    fn of(id: FunctionId) -> Option<Spread> {
+        Some(match id {
+            FunctionId::Concat => Spread::Concat,
+            FunctionId::ConcatWs => Spread::ConcatWs,
+            FunctionId::Variadic(which) if which.takes_array() => Spread::Variadic(which),
+            _ => return None,
+        })
+    }
+
+    /// The arguments before those that may come in an array.
+    fn fixed(self) -> usize {
+        match self {
+            Spread::ConcatWs | Spread::Variadic(Variadic::Format | Variadic::Path) => 1,
+            Spread::Concat | Spread::Variadic(_) => 0,
+        }
+    }
+
+    fn id(self) -> FunctionId {
+        match self {
+            Spread::Concat => FunctionId::Concat,
+            Spread::ConcatWs => FunctionId::ConcatWs,
+            Spread::Variadic(which) => FunctionId::Variadic(which),
+        }
+    }
 }
 
 /// A function for given argument types.
@@ -236,6 +273,35 @@ impl Function {
         }
     }
 
+    /// The function for arguments of which an array has the last ones.
+    pub fn resolve_spread(name: &str, before: &[Option<Type>], element: Type) -> Result<Function, SqlError> {
+        let types: Vec<Option<Type>> = before.iter().copied().chain([Some(element)]).collect();
+        let one = Function::resolve(name, &types)?;
+        let Some(spread) = Spread::of(one.id).filter(|spread| spread.fixed() == before.len()) else {
+            return Err(unresolved("42883", name, &types, "does not exist", "No function matches"));
+        };
+        let mut arguments = one.arguments.to_vec();
+        let item = arguments.pop().expect("the array's element is an argument");
+        arguments.push(Type::array_of(item));
+        Ok(Function { id: FunctionId::Spread(spread), arguments: arguments.into(), result: one.result })
+    }
+
+    fn spread(&self, of: Spread, values: &[Value<'_>], clock: &Clock) -> Result<Datum, SqlError> {
+        let (Some((array, before)), Some(Type::Array(element))) = (values.split_last(), self.arguments.last()) else {
+            return Err(self.misplaced());
+        };
+        let items = match array {
+            Value::Bytes(stored) => super::array_items(**element, stored),
+            // As without any.
+            _ if of == Spread::Variadic(Variadic::Format) => Vec::new(),
+            _ => return Ok(Datum::Null),
+        };
+        let mut arguments = self.arguments[..before.len()].to_vec();
+        arguments.resize(before.len() + items.len(), **element);
+        let all: Vec<Value<'_>> = before.iter().copied().chain(items.iter().map(Datum::as_value)).collect();
+        Function { id: of.id(), arguments: arguments.into(), result: self.result }.call_by(&all, clock)
+    }
+
     /// Whether any function has this name, whatever its arguments.
     pub fn exists(name: &str) -> bool {
         matches!(name, "concat" | "concat_ws")
@@ -276,6 +342,21 @@ impl Function {
         matches!(self.id, FunctionId::More(at) if more::entry(at).volatile)
     }
 
+    /// Whether PostgreSQL takes it for one whose result may differ from statement to statement: those that write values of any type, or read and write
+    /// by a format, among them.
+    pub fn is_stable(&self) -> bool {
+        const BY_FORMAT: [&str; 6] = ["to_char", "to_date", "to_number", "to_timestamp", "convert_from", "convert_to"];
+        match self.id {
+            FunctionId::Concat | FunctionId::ConcatWs | FunctionId::Spread(Spread::Concat | Spread::ConcatWs) => true,
+            FunctionId::Variadic(which) | FunctionId::Spread(Spread::Variadic(which)) => which.is_stable(),
+            FunctionId::Array(array::ArrayFunction::ToString) => true,
+            // Of a number of seconds it is the same everywhere.
+            FunctionId::More(at) if *self.arguments == [Float8] => more::entry(at).volatile,
+            FunctionId::More(at) => BY_FORMAT.contains(&more::entry(at).name),
+            _ => false,
+        }
+    }
+
     /// Whether the result depends on the schema or the session.
     fn asks_catalog(&self) -> bool {
         match self.id {
@@ -300,6 +381,7 @@ impl Function {
             }
             FunctionId::Variadic(which) => return which.call(&self.given(values, clock)),
             FunctionId::Array(which) => return which.call(&self.given(values, clock)),
+            FunctionId::Spread(of) => return self.spread(of, values, clock),
             _ if values.iter().any(Value::is_null) => return Ok(Datum::Null),
             _ => {}
         }

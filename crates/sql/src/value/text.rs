@@ -27,7 +27,13 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::System(SystemKind::Record) => {
             return Err(SqlError::unsupported("input of anonymous composite types"));
         }
-        Type::System(_) => Datum::Bytes(check_text(text)?.into()),
+        Type::System(kind) => {
+            check_text(text)?;
+            match is_system_text(kind, text.trim_ascii()) {
+                true => Datum::Bytes(text.trim_ascii().into()),
+                false => return Err(fault::invalid_text(super::pgtype::name(ty), text)),
+            }
+        }
         Type::Bytea => Datum::Bytes(read_bytea(text)?),
         Type::Date => Datum::Int(datetime::read_date(text, clock)?),
         Type::Time => Datum::Int(datetime::read_time(text)?),
@@ -40,6 +46,24 @@ pub(crate) fn read(ty: Type, text: &[u8], clock: &Clock) -> Result<Datum, SqlErr
         Type::Array(element) => array::read(*element, check_text(text)?, clock)?,
         Type::Rounded(kind, digits) => rounded(read(kind.plain(), text, clock)?, digits),
     })
+}
+
+/// Whether a text has the form of those of the system's types that are compared by it alone.
+fn is_system_text(kind: SystemKind, text: &[u8]) -> bool {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    match kind {
+        SystemKind::Lsn => text.split_once('/').is_some_and(|(high, low)| {
+            [high, low].into_iter().all(|half| (1..=8).contains(&half.len()) && u32::from_str_radix(half, 16).is_ok())
+        }),
+        SystemKind::Inet => {
+            let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+            let bits_max = if address.contains(':') { 128 } else { 32 };
+            let fits = bits.is_none_or(|bits| bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max));
+            address.parse::<std::net::IpAddr>().is_ok() && fits
+        }
+        SystemKind::AclItem => text.contains('='),
+        _ => true,
+    }
 }
 
 /// A value of a type of times with so many digits of a second.

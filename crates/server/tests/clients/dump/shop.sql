@@ -56,6 +56,7 @@ create index customer_both on customer (born, (balance * 2)) include (email);
 create index "Odd index" on "Odd one"."A ""table""" ("Upper");
 create index by_hash on bare using hash (b);
 create view rich as select id, name, balance from customer where balance > 1000;
+alter view rich alter column balance set default 1500;
 create view app.sums as select c.name, count(*) as lines, sum(l.price) as total
     from customer c join app.purchase p on p.customer = c.id left join app.line l on l.no = p.no and l.day = p.day group by c.name having count(*) > 0;
 create view over_rich as select r.name as "Who" from rich r where r.name like 'A%' with local check option;

@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 pub(super) type Run = fn(&Arguments<'_>) -> Result<Datum, SqlError>;
 
 pub(super) struct Entry {
-    name: &'static str,
+    pub name: &'static str,
     arguments: &'static [Type],
     result: Type,
     pub run: Run,

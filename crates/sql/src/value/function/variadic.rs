@@ -31,6 +31,18 @@ pub enum Variadic {
     Privilege(Privileged),
 }
 
+impl Variadic {
+    /// Whether its last arguments may come in an array.
+    pub(super) fn takes_array(self) -> bool {
+        let counts = matches!(self, Variadic::Nulls | Variadic::NotNulls);
+        counts || matches!(self, Variadic::Format | Variadic::BuildObject | Variadic::BuildArray | Variadic::Path)
+    }
+
+    pub(super) fn is_stable(self) -> bool {
+        matches!(self, Variadic::Format | Variadic::BuildObject | Variadic::BuildArray | Variadic::ToJson)
+    }
+}
+
 /// What the name means and the type of the result.
 fn named(name: &str) -> Option<(Variadic, Type)> {
     Some(match name {

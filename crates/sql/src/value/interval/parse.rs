@@ -124,10 +124,16 @@ pub(crate) fn read(text: &[u8], fields: Option<Fields>) -> Result<Interval, SqlE
         Some(sum) => Some(sum),
         None => verbose(&lower, fields),
     };
-    let interval = sum.ok_or_else(invalid)?.finish().map_err(|()| {
+    let overflow = || {
         let shown = String::from_utf8_lossy(text);
         SqlError::new("22015", format!("interval field value out of range: \"{shown}\""))
-    })?;
+    };
+    let Some(sum) = sum else {
+        return Err(if lower.split_whitespace().any(is_wide_clock) { overflow() } else { invalid() });
+    };
+    // Years and months fit by themselves, but not together.
+    let is_long = sum.months.unsigned_abs() < 12 << 31 && i32::try_from(sum.months).is_err();
+    let interval = sum.finish().map_err(|()| if is_long { out_of_range() } else { overflow() })?;
     Ok(fields.map_or(interval, |fields| limited(interval, fields)))
 }
 
@@ -275,6 +281,17 @@ fn clock(text: &str, fields: Option<Fields>) -> Option<i128> {
     }
     let us = (fraction * SECOND_US as f64).round() as i128;
     Some(hours * i128::from(HOUR_US) + minutes * i128::from(MINUTE_US) + seconds * i128::from(SECOND_US) + us)
+}
+
+/// Whether a word is a time of too many minutes or seconds.
+fn is_wide_clock(word: &str) -> bool {
+    let parts: Vec<&str> = word.trim_start_matches(['-', '+']).split(':').collect();
+    let known: Option<Vec<i128>> = parts.iter().map(|part| number(part).map(|(whole, _)| whole)).collect();
+    match known.as_deref() {
+        Some([_, minutes]) => *minutes > 59,
+        Some([_, minutes, seconds]) => *minutes > 59 || *seconds > 60,
+        _ => false,
+    }
 }
 
 /// `P1Y2M3DT4H5M6.5S`, and the short `P0001-02-03T04:05:06`.

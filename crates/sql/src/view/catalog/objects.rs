@@ -356,14 +356,15 @@ fn attribute_row(relation: u32, attribute: &Attribute<'_>) -> [Datum; 19] {
 }
 
 fn defaults(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
-    for table in about.schema.tables() {
-        let relation = Relation { oid: table.id.0, name: "", namespace: CATALOG, kind: Kind::Table(table) };
+    let tables = about.schema.tables().map(|table| (table.id.0, Kind::Table(table)));
+    for (id, kind) in tables.chain(about.schema.views().map(|view| (view.id, Kind::View(view)))) {
+        let relation = Relation { oid: id, name: "", namespace: CATALOG, kind };
         for attribute in relation.attributes() {
             if let Some(text) = attribute.default {
                 let number = attribute.number;
                 let stored = crate::catalog::definition::stored_default(number as u16, text);
-                let own = oid::column_default(table.id.0, number as u16);
-                rows.row(cells![own, table.id.0, i32::from(number), stored]);
+                let own = oid::column_default(id, number as u16);
+                rows.row(cells![own, id, i32::from(number), stored]);
             }
         }
     }

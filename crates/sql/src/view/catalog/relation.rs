@@ -137,7 +137,13 @@ impl<'a> Relation<'a> {
             Kind::Index(table, index) => index_attributes(table, &index.def),
             Kind::View(view) => {
                 let columns = view.def.columns.iter().enumerate();
-                columns.map(|(i, (name, ty))| Attribute::plain(i + 1, name, ty.unwrap_or(Type::Text))).collect()
+                let default = |i: usize| view.def.defaults.iter().find(|(of, _)| usize::from(*of) == i);
+                columns
+                    .map(|(i, (name, ty))| Attribute {
+                        default: default(i).map(|(_, text)| text.as_str()),
+                        ..Attribute::plain(i + 1, name, ty.unwrap_or(Type::Text))
+                    })
+                    .collect()
             }
             Kind::Sequence => {
                 let columns = SEQUENCE_COLUMNS.iter().enumerate();

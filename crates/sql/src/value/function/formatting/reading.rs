@@ -296,7 +296,7 @@ impl Fields {
             None if self.twelve && self.hour == 12 => 0,
             _ => self.hour,
         };
-        let fits = (0..=24).contains(&hour) && (0..60).contains(&self.minute) && (0..=60).contains(&self.second);
+        let fits = (0..24).contains(&hour) && (0..60).contains(&self.minute) && (0..60).contains(&self.second);
         if !fits {
             return Err(out_of_range(source));
         }
