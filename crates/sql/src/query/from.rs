@@ -143,10 +143,15 @@ impl Planner<'_> {
                 }
                 None => entry.plan,
             };
+            // What is computed for each row before it needs those of the items before this one, too.
+            let follows = first > 0 && beside && joins.iter().any(is_lateral) && joins.iter().all(keeps_left);
+            if follows {
+                item.plan = df(df(LogicalPlanBuilder::from(all.plan.clone()).cross_join(item.plan))?.build())?;
+            }
             for join in joins {
                 self.join(binder, &mut item, join, if beside { first } else { 0 })?;
             }
-            if first > 0 && beside {
+            if first > 0 && beside && !follows {
                 item.plan = df(df(LogicalPlanBuilder::from(all.plan).cross_join(item.plan))?.build())?;
             }
             all = item;
@@ -789,6 +794,22 @@ fn batch_of(view: &Relation, rows: &[Cells]) -> Bind<RecordBatch> {
         arrays.push(cells.finish());
     }
     df(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays).map_err(Into::into))
+}
+
+/// Whether what is joined may look at what stands before it.
+fn is_lateral(join: &Join) -> bool {
+    match &join.relation {
+        TableFactor::Derived { lateral, .. } => *lateral,
+        TableFactor::Table { args, .. } => args.is_some(),
+        TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether a join extends no row of what stands before it from what it joins.
+fn keeps_left(join: &Join) -> bool {
+    use JoinOperator as J;
+    matches!(join.join_operator, J::Join(_) | J::Inner(_) | J::CrossJoin(_) | J::Left(_) | J::LeftOuter(_))
 }
 
 fn rename_outputs(rel: &mut Rel, name: &str, names: &[String]) -> Bind<()> {
