@@ -13,6 +13,8 @@ pub(super) struct Doubts {
     /// A literal stands where an alias may: behind a word or a parenthesis.
     has_quoted_alias: bool,
     has_auto_increment: bool,
+    /// IDENTITY, which the grammar swallows where no AS stands before it.
+    has_bare_identity: bool,
 }
 
 /// 42601 for tokens, blanks among them, that stand beside each other in no statement.
@@ -44,7 +46,18 @@ pub(super) fn check_tokens(sql: &str, tokens: &[TokenWithSpan]) -> Result<Doubts
                 }
                 doubts.has_quoted_alias |= last.is_some_and(|last| may_end_expression(&last.token));
             }
-            Token::Word(word) => doubts.has_auto_increment |= word.keyword == Keyword::AUTO_INCREMENT,
+            Token::Word(word) => {
+                doubts.has_auto_increment |= word.keyword == Keyword::AUTO_INCREMENT;
+                let is_behind = match last.map(|last| &last.token) {
+                    Some(Token::Word(before)) => {
+                        !matches!(before.keyword, Keyword::AS | Keyword::INCLUDING | Keyword::EXCLUDING)
+                    }
+                    Some(Token::RParen | Token::RBracket) => true,
+                    _ => false,
+                };
+                let is_identity = word.keyword == Keyword::IDENTITY && word.quote_style.is_none();
+                doubts.has_bare_identity |= is_identity && is_behind;
+            }
             Token::DoubleEq => {
                 let message = "operator does not exist: ==";
                 let error = SqlError::new("42883", message).at(position(sql, token.span.start));
@@ -84,6 +97,9 @@ pub(super) fn check_statement(statement: &Statement, doubts: &Doubts) -> Result<
         Statement::CreateTable(create) => {
             if let Some(CreateTableLikeKind::Plain(_)) = create.like {
                 return refuse("LIKE");
+            }
+            if doubts.has_bare_identity && create.query.is_none() {
+                return refuse("IDENTITY");
             }
             if doubts.has_auto_increment {
                 return refuse("AUTO_INCREMENT");
