@@ -554,19 +554,23 @@ fn kilobytes(value: &str) -> Option<String> {
     if value == "-1" {
         return Some(value.to_owned());
     }
-    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number: u64 = value[..digits].parse().ok()?;
-    let kilobytes = match value[digits..].trim() {
-        "" | "kB" => number,
-        "B" => number / 1024,
-        "MB" => number.checked_mul(1 << 10)?,
-        "GB" => number.checked_mul(1 << 20)?,
-        "TB" => number.checked_mul(1 << 30)?,
-        _ => return None,
-    };
+    let kilobytes = kilobytes_in(value)?;
     let units = [("TB", 1u64 << 30), ("GB", 1 << 20), ("MB", 1 << 10), ("kB", 1)];
     let unit = units.iter().find(|(_, size)| kilobytes > 0 && kilobytes.is_multiple_of(*size));
     Some(unit.map_or_else(|| "0".to_owned(), |(unit, size)| format!("{}{unit}", kilobytes / size)))
+}
+
+fn kilobytes_in(value: &str) -> Option<u64> {
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..digits].parse().ok()?;
+    match value[digits..].trim() {
+        "" | "kB" => Some(number),
+        "B" => Some(number / 1024),
+        "MB" => number.checked_mul(1 << 10),
+        "GB" => number.checked_mul(1 << 20),
+        "TB" => number.checked_mul(1 << 30),
+        _ => None,
+    }
 }
 
 fn parse_bool(value: &str) -> Option<bool> {
@@ -609,6 +613,29 @@ pub(crate) fn time_of(name: &str, value: &str) -> Result<Duration, SqlError> {
     Ok(time(&normalize(known, value)?).unwrap_or_default())
 }
 
+/// A size or a time as SHOW writes it, in this unit of `pg_settings`.
+pub(crate) fn in_unit(value: &str, unit: &str) -> String {
+    // Zero and what stands for none.
+    if value.parse::<i64>().is_ok() {
+        return value.to_owned();
+    }
+    let size = kilobytes_in(value).and_then(|kilobytes| match unit {
+        "B" => kilobytes.checked_mul(1024),
+        "kB" => Some(kilobytes),
+        "8kB" => Some(kilobytes / 8),
+        "MB" => Some(kilobytes / 1024),
+        _ => None,
+    });
+    let time = || match unit {
+        "ms" => parse_milliseconds(value),
+        "s" => parse_milliseconds(value).map(|ms| ms / 1000),
+        "min" => parse_milliseconds(value).map(|ms| ms / 60_000),
+        _ => None,
+    };
+    let number = size.and_then(|size| i64::try_from(size).ok()).or_else(time);
+    number.map_or_else(|| value.to_owned(), |number| number.to_string())
+}
+
 /// A time as SHOW writes it.
 pub fn show_time(time: Duration) -> String {
     match i64::try_from(time.as_millis()).unwrap_or(i64::MAX) {
@@ -629,6 +656,20 @@ fn show_milliseconds(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pg_settings_counts_in_its_units() {
+        for (value, unit, counted) in [
+            ("4MB", "kB", "4096"),
+            ("4GB", "8kB", "524288"),
+            ("1d", "s", "86400"),
+            ("10s", "ms", "10000"),
+            ("-1", "kB", "-1"),
+            ("0", "ms", "0"),
+        ] {
+            assert_eq!(in_unit(value, unit), counted, "{value} in {unit}");
+        }
+    }
 
     #[test]
     fn times_take_units_and_show_the_largest_that_fits() {

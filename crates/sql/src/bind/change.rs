@@ -271,9 +271,11 @@ impl Binder<'_> {
         let what = match def.role {
             ColumnRole::Generated => "a generated column.",
             ColumnRole::IdentityAlways => "an identity column defined as GENERATED ALWAYS.",
+            // A view's column has no default.
+            _ if self.through.is_some() && is_default(ast) => return Ok(Expr::NULL),
             _ => return self.value_of(table, column, ast, scope),
         };
-        if is_default(ast) {
+        if is_default(ast) && self.through.is_none() {
             return self.default(table, usize::from(column));
         }
         let message = format!("column \"{}\" can only be updated to DEFAULT", def.name);

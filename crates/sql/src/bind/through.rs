@@ -10,7 +10,7 @@ use super::scope::{Found, Scope, ScopeColumn, ScopeSource, fold};
 use super::{Bind, Binder, Refusal};
 use crate::error::SqlError;
 use crate::parse::parse;
-use freshet_engine::catalog::{CheckOption, Table, View};
+use freshet_engine::catalog::{CheckOption, Schema, Table, View};
 use sqlparser::ast::{self, ObjectName, SelectItem, SetExpr, TableFactor};
 use std::sync::Arc;
 
@@ -121,6 +121,11 @@ impl Binder<'_> {
         };
         found.ok().map(|found| found.column)
     }
+}
+
+/// Whether the view is changed through.
+pub fn is_changeable(view: &View, schema: &Arc<Schema>) -> bool {
+    Binder::new("", schema, &[]).behind(view, "update", false).is_ok()
 }
 
 fn of_table(table: Arc<Table>) -> Through {

@@ -78,7 +78,7 @@ impl Fields {
                         self.cells.push(Cell::Null);
                     } else {
                         let from = self.made.len();
-                        unescape(&record[start..end], &mut self.made);
+                        unescape(&record[start..end], &mut self.made)?;
                         self.cells.push(Cell::Made(from as u32, self.made.len() as u32));
                     }
                     if end == record.len() {
@@ -211,11 +211,13 @@ fn text_field_end(record: &[u8], start: usize, delimiter: u8) -> Result<usize, S
 }
 
 /// Takes the backslashes out.
-fn unescape(mut field: &[u8], out: &mut Vec<u8>) {
+fn unescape(mut field: &[u8], out: &mut Vec<u8>) -> Result<(), SqlError> {
     while let Some(at) = memchr(b'\\', field) {
         out.extend_from_slice(&field[..at]);
         let (byte, taken) = match field[at + 1..] {
             [] => (b'\\', 0),
+            // The end of the data, but that the line goes on.
+            [b'.', ..] => return Err(SqlError::new("22P04", "end-of-copy marker corrupt")),
             [b'b', ..] => (8, 1),
             [b'f', ..] => (12, 1),
             [b'n', ..] => (b'\n', 1),
@@ -233,6 +235,7 @@ fn unescape(mut field: &[u8], out: &mut Vec<u8>) {
         field = &field[at + 1 + taken..];
     }
     out.extend_from_slice(field);
+    Ok(())
 }
 
 fn digits(text: &[u8], base: u32, count_max: usize) -> (u8, usize) {
@@ -311,11 +314,14 @@ mod tests {
         check("1\ta\n2\t\\N\n", &[], &[&[Some("1"), Some("a")], &[Some("2"), None]]);
         check("1\ta\\tb\\\\\n", &[], &[&[Some("1"), Some("a\tb\\")]]);
         check("1\ta\\\nb\n2\t", &[], &[&[Some("1"), Some("a\nb")], &[Some("2"), Some("")]]);
-        check("a\\101\\x41\\.x\r\nb\r\n", &[], &[&[Some("aAA.x")], &[Some("b")]]);
+        check("a\\101\\x41\\\\.x\r\nb\r\n", &[], &[&[Some("aAA\\.x")], &[Some("b")]]);
         check("1\\\tx\ty\n", &[], &[&[Some("1\tx"), Some("y")]]);
         check("1\ta\n\\.\n garbage", &[], &[&[Some("1"), Some("a")]]);
         check("1|n\n", &[("delimiter", "|"), ("null", "n")], &[&[Some("1"), None]]);
+        check("1\ta\\.\n2\tb\n", &[], &[&[Some("1"), Some("a")]]);
+        check("1\ta\\\\.\n", &[], &[&[Some("1"), Some("a\\.")]]);
         fails("\\.x\n", &[], "end-of-copy marker corrupt");
+        fails("1\tx\\.\t1\n", &[], "end-of-copy marker corrupt");
         fails("a\nb\rc\n", &[], "literal carriage return found in data");
         fails("a\r\nb\n", &[], "literal newline found in data");
     }

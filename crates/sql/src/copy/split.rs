@@ -180,6 +180,16 @@ impl Splitter {
                 return Err(SqlError::new("22P04", "end-of-copy marker corrupt"));
             }
         }
+        if self.kind == Kind::Text
+            && self.data[start..end].ends_with(b"\\.")
+            && ends_escaped(&self.data[start..end - 1])
+        {
+            // What stands before the marker is the last record.
+            self.is_over = true;
+            self.data.truncate(next);
+            self.ends.push((end as u32 - 2, next as u32));
+            return Ok(());
+        }
         self.ends.push((end as u32, next as u32));
         Ok(())
     }

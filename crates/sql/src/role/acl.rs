@@ -171,6 +171,52 @@ fn quoted(name: &str) -> String {
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
+/// What an entry's text says. Those that stand there are in the order of their bits.
+pub struct Item {
+    /// `None`: everybody.
+    pub grantee: Option<String>,
+    pub grantor: String,
+    /// Each with whether it may be given on.
+    pub privileges: Vec<(&'static str, bool)>,
+}
+
+impl Item {
+    pub fn of_text(text: &str) -> Option<Item> {
+        let (grantee, rest) = name_in(text)?;
+        let (letters, grantor) = rest.strip_prefix('=')?.split_once('/')?;
+        let (grantor, "") = name_in(grantor)? else { return None };
+        // Of settings, which have no rights here.
+        let more = [("SET", 's'), ("ALTER SYSTEM", 'A')];
+        let mut privileges = Vec::new();
+        for (name, letter) in NAMES.into_iter().chain(more) {
+            if let Some((_, behind)) = letters.split_once(letter) {
+                privileges.push((name, behind.starts_with('*')));
+            }
+        }
+        Some(Item { grantee: Some(grantee).filter(|name| !name.is_empty()), grantor, privileges })
+    }
+}
+
+/// The name that an entry's text begins with, and what comes after it.
+fn name_in(text: &str) -> Option<(String, &str)> {
+    let Some(mut rest) = text.strip_prefix('"') else {
+        let end = text.find(['=', '/']).unwrap_or(text.len());
+        return Some((text[..end].to_owned(), &text[end..]));
+    };
+    let mut name = String::new();
+    loop {
+        let (part, behind) = rest.split_once('"')?;
+        name.push_str(part);
+        match behind.strip_prefix('"') {
+            Some(after) => {
+                name.push('"');
+                rest = after;
+            }
+            None => return Some((name, behind)),
+        }
+    }
+}
+
 /// Adds to what `grantee` has from `grantor`.
 pub fn add(grants: &mut Vec<Grant>, grantee: RoleId, grantor: RoleId, privileges: Privileges, option: bool) {
     let grantable = if option { privileges.0 } else { 0 };
@@ -264,6 +310,16 @@ mod tests {
         assert_eq!(text(&default_grants(Kind::Schema, 2200, OWNER)), "=U/boss,boss=UC/boss");
         assert_eq!(text(&default_grants(Kind::Database, 5, OWNER)), "=Tc/boss,boss=CTc/boss");
         assert_eq!(text(&default_grants(Kind::Sequence, 7, OWNER)), "boss=rwU/boss");
+    }
+
+    #[test]
+    fn entries_are_read_as_they_are_written() {
+        let read = |text: &str| Item::of_text(text).map(|item| (item.grantee, item.privileges, item.grantor));
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(read("=r/boss"), Some((None, vec![("SELECT", false)], "boss".to_owned())));
+        let (privileges, grantor) = (vec![("INSERT", true), ("SELECT", false)], "b=/\"".to_owned());
+        assert_eq!(read("\"a \"\"=\"=a*r/\"b=/\"\"\""), Some((some("a \"="), privileges, grantor)));
+        assert_eq!((read("a"), read("a=r"), read("\"a=r/b")), (None, None, None));
     }
 
     #[test]

@@ -95,6 +95,20 @@ impl Zone {
         }
     }
 
+    /// Those that there are by name.
+    pub fn all() -> Vec<(String, Zone)> {
+        let names = jiff::tz::db().available().map(|name| name.to_string());
+        names.filter_map(|name| Zone::named(&name).map(|zone| (name, zone))).collect()
+    }
+
+    /// Whether it is summer time there.
+    pub fn is_dst(&self, moment: i64) -> bool {
+        match self {
+            Zone::Named(named) => named.zone.to_offset_info(near(moment)).dst().is_dst(),
+            Zone::Utc | Zone::Fixed(_) => false,
+        }
+    }
+
     /// What SET TimeZone takes: also a number of hours to the east.
     pub fn of_setting(value: &str) -> Option<Zone> {
         let value = value.trim();

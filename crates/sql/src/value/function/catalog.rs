@@ -7,7 +7,7 @@ use crate::bind::names::is_temporary;
 use crate::catalog::definition::style;
 use crate::catalog::{Catalog, Relation, builtin, oid};
 use crate::error::SqlError;
-use crate::role::acl::{Kind, Privileges};
+use crate::role::acl::{self, Kind, Privileges};
 use crate::role::{self, Access};
 use crate::value::numeric::Numeric;
 use crate::value::pgtype::{self, NUMERIC};
@@ -503,6 +503,31 @@ pub(super) fn sequence_parameters(a: &Arguments<'_>) -> std::result::Result<Vec<
     row.push(Datum::Bool(def.cycle));
     row.extend(ints(&[def.cache, pgtype::describe(def.ty).oid.into()]));
     Ok(row)
+}
+
+/// The privileges that access control lists give: grantor, grantee, privilege, whether it may be given on.
+pub(super) fn grants(a: &Arguments<'_>) -> std::result::Result<Vec<Vec<Datum>>, SqlError> {
+    let schema = &catalog(a)?.schema;
+    let role = |name: &str| match schema.role_named(name) {
+        Some(role) => Ok(Datum::Int(role.id.0.into())),
+        None => Err(SqlError::new("42704", format!("role \"{name}\" does not exist"))),
+    };
+    let mut rows = Vec::new();
+    for item in a.array(0).items {
+        let Datum::Bytes(item) = item else {
+            return Err(SqlError::new("22004", "ACL arrays must not contain null values"));
+        };
+        let item = String::from_utf8_lossy(&item).into_owned();
+        let Some(item) = acl::Item::of_text(&item) else {
+            return Err(SqlError::new("22P02", format!("invalid aclitem: \"{item}\"")));
+        };
+        let grantor = role(&item.grantor)?;
+        let grantee = item.grantee.as_deref().map_or(Ok(Datum::Int(0)), role)?;
+        for (privilege, may_give) in item.privileges {
+            rows.push(vec![grantor.clone(), grantee.clone(), text(privilege.to_owned()), Datum::Bool(may_give)]);
+        }
+    }
+    Ok(rows)
 }
 
 /// What the owner of an object may do where nothing was granted.

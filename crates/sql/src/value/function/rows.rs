@@ -31,11 +31,13 @@ enum Gives {
     Options,
     Keywords,
     SequenceParameters,
+    /// `aclexplode`: each privilege of a list.
+    Grants,
     /// Of columns that the statement gives: those of an object, or of each of an array.
     Record {
         many: bool,
     },
-    /// Of what there is none of here: channels, partitions, grants.
+    /// Of what there is none of here: channels, partitions.
     None,
 }
 
@@ -68,7 +70,8 @@ fn named(name: &str) -> Option<Gives> {
         "pg_sequence_parameters" => Gives::SequenceParameters,
         "json_to_record" | "jsonb_to_record" => Gives::Record { many: false },
         "json_to_recordset" | "jsonb_to_recordset" => Gives::Record { many: true },
-        "pg_listening_channels" | "pg_partition_ancestors" | "aclexplode" => Gives::None,
+        "aclexplode" => Gives::Grants,
+        "pg_listening_channels" | "pg_partition_ancestors" => Gives::None,
         _ => return None,
     })
 }
@@ -164,7 +167,7 @@ impl RowFunction {
                 let message = "a column definition list is required for functions returning \"record\"";
                 return Err(SqlError::new("42601", message));
             }
-            Gives::None if name == "aclexplode" => (
+            Gives::Grants => (
                 vec![Type::array_of(Type::System(SystemKind::AclItem))],
                 vec![
                     (Some("grantor"), Type::Oid(OidKind::Oid)),
@@ -193,7 +196,7 @@ impl RowFunction {
 
     /// Whether the rows may differ from clock to clock.
     pub fn needs_clock(&self) -> bool {
-        self.arguments.contains(&Type::Timestamptz)
+        self.arguments.contains(&Type::Timestamptz) || self.gives == Gives::Grants
     }
 
     /// The rows; the values have the types of `self.arguments`.
@@ -224,6 +227,7 @@ impl RowFunction {
             Gives::Options => options(&a),
             Gives::Keywords => keywords(),
             Gives::SequenceParameters => vec![catalog::sequence_parameters(&a)?],
+            Gives::Grants => catalog::grants(&a)?,
             Gives::None => Vec::new(),
             Gives::Record { .. } | Gives::Unnest => unreachable!("it returned above"),
         })

@@ -6,6 +6,7 @@ use super::fixed;
 use super::relation::{Attribute, Key, Kind, Relation, key, relations};
 use super::roles;
 use crate::bind::names::namespace_name;
+use crate::bind::through;
 use crate::catalog::oid;
 use crate::role::acl::{self, Kind as AclKind, Privileges};
 use crate::role::{self, Access};
@@ -361,7 +362,8 @@ fn tables(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
             _ => "BASE TABLE",
         };
         let action = is_temporary.then_some("PRESERVE");
-        rows.row(cells![database(about), space, relation.name, kind, yes(!is_view), "NO", action]);
+        let insertable = yes(is_changeable(about, &relation));
+        rows.row(cells![database(about), space, relation.name, kind, insertable, "NO", action]);
     }
     Ok(())
 }
@@ -371,13 +373,13 @@ fn views(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for view in about.schema.views().filter(|view| has_any(about, AclKind::Table, view.id, any)) {
         let space = namespace_name(about.schema, view.def.namespace);
         let text = owns(about, view.id).then(|| super::definition::view(about.schema, view));
-        let no = "NO";
+        let (changes, no) = (yes(through::is_changeable(view, about.schema)), "NO");
         let check = match view.def.check {
             None => "NONE",
             Some(CheckOption::Local) => "LOCAL",
             Some(CheckOption::Cascaded) => "CASCADED",
         };
-        rows.row(cells![database(about), space, view.def.name.as_str(), text, check, no, no, no, no, no]);
+        rows.row(cells![database(about), space, view.def.name.as_str(), text, check, changes, changes, no, no, no]);
     }
     Ok(())
 }
@@ -427,18 +429,26 @@ fn data_type(ty: Type) -> String {
 fn columns(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     for relation in readable(about.schema).filter(|relation| is_told(about, relation, OF_COLUMNS)) {
         let space = namespace_name(about.schema, relation.namespace);
+        let is_changeable = is_changeable(about, &relation);
         for attribute in relation.attributes() {
             if let Some(ty) = attribute.ty {
-                rows.row(column_row(about, &relation, &space, &attribute, ty));
+                rows.row(column_row(about, &relation, is_changeable, &space, &attribute, ty));
             }
         }
     }
     Ok(())
 }
 
+/// Whether rows may be written by its name, and all of its columns.
+fn is_changeable(about: &About<'_>, relation: &Relation<'_>) -> bool {
+    let view = about.schema.view_by_id(relation.oid);
+    view.map_or_else(|| relation.letter() == 'r', |view| through::is_changeable(view, about.schema))
+}
+
 fn column_row(
     about: &About<'_>,
     relation: &Relation<'_>,
+    is_changeable: bool,
     space: &str,
     attribute: &Attribute<'_>,
     ty: Type,
@@ -476,7 +486,7 @@ fn column_row(
         attribute.number.to_string(),
         "NO",
     ];
-    let updatable = yes(relation.letter() == 'r');
+    let updatable = yes(is_changeable);
     let tail = cells![if is_generated { "ALWAYS" } else { "NEVER" }, generation, updatable];
     head.into_iter().chain(identity(about.schema, relation, attribute)).chain(tail).collect()
 }

@@ -7,7 +7,8 @@ use super::relation::{Kind, Relation, relations};
 use crate::bind::names::namespace_name;
 use crate::role::Access;
 use crate::role::acl::{Kind as AclKind, Privileges};
-use crate::value::{Datum, pgtype};
+use crate::value::interval::Interval;
+use crate::value::{Datum, Zone, pgtype};
 use freshet_engine::catalog::Table;
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub static SOURCES: &[Source] = &[
         tables,
     ),
     source("pg_views", &["schemaname", "viewname", "viewowner", "definition"], views),
+    source("pg_timezone_names", &["name", "abbrev", "utc_offset", "is_dst"], zones),
     source("pg_indexes", &["schemaname", "tablename", "indexname", "indexdef"], indexes),
     source(
         "pg_sequences",
@@ -172,6 +174,17 @@ fn sequences(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     Ok(())
 }
 
+/// The zones that SET TimeZone takes by name, as they are now.
+fn zones(_: &About<'_>, rows: &mut Filler<'_>) -> Filled {
+    let now = crate::session::now();
+    for (name, zone) in Zone::all() {
+        let us = zone.offset_s(now) * 1_000_000;
+        let offset = Datum::Bytes(Interval { us, ..Interval::default() }.to_stored());
+        rows.row(cells![name.as_str(), zone.abbreviation(now), offset, zone.is_dst(now)]);
+    }
+    Ok(())
+}
+
 /// Our settings; what PostgreSQL says of those that it has too.
 fn settings(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
     const KNOWN: [&str; 11] = [
@@ -195,10 +208,16 @@ fn settings(about: &About<'_>, rows: &mut Filler<'_>) -> Filled {
         let none = |i: usize| known.map_or(Datum::Null, |row| row[at[i]].clone());
         let default = about.env.settings.default_of(name).unwrap_or_default();
         let source = if value == default { "default" } else { "session" };
+        let unit = none(1);
+        let counted = |value: &str| match &unit {
+            Datum::Bytes(unit) => crate::settings::in_unit(value, &String::from_utf8_lossy(unit)),
+            _ => value.to_owned(),
+        };
+        let (value, default) = (counted(&value), counted(&default));
         rows.row(cells![
             name,
-            value,
-            none(1),
+            value.as_str(),
+            unit.clone(),
             of(2, "Freshet"),
             of(3, NO_CHAR),
             none(4),
