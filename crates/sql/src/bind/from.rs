@@ -397,7 +397,7 @@ pub struct Loops {
     pub ordered: bool,
     /// Every loop gives at most one row.
     pub one_row: bool,
-    /// A stored table is read whole for every row of the loops outside of it.
+    /// A stored table, or many computed rows, are looked through for every row of the loops outside of them.
     pub rescans: bool,
 }
 
@@ -430,6 +430,7 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
     let mut loops =
         Loops { steps: Vec::with_capacity(count), precondition, ordered: true, one_row: true, rescans: false };
     let mut rest = conditions;
+    let mut outer_rows = 1.0;
     for (depth, &source) in sequence.iter().enumerate() {
         let done: Vec<u16> = sequence[..depth].to_vec();
         let known = |s: u16| s == source || done.contains(&s);
@@ -443,7 +444,10 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         let mut outer = from.outer[usize::from(source)].take();
         let choice = {
             let keyed = outer.as_ref().unwrap_or(&now);
-            path(from, source, keyed, &|s| done.contains(&s), &wanted)
+            let choice = path(from, source, keyed, &|s| done.contains(&s), &wanted);
+            looks_through_many(from, source, outer_rows, &mut loops);
+            outer_rows *= rows_of_path(from, source, keyed, &choice, depth == 0);
+            choice
         };
         let answered = outer.as_mut().unwrap_or(&mut now);
         let mut at = 0;
@@ -473,6 +477,16 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
         last.filter.extend(each_row);
     }
     loops
+}
+
+/// Rows of the outer loops for each of which a computed source may be looked through.
+const FEW_OUTER_ROWS: f64 = 10.0;
+
+/// Notes a computed source whose rows are better hashed.
+fn looks_through_many(from: &From, source: u16, outer_rows: f64, loops: &mut Loops) {
+    if let Some(Access::Derived(inner)) = &from.computed[usize::from(source)] {
+        loops.rescans |= outer_rows > FEW_OUTER_ROWS && !inner.gives_few() && !inner.locks_rows();
+    }
 }
 
 fn describe(condition: &Expr, from: &From) -> String {
@@ -517,12 +531,7 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         let rated = candidates.into_iter().map(|source| {
             let on = from.outer[usize::from(source)].as_deref();
             let choice = path(from, source, on.unwrap_or(conditions), &|s| sequence.contains(&s), &[]);
-            let expected = match &from.computed[usize::from(source)] {
-                Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
-                _ => counted_rows(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty())
-                    .unwrap_or_else(|| expected_rows(&choice.access, &choice.rank)),
-            };
-            (source, expected)
+            (source, rows_of_path(from, source, on.unwrap_or(conditions), &choice, sequence.is_empty()))
         });
         let Some((source, expected)) = rated.min_by(|a, b| a.1.total_cmp(&b.1)) else {
             break;
@@ -532,6 +541,14 @@ fn order_from(from: &From, conditions: &[Expr], first: usize, fixed: bool) -> (V
         cost += rows;
     }
     (sequence, cost)
+}
+
+fn rows_of_path(from: &From, source: u16, conditions: &[Expr], choice: &Choice, is_first: bool) -> f64 {
+    match &from.computed[usize::from(source)] {
+        Some(access) if !matches!(access, Access::View { .. }) => expected_rows(access, &choice.rank),
+        _ => counted_rows(from, source, conditions, choice, is_first)
+            .unwrap_or_else(|| expected_rows(&choice.access, &choice.rank)),
+    }
 }
 
 /// The rows of a path by the table's statistics. What is read whole for each row of the loops before it has none: see `refuse_rescans`.

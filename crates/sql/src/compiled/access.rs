@@ -12,7 +12,7 @@
 //! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
 
 use super::estimate::share;
-use super::{Halt, Level, Run, Scratch};
+use super::{Halt, Kept, Level, Run, Scratch};
 use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Expr, Frame, evaluate};
@@ -631,6 +631,7 @@ pub enum Cursor {
     },
     /// Rows, and what they are charged.
     Derived(std::vec::IntoIter<Vec<Datum>>, #[expect(dead_code, reason = "held until the rows are gone")] Charge),
+    Kept(Arc<Kept>, usize),
 }
 
 /// One source's step, as its cursor needs it.
@@ -680,10 +681,11 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
         Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
         Access::Series(bounds) => open_series(view, bounds, run),
         Access::Values(_) => Ok(Cursor::Values(0)),
-        Access::Derived(query) => {
+        Access::Derived(query) if view.depth == 0 => {
             let (rows, charge) = super::query::materialize(query, run)?;
             Ok(Cursor::Derived(rows.into_iter(), charge))
         }
+        Access::Derived(query) => Ok(Cursor::Kept(kept(query, view.depth, run)?, 0)),
         Access::View { view: relation, schema, key } => {
             let rows = crate::view::rows(relation, schema, run.env)?;
             let selected = match key {
@@ -696,6 +698,17 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
             Ok(Cursor::View { rows, selected, at: 0 })
         }
     }
+}
+
+/// The rows of a query in FROM: it depends on no row of the loops before it.
+fn kept(query: &super::query::Query, depth: usize, run: &mut Run<'_>) -> Result<Arc<Kept>, Halt> {
+    if let Some(kept) = &run.scratch.levels[depth].kept {
+        return Ok(kept.clone());
+    }
+    let (rows, charge) = super::query::materialize(query, run)?;
+    let kept = Arc::new(Kept { rows, charge });
+    run.scratch.levels[depth].kept = Some(kept.clone());
+    Ok(kept)
 }
 
 /// A frame that leaves the engine free for use.
@@ -1013,6 +1026,14 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
                 return Ok(false);
             };
             run.scratch.cells[source] = row;
+            return Ok(true);
+        }
+        Cursor::Kept(kept, at) => {
+            let Some(row) = kept.rows.get(*at) else {
+                return Ok(false);
+            };
+            *at += 1;
+            run.scratch.cells[source].clone_from(row);
             return Ok(true);
         }
     };

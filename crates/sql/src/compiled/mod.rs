@@ -18,6 +18,7 @@ pub mod rules;
 pub mod sort;
 pub mod watch;
 
+use crate::charge::Charge;
 use crate::error::SqlError;
 use crate::expr::{Env, Frame};
 use crate::role::acl::{Kind, Privileges};
@@ -78,6 +79,15 @@ pub struct Level {
     computed: Vec<Datum>,
     lower: KeyBuf,
     upper: KeyBuf,
+    /// The rows of a query in FROM that is asked for each row of the loops before it.
+    kept: Option<Arc<Kept>>,
+}
+
+/// Rows that a run computes once, and what they are charged.
+pub struct Kept {
+    rows: Vec<Vec<Datum>>,
+    #[expect(dead_code, reason = "held until the rows are gone")]
+    charge: Charge,
 }
 
 /// What runs reuse. Nothing in it outlives a run.
@@ -119,6 +129,11 @@ impl Scratch {
             self.ids.resize(sources, RowId(0));
             self.levels.resize_with(sources, Level::default);
         }
+    }
+
+    /// A run that may have kept rows is over.
+    fn forget_kept(&mut self) {
+        self.levels.iter_mut().for_each(|level| level.kept = None);
     }
 }
 

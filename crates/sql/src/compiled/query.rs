@@ -111,6 +111,15 @@ impl Query {
             && !self.sort.iter().any(|key| key.expr.is_volatile())
     }
 
+    /// Whether it is known beforehand to give a handful of rows.
+    pub fn gives_few(&self) -> bool {
+        const FEW: i64 = 100;
+        let is_one = |step: &Step| matches!(step.access, Access::Unique { .. });
+        matches!(self.limit, Some(Expr::Const(Datum::Int(n))) if n <= FEW)
+            || self.grouping.as_ref().is_some_and(|grouping| grouping.keys.is_empty())
+            || self.steps.iter().all(is_one)
+    }
+
     fn reads_much(&self) -> bool {
         let stops_early = self.limit.is_some() && self.sort.is_empty() && !self.distinct && self.grouping.is_none();
         let is_large = |step: &Step| match &step.access {
@@ -162,6 +171,14 @@ impl Query {
 pub fn run(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     run.scratch.make_room(query.tables.len().max(1));
     rows.start(&query.columns);
+    let result = run_all(query, run, rows);
+    if query.steps.len() > 1 {
+        run.scratch.forget_kept();
+    }
+    result
+}
+
+fn run_all(query: &Query, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     super::lock::enter_read(query, run)?;
     let limits = Limits::of(query, run)?;
     if limits.left == 0 || !holds(&query.precondition, &run.frame(&query.tables))? {
