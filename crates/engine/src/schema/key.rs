@@ -323,11 +323,11 @@ fn encode_value(spec: &Part, value: &Value<'_>, out: &mut [u8]) -> bool {
     true
 }
 
+/// The end of the values, which is below the word of a null also where it is included.
 fn encode_above_values(spec: &Part, out: &mut [u8]) {
+    out.fill(0xff);
     if spec.nullable {
-        out[0] = 2;
-    } else {
-        out.fill(0xff);
+        out[0] = 1;
     }
 }
 

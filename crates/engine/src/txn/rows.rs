@@ -41,6 +41,15 @@ pub enum Direction {
     Backward,
 }
 
+impl Direction {
+    pub fn reversed(self) -> Direction {
+        match self {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        }
+    }
+}
+
 /// Position of an index range scan.
 pub struct RangeCursor {
     tree: Cursor,

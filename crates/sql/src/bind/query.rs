@@ -6,7 +6,7 @@ use super::record::must_compare;
 use super::scope::{Scope, ScopeColumn, fold};
 use super::{Bind, Binder, PLACEHOLDERS, Refusal, not_compiled};
 use crate::compiled::access::{Access, WantedOrder};
-use crate::compiled::aggregate::{Aggregate, AggregateFunction, Grouping};
+use crate::compiled::aggregate::{Aggregate, AggregateFunction, Ends, Grouping};
 use crate::compiled::query::{LockWait, Query, RowLocking, SortKey, Step};
 use crate::compiled::sort::KeyOrder;
 use crate::error::SqlError;
@@ -280,7 +280,7 @@ impl Binder<'_> {
                 let expr = std::mem::replace(&mut item.expr, Expr::NULL);
                 item.expr = over_groups(expr, &keys, &aggregates, &scope)?;
             }
-            Some(Grouping { keys, aggregates, having })
+            Some(Grouping { keys, aggregates, having, ends: None })
         } else {
             None
         };
@@ -310,7 +310,12 @@ impl Binder<'_> {
         tail: Tail<'_>,
         locks: Vec<RowLocking>,
     ) -> Bind<Query> {
-        let wanted = if grouping.is_none() && !distinct { index_order(&order, &from) } else { None };
+        let end = grouping.as_ref().and_then(|grouping| wanted_end(grouping, &from));
+        let wanted = match &end {
+            Some(end) => Some(vec![(0, end.order)]),
+            None if grouping.is_none() && !distinct => index_order(&order, &from),
+            None => None,
+        };
         let tables = from.tables();
         let widths = from.widths();
         let columns = items.iter().map(|item| Column {
@@ -325,9 +330,10 @@ impl Binder<'_> {
         });
         let columns: Arc<[Column]> = columns.collect();
         let recheck = if locks.is_empty() { Vec::new() } else { conditions.clone() };
-        let loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
+        let mut loops = plan_loops(&mut from, conditions, wanted.as_deref().unwrap_or(&[]));
         self.is_estimated |= from.known.is_asked.get();
         refuse_rescans(&loops)?;
+        let is_at_end = end.as_ref().is_some_and(|end| loops.ordered && starts_at_end(&mut loops.steps, end));
         let in_order = order.is_empty()
             || (grouping.is_none() && !distinct && (loops.one_row || (wanted.is_some() && loops.ordered)));
         let sort: Vec<SortKey> = if in_order {
@@ -354,6 +360,9 @@ impl Binder<'_> {
             recheck,
         };
         query.long_columns = looked_at(&query);
+        if let Some(end) = end.filter(|_| is_at_end) {
+            grouping_ends(&mut query, end);
+        }
         Ok(query)
     }
 
@@ -906,6 +915,65 @@ pub fn over_groups(expr: Expr, keys: &[(Expr, Type)], aggregates: &[Aggregate], 
             )
             .into())
         }
+    }
+}
+
+/// The value whose smallest or largest is all that is asked for, and the order that begins with it.
+struct End {
+    value: Expr,
+    order: WantedOrder,
+    /// Both are asked for.
+    is_both: bool,
+}
+
+/// Whether the groups' one row is min() and max() of one column of the one table.
+fn wanted_end(grouping: &Grouping, from: &From) -> Option<End> {
+    let ([source], true) = (from.scope.sources.as_slice(), grouping.keys.is_empty()) else { return None };
+    source.table.as_ref()?;
+    let column = |aggregate: &Aggregate| match (&aggregate.arg, &aggregate.filter) {
+        (Some((Expr::Column { source: 0, column }, _)), None) => Some(*column),
+        (Some((Expr::Cast { expr, from: Type::Varchar(_), to: Type::Text, .. }, _)), None) => match **expr {
+            Expr::Column { source: 0, column } => Some(column),
+            _ => None,
+        },
+        _ => None,
+    };
+    let first = grouping.aggregates.first()?;
+    let of = column(first)?;
+    let is_largest = |aggregate: &Aggregate| match aggregate.function {
+        AggregateFunction::Min => Some(false),
+        AggregateFunction::Max => Some(true),
+        _ => None,
+    };
+    let descending = is_largest(first)?;
+    let mut is_both = false;
+    for aggregate in &grouping.aggregates {
+        is_both |= is_largest(aggregate)? != descending;
+        if column(aggregate)? != of {
+            return None;
+        }
+    }
+    Some(End { value: Expr::Column { source: 0, column: of }, order: WantedOrder { column: of, descending }, is_both })
+}
+
+/// Lets the loop begin with the first row that has the value; false if its path does not begin there.
+fn starts_at_end(steps: &mut [Step], end: &End) -> bool {
+    let [Step { access: Access::Range(range), .. }] = steps else { return false };
+    let next = range.index.spec.columns().nth(range.equal.len());
+    range.not_null = next.is_some_and(|next| next.column == end.order.column);
+    range.not_null
+}
+
+fn grouping_ends(query: &mut Query, end: End) {
+    let other = end.is_both.then(|| {
+        let mut other = Query { grouping: None, ..query.clone() };
+        if let [Step { access: Access::Range(range), .. }] = other.steps.as_mut_slice() {
+            range.direction = range.direction.reversed();
+        }
+        Box::new(other)
+    });
+    if let Some(grouping) = &mut query.grouping {
+        grouping.ends = Some(Ends { value: end.value, other });
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Range {
     pub lower: Option<KeyValue>,
     pub upper: Option<KeyValue>,
     pub direction: Direction,
+    /// Without the nulls of the column after the equalities.
+    pub not_null: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -454,6 +456,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
             lower,
             upper,
             direction: direction.unwrap_or(Direction::Forward),
+            not_null: false,
         }),
         answered: Vec::new(),
         keyed: answered,
@@ -917,7 +920,7 @@ fn fill_bounds(view: &StepView<'_>, range: &Range, level: &mut Level, run: &Run<
             Some(Place::At(datum) | Place::Above(datum)) => high = Some(datum),
         }
     }
-    let bounded = range.lower.is_some() || range.upper.is_some();
+    let bounded = range.lower.is_some() || range.upper.is_some() || range.not_null;
     let spec = &range.index.spec;
     let fixed = range.equal.len();
     let descending = spec.columns().nth(fixed).is_some_and(|column| column.descending);

@@ -1,5 +1,6 @@
 //! How are rows folded? count, sum, avg, min, max and their like, by groups in a hash map.
 
+use super::query::Query;
 use super::{Flow, Halt, Run};
 use crate::charge::Charge;
 use crate::error::SqlError;
@@ -107,6 +108,15 @@ pub struct Grouping {
     pub keys: Vec<(Expr, Type)>,
     pub aggregates: Vec<Aggregate>,
     pub having: Option<Expr>,
+    pub ends: Option<Ends>,
+}
+
+/// Of rows that come in the order of a value, min() or max() of it wants the first that has one.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    pub value: Expr,
+    /// The same rows from the other end, where both are asked for.
+    pub other: Option<Box<Query>>,
 }
 
 impl Grouping {

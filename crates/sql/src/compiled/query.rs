@@ -214,14 +214,26 @@ fn run_grouped(
     let engine = run.env.engine.as_ref().filter(|_| grouping.is_unbounded());
     let mut groups = Groups::new(grouping, Charge::of_query(engine));
     if read {
-        descend(query, 0, run, &mut |run: &mut Run<'_>| {
-            groups.add(&run.frame(&query.tables))?;
-            Ok(Flow::Continue)
-        })?;
+        let rows_of = std::iter::once(query).chain(grouping.ends.iter().filter_map(|ends| ends.other.as_deref()));
+        for query in rows_of {
+            gather(query, grouping, &mut groups, run)?;
+        }
     }
     let mut output = Output::new(query, limits, rows, run.env);
     groups.finish(run, |frame| output.take(frame))?;
     Ok(output.finish()?)
+}
+
+fn gather(query: &Query, grouping: &Grouping, groups: &mut Groups<'_>, run: &mut Run<'_>) -> Result<(), Halt> {
+    descend(query, 0, run, &mut |run: &mut Run<'_>| {
+        let frame = run.frame(&query.tables);
+        groups.add(&frame)?;
+        Ok(match &grouping.ends {
+            Some(ends) if !evaluate(&ends.value, &frame)?.is_null() => Flow::Stop,
+            _ => Flow::Continue,
+        })
+    })?;
+    Ok(())
 }
 
 fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
