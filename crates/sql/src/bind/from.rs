@@ -4,7 +4,7 @@ use super::expr::Bound;
 use super::scope::{Scope, ScopeColumn, ScopeSource, fold, relation_name};
 use super::{Bind, Binder, Refusal, not_compiled};
 use crate::compiled::access::{Access, Choice, Knowledge, Rank, WantedOrder, choose, view_key};
-use crate::compiled::estimate::share;
+use crate::compiled::estimate::shares;
 use crate::compiled::query::Step;
 use crate::error::SqlError;
 use crate::expr::Expr;
@@ -407,6 +407,10 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         _ if rank.one_row => 1.0,
         Access::Lookup { .. } => 10.0,
         Access::Points { list, .. } => 2.0 * list.expected() as f64,
+        Access::Union(arms) => {
+            arms.iter().map(|arm| expected_rows(&arm.access, &Rank { one_row: false, bounds: 2, ..Rank::default() })).sum()
+        }
+        Access::Unique { .. } => 1.0,
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,
         Access::Range(_) if rank.bounds == 1 => 10_000.0,
@@ -558,8 +562,8 @@ fn counted_rows(from: &From, source: u16, conditions: &[Expr], choice: &Choice, 
         return None;
     }
     let known = from.known.of(table)?;
-    let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
-    Some((known.rows_of(table) * shares.product::<f64>()).max(1.0))
+    let share = shares(choice.keyed.iter().map(|&at| &conditions[at]), source, table, Some(&known));
+    Some((known.rows_of(table) * share).max(1.0))
 }
 
 /// Refuses what only another road can do well.

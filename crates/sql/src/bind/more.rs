@@ -627,7 +627,7 @@ impl Binder<'_> {
             };
             equal.push(self.rows(items, BinaryOp::Eq, &row, scope)?.expr);
         }
-        let any = Expr::Or(equal);
+        let any = if equal.len() == 1 { equal.remove(0) } else { Expr::Or(equal) };
         Ok(Bound::new(if negated { Expr::Not(Box::new(any)) } else { any }, Type::Bool))
     }
 }

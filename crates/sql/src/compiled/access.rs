@@ -6,12 +6,14 @@
 //! | `Lookup` | every column of another index has an equality | candidates, read and checked |
 //! | `Points` | as those, with an IN list or `= ANY(array)` on one column | one probe for each distinct value |
 //! | `Range` | equalities on the first columns of a B+-tree, then bounds | in key order, a superset |
+//! | `Union` | an OR of which every arm has one of these | each row of an arm, once |
 //! | `Scan` | otherwise | all |
 //!
-//! `Unique` and `Points` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
+//! `Unique`, `Points` and `Union` answer their conditions exactly, and `Points` sees to it that a row comes up once; on the other paths all conditions stay
 //! in the step's filter, so that stale entries and inexact bounds cost time and never a wrong row.
 
-use super::estimate::share;
+use super::estimate::shares;
+use super::union::{Arm, UnionCursor, try_union};
 use super::{Halt, Kept, Level, Run, Scratch};
 use crate::charge::Charge;
 use crate::error::SqlError;
@@ -110,6 +112,8 @@ pub enum Access {
         list: List,
     },
     Range(Range),
+    /// The rows of several paths, each of an arm of an OR.
+    Union(Vec<Arm>),
     Scan,
     /// Integers from the first to the second by the third.
     Series([Expr; 3]),
@@ -170,8 +174,8 @@ pub struct Rank {
     pub one_row: bool,
     pub equalities: usize,
     pub bounds: usize,
-    pub ordered: bool,
     pub list: bool,
+    pub ordered: bool,
     pub whole_key: bool,
     /// A narrow index before a wide one.
     pub spare_columns: Reverse<usize>,
@@ -193,11 +197,36 @@ pub fn choose(
     order: &[WantedOrder],
     known: &Knowledge,
 ) -> Choice {
+    let unions = (0..conditions.len()).filter_map(|at| try_union(table, source, conditions, at, available, known));
+    choose_among(unions.collect(), table, source, conditions, available, order, known)
+}
+
+/// As `choose`, for an arm of an OR.
+pub(super) fn choose_one(
+    table: &Arc<Table>,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    known: &Knowledge,
+) -> Choice {
+    choose_among(Vec::new(), table, source, conditions, available, &[], known)
+}
+
+fn choose_among(
+    unions: Vec<Choice>,
+    table: &Arc<Table>,
+    source: u16,
+    conditions: &[Expr],
+    available: &dyn Fn(u16) -> bool,
+    order: &[WantedOrder],
+    known: &Knowledge,
+) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
     let found = table.indexes.iter().flat_map(|index| {
         [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
     });
-    let mut found: Vec<Choice> = found.collect();
+    let unordered = |union: Choice| Choice { ordered: order.is_empty(), ..union };
+    let mut found: Vec<Choice> = found.chain(unions.into_iter().map(unordered)).collect();
     let whole = Choice {
         access: Access::Scan,
         answered: Vec::new(),
@@ -216,8 +245,8 @@ pub fn choose(
     }
     let cheapest = known.of(table).and_then(|known| {
         let cost = |choice: &Choice| {
-            let shares = choice.keyed.iter().map(|&at| share(&conditions[at], source, table, Some(&known)));
-            let rows = known.rows_of(table) * shares.product::<f64>();
+            let keyed = choice.keyed.iter().map(|&at| &conditions[at]);
+            let rows = known.rows_of(table) * shares(keyed, source, table, Some(&known));
             if choice.ordered { rows } else { rows * UNORDERED_COST }
         };
         let costs: Vec<f64> = found.iter().map(cost).collect();
@@ -619,6 +648,7 @@ pub enum Cursor {
         candidate: usize,
     },
     Range(Box<RangeCursor>),
+    Union(UnionCursor),
     Scan(TableCursor),
     Series {
         next: Option<i64>,
@@ -638,6 +668,7 @@ pub enum Cursor {
 }
 
 /// One source's step, as its cursor needs it.
+#[derive(Clone, Copy)]
 pub struct StepView<'a> {
     pub tables: &'a [Option<Arc<Table>>],
     pub source: u16,
@@ -654,8 +685,8 @@ impl<'a> StepView<'a> {
 }
 
 impl Access {
-    /// Calls `f` with every expression that the path itself evaluates over the sources before it.
-    pub fn expressions(&self, f: &mut impl FnMut(&Expr)) {
+    /// Calls `f` with every expression that the path itself evaluates.
+    pub fn expressions(&self, f: &mut dyn FnMut(&Expr)) {
         match self {
             Access::Unique { keys, .. } | Access::Lookup { keys, .. } => {
                 keys.iter().for_each(|k| f(&k.expr));
@@ -666,6 +697,12 @@ impl Access {
             Access::Range(range) => {
                 let keys = range.equal.iter().chain(&range.lower).chain(&range.upper);
                 keys.for_each(|k| f(&k.expr));
+            }
+            Access::Union(arms) => {
+                for arm in arms {
+                    arm.access.expressions(f);
+                    arm.condition.iter().for_each(&mut *f);
+                }
             }
             Access::Series(bounds) => bounds.iter().for_each(f),
             Access::Values(rows) => rows.iter().flatten().for_each(f),
@@ -681,6 +718,7 @@ pub fn open(view: &StepView<'_>, run: &mut Run<'_>) -> Result<Cursor, Halt> {
         Access::Lookup { index, keys } => open_lookup(view, index, keys, run),
         Access::Points { keys, varying, list, .. } => open_points(view, keys, *varying, list, run),
         Access::Range(range) => open_range(view, range, run),
+        Access::Union(_) => Ok(Cursor::Union(UnionCursor::new())),
         Access::Scan => Ok(Cursor::Scan(TableCursor::default())),
         Access::Series(bounds) => open_series(view, bounds, run),
         Access::Values(_) => Ok(Cursor::Values(0)),
@@ -993,6 +1031,12 @@ pub fn next(view: &StepView<'_>, cursor: &mut Cursor, run: &mut Run<'_>) -> Resu
             };
             let row = &mut run.scratch.rows[source];
             run.engine.range_next(view.table(), index, range, row)
+        }
+        Cursor::Union(union) => {
+            let Access::Union(arms) = view.access else {
+                unreachable!("invariant: a cursor is of its path");
+            };
+            return union.next(arms, view, run);
         }
         Cursor::Scan(scan) => {
             let row = &mut run.scratch.rows[source];

@@ -43,8 +43,54 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
             _ if *negated => 1.0 - EQUAL,
             _ => EQUAL,
         },
-        Expr::And(list) => list.iter().map(|part| share(part, source, table, known)).product(),
+        Expr::And(list) => shares(list, source, table, known),
+        Expr::Or(list) => {
+            1.0 - list.iter().map(|arm| 1.0 - share(arm, source, table, known)).product::<f64>()
+        }
         _ => OTHER,
+    }
+}
+
+/// The share for which all of the conditions hold. What is above one bound and below another is what both leave, not a part of a part.
+pub fn shares<'e>(
+    conditions: impl IntoIterator<Item = &'e Expr>,
+    source: u16,
+    table: &Table,
+    known: Option<&TableStatistics>,
+) -> f64 {
+    let mut product = 1.0;
+    let mut bounds: Vec<(u16, bool, f64)> = Vec::new();
+    for condition in conditions {
+        let share = share(condition, source, table, known);
+        let Some((column, is_lower)) = bounded(condition, source) else {
+            product *= share;
+            continue;
+        };
+        let other = bounds.iter().position(|(of, lower, _)| *of == column && *lower != is_lower);
+        match other.map(|at| bounds.swap_remove(at)) {
+            Some((_, _, other)) if known.is_some() => product *= (share + other - 1.0).max(LEAST),
+            Some((_, _, other)) => product *= share * other,
+            None => bounds.push((column, is_lower, share)),
+        }
+    }
+    product * bounds.iter().map(|(_, _, share)| share).product::<f64>()
+}
+
+/// A range that is smaller than the statistics can tell.
+const LEAST: f64 = 0.0005;
+
+/// The column that a comparison bounds by a constant, and whether from below.
+fn bounded(condition: &Expr, source: u16) -> Option<(u16, bool)> {
+    let Expr::Compare { operator, left, right } = condition else { return None };
+    let (column, op) = match (left.as_ref(), right.as_ref()) {
+        (Expr::Column { source: of, column }, Expr::Const(_)) if *of == source => (*column, operator.op),
+        (Expr::Const(_), Expr::Column { source: of, column }) if *of == source => (*column, operator.op.flipped()),
+        _ => return None,
+    };
+    match op {
+        BinaryOp::Gt | BinaryOp::Ge => Some((column, true)),
+        BinaryOp::Lt | BinaryOp::Le => Some((column, false)),
+        _ => None,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod conflict;
 pub mod query;
 pub mod rules;
 pub mod sort;
+pub mod union;
 pub mod watch;
 
 use crate::charge::Charge;

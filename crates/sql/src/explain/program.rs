@@ -6,7 +6,7 @@ use super::{Actual, ENTRY_COST, Estimate, Node, OPERATOR_COST, ROW_COST};
 use crate::compiled::access::Access;
 use crate::compiled::aggregate::Grouping;
 use crate::compiled::change::InsertSource;
-use crate::compiled::estimate::{OTHER, share};
+use crate::compiled::estimate::{OTHER, shares};
 use crate::compiled::query::{Query, SortKey, Step};
 use crate::compiled::watch::{StepWatch, Watch};
 use crate::expr::{Env, Expr};
@@ -262,7 +262,7 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
     let all =
         table.map_or(UNKNOWN_ROWS, |table| known.as_ref().map_or(table.slots() as f64, |known| known.rows_of(table)));
     let share: f64 = match table {
-        Some(table) => step.filter.iter().map(|c| share(c, step.source, table, known.as_deref())).product(),
+        Some(table) => shares(&step.filter, step.source, table, known.as_deref()),
         None => OTHER.powi(step.filter.len() as i32),
     };
     let rows = (all * share).max(1.0);
@@ -294,6 +294,16 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
             keyed(index, Direction::Forward, rows.min(all).max(list.expected() as f64))
         }
         Access::Range(range) => keyed(&range.index, range.direction, rows),
+        Access::Union(arms) => {
+            let mut names: Vec<&str> = Vec::new();
+            arms.iter().filter_map(|arm| index_of(&arm.access)).for_each(|index| {
+                if !names.contains(&index.def.name.as_str()) {
+                    names.push(&index.def.name);
+                }
+            });
+            let node = Node::new("Index Union Scan", by_index(rows));
+            node.about(" using ", "Index Name", &names.join(", ")).on(name, alias).with("Index Cond", all_of(&step.keyed))
+        }
         Access::Scan => Node::new("Seq Scan", full).on(name, alias),
         Access::Series(_) => of_function("generate_series", alias, full),
         Access::Values(rows) => {
@@ -307,6 +317,14 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
             Node::new("Subquery Scan", estimate).about(" on ", "Alias", alias).over(vec![inner])
         }
         Access::View { view, .. } => of_function(view.name(), alias, full),
+    }
+}
+
+fn index_of(access: &Access) -> Option<&Index> {
+    match access {
+        Access::Unique { index, .. } | Access::Lookup { index, .. } | Access::Points { index, .. } => Some(index),
+        Access::Range(range) => Some(&range.index),
+        _ => None,
     }
 }
 
