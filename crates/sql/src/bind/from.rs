@@ -465,16 +465,17 @@ pub fn plan_loops(from: &mut From, conditions: Vec<Expr>, order: &[(u16, WantedO
             of.map(|(_, condition)| describe(condition, from)).collect()
         };
         let (keyed, conditions) = (shown(true), shown(false));
-        answered.retain(|_| {
+        let asked = answered.extract_if(.., |_| {
             at += 1;
-            !choice.answered.contains(&(at - 1))
+            choice.answered.contains(&(at - 1))
         });
+        let answered = asked.collect();
         if depth == 0 {
             loops.ordered = choice.ordered && order.iter().all(|(s, _)| *s == source) || order.is_empty();
         }
         loops.one_row &= choice.rank.one_row;
         loops.rescans |= depth > 0 && matches!(access, Access::Scan | Access::View { key: None, .. });
-        loops.steps.push(Step { source, access, filter: now, outer, keyed, conditions });
+        loops.steps.push(Step { source, access, filter: now, outer, answered, keyed, conditions });
     }
     if let Some(last) = loops.steps.last_mut() {
         last.conditions.extend(each_row.iter().map(|condition| describe(condition, from)));

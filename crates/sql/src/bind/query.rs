@@ -163,6 +163,7 @@ impl Binder<'_> {
                 access: Access::Values(rows),
                 filter: Vec::new(),
                 outer: None,
+                answered: Vec::new(),
                 keyed: Vec::new(),
                 conditions: Vec::new(),
             }],

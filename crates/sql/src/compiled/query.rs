@@ -31,6 +31,8 @@ pub struct Step {
     pub filter: Vec<Expr>,
     /// LEFT JOIN: what makes a match. The filter is then asked after it, of the row of nulls too.
     pub outer: Option<Vec<Expr>>,
+    /// What the path answers, so that nobody asks it again: for estimates.
+    pub answered: Vec<Expr>,
     /// As EXPLAIN shows them: what the path finds its rows by, and what is asked of them.
     pub keyed: Vec<String>,
     pub conditions: Vec<String>,

@@ -262,7 +262,10 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
     let all =
         table.map_or(UNKNOWN_ROWS, |table| known.as_ref().map_or(table.slots() as f64, |known| known.rows_of(table)));
     let share: f64 = match table {
-        Some(table) => shares(&step.filter, step.source, table, known.as_deref()),
+        Some(table) => {
+            let asked = step.filter.iter().chain(step.outer.iter().flatten()).chain(&step.answered);
+            shares(asked, step.source, table, known.as_deref())
+        }
         None => OTHER.powi(step.filter.len() as i32),
     };
     let rows = (all * share).max(1.0);
@@ -291,7 +294,8 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
         Access::Unique { index, .. } => keyed(index, Direction::Forward, 1.0),
         Access::Lookup { index, .. } => keyed(index, Direction::Forward, rows),
         Access::Points { index, list, .. } => {
-            keyed(index, Direction::Forward, rows.min(all).max(list.expected() as f64))
+            let rows = if index.def.unique { rows.min(list.expected() as f64) } else { rows };
+            keyed(index, Direction::Forward, rows)
         }
         Access::Range(range) => keyed(&range.index, range.direction, rows),
         Access::Union(arms) => {
