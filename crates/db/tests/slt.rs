@@ -148,6 +148,7 @@ files!(
     explain,
     join,
     locks,
+    lookup,
     once,
     savepoint,
     schema,

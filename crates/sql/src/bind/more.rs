@@ -568,7 +568,13 @@ impl Binder<'_> {
             BinaryOp::Eq => Expr::And(each(self, op, pairs)?),
             BinaryOp::Ne => Expr::Or(each(self, op, pairs)?),
             _ => {
-                let strict = if matches!(op, BinaryOp::Lt | BinaryOp::Le) { BinaryOp::Lt } else { BinaryOp::Gt };
+                let (strict, loose) = match op {
+                    BinaryOp::Lt | BinaryOp::Le => (BinaryOp::Lt, BinaryOp::Le),
+                    _ => (BinaryOp::Gt, BinaryOp::Ge),
+                };
+                // The first parts are in this order in any case: by that an index finds the rows.
+                let is_plain = |(l, r): &&(Bound, Bound)| !l.expr.is_volatile() && !r.expr.is_volatile();
+                let first = pairs.first().filter(is_plain).filter(|_| pairs.len() > 1).cloned();
                 let Some((l, r)) = pairs.pop() else {
                     return Err(SqlError::unsupported("a comparison of empty rows").into());
                 };
@@ -578,7 +584,10 @@ impl Binder<'_> {
                     let equal = self.compare(BinaryOp::Eq, l, r)?.expr;
                     rest = Expr::Or(vec![before, Expr::And(vec![equal, rest])]);
                 }
-                rest
+                match first {
+                    Some((l, r)) => Expr::And(vec![self.compare(loose, l, r)?.expr, rest]),
+                    None => rest,
+                }
             }
         };
         Ok(Bound::new(expr, Type::Bool))

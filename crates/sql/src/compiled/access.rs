@@ -21,6 +21,7 @@ use crate::expr::{Env, Expr, Frame, evaluate};
 use crate::statistics::{Statistics, TableStatistics};
 use crate::value::cast::to_f64;
 use crate::value::operator::BinaryOp;
+use crate::value::pattern::like_prefix;
 use crate::value::search::{Place, place};
 use crate::value::{Datum, array_items};
 use crate::view::{Relation, Rows};
@@ -41,13 +42,32 @@ pub struct KeyValue {
     to: Type,
     /// The expression's value is the key's value as it stands: no conversion, no copy.
     direct: bool,
+    form: Form,
+}
+
+/// What of its expression's value a key is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Value,
+    /// The null that IS NULL asks for.
+    Null,
+    /// Of a pattern with this escape: the first text that begins as its matches do, and the first that comes after all of those.
+    FirstMatch(Option<char>),
+    AfterMatches(Option<char>),
 }
 
 impl KeyValue {
     fn new(expr: Expr, from: Type, to: Type) -> KeyValue {
         let leaf = matches!(expr, Expr::Const(_) | Expr::Param(_) | Expr::Column { .. } | Expr::Cell { .. });
         let direct = leaf && converts_to_itself(from, to);
-        KeyValue { expr, from, to, direct }
+        KeyValue { expr, from, to, direct, form: Form::Value }
+    }
+
+    fn in_form(form: Form, expr: Expr, from: Type, to: Type) -> KeyValue {
+        match form {
+            Form::Value => KeyValue::new(expr, from, to),
+            _ => KeyValue { expr, from, to, direct: false, form },
+        }
     }
 
     /// The expression, if its value is the key's as it stands.
@@ -92,6 +112,8 @@ pub struct Range {
     pub direction: Direction,
     /// Without the nulls of the column after the equalities.
     pub not_null: bool,
+    /// A pattern bounds it and nobody wants its order: where that turns out to begin with a wildcard, the table is read instead.
+    by_pattern: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -137,6 +159,7 @@ struct Usable<'a> {
     op: BinaryOp,
     value: &'a Expr,
     ty: Type,
+    form: Form,
     /// Where the condition stands in the list.
     at: usize,
 }
@@ -223,10 +246,11 @@ fn choose_among(
 ) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
     let found = table.indexes.iter().flat_map(|index| {
-        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists)].into_iter().flatten()
+        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists, order)].into_iter().flatten()
     });
     let unordered = |union: Choice| Choice { ordered: order.is_empty(), ..union };
     let mut found: Vec<Choice> = found.chain(unions.into_iter().map(unordered)).collect();
+    found.retain(|choice| !finds_many_nulls(choice, table, source, conditions, known));
     let whole = Choice {
         access: Access::Scan,
         answered: Vec::new(),
@@ -254,6 +278,18 @@ fn choose_among(
         (costs[cheapest] * CLEARLY < costs[ranked]).then_some(cheapest)
     });
     found.swap_remove(cheapest.unwrap_or(ranked))
+}
+
+/// Of a table's rows: those who want more by nulls alone had better read it whole.
+const NULLS_MAX: f64 = 0.25;
+
+/// Whether a path has nothing but nulls to go by, and many rows have them.
+fn finds_many_nulls(choice: &Choice, table: &Table, source: u16, conditions: &[Expr], known: &Knowledge) -> bool {
+    let mut keyed = choice.keyed.iter().map(|&at| &conditions[at]).peekable();
+    if choice.rank.ordered || keyed.peek().is_none() || !keyed.clone().all(|c| matches!(c, Expr::IsNull { .. })) {
+        return false;
+    }
+    known.of(table).is_some_and(|known| shares(keyed, source, table, Some(&known)) > NULLS_MAX)
 }
 
 /// Rows that must be sorted cost so much more than those that come in order, of which a limit may take the first.
@@ -284,7 +320,7 @@ pub fn view_key(
     available: &dyn Fn(u16) -> bool,
 ) -> Option<(u16, KeyValue)> {
     let (usable, _) = usable(source, conditions, available);
-    usable.iter().filter(|u| u.op == BinaryOp::Eq).find_map(|u| {
+    usable.iter().filter(|u| u.op == BinaryOp::Eq && !u.is_null()).find_map(|u| {
         let (_, to) = view.every_column().nth(usize::from(u.column))?;
         let is_whole = !matches!(to, Type::Float4 | Type::Float8 | Type::Bool) && to.as_array() == to;
         let key = || KeyValue::new(u.value.clone(), u.ty, to);
@@ -312,7 +348,7 @@ fn usable<'a>(
                         && known(value)
                         && has_one_value(ty, own)
                     {
-                        usable.push(Usable { column, op, value, ty, at });
+                        usable.push(Usable { column, op, value, ty, form: Form::Value, at });
                     }
                 }
             }
@@ -338,8 +374,26 @@ fn usable<'a>(
                 op: BinaryOp::Eq,
                 value: &Expr::Const(Datum::Bool(true)),
                 ty: Type::Bool,
+                form: Form::Value,
                 at,
             }),
+            Expr::IsNull { expr, negated: false } => {
+                if let Some(column) = plain_column(expr, source) {
+                    let (op, value) = (BinaryOp::Eq, &Expr::NULL);
+                    usable.push(Usable { column, op, value, ty: Type::Bool, form: Form::Null, at });
+                }
+            }
+            Expr::Like { expr, pattern, escape, insensitive: false, negated: false } => {
+                if let Some(column) = plain_column(expr, source)
+                    && known(pattern)
+                    && may_begin_plainly(pattern, *escape)
+                {
+                    let (value, ty) = (pattern.as_ref(), Type::Text);
+                    let (first, after) = (Form::FirstMatch(*escape), Form::AfterMatches(*escape));
+                    usable.push(Usable { column, op: BinaryOp::Ge, value, ty, form: first, at });
+                    usable.push(Usable { column, op: BinaryOp::Lt, value, ty, form: after, at });
+                }
+            }
             _ => {}
         }
     }
@@ -360,6 +414,15 @@ impl Wanted<'_> {
             Wanted::Values(values) => List::Values(values.iter().map(|(e, ty)| key(e, *ty)).collect()),
             Wanted::Array(array, ty) => List::Array(key(array, *ty)),
         }
+    }
+}
+
+/// Whether the matches of a pattern may all begin with the same text.
+fn may_begin_plainly(pattern: &Expr, escape: Option<char>) -> bool {
+    match pattern {
+        Expr::Const(Datum::Bytes(pattern)) => !like_prefix(pattern, escape).is_empty(),
+        Expr::Const(_) => false,
+        _ => true,
     }
 }
 
@@ -414,7 +477,8 @@ fn converts_to_itself(from: Type, to: Type) -> bool {
 
 fn key_value(table: &Table, column: u16, usable: &Usable<'_>) -> Option<KeyValue> {
     let to = table.layout.column_type(usize::from(column));
-    key_convertible(usable.ty, to).then(|| KeyValue::new(usable.value.clone(), usable.ty, to))
+    let is_key = usable.form == Form::Null || key_convertible(usable.ty, to);
+    is_key.then(|| KeyValue::in_form(usable.form, usable.value.clone(), usable.ty, to))
 }
 
 fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Option<(KeyValue, &'u Usable<'a>)> {
@@ -422,6 +486,12 @@ fn equality<'a, 'u>(table: &Table, column: u16, usable: &'u [Usable<'a>]) -> Opt
         .iter()
         .filter(|u| u.column == column && u.op == BinaryOp::Eq)
         .find_map(|u| key_value(table, column, u).map(|key| (key, u)))
+}
+
+impl Usable<'_> {
+    fn is_null(&self) -> bool {
+        self.form == Form::Null
+    }
 }
 
 fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], order: &[WantedOrder]) -> Option<Choice> {
@@ -437,16 +507,19 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     }
     let equalities = keys.len();
     let whole_key = equalities == columns.len();
+    // A null says less than a value: many rows may have it, also in a unique index.
+    let nulls = keys.iter().filter(|key| key.form == Form::Null).count();
+    let one_row = whole_key && index.def.unique && nulls == 0;
     let rank = |bounds, ordered| Rank {
-        one_row: whole_key && index.def.unique,
-        equalities,
+        one_row,
+        equalities: equalities - nulls,
         whole_key,
         bounds,
         ordered,
         list: false,
         spare_columns: Reverse(columns.len() - equalities),
     };
-    if whole_key && index.def.unique {
+    if one_row {
         return Some(Choice {
             access: Access::Unique { index: index.clone(), keys },
             keyed: answered.clone(),
@@ -456,7 +529,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
         });
     }
     if index.def.kind == IndexKind::Hash {
-        return whole_key.then(|| Choice {
+        return (whole_key && nulls == 0).then(|| Choice {
             access: Access::Lookup { index: index.clone(), keys },
             answered: Vec::new(),
             keyed: answered,
@@ -472,7 +545,10 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
     };
     let (lower, low_at) = bound([BinaryOp::Gt, BinaryOp::Ge]).unzip();
     let (upper, high_at) = bound([BinaryOp::Lt, BinaryOp::Le]).unzip();
-    answered.extend(low_at.into_iter().chain(high_at));
+    answered.extend(low_at);
+    answered.extend(high_at.filter(|_| high_at != low_at));
+    let is_pattern = |key: &Option<KeyValue>| key.as_ref().is_some_and(|key| matches!(key.form, Form::FirstMatch(_)));
+    let by_pattern = equalities == 0 && order.is_empty() && is_pattern(&lower) && low_at == high_at;
     let bounds = usize::from(lower.is_some()) + usize::from(upper.is_some());
     let direction = ordered_by(&columns, equalities, usable, order);
     if equalities == 0 && bounds == 0 && (order.is_empty() || direction.is_none()) {
@@ -486,6 +562,7 @@ fn try_index(table: &Arc<Table>, index: &Arc<Index>, usable: &[Usable<'_>], orde
             upper,
             direction: direction.unwrap_or(Direction::Forward),
             not_null: false,
+            by_pattern,
         }),
         answered: Vec::new(),
         keyed: answered,
@@ -524,12 +601,13 @@ fn try_points(
     index: &Arc<Index>,
     usable: &[Usable<'_>],
     lists: &[UsableList<'_>],
+    order: &[WantedOrder],
 ) -> Option<Choice> {
     let mut keys = Vec::new();
     let mut answered = Vec::new();
     let mut varying = None;
     for (i, column) in index.spec.columns().enumerate() {
-        if let Some((key, condition)) = equality(table, column.column, usable) {
+        if let Some((key, condition)) = equality(table, column.column, usable).filter(|(_, found)| !found.is_null()) {
             keys.push(key);
             answered.push(condition.at);
             continue;
@@ -549,7 +627,7 @@ fn try_points(
         access: Access::Points { index: index.clone(), keys, varying, list },
         keyed: answered.clone(),
         answered,
-        ordered: false,
+        ordered: order.is_empty(),
         rank: Rank {
             one_row: false,
             // A list narrows more than a bound and less than an equality.
@@ -567,14 +645,36 @@ fn try_points(
 
 /// Where a key's value lies among the column's values; `None` for a NULL, which equals nothing and bounds to nothing.
 fn resolve(key: &KeyValue, frame: &Frame<'_>) -> Result<Option<Place>, SqlError> {
+    if key.form == Form::Null {
+        return Ok(Some(Place::At(Datum::Null)));
+    }
     let scalar = evaluate(&key.expr, frame)?;
     if scalar.is_null() {
         return Ok(None);
+    }
+    if let (Form::FirstMatch(escape) | Form::AfterMatches(escape), Value::Bytes(pattern)) = (key.form, scalar.value()) {
+        return Ok(Some(match_bound(like_prefix(pattern, escape), key.form)));
     }
     if converts_to_itself(key.from, key.to) {
         return Ok(Some(Place::At(scalar.into_datum())));
     }
     place_among(key, &scalar.value()).map(Some)
+}
+
+/// An end of the texts that begin so.
+fn match_bound(mut prefix: Vec<u8>, form: Form) -> Place {
+    if matches!(form, Form::FirstMatch(_)) {
+        return if prefix.is_empty() { Place::BelowAll } else { Place::At(Datum::Bytes(prefix.into())) };
+    }
+    // No byte of a text is 255.
+    while prefix.pop_if(|last| *last == u8::MAX).is_some() {}
+    match prefix.last_mut() {
+        None => Place::AboveAll,
+        Some(last) => {
+            *last += 1;
+            Place::At(Datum::Bytes(prefix.into()))
+        }
+    }
 }
 
 /// The place of a value that is not null; an error is the comparison's own.
@@ -923,6 +1023,11 @@ fn next_points(view: &StepView<'_>, values: &[Datum], next: &mut usize, run: &mu
 }
 
 fn open_range(view: &StepView<'_>, range: &Range, run: &mut Run<'_>) -> Result<Cursor, Halt> {
+    if let Some(lower) = range.lower.as_ref().filter(|_| range.by_pattern)
+        && resolve(lower, &run.frame(view.tables))? == Some(Place::BelowAll)
+    {
+        return Ok(Cursor::Scan(TableCursor::default()));
+    }
     let mut level = std::mem::take(&mut run.scratch.levels[view.depth]);
     let filled = fill_bounds(view, range, &mut level, run);
     let cursor = match filled {

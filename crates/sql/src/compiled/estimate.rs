@@ -1,9 +1,10 @@
 //! How many of a table's rows does a condition leave? By the table's statistics, or by rules of thumb.
 
 use crate::expr::Expr;
-use crate::statistics::TableStatistics;
+use crate::statistics::{ColumnStatistics, TableStatistics};
 use crate::value::Datum;
 use crate::value::operator::BinaryOp;
+use crate::value::pattern::like_prefix;
 use freshet_engine::catalog::Table;
 use freshet_engine::schema::Type;
 
@@ -16,8 +17,7 @@ const ELEMENTS: f64 = 10.0;
 pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableStatistics>) -> f64 {
     let values_of = |expr: &Expr| match expr {
         Expr::Column { source: of, column } if *of == source => {
-            let def = table.def.columns.get(usize::from(*column))?;
-            Some((def.ty, known.and_then(|known| known.column(&def.name, def.ty))))
+            Some((table.def.columns.get(usize::from(*column))?.ty, values_of_column(*column, table, known)))
         }
         _ => None,
     };
@@ -43,12 +43,30 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
             _ if *negated => 1.0 - EQUAL,
             _ => EQUAL,
         },
+        Expr::Like { expr, pattern, escape, insensitive: false, negated: false } => {
+            matching(values_of(expr), pattern, *escape)
+        }
         Expr::And(list) => shares(list, source, table, known),
         Expr::Or(list) => {
             1.0 - list.iter().map(|arm| 1.0 - share(arm, source, table, known)).product::<f64>()
         }
         _ => OTHER,
     }
+}
+
+/// A pattern leaves those that begin as it does.
+fn matching(of: Option<(Type, Option<&ColumnStatistics>)>, pattern: &Expr, escape: Option<char>) -> f64 {
+    let Expr::Const(Datum::Bytes(pattern)) = pattern else { return EQUAL };
+    let mut prefix = like_prefix(pattern, escape);
+    let (Some((ty, Some(values))), false) = (of, prefix.is_empty()) else {
+        return if prefix.is_empty() { OTHER } else { EQUAL };
+    };
+    let above = values.compared(ty, BinaryOp::Ge, &Datum::Bytes(prefix.clone().into()));
+    if let Some(last) = prefix.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    let below = values.compared(ty, BinaryOp::Lt, &Datum::Bytes(prefix.into()));
+    (above + below - (1.0 - values.null_fraction)).max(LEAST)
 }
 
 /// The share for which all of the conditions hold. What is above one bound and below another is what both leave, not a part of a part.
@@ -68,12 +86,25 @@ pub fn shares<'e>(
         };
         let other = bounds.iter().position(|(of, lower, _)| *of == column && *lower != is_lower);
         match other.map(|at| bounds.swap_remove(at)) {
-            Some((_, _, other)) if known.is_some() => product *= (share + other - 1.0).max(LEAST),
-            Some((_, _, other)) => product *= share * other,
+            Some((_, _, other)) => {
+                product *= match values_of_column(column, table, known) {
+                    Some(values) => (share + other - (1.0 - values.null_fraction)).max(LEAST),
+                    None => share * other,
+                }
+            }
             None => bounds.push((column, is_lower, share)),
         }
     }
     product * bounds.iter().map(|(_, _, share)| share).product::<f64>()
+}
+
+fn values_of_column<'a>(
+    column: u16,
+    table: &Table,
+    known: Option<&'a TableStatistics>,
+) -> Option<&'a ColumnStatistics> {
+    let def = table.def.columns.get(usize::from(column))?;
+    known?.column(&def.name, def.ty)
 }
 
 /// A range that is smaller than the statistics can tell.
@@ -96,7 +127,7 @@ fn bounded(condition: &Expr, source: u16) -> Option<(u16, bool)> {
 
 /// `column op value`, of a type.
 fn compared(
-    (ty, known): (Type, Option<&crate::statistics::ColumnStatistics>),
+    (ty, known): (Type, Option<&ColumnStatistics>),
     op: BinaryOp,
     value_type: Type,
     value: &Expr,
