@@ -407,9 +407,10 @@ fn expected_rows(access: &Access, rank: &Rank) -> f64 {
         _ if rank.one_row => 1.0,
         Access::Lookup { .. } => 10.0,
         Access::Points { list, .. } => 2.0 * list.expected() as f64,
-        Access::Union(arms) => {
-            arms.iter().map(|arm| expected_rows(&arm.access, &Rank { one_row: false, bounds: 2, ..Rank::default() })).sum()
-        }
+        Access::Union(arms) => arms
+            .iter()
+            .map(|arm| expected_rows(&arm.access, &Rank { one_row: false, bounds: 2, ..Rank::default() }))
+            .sum(),
         Access::Unique { .. } => 1.0,
         Access::Range(range) if !range.equal.is_empty() => 50.0 / (range.equal.len() + rank.bounds) as f64,
         Access::Range(_) if rank.bounds == 2 => 1_000.0,

@@ -246,7 +246,9 @@ fn choose_among(
 ) -> Choice {
     let (usable, lists) = usable(source, conditions, available);
     let found = table.indexes.iter().flat_map(|index| {
-        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists, order)].into_iter().flatten()
+        [try_index(table, index, &usable, order), try_points(table, index, &usable, &lists, order)]
+            .into_iter()
+            .flatten()
     });
     let unordered = |union: Choice| Choice { ordered: order.is_empty(), ..union };
     let mut found: Vec<Choice> = found.chain(unions.into_iter().map(unordered)).collect();

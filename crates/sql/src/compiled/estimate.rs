@@ -47,9 +47,7 @@ pub fn share(condition: &Expr, source: u16, table: &Table, known: Option<&TableS
             matching(values_of(expr), pattern, *escape)
         }
         Expr::And(list) => shares(list, source, table, known),
-        Expr::Or(list) => {
-            1.0 - list.iter().map(|arm| 1.0 - share(arm, source, table, known)).product::<f64>()
-        }
+        Expr::Or(list) => 1.0 - list.iter().map(|arm| 1.0 - share(arm, source, table, known)).product::<f64>(),
         _ => OTHER,
     }
 }
@@ -126,12 +124,7 @@ fn bounded(condition: &Expr, source: u16) -> Option<(u16, bool)> {
 }
 
 /// `column op value`, of a type.
-fn compared(
-    (ty, known): (Type, Option<&ColumnStatistics>),
-    op: BinaryOp,
-    value_type: Type,
-    value: &Expr,
-) -> f64 {
+fn compared((ty, known): (Type, Option<&ColumnStatistics>), op: BinaryOp, value_type: Type, value: &Expr) -> f64 {
     match (value, known) {
         (Expr::Const(datum), Some(values)) if value_type == ty.unrounded() && *datum != Datum::Null => {
             values.compared(ty, op, datum)

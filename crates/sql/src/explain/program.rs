@@ -306,7 +306,9 @@ fn unmeasured_scan(query: &Query, step: &Step, of: Of<'_>) -> Node {
                 }
             });
             let node = Node::new("Index Union Scan", by_index(rows));
-            node.about(" using ", "Index Name", &names.join(", ")).on(name, alias).with("Index Cond", all_of(&step.keyed))
+            node.about(" using ", "Index Name", &names.join(", "))
+                .on(name, alias)
+                .with("Index Cond", all_of(&step.keyed))
         }
         Access::Scan => Node::new("Seq Scan", full).on(name, alias),
         Access::Series(_) => of_function("generate_series", alias, full),
