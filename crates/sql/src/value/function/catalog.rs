@@ -524,7 +524,7 @@ pub(super) fn grants(a: &Arguments<'_>) -> std::result::Result<Vec<Vec<Datum>>, 
         let grantor = role(&item.grantor)?;
         let grantee = item.grantee.as_deref().map_or(Ok(Datum::Int(0)), role)?;
         for (privilege, may_give) in item.privileges {
-            rows.push(vec![grantor.clone(), grantee.clone(), text(privilege.to_owned()), Datum::Bool(may_give)]);
+            rows.push(vec![grantor.clone(), grantee.clone(), text(privilege), Datum::Bool(may_give)]);
         }
     }
     Ok(rows)
