@@ -281,11 +281,40 @@ fn run_locking(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowS
 
 fn lock_as_found(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut RowSet) -> Result<(), Halt> {
     let mut output = Output::new(query, limits, rows, run.env);
-    descend(query, 0, run, &mut |run: &mut Run<'_>| match lock_rows(query, run)? {
-        true => Ok(output.take(&run.frame(&query.tables))?),
-        false => Ok(Flow::Continue),
+    descend(query, 0, run, &mut |run: &mut Run<'_>| {
+        let locked = lock_rows(query, run)?;
+        let flow = match locked.holds {
+            true => output.take(&run.frame(&query.tables))?,
+            false => Flow::Continue,
+        };
+        if locked.is_newer && query.steps.len() > 1 {
+            take_back(query, run);
+        }
+        Ok(flow)
     })?;
     Ok(output.finish()?)
+}
+
+/// Brings the snapshot's versions of locked rows to hand again: what the loops go on to look for is by them.
+fn take_back(query: &Query, run: &mut Run<'_>) {
+    for lock in &query.locks {
+        let at = usize::from(lock.source);
+        let (Some(table), id) = (&query.tables[at], run.scratch.ids[at]) else { continue };
+        if id != NO_ROW {
+            run.engine.read(table, id, &mut run.scratch.rows[at]);
+        }
+    }
+    fetch_all(query, run);
+}
+
+fn fetch_all(query: &Query, run: &mut Run<'_>) {
+    for depth in 0..query.steps.len() {
+        let view = query.view(depth);
+        let is_there = run.scratch.ids[usize::from(view.source)] != NO_ROW;
+        if is_there && query.tables[usize::from(view.source)].is_some() {
+            access::fetch_long(&view, run);
+        }
+    }
 }
 
 /// Rows are put in order as the snapshot has them, then locked, and their outputs computed, one after the other until the limit is met.
@@ -306,7 +335,7 @@ fn take_in_order(query: &Query, limits: Limits, run: &mut Run<'_>, rows: &mut Ro
     for places in sorter.finish() {
         run.row()?;
         take_places(query, places, run);
-        if lock_rows(query, run)? && output.take(&run.frame(&query.tables))? == Flow::Stop {
+        if lock_rows(query, run)?.holds && output.take(&run.frame(&query.tables))? == Flow::Stop {
             break;
         }
     }
@@ -345,23 +374,25 @@ fn take_places(query: &Query, places: Vec<Datum>, run: &mut Run<'_>) {
             _ => nulls(query, source as u16, run),
         }
     }
-    for depth in 0..query.steps.len() {
-        let view = query.view(depth);
-        let is_there = run.scratch.ids[usize::from(view.source)] != NO_ROW;
-        if is_there && query.tables[usize::from(view.source)].is_some() {
-            access::fetch_long(&view, run);
-        }
-    }
+    fetch_all(query, run);
 }
 
-/// Locks the rows at hand; false if one is gone, they no longer meet the condition, or one is to be skipped.
-fn lock_rows(query: &Query, run: &mut Run<'_>) -> Result<bool, Halt> {
+/// What came of locking a combination of rows.
+struct LockedRows {
+    /// False if one is gone, they no longer meet the condition, or one is to be skipped.
+    holds: bool,
+    /// Some may stand in the scratch as they are now, not as the snapshot has them.
+    is_newer: bool,
+}
+
+/// Locks the rows at hand.
+fn lock_rows(query: &Query, run: &mut Run<'_>) -> Result<LockedRows, Halt> {
     let mut is_newer = false;
     for lock in &query.locks {
         let at = usize::from(lock.source);
         let table = query.tables[at].as_ref().expect("invariant: only stored rows are locked");
         match lock_row(table, run.scratch.ids[at], lock, at, run)? {
-            None | Some(Locked::Gone) => return Ok(false),
+            None | Some(Locked::Gone) => return Ok(LockedRows { holds: false, is_newer: true }),
             Some(Locked::Same) => {}
             Some(Locked::Newer) => is_newer = true,
         }
@@ -369,7 +400,8 @@ fn lock_rows(query: &Query, run: &mut Run<'_>) -> Result<bool, Halt> {
             access::fetch_long(&query.view(depth), run);
         }
     }
-    Ok(!is_newer || holds(&query.recheck, &run.frame(&query.tables))?)
+    let holds = !is_newer || holds(&query.recheck, &run.frame(&query.tables))?;
+    Ok(LockedRows { holds, is_newer })
 }
 
 /// Locks a row, which then stands in the scratch's row `at` as it is now; `None`: somebody has it, and it is to be skipped. The session goes on not

@@ -1,7 +1,8 @@
 //! How are the rows of an OR found? By a path for each of its arms, one arm after the other.
 //!
-//! 1. A path gives all rows that meet its arm, and perhaps others: those are left out, for another arm gives them if it is theirs.
-//! 2. A row that meets an earlier arm came up there. So each row comes up once, and nothing is remembered of those that did.
+//! 1. A path gives all rows that meet the conditions that it is by, and perhaps others: those are left out, for another arm gives them if it is theirs.
+//! 2. A row that meets those of an earlier arm came up there. So each row comes up once, and nothing is remembered of those that did.
+//! 3. A row that the OR wants meets those of one arm at least, and comes up. The OR itself is asked in the step's filter.
 
 use super::access::{Access, Choice, Cursor, Knowledge, Rank, StepView, choose_one, next, open};
 use super::query::holds;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Arm {
     pub access: Access,
-    /// What makes a row this arm's.
+    /// What makes a row this arm's: those of its own conditions that its path is by. (Others may not be asked where an OR before them, or a
+    /// condition, keeps them from being asked.)
     pub condition: Vec<Expr>,
 }
 
@@ -96,7 +98,8 @@ pub fn try_union(
     let (equalities, bounds) = (least(|rank| rank.equalities), least(|rank| rank.bounds));
     Some(Choice {
         access: Access::Union(arms),
-        answered: vec![at],
+        // What an arm asks besides may be guarded by what stands before it: it is asked in its place.
+        answered: Vec::new(),
         keyed: vec![at],
         ordered: false,
         rank: Rank {
@@ -128,8 +131,8 @@ fn try_arm(
     let mut all = own.clone();
     all.extend(others.iter().map(|&other| other.clone()));
     let choice = choose_one(table, source, &all, available, known);
-    let is_by_own = choice.keyed.iter().any(|&at| at < own.len());
+    let condition: Vec<Expr> = choice.keyed.iter().filter_map(|&at| own.get(at).cloned()).collect();
     let Rank { equalities, bounds, list, .. } = choice.rank;
     let is_narrow = equalities > 0 || list || bounds == 2;
-    (is_by_own && is_narrow).then(|| (Arm { access: choice.access, condition: own }, choice.rank))
+    (!condition.is_empty() && is_narrow).then(|| (Arm { access: choice.access, condition }, choice.rank))
 }

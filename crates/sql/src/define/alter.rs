@@ -364,7 +364,8 @@ impl Definer<'_> {
         for role in [ColumnRole::Generated, ColumnRole::Hidden] {
             for (at, column) in def.columns.iter().enumerate().filter(|(_, c)| c.role == role) {
                 let is_same = table.def.columns.iter().zip(&def.columns).all(|(a, b)| a.ty == b.ty);
-                if at < table.def.columns.len() && (is_same || role == ColumnRole::Generated) {
+                let is_kept = is_same || role == ColumnRole::Generated || !is_indexed(table, at);
+                if at < table.def.columns.len() && is_kept {
                     continue;
                 }
                 let text = column.default.as_deref().unwrap_or("NULL");
@@ -624,7 +625,7 @@ impl Definer<'_> {
             })?;
         }
         check_generated(&def, Some(&table.def), &schema)?;
-        let hidden_stay = retype_hidden(&mut def, &schema)?;
+        let hidden_stay = retype_hidden(&mut def, table, &schema)?;
         for index in &table.indexes {
             super::create::check_keys(&index.def.columns, &def, index.def.kind)?;
         }
@@ -643,7 +644,7 @@ impl Definer<'_> {
         self.rewrite_with(table, def, Some((at, conversion)))?;
         let keys: Vec<u32> = schema
             .foreign_keys()
-            .filter(|(t, _, key)| t.id == table.id && key.columns.contains(&(at as u16)))
+            .filter(|(t, c, key)| t.id == table.id && c.validated && key.columns.contains(&(at as u16)))
             .map(|(_, c, _)| c.id)
             .collect();
         let checks = table
@@ -651,12 +652,13 @@ impl Definer<'_> {
             .constraints
             .iter()
             .filter(|c| matches!(&c.kind, ConstraintKind::Check { columns, .. } if columns.contains(&(at as u16))));
-        let ids: Vec<u32> = checks.map(|c| c.id).chain(keys).collect();
+        let ids: Vec<u32> = checks.filter(|c| c.validated).map(|c| c.id).chain(keys).collect();
         if !ids.is_empty() {
             self.validate(table.id, &ids)?;
         }
-        let children = schema.references(table.id).filter(|(_, _, key)| key.parent_columns.contains(&(at as u16)));
+        let children = schema.references(table.id);
         children
+            .filter(|(_, constraint, key)| constraint.validated && key.parent_columns.contains(&(at as u16)))
             .map(|(child, constraint, _)| (child.id, constraint.id))
             .try_for_each(|(child, id)| self.validate(child, &[id]))
     }
@@ -1064,12 +1066,17 @@ fn mentions(text: &str, def: &TableDef, at: usize, schema: &Arc<Schema>) -> bool
     }
 }
 
+/// Whether an index is over the column: of a hidden one that was dropped with its index nobody asks anything.
+fn is_indexed(table: &Table, at: usize) -> bool {
+    table.indexes.iter().any(|index| index.def.columns.iter().any(|key| usize::from(key.column) == at))
+}
+
 /// Gives the columns that indexes' expressions are kept in the types that these have now; whether all values stay as they are.
-fn retype_hidden(def: &mut TableDef, schema: &Arc<freshet_engine::catalog::Schema>) -> Done<bool> {
+fn retype_hidden(def: &mut TableDef, table: &Table, schema: &Arc<Schema>) -> Done<bool> {
     let mut stay = true;
     for at in 0..def.columns.len() {
         let column = &def.columns[at];
-        if column.role != ColumnRole::Hidden {
+        if column.role != ColumnRole::Hidden || !is_indexed(table, at) {
             continue;
         }
         let text = column.default.as_deref().expect("what is hidden is computed");
