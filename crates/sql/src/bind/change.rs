@@ -271,8 +271,10 @@ impl Binder<'_> {
         let what = match def.role {
             ColumnRole::Generated => "a generated column.",
             ColumnRole::IdentityAlways => "an identity column defined as GENERATED ALWAYS.",
-            // A view's column has no default.
-            _ if self.through.is_some() && is_default(ast) => return Ok(Expr::NULL),
+            // A view's column has no default but its own.
+            _ if self.through.as_ref().is_some_and(|t| !t.own_defaults.contains(&column)) && is_default(ast) => {
+                return Ok(Expr::NULL);
+            }
             _ => return self.value_of(table, column, ast, scope),
         };
         if is_default(ast) && self.through.is_none() {

@@ -24,6 +24,8 @@ pub struct Through {
     pub conditions: Vec<(ast::Expr, Scope)>,
     /// What columns of the table are given by the views, where an INSERT leaves them out.
     pub defaults: Vec<(u16, String)>,
+    /// Those of them that the outermost view says itself: an UPDATE to DEFAULT asks no other.
+    pub own_defaults: Vec<u16>,
     /// What must hold of rows that are written: views with their conditions, the innermost first.
     pub checks: Vec<(String, ast::Expr, Scope)>,
 }
@@ -93,8 +95,10 @@ impl Binder<'_> {
         if select.projection.len() != view.def.columns.len() {
             return Err(SqlError::unsupported(format!("a change of view {}", view.def.name)).into());
         }
+        behind.own_defaults.clear();
         for (shown, text) in &view.def.defaults {
             let column = columns[usize::from(*shown)].1;
+            behind.own_defaults.push(column);
             behind.defaults.retain(|(other, _)| *other != column);
             behind.defaults.push((column, text.clone()));
         }
@@ -131,7 +135,8 @@ pub fn is_changeable(view: &View, schema: &Arc<Schema>) -> bool {
 fn of_table(table: Arc<Table>) -> Through {
     let columns = table.def.columns.iter().enumerate().filter(|(_, c)| c.is_visible());
     let columns = columns.map(|(at, c)| (c.name.clone(), at as u16)).collect();
-    Through { table, columns, conditions: Vec::new(), defaults: Vec::new(), checks: Vec::new() }
+    let (defaults, own_defaults) = (Vec::new(), Vec::new());
+    Through { table, columns, conditions: Vec::new(), defaults, own_defaults, checks: Vec::new() }
 }
 
 /// 0A000 for a query whose view's rows are not those of a table, so that there is nothing to check when one is written.
